@@ -1,0 +1,30 @@
+# Everything runs from .venv; `make setup` makes it, and each target does so by itself.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test nightly lint bench clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements.txt pyproject.toml
+	@echo "setup: installing into $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+test: setup
+	@$(BIN)/python -m pytest -n 2 -m "not slow"
+
+nightly: setup
+	@$(BIN)/python -m pytest -n 2
+
+lint: setup
+	@$(BIN)/python -m openmsmq.ndr
+	@$(BIN)/ruff check src tests benchmarks
+	@$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
