@@ -84,8 +84,10 @@ class Pair:
         self.server = ServerConnection(
             InterfaceTable(self.toys), self.associations, acceptor=acceptor, limits=Limits(**limits)
         )
-        client_limits = Limits(max_fragment=max_fragment) if max_fragment else Limits()
-        self.client = ClientConnection(limits=client_limits)
+        self.client = ClientConnection()
+        if max_fragment:
+            # Announced in the bind; the bind_ack itself cannot be fragmented, so the splitter still takes it.
+            self.client.limits = Limits(max_fragment=max_fragment)
         self.chunk = chunk
         self.ended: list[str] = []
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from openmsmq.rpc.errors import LocalProtocolError
+from openmsmq.rpc.ntlm import NtlmInitiator
 from openmsmq.rpc.pdu import AuthLevel, AuthType
 from openmsmq.rpc.security import SecurityContext
+from openmsmq.rpc.spnego import SpnegoInitiator
+
+# 1970 as FILETIME.
+EPOCH_AS_FILETIME: Final = 116_444_736_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,4 +44,12 @@ def choose_security(
         return SecurityChoice(AuthType.NONE, AuthLevel.NONE, None)
     if credentials is None:
         raise LocalProtocolError(f"level {level.name} needs credentials")
-    raise NotImplementedError
+    user = NtlmInitiator(credentials.user, credentials.password, credentials.domain, random=os.urandom, now=filetime)
+    if spnego:
+        return SecurityChoice(AuthType.GSS_NEGOTIATE, level, SpnegoInitiator(user))
+    return SecurityChoice(AuthType.WINNT, level, user)
+
+
+def filetime() -> int:
+    """The system's clock as FILETIME ([MS-DTYP] 2.3.3): 100 ns since 1601, UTC."""
+    return time.time_ns() // 100 + EPOCH_AS_FILETIME

@@ -70,7 +70,7 @@ class Statistics:
 class RpcServer:
     """Serves interfaces on any number of endpoints, which share associations and therefore context handles.
 
-    `acceptor` makes a security context for each authentication (see `ntlm.ntlm_acceptor`), `random` gives bytes.
+    `acceptor` makes a security context for each authentication (see `spnego.ntlm_acceptor`), `random` gives bytes.
     """
 
     def __init__(
