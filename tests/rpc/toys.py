@@ -89,6 +89,7 @@ class Pair:
             # Announced in the bind; the bind_ack itself cannot be fragmented, so the splitter still takes it.
             self.client.limits = Limits(max_fragment=max_fragment)
         self.chunk = chunk
+        self.answering = True
         self.ended: list[str] = []
 
     def _portions(self, data: bytes) -> Iterator[bytes]:
@@ -99,6 +100,8 @@ class Pair:
         for portion in self._portions(data):
             for event in self.server.receive_data(portion):
                 if isinstance(event, Call):
+                    if not self.answering:
+                        continue
                     try:
                         event.interface.call(event)
                     except Fault as fault:
