@@ -98,7 +98,10 @@ class Pair:
 
     def serve(self, data: bytes) -> None:
         for portion in self._portions(data):
-            for event in self.server.receive_data(portion):
+            events = self.server.receive_data(portion)
+            while self.server.more:
+                events += self.server.receive_data(b"")
+            for event in events:
                 if isinstance(event, Call):
                     if not self.answering:
                         continue

@@ -19,12 +19,14 @@ from openmsmq.rpc.faults import NCA_S_FAULT_UNSPEC, NCA_S_OP_RNG_ERROR, RPC_S_AC
 from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.security import AcceptorFactory
-from openmsmq.rpc.server_connection import CallCancelled, ConnectionEnded, ServerConnection
+from openmsmq.rpc.server_connection import CallCancelled, ConnectionEnded, Event, ServerConnection
 
 log = logging.getLogger(__name__)
 
 # How often connections are looked at for the timeouts below. One sweep costs less than a timer per connection.
 SWEEP_PERIOD: Final = 5.0
+# Replies are handed to the transport when so much has gathered, which tells whether the peer reads them.
+FLUSH_SIZE: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._core: ServerConnection | None = None
         self._corked = False
+        self._backlog: list[Event] = []
         self._flush_scheduled = False
         self._connected = self._heard = 0.0
         self._incomplete_since: float | None = None
@@ -199,15 +202,35 @@ class _Connection(asyncio.Protocol):
         if core is None:
             return
         self._heard = self._loop.time()
+        self._serve(core, data)
+        if not core.waits_for_bytes:
+            self._incomplete_since = None
+        elif self._incomplete_since is None:
+            self._incomplete_since = self._heard
+
+    def _serve(self, core: ServerConnection, data: bytes) -> None:
+        """Dispatch what has arrived, until there is no more or the peer does not read the replies."""
         self._corked = True
         try:
-            for event in core.receive_data(data):
-                if isinstance(event, Call):
-                    self._server.dispatch(event)
-                elif isinstance(event, CallCancelled):
-                    self._cancel(event.call)
-                else:
-                    self._end(event)
+            events = core.receive_data(data)
+            if self._backlog:
+                events, self._backlog = self._backlog + events, []
+            while True:
+                for done, event in enumerate(events, 1):
+                    if isinstance(event, Call):
+                        self._server.dispatch(event)
+                    elif isinstance(event, CallCancelled):
+                        self._cancel(event.call)
+                    else:
+                        self._end(event)
+                    if core.output_size > FLUSH_SIZE:
+                        self._flush()
+                        if self._paused_since is not None:
+                            self._backlog += events[done:]
+                            return
+                if not core.more:
+                    break
+                events = core.receive_data(b"")
         except Exception:
             # Nothing above is meant to raise; if it does, this connection cannot be trusted any more.
             log.exception("connection handler failed")
@@ -215,10 +238,6 @@ class _Connection(asyncio.Protocol):
         finally:
             self._corked = False
         self._flush()
-        if not core.waits_for_bytes:
-            self._incomplete_since = None
-        elif self._incomplete_since is None:
-            self._incomplete_since = self._heard
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
@@ -236,7 +255,16 @@ class _Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused_since = None
-        if self._transport is not None and not self._transport.is_closing():
+        if self._core is not None:
+            self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        """Serve what had to wait, and read on if the peer keeps up."""
+        core = self._core
+        if core is None or self._transport is None or self._paused_since is not None:
+            return
+        self._serve(core, b"")
+        if self._paused_since is None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """The server's side of one connection, without I/O.
 
 Bytes go into `receive_data`, which returns what happened: `Call` objects to serve, `CallCancelled`, and at the end
-`ConnectionEnded`. What must be sent waits in `data_to_send`; `on_output` is called when a reply put something there.
+`ConnectionEnded`; while `more` is set, it is to be called again with no bytes. What must be sent waits in
+`data_to_send`; `on_output` is called when a reply put something there.
 
 The life of a connection ([MS-RPCE] 3.3.3.4, C706 11.1): a bind opens it and joins an association; further binds and
 alter_contexts add presentation contexts and security contexts; requests refer to both by id. Whatever the peer sends
@@ -74,6 +75,11 @@ _LITTLE_DREP: Final = 0x10
 _CALL_FIELDS: Final = {"<": struct.Struct("<IHH"), ">": struct.Struct(">IHH")}
 
 
+# Events of one `receive_data`. A client may send thousands of small requests in one segment: they are served by and by,
+# so that those which are answered at once do not all count as pending, and their replies do not pile up.
+MAX_EVENTS: Final = 64
+
+
 class _Assembly:
     """A request whose last fragment has not come. With `refused` its fragments are read and dropped."""
 
@@ -111,6 +117,8 @@ class ServerConnection:
         self._splitter = Splitter(self.limits.max_fragment)
         self._max_fragment = self.limits.max_fragment
         self._out: list[bytes] = []
+        self.output_size = 0
+        self.more = False
         self._pending: dict[int, Call] = {}
         self._assemblies: dict[int, _Assembly] = {}
         self._assembled = 0
@@ -137,8 +145,9 @@ class ServerConnection:
         return self._splitter.in_the_middle or bool(self._assemblies)
 
     def data_to_send(self) -> bytes:
-        """Take what must be sent."""
+        """Take what must be sent; `output_size` tells roughly how much it is."""
         out = self._out
+        self.output_size = 0
         if len(out) == 1:
             return out.pop()
         data = b"".join(out)
@@ -146,7 +155,10 @@ class ServerConnection:
         return data
 
     def receive_data(self, data: bytes) -> list[Event]:
-        """Take bytes that arrived, in any portions. After `ConnectionEnded` bytes are ignored."""
+        """Take bytes that arrived, in any portions. After `ConnectionEnded` bytes are ignored.
+
+        While `more` is set afterwards, further PDUs have arrived: call again with `b""`.
+        """
         events: list[Event] = []
         if self._ended:
             return events
@@ -173,10 +185,14 @@ class ServerConnection:
         splitter.feed(data)
         raw = b""
         try:
+            self.more = False
             while found := splitter.next():
                 header, raw = found
                 self._handle(header, raw, events)
                 raw = b""
+                if len(events) >= MAX_EVENTS:
+                    self.more = True
+                    break
         except RemoteProtocolError as error:
             self._refuse(raw or splitter.rest(), str(error))
             events.append(self._end(str(error)))
@@ -215,6 +231,7 @@ class ServerConnection:
             self._out += fragments(
                 PacketType.RESPONSE, 0, call.call_id, head, stub, self._binder.max_xmit_frag, channel
             )
+        self.output_size += size
         if self.on_output is not None:
             self.on_output()
 
