@@ -1,0 +1,9 @@
+"""NDR 2.0: an IDL compiler and the runtime of the codecs it generates.
+
+`openmsmq.interfaces.ms_mqmp` and its siblings are the generated modules; `python -m openmsmq.ndr` makes them afresh.
+"""
+
+from openmsmq.ndr.lexer import IdlError
+from openmsmq.ndr.runtime import NULL, BadStubData, ByteOrder, Interface, NdrError, Null, Operation
+
+__all__ = ["NULL", "BadStubData", "ByteOrder", "IdlError", "Interface", "NdrError", "Null", "Operation"]

@@ -1,0 +1,160 @@
+"""What generated codecs share: errors, the NULL behind a non-NULL pointer, and the description of an interface.
+
+Transfer syntax NDR 2.0 (C706 chapter 14), 8a885d04-1ceb-11c9-9fe8-08002b104860. Stubs are decoded in either integer
+byte order and always encoded little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Literal
+from uuid import UUID
+
+ByteOrder = Literal["<", ">"]
+
+MAXIMUM_DEPTH = 16  # nested PROPVARIANTs; no legitimate caller comes near, and each level costs a Python frame
+
+
+class NdrError(Exception):
+    """A value can't be encoded; the message names the field. This is the caller's mistake."""
+
+
+class BadStubData(Exception):
+    """A stub does not decode: too short, a count that does not fit, a union without arm, a value out of range.
+
+    The peer's mistake; on the wire it becomes the fault RPC_X_BAD_STUB_DATA (1783).
+    """
+
+
+class Null:
+    """`NULL` is the value of a non-NULL pointer whose pointee is itself a NULL pointer."""
+
+    _only: Null | None = None
+
+    def __new__(cls) -> Null:
+        if cls._only is None:
+            cls._only = super().__new__(cls)
+        return cls._only
+
+    def __repr__(self) -> str:
+        return "NULL"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+NULL = Null()
+PADDING = tuple(bytes(n) for n in range(8))
+_FIRST_REFERENT = 0x20000  # as MIDL numbers them; the values mean nothing
+
+
+class DecodeState:
+    """Per call: the full pointers met so far and the depth of recursive types."""
+
+    __slots__ = ("depth", "full")
+
+    def __init__(self) -> None:
+        self.full: dict[int, Any] = {}
+        self.depth = 0
+
+    def enter(self) -> None:
+        self.depth += 1
+        if self.depth > MAXIMUM_DEPTH:
+            raise BadStubData(f"values nested more than {MAXIMUM_DEPTH} deep")
+
+
+class EncodeState:
+    """Per call: the next referent identifier."""
+
+    __slots__ = ("next",)
+
+    def __init__(self) -> None:
+        self.next = count(_FIRST_REFERENT, 4).__next__
+
+
+def guid_from_big_endian(raw: bytes) -> bytes:
+    """A GUID in big-endian data representation -> the 16 little-endian bytes used everywhere in this project."""
+    return raw[3::-1] + raw[5:3:-1] + raw[7:5:-1] + raw[8:]
+
+
+def handle_from_big_endian(raw: bytes) -> bytes:
+    """A context handle (attributes and UUID) in big-endian data representation -> 20 little-endian bytes."""
+    return raw[3::-1] + guid_from_big_endian(raw[4:])
+
+
+def short_of(name: str) -> BadStubData:
+    return BadStubData(f"{name}: more elements announced than bytes left")
+
+
+_DECODE_ERRORS = (struct.error, UnicodeDecodeError, IndexError, OverflowError, MemoryError)
+_ENCODE_ERRORS = (struct.error, TypeError, AttributeError, UnicodeEncodeError, OverflowError)
+
+_Decode = Callable[[bytes], Any]
+_Encode = Callable[[Any], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One procedure: its classes of arguments and its codecs. `None` codecs: the opnum is not used on the wire."""
+
+    opnum: int
+    name: str
+    request: type | None
+    response: type | None
+    decoders: tuple[_Decode, _Decode, _Decode, _Decode] | None = field(repr=False)
+    encoders: tuple[_Encode, _Encode] | None = field(repr=False)
+
+    @property
+    def used_on_wire(self) -> bool:
+        return self.decoders is not None
+
+    def decode_request(self, stub: bytes, order: ByteOrder = "<") -> Any:
+        """Decode a request stub; bytes after it are tolerated. Raises BadStubData."""
+        assert self.decoders is not None
+        try:
+            return self.decoders[order == ">"](stub)
+        except _DECODE_ERRORS as error:
+            raise BadStubData(f"{self.name}: {error}") from None
+
+    def decode_response(self, stub: bytes, order: ByteOrder = "<") -> Any:
+        """Decode a response stub. Raises BadStubData."""
+        assert self.decoders is not None
+        try:
+            return self.decoders[2 + (order == ">")](stub)
+        except _DECODE_ERRORS as error:
+            raise BadStubData(f"{self.name}: {error}") from None
+
+    def encode_request(self, arguments: Any) -> bytes:
+        """Encode a request stub, little-endian. Raises NdrError."""
+        assert self.encoders is not None
+        try:
+            return self.encoders[0](arguments)
+        except _ENCODE_ERRORS as error:
+            raise NdrError(f"{self.name}: {error}") from error
+
+    def encode_response(self, results: Any) -> bytes:
+        """Encode a response stub, little-endian. Raises NdrError."""
+        assert self.encoders is not None
+        try:
+            return self.encoders[1](results)
+        except _ENCODE_ERRORS as error:
+            raise NdrError(f"{self.name}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """An interface as its IDL declares it. `operations` is indexed by opnum."""
+
+    name: str
+    uuid: UUID
+    version: tuple[int, int]
+    operations: Sequence[Operation]
+
+    def operation(self, name: str) -> Operation:
+        for operation in self.operations:
+            if operation.name == name:
+                return operation
+        raise KeyError(f"{self.name} has no operation {name!r}")

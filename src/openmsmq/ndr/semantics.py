@@ -1,0 +1,503 @@
+"""The semantic pass: names to wire types, attributes to pointer kinds, array levels, unions and ranges."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from openmsmq.ndr import syntax as s
+from openmsmq.ndr import wiretypes as w
+from openmsmq.ndr.lexer import IdlError
+
+_PRIMITIVES: dict[str, w.Primitive] = {
+    name: w.Primitive(name, fmt, size)
+    for names, fmt, size in [
+        (("unsigned char", "byte", "unsigned __int8", "boolean", "unsigned small"), "B", 1),
+        (("char", "signed char", "small", "__int8", "signed __int8"), "b", 1),
+        (("short", "signed short", "__int16", "short int", "signed short int"), "h", 2),
+        (("unsigned short", "unsigned __int16", "unsigned short int"), "H", 2),
+        (("long", "int", "signed long", "signed int", "__int32", "signed", "long int"), "i", 4),
+        (("unsigned long", "unsigned int", "unsigned", "unsigned __int32", "error_status_t", "unsigned long int",
+          "HRESULT"), "I", 4),
+        (("hyper", "__int64", "signed __int64", "long long"), "q", 8),
+        (("unsigned hyper", "unsigned __int64"), "Q", 8),
+        # 32 bits in NDR 2.0 ([MS-RPCE] 2.2.4.1.1 and 2.2.5.3.1 widen it in NDR64 only).
+        (("__int3264", "signed __int3264"), "i", 4),
+        (("unsigned __int3264",), "I", 4),
+        (("float",), "f", 4),
+        (("double",), "d", 8),
+    ]
+    for name in names
+}
+_WCHAR = w.Primitive("wchar_t", "H", 2)
+_GUID = w.Opaque("GUID", 16, 4)
+_CONTEXT_HANDLE = w.Opaque("context_handle", 20, 4)
+# Types whose Python form is ours: a GUID is 16 bytes in little-endian order, an HRESULT is unsigned.
+_OVERRIDES: dict[str, w.WireType] = {
+    "GUID": _GUID, "UUID": _GUID, "uuid_t": _GUID, "wchar_t": _WCHAR, "HRESULT": _PRIMITIVES["HRESULT"],
+}  # fmt: skip
+
+class NotMarshalled(IdlError):
+    """A type that only exists in memory, such as a C union. An error only where something that travels uses it."""
+
+
+_Levels = list[str | s.Expression | None]
+
+
+class Analyzer:
+    """Resolves IDL files in order of import. `load` turns a file name into its syntax tree."""
+
+    def __init__(self, load: Callable[[str], s.File]) -> None:
+        self._load = load
+        self._seen: set[str] = set()
+        self._typedefs: dict[str, tuple[s.TypeExpression, _Levels, s.Attributes, w.PointerKind]] = {}
+        self._tags: dict[str, s.StructType | s.UnionType] = {}
+        self._done: dict[str, w.WireType] = {}
+        self._constants: dict[str, int] = {}
+        self._interface_names: set[str] = {"IUnknown", "IDispatch"}
+        self._pointer_default: w.PointerKind = "unique"
+        self._own: w.Library = w.Library({}, [], [], [])
+        self._file = ""
+
+    def analyze(self, filename: str) -> w.Library:
+        """Return what `filename` itself declares; imported files are resolved but not included."""
+        tree = self._import(filename)
+        self._own = w.Library({}, [], [], [])
+        self._declare(tree, filename, own=True)
+        return self._own
+
+    def _import(self, filename: str) -> s.File:
+        self._seen.add(filename)
+        tree = self._load(filename)
+        for imported in tree.imports:
+            if imported not in self._seen:
+                self._declare(self._import(imported), imported, own=False)
+        return tree
+
+    # -- declarations ----------------------------------------------------------------------------------------
+
+    def _declare(self, tree: s.File, filename: str, own: bool) -> None:
+        self._file = filename
+        library, self._own = self._own, self._own if own else w.Library({}, [], [], [])
+        defaults = {i.name: _pointer_kind(i.attributes.get("pointer_default")) for i in tree.interfaces}
+        self._interface_names.update(i.name for i in tree.interfaces if "object" in i.attributes or i.is_dispatch)
+        for interface, definition in tree.definitions:
+            self._register(definition, defaults.get(interface, "unique"))
+        for interface, definition in tree.definitions:
+            self._pointer_default = defaults.get(interface, "unique")
+            with contextlib.suppress(NotMarshalled):
+                self._resolve_definition(definition)
+        for parsed in tree.interfaces:
+            self._pointer_default = defaults[parsed.name]
+            if "object" not in parsed.attributes and not parsed.is_dispatch and "uuid" in parsed.attributes:
+                self._own.interfaces.append(self._interface(parsed))
+        self._own = library
+
+    def _register(self, definition: s.Definition, default: w.PointerKind) -> None:
+        if isinstance(definition, s.Constant):
+            value = self._try_constant(definition.value)
+            if value is not None:
+                self._constants[definition.name] = self._own.constants[definition.name] = value
+            return
+        body = definition.type if isinstance(definition, s.Typedef) else definition
+        if isinstance(body, s.StructType) and body.members is not None and body.tag:
+            self._tags[body.tag] = body
+        elif isinstance(body, s.UnionType) and body.arms is not None and body.tag:
+            self._tags[body.tag] = body
+        elif isinstance(body, s.EnumType) and body.members:
+            self._constants.update(self._enum_members(body))
+        if isinstance(definition, s.Typedef):
+            if isinstance(body, s.UnionType) and "switch_type" in definition.attributes:
+                argument = definition.attributes["switch_type"][0]
+                assert isinstance(argument, s.Name)
+                body.switch_type = s.TypeName(argument.text)
+            for declarator in definition.declarators:
+                self._typedefs[declarator.name] = (body, declarator.levels, definition.attributes, default)
+
+    def _resolve_definition(self, definition: s.Definition) -> None:
+        if isinstance(definition, s.Constant):
+            return
+        if isinstance(definition, s.Typedef):
+            for declarator in definition.declarators:
+                if not declarator.levels:
+                    self._named(declarator.name)
+            return
+        if isinstance(definition, s.TypeName):
+            return
+        tag = definition.tag if not isinstance(definition, s.SafeArrayType) else ""
+        if tag:
+            self._base(definition, tag)
+
+    def _interface(self, parsed: s.Interface) -> w.Interface:
+        version_attribute = parsed.attributes.get("version")
+        text = version_attribute[0].value if version_attribute and isinstance(version_attribute[0], s.Text) else "0.0"
+        major, _, minor = text.partition(".")
+        operations = [self._operation(opnum, o) for opnum, o in enumerate(parsed.operations)]
+        return w.Interface(parsed.name, str(parsed.uuid), (int(major), int(minor or 0)), operations)
+
+    def _operation(self, opnum: int, parsed: s.Operation) -> w.Operation:
+        members = [m for m in parsed.parameters if m.type != s.TypeName("handle_t")]
+        parameters = self._members(members, parameter=True)
+        for member, resolved in zip(members, parameters, strict=True):
+            resolved.directions = frozenset(d for d in ("in", "out") if d in member.attributes)
+        result = None
+        if parsed.result != s.TypeName("void"):
+            resolved_result = self._base(parsed.result, "")
+            if not isinstance(resolved_result, w.Primitive | w.Enum):
+                raise IdlError(f"line {parsed.line}: {parsed.name} returns something other than a scalar")
+            result = resolved_result
+        used = "NotUsedOnWire" not in parsed.name
+        unsupported = "interface pointer" if any(_contains_interface(p.type, set()) for p in parameters) else ""
+        return w.Operation(opnum, parsed.name, parameters, result, used, unsupported)
+
+    # -- types -----------------------------------------------------------------------------------------------
+
+    def _named(self, name: str) -> w.WireType:
+        if name in _OVERRIDES:
+            return _OVERRIDES[name]
+        if name in _PRIMITIVES:
+            return _PRIMITIVES[name]
+        if name in self._done:
+            return self._done[name]
+        if name in ("void", "handle_t"):
+            raise NotMarshalled(f"{name} is not data")
+        if name not in self._typedefs:
+            if name in self._tags:
+                return self._base(self._tags[name], name)
+            raise IdlError(f"unknown type {name!r}")
+        body, levels, attributes, default = self._typedefs[name]
+        if "context_handle" in attributes or self._is_context_handle(body):
+            self._done[name] = _CONTEXT_HANDLE
+            return _CONTEXT_HANDLE
+        if levels:
+            saved, self._pointer_default = self._pointer_default, default
+            result = self._build(body, levels, attributes, parameter=False)
+            self._pointer_default = saved
+        else:
+            result = self._base(body, name)
+        self._done[name] = result
+        return result
+
+    def _is_context_handle(self, body: s.TypeExpression) -> bool:
+        return isinstance(body, s.TypeName) and body.name in self._typedefs and (
+            "context_handle" in self._typedefs[body.name][2]
+        )
+
+    def _base(self, body: s.TypeExpression, name: str) -> w.WireType:
+        match body:
+            case s.TypeName(name=referred):
+                return self._named(referred)
+            case s.EnumType():
+                return self._enum(body, name or body.tag)
+            case s.StructType(members=None, tag=tag) | s.UnionType(arms=None, tag=tag):
+                if tag in self._done:
+                    return self._done[tag]
+                if tag not in self._tags:
+                    raise IdlError(f"unknown tag {tag!r}")
+                return self._base(self._tags[tag], self._typedef_of(tag))
+            case s.StructType():
+                return self._struct(body, name)
+            case s.UnionType():
+                return self._union_type(body, name)
+            case _:
+                return w.InterfacePointer("SAFEARRAY")
+
+    def _typedef_of(self, tag: str) -> str:
+        """The typedef name of a tagged type, which is how the specifications speak of it; else the tag."""
+        for name, (body, levels, _, _) in self._typedefs.items():
+            if not levels and body is self._tags[tag]:
+                return name
+        return tag
+
+    def _enum_members(self, body: s.EnumType) -> dict[str, int]:
+        members: dict[str, int] = {}
+        following = 0
+        for member, expression in body.members:
+            value = following if expression is None else self._constant(expression, members)
+            members[member] = value
+            following = value + 1
+        return members
+
+    def _enum(self, body: s.EnumType, name: str) -> w.Enum:
+        key = f"enum {body.tag or name}"
+        if key not in self._done:
+            enum = w.Enum(name, self._enum_members(body), body.v1)
+            self._done[key] = enum
+            self._own.enums.append(enum)
+        found = self._done[key]
+        assert isinstance(found, w.Enum)
+        return found
+
+    def _struct(self, body: s.StructType, name: str) -> w.Struct:
+        for key in (name, body.tag):
+            if key and isinstance(found := self._done.get(key), w.Struct):
+                return found
+        struct = w.Struct(name or body.tag, home=self._file)
+        for key in (name, body.tag):
+            if key:
+                self._done[key] = struct
+        assert body.members is not None
+        for member in body.members:  # a structure declared in place is named after its owner and its field
+            if isinstance(member.type, s.StructType) and not member.type.tag and member.declarator:
+                member.type.tag = f"{struct.name}_{member.declarator.name}"
+            elif isinstance(member.type, s.UnionType):
+                for arm in member.type.arms or []:
+                    if isinstance(arm.member.type, s.StructType) and not arm.member.type.tag and arm.member.declarator:
+                        arm.member.type.tag = f"{struct.name}_{arm.member.declarator.name}"
+        try:
+            struct.fields.extend(self._members(body.members, parameter=False))
+        except NotMarshalled:
+            self._forget(struct)
+            raise
+        struct.recursive = _reaches(struct, struct, set())
+        self._own.structs.append(struct)
+        return struct
+
+    def _forget(self, struct: w.Struct) -> None:
+        self._done = {key: value for key, value in self._done.items() if value is not struct}
+
+    def _union_type(self, body: s.UnionType, name: str) -> w.WireType:
+        if body.switch is not None:
+            return self._encapsulated(body, name)
+        key = name or body.tag
+        if key and key in self._done:
+            return self._done[key]
+        if body.switch_type is None:
+            raise NotMarshalled(f"union {key!r} has neither switch_is nor switch_type")
+        union = self._arms(body, key, self._discriminant(body.switch_type))
+        union.home = self._file
+        if key:
+            self._done[key] = union
+            self._own.structs.append(union)
+        return union
+
+    def _encapsulated(self, body: s.UnionType, name: str) -> w.Struct:
+        assert body.switch is not None
+        key = name or body.tag
+        if isinstance(found := self._done.get(key), w.Struct):
+            return found
+        discriminant = self._discriminant(body.switch[0])
+        union = self._arms(body, "", discriminant)
+        union.encapsulated = True
+        switch = w.Field(body.switch[1], discriminant)
+        struct = w.Struct(key, home=self._file, fields=[switch, w.Field(body.union_name, union, switch=switch.name)])
+        self._done[key] = struct
+        self._own.structs.append(struct)
+        return struct
+
+    def _discriminant(self, expression: s.TypeExpression) -> w.Primitive | w.Enum:
+        resolved = self._base(expression, "")
+        if not isinstance(resolved, w.Primitive | w.Enum):
+            raise IdlError("the discriminant of a union is a scalar")
+        return resolved
+
+    def _arms(self, body: s.UnionType, name: str, discriminant: w.Primitive | w.Enum) -> w.Union:
+        assert body.arms is not None
+        arms = []
+        for arm in body.arms:
+            labels = [self._constant(label) for label in arm.labels]
+            arms.append(w.Arm(labels, self._members([arm.member], parameter=False)[0] if arm.member.type else None))
+        return w.Union(name, discriminant, arms)
+
+    # -- members and parameters ------------------------------------------------------------------------------
+
+    def _members(self, members: list[s.Member], parameter: bool) -> list[w.Field]:
+        """Resolve members in order; unions come last, because one declared in place needs the type of its switch."""
+        resolved: dict[int, w.Field] = {}
+        for unions in (False, True):
+            for index, member in enumerate(members):
+                if ("switch_is" in member.attributes) is unions:
+                    try:
+                        siblings = list(resolved.values())
+                        resolved[index] = self._union_member(member, siblings) if unions else self._plain(member, parameter)
+                    except NotMarshalled:
+                        raise
+                    except IdlError as error:
+                        raise IdlError(f"line {member.line}: {error}") from None
+        return [resolved[index] for index in range(len(members))]
+
+    def _plain(self, member: s.Member, parameter: bool) -> w.Field:
+        assert member.type is not None
+        declarator = member.declarator or s.Declarator("", [])
+        built = self._build(member.type, declarator.levels, member.attributes, parameter)
+        return w.Field(declarator.name, built, range=self._range(member.attributes))
+
+    def _union_member(self, member: s.Member, siblings: list[w.Field]) -> w.Field:
+        switch = member.attributes["switch_is"][0]
+        if not isinstance(switch, s.Name):
+            raise IdlError("switch_is takes the name of a field")
+        assert member.type is not None
+        declarator = member.declarator or s.Declarator("", [])
+        if isinstance(member.type, s.UnionType) and member.type.arms is not None:
+            named = [f.type for f in siblings if f.name == switch.text and isinstance(f.type, w.Primitive | w.Enum)]
+            if not named:
+                raise IdlError(f"switch_is({switch.text}) names no scalar field beside it")
+            assert isinstance(named[0], w.Primitive | w.Enum)
+            union: w.WireType = self._arms(member.type, "", named[0])
+        else:
+            union = self._build(member.type, declarator.levels, member.attributes, parameter=False)
+        return w.Field(declarator.name, union, switch=switch.text)
+
+    def _range(self, attributes: s.Attributes) -> tuple[int, int] | None:
+        bounds = attributes.get("range")
+        if not bounds:
+            return None
+        low, high = bounds
+        assert low is not None and high is not None
+        return self._constant(low), self._constant(high)
+
+    def _build(
+        self, body: s.TypeExpression, levels: _Levels, attributes: s.Attributes, parameter: bool
+    ) -> w.WireType:
+        """Fold the levels of pointers and arrays, innermost first, distributing size_is, length_is and string."""
+        flat, base, is_string_typedef = self._flatten(body, levels)
+        if flat and isinstance(body, s.TypeName | s.StructType) and base is None:
+            return w.InterfacePointer(body.name if isinstance(body, s.TypeName) else "")
+        if base is None:
+            raise IdlError("void is not a type of data")
+        sizes = self._level_arguments(attributes, ("size_is", "max_is"))
+        lengths = self._level_arguments(attributes, ("length_is",))
+        string = "string" in attributes or is_string_typedef
+        result: w.WireType = base
+        count = len(flat)
+        for index in range(count - 1, -1, -1):
+            level = flat[index]
+            size = sizes[index] if index < len(sizes) else None
+            length = lengths[index] if index < len(lengths) else None
+            innermost_string = string and index == count - 1
+            if level == "*":
+                if innermost_string:
+                    result = w.Array(result, varying=True, string=True)
+                elif size is not None or length is not None:
+                    result = w.Array(result, size=size, length=length, varying=length is not None)
+                result = w.Pointer(self._kind(index, attributes, parameter), result)
+            elif level is None or (isinstance(level, s.Number) and level.value == -1):
+                result = w.Array(result, size=size, length=length, varying=length is not None or innermost_string,
+                                 string=innermost_string)  # fmt: skip
+            else:
+                assert not isinstance(level, str)
+                result = self._fixed(result, self._constant(level), innermost_string, length)
+        if parameter and isinstance(result, w.Array) and ("unique" in attributes or "ptr" in attributes):
+            result = w.Pointer("unique" if "unique" in attributes else "full", result)
+        return result
+
+    def _fixed(self, element: w.WireType, count: int, string: bool, length: s.Expression | None) -> w.WireType:
+        if isinstance(element, w.Primitive) and element.format == "B" and not string and length is None:
+            return w.Opaque("bytes", count, 1)
+        return w.Array(element, fixed=count, string=string, length=length, varying=string or length is not None)
+
+    def _flatten(self, body: s.TypeExpression, levels: _Levels) -> tuple[_Levels, w.WireType | None, bool]:
+        """Unfold typedefs that hide pointers or arrays (LPWSTR, PSID), so that attributes reach every level."""
+        string = False
+        levels = list(levels)
+        while isinstance(body, s.TypeName):
+            if body.name == "void" or body.name in self._interface_names:
+                return levels, None, string
+            if body.name in _OVERRIDES or body.name in _PRIMITIVES or body.name not in self._typedefs:
+                break
+            inner, inner_levels, attributes, _ = self._typedefs[body.name]
+            if "context_handle" in attributes or self._is_context_handle(inner):
+                break
+            if "string" in attributes:
+                string = True
+            if not inner_levels and not isinstance(inner, s.TypeName):
+                break
+            levels += inner_levels
+            body = inner
+        return levels, self._base(body, ""), string
+
+    def _level_arguments(self, attributes: s.Attributes, names: tuple[str, ...]) -> list[s.Expression | None]:
+        for name in names:
+            if name in attributes:
+                arguments = attributes[name]
+                if name == "max_is":
+                    return [None if a is None else s.Binary("+", a, s.Number(1)) for a in arguments]
+                return arguments
+        return []
+
+    def _kind(self, index: int, attributes: s.Attributes, parameter: bool) -> w.PointerKind:
+        if index > 0:
+            return self._pointer_default
+        if "ref" in attributes:
+            return "ref"
+        if "unique" in attributes:
+            return "unique"
+        if "ptr" in attributes:
+            return "full"
+        return "ref" if parameter else self._pointer_default
+
+    # -- constants -------------------------------------------------------------------------------------------
+
+    def _try_constant(self, expression: s.Expression) -> int | None:
+        try:
+            return self._constant(expression)
+        except IdlError:
+            return None
+
+    def _constant(self, expression: s.Expression, local: dict[str, int] | None = None) -> int:
+        match expression:
+            case s.Number(value=value):
+                return value
+            case s.Name(text=name):
+                if local and name in local:
+                    return local[name]
+                if name in self._constants:
+                    return self._constants[name]
+                raise IdlError(f"unknown constant {name!r}")
+            case s.Unary(operator="-", operand=operand):
+                return -self._constant(operand, local)
+            case s.Unary(operator="~", operand=operand):
+                return ~self._constant(operand, local)
+            case s.Binary(operator=operator, left=left, right=right):
+                a, b = self._constant(left, local), self._constant(right, local)
+                operations: dict[str, Callable[[], int]] = {
+                    "|": lambda: a | b, "&": lambda: a & b, "^": lambda: a ^ b, "+": lambda: a + b,
+                    "-": lambda: a - b, "*": lambda: a * b, "/": lambda: a // b, "<<": lambda: a << b,
+                    ">>": lambda: a >> b,
+                }  # fmt: skip
+                if operator in operations:
+                    return operations[operator]()
+        raise IdlError("not a constant expression")
+
+
+def _pointer_kind(attribute: list[s.Expression | None] | None) -> w.PointerKind:
+    if attribute and isinstance(attribute[0], s.Name):
+        if attribute[0].text == "ref":
+            return "ref"
+        if attribute[0].text == "ptr":
+            return "full"
+    return "unique"
+
+
+def _children(wire_type: w.WireType) -> list[w.WireType]:
+    match wire_type:
+        case w.Pointer(to=to):
+            return [to]
+        case w.Array(element=element):
+            return [element]
+        case w.Struct(fields=fields):
+            return [f.type for f in fields]
+        case w.Union(arms=arms):
+            return [arm.field.type for arm in arms if arm.field]
+        case _:
+            return []
+
+
+def _reaches(start: w.WireType, target: w.WireType, seen: set[int]) -> bool:
+    for child in _children(start):
+        if child is target:
+            return True
+        if id(child) not in seen:
+            seen.add(id(child))
+            if _reaches(child, target, seen):
+                return True
+    return False
+
+
+def _contains_interface(wire_type: w.WireType, seen: set[int]) -> bool:
+    if isinstance(wire_type, w.InterfacePointer):
+        return True
+    if id(wire_type) in seen:
+        return False
+    seen.add(id(wire_type))
+    return any(_contains_interface(child, seen) for child in _children(wire_type))

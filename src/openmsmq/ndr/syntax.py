@@ -1,0 +1,162 @@
+"""The syntax tree of an IDL file: what the parser found, before names are resolved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    operator: str
+    operand: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    operator: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    condition: Expression
+    then: Expression
+    otherwise: Expression
+
+
+Expression = Name | Number | Text | Unary | Binary | Conditional
+
+# Attribute name -> arguments; an argument left out (`size_is(,n)`) is None.
+Attributes = dict[str, list[Expression | None]]
+
+
+@dataclass(slots=True)
+class Declarator:
+    """`levels` runs from the outside in: "*" for a pointer, an Expression or None (`[]`) for an array dimension."""
+
+    name: str
+    levels: list[str | Expression | None]
+
+
+@dataclass(slots=True)
+class TypeName:
+    name: str
+
+
+@dataclass(slots=True)
+class EnumType:
+    tag: str
+    members: list[tuple[str, Expression | None]]
+    v1: bool = False
+
+
+@dataclass(slots=True)
+class Member:
+    """A member of a structure, an arm of a union or a parameter. `declarator` is None for an empty arm."""
+
+    attributes: Attributes
+    type: TypeExpression | None
+    declarator: Declarator | None
+    line: int
+
+
+@dataclass(slots=True)
+class Arm:
+    labels: list[Expression]  # empty: the default arm
+    member: Member
+
+
+@dataclass(slots=True)
+class StructType:
+    tag: str
+    members: list[Member] | None  # None: a reference to a tag
+
+
+@dataclass(slots=True)
+class UnionType:
+    tag: str
+    arms: list[Arm] | None
+    switch: tuple[TypeExpression, str] | None = None  # encapsulated: discriminant type and name
+    union_name: str = ""
+    switch_type: TypeExpression | None = None  # from the attribute of its typedef
+
+
+@dataclass(slots=True)
+class SafeArrayType:
+    element: TypeExpression
+
+
+TypeExpression = TypeName | EnumType | StructType | UnionType | SafeArrayType
+
+
+@dataclass(slots=True)
+class Typedef:
+    attributes: Attributes
+    type: TypeExpression
+    declarators: list[Declarator]
+    line: int
+
+
+@dataclass(slots=True)
+class Constant:
+    name: str
+    value: Expression
+
+
+@dataclass(slots=True)
+class Operation:
+    name: str
+    attributes: Attributes
+    result: TypeExpression
+    result_pointers: int
+    parameters: list[Member]
+    line: int
+
+
+Definition = Typedef | Constant | TypeExpression
+
+
+@dataclass(slots=True)
+class Interface:
+    name: str
+    attributes: Attributes
+    base: str | None
+    operations: list[Operation] = field(default_factory=list)
+    is_dispatch: bool = False
+
+    @property
+    def uuid(self) -> UUID | None:
+        value = self.attributes.get("uuid")
+        return UUID(value[0].value) if value and isinstance(value[0], Text) else None
+
+
+@dataclass(slots=True)
+class CoClass:
+    name: str
+    attributes: Attributes
+    interfaces: list[tuple[Attributes, str]]
+
+
+@dataclass(slots=True)
+class File:
+    imports: list[str] = field(default_factory=list)
+    definitions: list[tuple[str, Definition]] = field(default_factory=list)  # (interface name or "", definition)
+    interfaces: list[Interface] = field(default_factory=list)
+    coclasses: list[CoClass] = field(default_factory=list)

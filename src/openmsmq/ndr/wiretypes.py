@@ -1,0 +1,204 @@
+"""What travels: the resolved types of NDR 2.0 (C706 chapter 14), with alignment, sizes and pointer kinds.
+
+The semantic pass makes these from the syntax tree; back ends and test generators read them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from openmsmq.ndr.syntax import Expression
+
+PointerKind = Literal["ref", "unique", "full"]
+
+
+@dataclass(eq=False, slots=True)
+class Primitive:
+    """A scalar with a fixed size. `format` is its character for `struct`."""
+
+    name: str
+    format: str
+    size: int
+
+    @property
+    def alignment(self) -> int:
+        return self.size
+
+
+@dataclass(eq=False, slots=True)
+class Opaque:
+    """Bytes of fixed size that Python sees as `bytes`: GUIDs, context handles, fixed arrays of bytes."""
+
+    name: str  # "GUID", "context_handle" or "bytes"
+    size: int
+    alignment: int
+
+
+@dataclass(eq=False, slots=True)
+class Enum:
+    name: str
+    members: dict[str, int]
+    v1: bool
+
+    @property
+    def size(self) -> int:
+        return 4 if self.v1 else 2
+
+    @property
+    def alignment(self) -> int:
+        return self.size
+
+
+@dataclass(eq=False, slots=True)
+class Pointer:
+    kind: PointerKind
+    to: WireType
+    size: int = 4
+    alignment: int = 4
+
+
+@dataclass(eq=False, slots=True)
+class Array:
+    """`fixed` elements, or as many as travel: conformant, with `varying` when offset and count precede the elements.
+
+    `string` adds the terminator that `[string]` demands. `size` and `length` are the expressions of size_is/length_is.
+    """
+
+    element: WireType
+    fixed: int | None = None
+    size: Expression | None = None
+    length: Expression | None = None
+    varying: bool = False
+    string: bool = False
+
+    @property
+    def alignment(self) -> int:
+        return self.element.alignment if self.fixed is not None else max(4, self.element.alignment)
+
+
+@dataclass(eq=False, slots=True)
+class Arm:
+    labels: list[int]  # empty: default
+    field: Field | None
+
+
+@dataclass(eq=False, slots=True)
+class Union:
+    """`name` is empty for a union declared in place: its arms become attributes of the enclosing structure."""
+
+    name: str
+    discriminant: Primitive | Enum
+    arms: list[Arm]
+    encapsulated: bool = False
+    home: str = ""  # the IDL file that declares it
+
+    @property
+    def alignment(self) -> int:
+        arms = [arm.field.type.alignment for arm in self.arms if arm.field]
+        return max([self.discriminant.alignment, *arms])
+
+
+@dataclass(eq=False, slots=True)
+class Field:
+    name: str
+    type: WireType
+    switch: str = ""  # for a union: the name of the field that selects
+    range: tuple[int, int] | None = None
+    directions: frozenset[str] = frozenset()
+
+
+@dataclass(eq=False, slots=True)
+class Struct:
+    name: str
+    fields: list[Field] = field(default_factory=list)
+    recursive: bool = False
+    home: str = ""  # the IDL file that declares it
+
+    @property
+    def conformant(self) -> Array | None:
+        """The trailing conformant array, whose count travels before the structure (C706 14.3.7.1)."""
+        if self.fields and isinstance(last := self.fields[-1].type, Array) and last.fixed is None:
+            return last
+        return None
+
+    @property
+    def alignment(self) -> int:
+        return max((f.type.alignment for f in self.fields), default=1)
+
+
+@dataclass(eq=False, slots=True)
+class InterfacePointer:
+    """A pointer to an object interface ([MS-DCOM] 2.2.14); `iid` is the name of the interface or empty with iid_is."""
+
+    interface: str
+    size: int = 4
+    alignment: int = 4
+
+
+WireType = Primitive | Opaque | Enum | Pointer | Array | Union | Struct | InterfacePointer
+
+
+@dataclass(eq=False, slots=True)
+class Operation:
+    opnum: int
+    name: str
+    parameters: list[Field]
+    result: Primitive | Enum | None
+    used_on_wire: bool
+    unsupported: str = ""  # why no codec can be made, e.g. an interface pointer
+
+    @property
+    def inputs(self) -> list[Field]:
+        return [p for p in self.parameters if "in" in p.directions]
+
+    @property
+    def outputs(self) -> list[Field]:
+        return [p for p in self.parameters if "out" in p.directions]
+
+
+@dataclass(eq=False, slots=True)
+class Interface:
+    name: str
+    uuid: str
+    version: tuple[int, int]
+    operations: list[Operation]
+
+
+@dataclass(eq=False, slots=True)
+class Library:
+    """Everything one IDL file declares, imports excluded from `own_types`."""
+
+    constants: dict[str, int]
+    enums: list[Enum]
+    structs: list[Struct | Union]
+    interfaces: list[Interface]
+
+
+def has_pointers(wire_type: WireType) -> bool:
+    """Whether pointees of this type follow the outermost construct (C706 14.3.12.3)."""
+    match wire_type:
+        case Pointer() | InterfacePointer():
+            return True
+        case Array(element=element):
+            return has_pointers(element)
+        case Struct(fields=fields):
+            return any(has_pointers(f.type) for f in fields)
+        case Union(arms=arms):
+            return any(arm.field is not None and has_pointers(arm.field.type) for arm in arms)
+        case _:
+            return False
+
+
+def minimum_size(wire_type: WireType, depth: int = 0) -> int:
+    """The fewest bytes one element of this type takes; used to refuse counts that the bytes left can't hold."""
+    match wire_type:
+        case Primitive() | Opaque() | Enum() | Pointer() | InterfacePointer():
+            return wire_type.size
+        case Array(fixed=fixed, element=element):
+            return fixed * minimum_size(element, depth + 1) if fixed is not None else 4
+        case Struct(fields=fields):
+            return sum(minimum_size(f.type, depth + 1) for f in fields) if depth < 8 else 1
+        case Union():
+            return wire_type.discriminant.size
+    raise TypeError(wire_type)
