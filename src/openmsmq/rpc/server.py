@@ -62,9 +62,11 @@ class ServerLimits:
 
 @dataclass(slots=True)
 class Statistics:
-    """What the management interface reports ([MS-RPCE] 2.2.1.3.3)."""
+    """What the management interface reports ([MS-RPCE] 2.2.1.3.3); packets are portions read and written."""
 
     calls_in: int = 0
+    packets_in: int = 0
+    packets_out: int = 0
     faults: int = 0
     connections: int = 0
 
@@ -188,6 +190,7 @@ class _Connection(asyncio.Protocol):
             self._interfaces,
             server.associations,
             peer_host=peer[0] if peer else "",
+            local_host=local[0] if local else "",
             # C706 12.6.4.4: the secondary address is the endpoint; for TCP, its port.
             secondary_address=str(local[1]).encode() if local else b"",
             acceptor=server.acceptor,
@@ -202,6 +205,7 @@ class _Connection(asyncio.Protocol):
         if core is None:
             return
         self._heard = self._loop.time()
+        self._server.statistics.packets_in += 1
         self._serve(core, data)
         if not core.waits_for_bytes:
             self._incomplete_since = None
@@ -312,4 +316,5 @@ class _Connection(asyncio.Protocol):
         if self._core is not None and self._transport is not None:
             data = self._core.data_to_send()
             if data and not self._transport.is_closing():
+                self._server.statistics.packets_out += 1
                 self._transport.write(data)

@@ -104,11 +104,13 @@ class ServerConnection:
         associations: AssociationTable,
         *,
         peer_host: str = "",
+        local_host: str = "",
         secondary_address: bytes = b"",
         acceptor: AcceptorFactory | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.peer_host = peer_host
+        self.local_host = local_host
         self.limits = limits or Limits()
         self.on_output: Callable[[], None] | None = None
         self._associations = associations
