@@ -198,3 +198,43 @@ def test_a_clean_reopen_writes_no_frames(tmp_path: Path) -> None:
     third = Store.open(tmp_path, vfs=OsVfs())
     assert third.position == position
     third.close()
+
+
+def test_stragglers_do_not_pin_the_log(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, segment_size=SMALL)
+    store.append([Put(b"definition", b"value" * 10)])
+    index: dict[int, int] = {}
+    store.append_pending(3, [Insert(9, 1000, 5, b"pending")])
+    for key in range(1, 400):
+        index[key] = store.insert(1, key, key, bytes([key & 255]) * 1000)
+        if key % 7 == 0:
+            store.sync()
+    for key in [key for key in index if key % 40]:
+        store.append([Remove(key, index.pop(key))])
+    store.sync()
+    late: list[int] = []
+
+    def relocated(key: int, old: int, new: int) -> None:
+        if key == 1000:
+            late.append(new)
+        else:
+            assert index[key] == old
+            index[key] = new
+
+    for _ in range(500):
+        if not store.compact_step(lambda key, location: index.get(key) == location, relocated, budget=3000):
+            break
+        store.sync()
+    store.sync()
+    assert late
+    assert len(list(tmp_path.glob("segment-*"))) <= 6
+    for key, location in index.items():
+        assert store.read(location) == bytes([key & 255]) * 1000
+    store.commit(3)
+    assert store.read(late[-1]) == b"pending"
+    store.close()
+    again = Store.open(tmp_path)
+    assert contents(again) == {1: {key: bytes([key & 255]) * 1000 for key in index}, 9: {1000: b"pending"}}
+    assert again.definitions == {b"definition": b"value" * 10}
+    assert dict(zip(again.recovered.queues[1].keys, again.recovered.queues[1].locations, strict=True)) == index
+    again.close()

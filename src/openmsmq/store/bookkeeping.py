@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openmsmq.store.columns import QueueColumns
+from openmsmq.store.frames import HEADER_SIZE
 from openmsmq.store.operations import Insert
 from openmsmq.store.replay import State
 from openmsmq.store.segments import Segment
@@ -41,14 +42,20 @@ class Bookkeeping:
 
     @property
     def live_share(self) -> float:
-        """Estimate of how many segments' worth of what is on the disk is still needed."""
-        return sum(segment.live / segment.ever for segment in self.segments.values() if segment.ever)
+        """Estimate of how many segments the needed records would fill."""
+        needed = sum(
+            segment.live * (HEADER_SIZE + segment.volume / segment.ever)
+            for segment in self.segments.values()
+            if segment.ever
+        )
+        return needed / self._segment_size
 
-    def born(self, location: int) -> None:
-        """A message or definition was written."""
+    def born(self, location: int, size: int) -> None:
+        """A message or definition with a payload of `size` bytes was written."""
         segment = self.segments[location // self._segment_size]
         segment.live += 1
         segment.ever += 1
+        segment.volume += size
 
     def bury(self, location: int, position: int) -> None:
         """What is at `location` is not needed, once the log is durable up to `position`."""
@@ -104,7 +111,7 @@ class Bookkeeping:
         """Add to the state of a checkpoint what the store knows by itself."""
         state.definitions = dict(self.definitions)
         state.homes = dict(self.homes)
-        state.ever = {segment.number: segment.ever for segment in self.segments.values()}
+        state.written = {segment.number: (segment.ever, segment.volume) for segment in self.segments.values()}
         for transaction, messages in self.pending.items():
             queues = state.pending.setdefault(transaction, {})
             for key in sorted(messages):

@@ -28,7 +28,7 @@ _MAGIC: Final = b"OMQ-CKP\n"
 #: magic, version, segment size, identity, position, high key, counts of segments, definitions, queues, pending, length
 _HEADER: Final = struct.Struct("<8sII16sQQIIIIQ")
 _CRC: Final = struct.Struct("<I")
-_SEGMENT: Final = struct.Struct("<QQ")  # number, ever
+_SEGMENT: Final = struct.Struct("<QQQ")  # number, messages and definitions ever written to it, their payload bytes
 _DEFINITION: Final = struct.Struct("<QII")  # location, lengths of name and value
 _QUEUE: Final = struct.Struct("<IIQ")  # transaction (0 for committed), queue, rows
 _SLICE: Final = 1 << 20
@@ -36,7 +36,9 @@ _SLICE: Final = 1 << 20
 
 def encode(codec: Codec, state: State) -> list[bytes | memoryview]:
     """The pieces of a checkpoint file, without its closing checksum. Columns are not copied."""
-    pieces: list[bytes | memoryview] = [_SEGMENT.pack(number, ever) for number, ever in sorted(state.ever.items())]
+    pieces: list[bytes | memoryview] = []
+    for number, counts in sorted(state.written.items()):
+        pieces.append(_SEGMENT.pack(number, *counts))
     for name, value in state.definitions.items():
         pieces += (_DEFINITION.pack(state.homes[name], len(name), len(value)), name, value)
     for queue, columns in state.queues.items():
@@ -48,7 +50,7 @@ def encode(codec: Codec, state: State) -> list[bytes | memoryview]:
             pending += 1
     header = _HEADER.pack(
         _MAGIC, VERSION, codec.segment_size, codec.identity, state.position, state.high_key,
-        len(state.ever), len(state.definitions), len(state.queues), pending, sum(map(len, pieces)),
+        len(state.written), len(state.definitions), len(state.queues), pending, sum(map(len, pieces)),
     )  # fmt: skip
     return [header, *pieces]
 
@@ -74,8 +76,8 @@ def decode(data: bytes, path: str) -> tuple[Codec, State]:
     state = State(position, high_key)
     offset = _HEADER.size
     for _ in range(segments):
-        number, ever = _SEGMENT.unpack_from(data, offset)
-        state.ever[number] = ever
+        number, ever, volume = _SEGMENT.unpack_from(data, offset)
+        state.written[number] = (ever, volume)
         offset += _SEGMENT.size
     for _ in range(definitions):
         location, name_length, value_length = _DEFINITION.unpack_from(data, offset)

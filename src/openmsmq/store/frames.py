@@ -48,6 +48,8 @@ SEAL: Final = 12  # last frame of a segment
 SKIP: Final = 13  # written by repair over damaged bytes
 PREPARE: Final = 14  # not written yet: for two-phase commit, a prepared transaction survives STARTED
 KINDS: Final = frozenset(range(INSERT, SKIP + 1))
+#: Frames that hold something that is needed later.
+LASTING: Final = frozenset((INSERT, PUT, PENDING))
 #: These stand in the log for its own sake and neither begin nor end a chain.
 STRUCTURAL: Final = frozenset((OPENING, SEAL, SKIP, STOPPED))
 

@@ -18,17 +18,20 @@ from openmsmq.store.batch import Batch, CheckpointJob
 from openmsmq.store.bookkeeping import Bookkeeping
 from openmsmq.store.checkpoints import copy_columns, encode
 from openmsmq.store.columns import QueueColumns
+from openmsmq.store.compaction import Compactor, IsLive, Relocated
 from openmsmq.store.errors import DamagedRecord, StoreError, StoreFailed, StoreFull
 from openmsmq.store.frames import DROP, HEADER_SIZE, INSERT, PENDING, PUT, RELOCATED, REMOVE, pack_definition
 from openmsmq.store.opening import Recovered, open_log
 from openmsmq.store.operations import Insert, Move, Operation, Put, Remove
 from openmsmq.store.replay import State
-from openmsmq.store.segments import Background, OpenHandles
+from openmsmq.store.segments import Background, OpenHandles, Segment
 from openmsmq.store.vfs import OsVfs, Vfs
 from openmsmq.store.writer import FrameSpec, LogWriter
 
 #: Read together with the header; most messages fit.
 READ_AHEAD: Final = 4096 - HEADER_SIZE
+#: Bytes of the oldest segment that one step of compaction goes through.
+COMPACTION_BUDGET: Final = 256 << 10
 
 
 class Store:
@@ -62,6 +65,7 @@ class Store:
         self.durable_position = opened.position
         try:
             self._writer = LogWriter(opened, vfs, self._books)
+            self._compactor = Compactor(opened.codec, self._books, self._writer, self._read_segment)
             if opened.recovered.report.dropped_transactions:
                 self._chain([FrameSpec(frames.STARTED, key=self.high_key)])
         except BaseException:
@@ -300,6 +304,37 @@ class Store:
         job.write()
         self.finish_checkpoint(job)
 
+    # ------------------------------------------------------------------------------------------------- compaction
+
+    @property
+    def wants_compaction(self) -> bool:
+        """Garbage dominates: more segments than twice what is needed and three."""
+        return self._compactor.wanted
+
+    def compact_step(self, is_live: IsLive, relocated: Relocated, *, budget: int = COMPACTION_BUDGET) -> bool:
+        """Write live records of the oldest segment again, at the end of the log, if garbage dominates.
+
+        The old segment is recycled after a later sync has made that durable, so ask for one.
+
+        Args:
+            is_live: whether the caller's index has this key at this location.
+            relocated: told at once of each message that moved, pending ones of open transactions too. Only locations
+                change; a crash in between leaves the message where either the old or the new frame says.
+            budget: bytes to go through, which bounds the time of one step.
+
+        Returns:
+            Whether more is to be done.
+
+        Raises:
+            StoreFailed: earlier.
+            StoreFull: no room; what was told to `relocated` has happened.
+            OSError: the segment cannot be read.
+        """
+        self._check()
+        if self._books.oldest().number >= self.durable_position // self._codec.segment_size:
+            return False
+        return self._compactor.step(is_live, relocated, budget)
+
     # ----------------------------------------------------------------------------------------------------- closing
 
     def close(self) -> None:
@@ -369,6 +404,9 @@ class Store:
             FrameSpec(INSERT, payload, new_key, deadline, queue),
             FrameSpec(REMOVE, b"", key, self._books.current(location)),
         ]
+
+    def _read_segment(self, segment: Segment, offset: int, length: int) -> bytes:
+        return self._vfs.pread(self._handles.handle(segment), length, offset)
 
     def _recycle(self) -> None:
         """Give back segments at the old end of the log that nothing needs any more.

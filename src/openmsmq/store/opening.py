@@ -139,7 +139,8 @@ def _resume(
             supply.adopt(segment)
             continue
         segment.live = live.get(file.number, 0)
-        segment.ever = max(state.ever.get(file.number, 0), segment.live)
+        segment.ever, segment.volume = state.written.get(file.number, (0, 0))
+        segment.ever = max(segment.ever, segment.live)
         segments[file.number] = segment
     tail = segments[tail_number]
     tail.handle = vfs.open(tail.path)

@@ -194,7 +194,7 @@ def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = 
         if latest_write > hole:
             raise DamagedStore(file.path, end, "invalid record, and records behind it are valid")
         wipes.append(Wipe(number, begin, stop))
-    return Outcome(replay, replay.position, wipes, start.position > first * size + FRAMES_START or bool(start.ever))
+    return Outcome(replay, replay.position, wipes, start.position > first * size + FRAMES_START or bool(start.written))
 
 
 def _frames_behind(vfs: Vfs, found: Survey, codec: Codec, position: int) -> Iterator[tuple[int, int, int, int]]:

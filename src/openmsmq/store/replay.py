@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from openmsmq.store import frames
 from openmsmq.store.columns import QueueColumns, columns_from_headers, count_by_segment
-from openmsmq.store.frames import ALONE, FIRST, HEADER_SIZE, INSERT, LAST, RELOCATED, Codec, Fields
+from openmsmq.store.frames import ALONE, FIRST, HEADER_SIZE, INSERT, LAST, LASTING, RELOCATED, Codec, Fields
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class State:
         definitions: name to value.
         homes: name of a definition to the location of its frame.
         pending: transaction to queue to messages that await its commit.
-        ever: segment number to messages and definitions ever written to it.
+        written: segment number to messages and definitions ever written to it, and their payload bytes.
     """
 
     position: int
@@ -35,7 +35,7 @@ class State:
     definitions: dict[bytes, bytes] = field(default_factory=dict)
     homes: dict[bytes, int] = field(default_factory=dict)
     pending: dict[int, dict[int, QueueColumns]] = field(default_factory=dict)
-    ever: dict[int, int] = field(default_factory=dict)
+    written: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class Replay:
@@ -49,7 +49,7 @@ class Replay:
         self._dead: set[int] = set()
         self._relocated: dict[int, int] = {}
         self._chain: list[tuple[Fields, bytes]] = []
-        self._ever: defaultdict[int, int] = defaultdict(int, start.ever)
+        self._written = dict(start.written)
         self.definitions = dict(start.definitions)
         self.homes = dict(start.homes)
         self.high_key = start.high_key
@@ -72,7 +72,7 @@ class Replay:
         base = number * self._codec.segment_size
         fresh = self._fresh
         high_key = self.high_key
-        count = messages = 0
+        count = messages = volume = 0
         last: Fields | None = None
         for fields in self._codec.walk(data, offset, base):
             count += 1
@@ -83,12 +83,17 @@ class Replay:
                 start = fields[2] - base
                 fresh[fields[5]] += data[start : start + HEADER_SIZE]
                 messages += 1
+                volume += fields[1]
             else:
-                messages += self._feed(fields, data, fields[2] - base)
+                self._feed(fields, data, fields[2] - base)
+                if fields[8] in LASTING:
+                    messages += 1
+                    volume += fields[1]
         self.high_key = high_key
         self.records += count
         if messages:
-            self._ever[number] += messages
+            before = self._written.get(number, (0, 0))
+            self._written[number] = (before[0] + messages, before[1] + volume)
         if last is None:
             return offset, False
         end = last[2] + frames.frame_size(last[1])
@@ -107,7 +112,7 @@ class Replay:
             for transaction, headers in self._pending.items():
                 pending[transaction] = _queues_of(headers)
         state = State(self.position, self.high_key, queues, self.definitions, self.homes, pending)
-        state.ever = dict(self._ever)
+        state.written = dict(self._written)
         return state
 
     @property
@@ -121,20 +126,19 @@ class Replay:
 
     # ------------------------------------------------------------------------------------------------- frames
 
-    def _feed(self, fields: Fields, data: bytes, offset: int) -> int:
-        """Take one frame that is no lone insert; gives how many messages or definitions it wrote."""
+    def _feed(self, fields: Fields, data: bytes, offset: int) -> None:
+        """Take one frame that is no lone insert."""
         kind, flags = fields[8], fields[9]
         if kind in frames.STRUCTURAL:
             if kind == frames.SKIP and self._chain:
                 # Repair found this chain durable and lost a part of it: what is left of it counts.
                 self._apply_chain()
-            return 0
+            return
         if flags & FIRST and self._chain:
             self._chain.clear()
         self._chain.append((fields, data[offset : offset + HEADER_SIZE + fields[1]]))
         if flags & LAST:
             self._apply_chain()
-        return int(kind in (INSERT, frames.PENDING, frames.PUT))
 
     def _apply_chain(self) -> None:
         for fields, raw in self._chain:

@@ -37,11 +37,12 @@ class Segment:
     Attributes:
         number: its place in the log; the segment begins at absolute position number * segment size.
         live: messages and definitions in it that are still needed.
-        ever: messages and definitions that were ever written to it, to judge how sparse it is.
+        ever: messages and definitions that were ever written to it.
+        volume: payload bytes of those; together they tell how sparse the segment is.
         last_death: absolute position of the frame that last made one of them unneeded.
     """
 
-    __slots__ = ("ever", "handle", "last_death", "live", "number", "path")
+    __slots__ = ("ever", "handle", "last_death", "live", "number", "path", "volume")
 
     def __init__(self, number: int, path: str, handle: int | None = None) -> None:
         self.number = number
@@ -49,6 +50,7 @@ class Segment:
         self.handle = handle
         self.live = 0
         self.ever = 0
+        self.volume = 0
         self.last_death = 0
 
 

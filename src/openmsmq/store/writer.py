@@ -16,6 +16,7 @@ from openmsmq.store.frames import (
     HEADER_SIZE,
     INSERT,
     LAST,
+    LASTING,
     PADDING,
     PENDING,
     PUT,
@@ -24,9 +25,6 @@ from openmsmq.store.frames import (
 )
 from openmsmq.store.opening import Opened
 from openmsmq.store.vfs import Vfs
-
-#: Kinds whose frames hold something that is needed later.
-_LASTING = frozenset((INSERT, PENDING, PUT))
 
 
 class FrameSpec(NamedTuple):
@@ -105,6 +103,7 @@ class LogWriter:
         tail = self.tail
         tail.live += 1
         tail.ever += 1
+        tail.volume += length
         return location
 
     def chain(self, specs: Sequence[FrameSpec], transaction: int = 0, *, urgent: bool = False) -> list[int]:
@@ -170,7 +169,7 @@ class LogWriter:
                 needed += 1
                 offset = FRAMES_START + HEADER_SIZE
             offset += size
-            grows = grows or spec.kind in _LASTING
+            grows = grows or spec.kind in LASTING
         if needed:
             # New messages leave one segment untouched, so that removals and compaction work on a full disk.
             self._supply.ensure(needed + (1 if grows and not urgent else 0))
@@ -216,8 +215,8 @@ class LogWriter:
     def _account(self, specs: Sequence[FrameSpec], places: Sequence[int]) -> None:
         books, position = self._books, self.position
         for spec, place in zip(specs, places, strict=True):
-            if spec.kind in _LASTING:
-                books.born(place)
+            if spec.kind in LASTING:
+                books.born(place, len(spec.payload))
             if spec.kind == REMOVE:
                 books.bury(spec.extra, position)
             elif spec.kind == PUT:
