@@ -74,6 +74,7 @@ class Replay:
         high_key = self.high_key
         count = messages = volume = 0
         last: Fields | None = None
+        complete: Fields | None = None
         for fields in self._codec.walk(data, offset, base):
             count += 1
             last = fields
@@ -84,11 +85,14 @@ class Replay:
                 fresh[fields[5]] += data[start : start + HEADER_SIZE]
                 messages += 1
                 volume += fields[1]
+                complete = fields
             else:
                 self._feed(fields, data, fields[2] - base)
                 if fields[8] in LASTING:
                     messages += 1
                     volume += fields[1]
+                if not self._chain:
+                    complete = fields
         self.high_key = high_key
         self.records += count
         if messages:
@@ -100,8 +104,10 @@ class Replay:
         self.write_start = last[2] - last[7]
         self.stopped = last[8] == frames.STOPPED
         sealed = last[8] == frames.SEAL
-        if not self._chain:
-            self.position = (number + 1) * self._codec.segment_size + frames.FRAMES_START if sealed else end
+        if sealed and not self._chain:
+            self.position = (number + 1) * self._codec.segment_size + frames.FRAMES_START
+        elif complete is not None:
+            self.position = complete[2] + frames.frame_size(complete[1])
         return end - base, sealed
 
     def finish(self, *, keep_pending: bool = False) -> State:
