@@ -59,11 +59,7 @@ class Compactor:
         """Garbage dominates: more segments than twice what the needed records would fill, and some."""
         books = self._books
         count = len(books.segments)
-        return (
-            count > TOLERATED
-            and books.oldest() is not self._stuck
-            and count > 2 * books.live_share + TOLERATED
-        )
+        return count > TOLERATED and books.oldest() is not self._stuck and count > 2 * books.live_share + TOLERATED
 
     def step(self, is_live: IsLive, relocated: Relocated, budget: int) -> bool:
         """Go through at most `budget` bytes of the oldest segment, or one frame; gives whether more is to be done."""

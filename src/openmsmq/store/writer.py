@@ -227,5 +227,3 @@ class LogWriter:
             elif spec.replaces:
                 books.bury(spec.replaces, position)
                 books.forward(spec.replaces, place)
-
-
