@@ -44,7 +44,9 @@ def test_a_recorded_stub_encodes_back_to_the_same_layout(path):
     assert _encode(again, _decode(again)) == encoded
     if "samba" in path.name and _order(vector) == "<":
         differing = [i for i in range(0, len(encoded) - 3, 4) if encoded[i : i + 4] != recorded[i : i + 4]]
-        referents = [i for i in differing if recorded[i + 2 : i + 4] == b"\x02\x00" or recorded[i + 1 : i + 4] == bytes(3)]
+        referents = [
+            i for i in differing if recorded[i + 2 : i + 4] == b"\x02\x00" or recorded[i + 1 : i + 4] == bytes(3)
+        ]
         assert differing == referents, "only referent identifiers may differ"
 
 

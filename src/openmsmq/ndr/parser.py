@@ -10,12 +10,41 @@ from openmsmq.ndr import syntax as s
 from openmsmq.ndr.lexer import IdlError, Token, tokenize
 
 _TYPE_WORDS = frozenset(
-    "unsigned signed char short int long hyper small byte float double void boolean __int64 __int3264 "
-    "__int32 __int16 __int8 handle_t".split()
+    [
+        "unsigned",
+        "signed",
+        "char",
+        "short",
+        "int",
+        "long",
+        "hyper",
+        "small",
+        "byte",
+        "float",
+        "double",
+        "void",
+        "boolean",
+        "__int64",
+        "__int3264",
+        "__int32",
+        "__int16",
+        "__int8",
+        "handle_t",
+    ]
 )
 _QUALIFIERS = frozenset(["const", "volatile", "__cdecl", "__stdcall", "STDMETHODCALLTYPE"])
-_PRECEDENCE = [["||"], ["&&"], ["|"], ["^"], ["&"], ["==", "!="], ["<", ">", "<=", ">="], ["<<", ">>"], ["+", "-"],
-               ["*", "/", "%"]]
+_PRECEDENCE = [
+    ["||"],
+    ["&&"],
+    ["|"],
+    ["^"],
+    ["&"],
+    ["==", "!="],
+    ["<", ">", "<=", ">="],
+    ["<<", ">>"],
+    ["+", "-"],
+    ["*", "/", "%"],
+]
 # Attributes whose arguments are opaque text: nothing on the wire depends on them.
 _UUID_ATTRIBUTES = frozenset(["uuid"])
 

@@ -482,8 +482,10 @@ class _Decoder(_Emitter):
         self.flush()
         if not union.encapsulated:
             tag = self.local("t")
-            fmt = union.discriminant.format if isinstance(union.discriminant, w.Primitive) else (
-                "I" if union.discriminant.size == 4 else "H"
+            fmt = (
+                union.discriminant.format
+                if isinstance(union.discriminant, w.Primitive)
+                else ("I" if union.discriminant.size == 4 else "H")
             )
             self.scalar(fmt, union.discriminant.size, union.discriminant.size, tag)
             self.flush()
@@ -650,7 +652,7 @@ class _Decoder(_Emitter):
             fmt = element.format if isinstance(element, w.Primitive) else "H" if size == 2 else "I"
             self.line(f"{target} = list(unpack_from(f'{self.order}{{{count}}}{fmt}', b, p))")
         elif isinstance(element, w.Opaque):
-            item = "b[i:i + {0}]".format(size)
+            item = f"b[i:i + {size}]"
             if self.order == ">" and element.name == "GUID":
                 item = f"_guid_be({item})"
             self.line(f"{target} = [{item} for i in range(p, {end}, {size})]")
@@ -817,8 +819,10 @@ class _Encoder(_Emitter):
 
     def _union_body(self, union: w.Union, switch: str, owner: str, where: str) -> None:
         if not union.encapsulated:
-            fmt = union.discriminant.format if isinstance(union.discriminant, w.Primitive) else (
-                "I" if union.discriminant.size == 4 else "H"
+            fmt = (
+                union.discriminant.format
+                if isinstance(union.discriminant, w.Primitive)
+                else ("I" if union.discriminant.size == 4 else "H")
             )
             self.scalar(fmt, union.discriminant.size, union.discriminant.size, switch)
         self.flush()

@@ -17,8 +17,19 @@ _PRIMITIVES: dict[str, w.Primitive] = {
         (("short", "signed short", "__int16", "short int", "signed short int"), "h", 2),
         (("unsigned short", "unsigned __int16", "unsigned short int"), "H", 2),
         (("long", "int", "signed long", "signed int", "__int32", "signed", "long int"), "i", 4),
-        (("unsigned long", "unsigned int", "unsigned", "unsigned __int32", "error_status_t", "unsigned long int",
-          "HRESULT"), "I", 4),
+        (
+            (
+                "unsigned long",
+                "unsigned int",
+                "unsigned",
+                "unsigned __int32",
+                "error_status_t",
+                "unsigned long int",
+                "HRESULT",
+            ),
+            "I",
+            4,
+        ),
         (("hyper", "__int64", "signed __int64", "long long"), "q", 8),
         (("unsigned hyper", "unsigned __int64"), "Q", 8),
         # 32 bits in NDR 2.0 ([MS-RPCE] 2.2.4.1.1 and 2.2.5.3.1 widen it in NDR64 only).
@@ -36,6 +47,7 @@ _CONTEXT_HANDLE = w.Opaque("context_handle", 20, 4)
 _OVERRIDES: dict[str, w.WireType] = {
     "GUID": _GUID, "UUID": _GUID, "uuid_t": _GUID, "wchar_t": _WCHAR, "HRESULT": _PRIMITIVES["HRESULT"],
 }  # fmt: skip
+
 
 class NotMarshalled(IdlError):
     """A type that only exists in memory, such as a C union. An error only where something that travels uses it."""
@@ -100,9 +112,9 @@ class Analyzer:
                 self._constants[definition.name] = self._own.constants[definition.name] = value
             return
         body = definition.type if isinstance(definition, s.Typedef) else definition
-        if isinstance(body, s.StructType) and body.members is not None and body.tag:
-            self._tags[body.tag] = body
-        elif isinstance(body, s.UnionType) and body.arms is not None and body.tag:
+        if (isinstance(body, s.StructType) and body.members is not None and body.tag) or (
+            isinstance(body, s.UnionType) and body.arms is not None and body.tag
+        ):
             self._tags[body.tag] = body
         elif isinstance(body, s.EnumType) and body.members:
             self._constants.update(self._enum_members(body))
@@ -179,8 +191,10 @@ class Analyzer:
         return result
 
     def _is_context_handle(self, body: s.TypeExpression) -> bool:
-        return isinstance(body, s.TypeName) and body.name in self._typedefs and (
-            "context_handle" in self._typedefs[body.name][2]
+        return (
+            isinstance(body, s.TypeName)
+            and body.name in self._typedefs
+            and ("context_handle" in self._typedefs[body.name][2])
         )
 
     def _base(self, body: s.TypeExpression, name: str) -> w.WireType:
@@ -309,7 +323,9 @@ class Analyzer:
                 if ("switch_is" in member.attributes) is unions:
                     try:
                         siblings = list(resolved.values())
-                        resolved[index] = self._union_member(member, siblings) if unions else self._plain(member, parameter)
+                        resolved[index] = (
+                            self._union_member(member, siblings) if unions else self._plain(member, parameter)
+                        )
                     except NotMarshalled:
                         raise
                     except IdlError as error:
@@ -346,9 +362,7 @@ class Analyzer:
         assert low is not None and high is not None
         return self._constant(low), self._constant(high)
 
-    def _build(
-        self, body: s.TypeExpression, levels: _Levels, attributes: s.Attributes, parameter: bool
-    ) -> w.WireType:
+    def _build(self, body: s.TypeExpression, levels: _Levels, attributes: s.Attributes, parameter: bool) -> w.WireType:
         """Fold the levels of pointers and arrays, innermost first, distributing size_is, length_is and string."""
         flat, base, is_string_typedef = self._flatten(body, levels)
         if flat and isinstance(body, s.TypeName | s.StructType) and base is None:

@@ -1,0 +1,108 @@
+"""The Message of [MS-MQDMPR] 3.1.1.12: every attribute, under its specified name in snake_case.
+
+Identifiers (OBJECTID, [MS-MQMQ] 2.2.8) are 20 bytes: the Lineage GUID in little-endian order and the Uniquifier.
+GUIDs are 16 bytes in the same order. Times are seconds since 1970 UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from openmsmq.model.constants import INFINITE
+
+NULL_GUID = bytes(16)
+NULL_IDENTIFIER = bytes(20)
+_VARIABLE = (
+    "body", "extension", "sender_identifier", "sender_certificate", "symmetric_key", "signature",
+)  # fmt: skip
+_TEXT = (
+    "label", "destination_queue_format_name", "administration_queue_format_name", "response_queue_format_name",
+    "transaction_status_queue_format_name", "authentication_provider_name",
+)  # fmt: skip
+_OVERHEAD = 256  # bytes charged for the fixed attributes, so that quotas count empty messages too
+
+
+@dataclass(slots=True)
+class Message:
+    """One message. Attributes that the sender may not set are filled in by the queue manager."""
+
+    body: bytes = b""
+    label: str = ""
+    body_type: int = 0
+    priority: int = 3
+    delivery_guarantee: int = 0
+    acknowledgements_requested: int = 0
+    journaling_requested: int = 0  # Journal flags: Negative- and PositiveJournalingRequested
+    message_class: int = 0
+    application_tag: int = 0
+    correlation_identifier: bytes = NULL_IDENTIFIER
+    extension: bytes = b""
+    time_to_reach_queue: int = INFINITE
+    time_to_be_received: int = INFINITE
+    administration_queue_format_name: str = ""
+    response_queue_format_name: str = ""
+    destination_queue_format_name: str = ""
+    transaction_status_queue_format_name: str = ""
+    tracing_requested: int = 0
+    privacy_level: int = 0
+    authentication_level: int = 0
+    hash_algorithm: int = 0
+    encryption_algorithm: int = 0
+    sender_identifier_type: int = 0
+    sender_identifier: bytes = b""
+    sender_certificate: bytes = b""
+    symmetric_key: bytes = b""
+    signature: bytes = b""
+    authentication_provider_type: int = 0
+    authentication_provider_name: str = ""
+    connector_type_identifier: bytes = NULL_GUID
+    # From here on the queue manager's own.
+    identifier: bytes = NULL_IDENTIFIER
+    lookup_identifier: int = 0
+    source_machine_identifier: bytes = NULL_GUID
+    sent_time: int = 0
+    arrival_time: int = 0
+    transaction_identifier: bytes = NULL_IDENTIFIER
+    first_in_transaction: bool = False
+    last_in_transaction: bool = False
+    # Not attributes of a message but of its place: where it came from when it was rejected or expired.
+    abort_count: int = 0
+    move_count: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes this message counts for in quotas and TotalBytes: its headers and its body."""
+        return (
+            _OVERHEAD
+            + sum(len(getattr(self, name)) for name in _VARIABLE)
+            + 2 * sum(len(getattr(self, name)) for name in _TEXT)
+        )
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.transaction_identifier != NULL_IDENTIFIER
+
+    @property
+    def sequence(self) -> int:
+        """The 56-bit sequence part of the lookup identifier: rises over the whole queue manager."""
+        return self.lookup_identifier & 0x00FFFFFFFFFFFFFF
+
+    def deadline(self) -> int:
+        """When the message expires in its destination queue, in milliseconds since 1970 UTC; 0 for never."""
+        if self.time_to_be_received == INFINITE:
+            return 0
+        return (self.sent_time + self.time_to_be_received) * 1000
+
+
+def identifier_text(identifier: bytes) -> str:
+    """`{guid}\\number`, the way message identifiers are written."""
+    return f"{{{UUID(bytes_le=identifier[:16])}}}\\{int.from_bytes(identifier[16:20], 'little')}"
+
+
+def identifier_from_text(text: str) -> bytes:
+    """The inverse of `identifier_text`; braces optional. Raises ValueError naming the text."""
+    guid, separator, number = text.partition("\\")
+    if not separator or not number.isdecimal():
+        raise ValueError(f"{text!r} is not a message identifier of the form {{guid}}\\number")
+    return UUID(guid).bytes_le + int(number).to_bytes(4, "little")

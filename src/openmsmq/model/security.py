@@ -1,0 +1,206 @@
+"""Security identifiers and descriptors ([MS-DTYP] 2.4), and the access check ([MS-DTYP] 2.5.3.2).
+
+SIDs are text (`S-1-5-21-...`). Descriptors are parsed from and packed to the self-relative form.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from openmsmq.model.constants import QueueAccessMask, SecurityInformation
+from openmsmq.model.errors import HResult, MsmqError
+
+EVERYONE = "S-1-1-0"
+ANONYMOUS = "S-1-5-7"
+AUTHENTICATED_USERS = "S-1-5-11"
+LOCAL_SYSTEM = "S-1-5-18"
+ADMINISTRATORS = "S-1-5-32-544"
+
+ACCESS_ALLOWED_ACE_TYPE = 0
+ACCESS_DENIED_ACE_TYPE = 1
+INHERIT_ONLY_ACE = 0x08
+READ_CONTROL = 0x00020000
+WRITE_DAC = 0x00040000
+MAXIMUM_DESCRIPTOR = 512 * 1024  # bytes, the range of SDSize in [MS-MQMP] 3.1.4.5
+
+_SE_DACL_PRESENT = 0x0004
+_SE_SACL_PRESENT = 0x0010
+_SE_SELF_RELATIVE = 0x8000
+_HEADER = struct.Struct("<BBHIIII")
+_ACL = struct.Struct("<BBHHH")
+_ACE = struct.Struct("<BBHI")
+# Generic rights of an access mask ([MS-DTYP] 2.4.3) for queues.
+_GENERIC = {
+    0x80000000: QueueAccessMask.GENERIC_READ,
+    0x40000000: QueueAccessMask.GENERIC_WRITE,
+    0x10000000: QueueAccessMask.GENERIC_ALL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ace:
+    """An access control entry. Entries other than allowed and denied keep their bytes and grant nothing."""
+
+    type: int
+    flags: int
+    mask: int
+    sid: str
+    raw: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityDescriptor:
+    owner: str | None = None
+    group: str | None = None
+    dacl: tuple[Ace, ...] | None = None  # None: no DACL, which grants everything
+    sacl: tuple[Ace, ...] | None = None
+    control: int = field(default=_SE_SELF_RELATIVE)
+
+    @classmethod
+    def parse(cls, data: bytes) -> SecurityDescriptor:
+        """Parse the self-relative form. Raises MsmqError MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR."""
+        try:
+            revision, _, control, owner, group, sacl, dacl = _HEADER.unpack_from(data)
+            if revision != 1 or not control & _SE_SELF_RELATIVE:
+                raise ValueError("not a self-relative descriptor of revision 1")
+            return cls(
+                sid_at(data, owner) if owner else None,
+                sid_at(data, group) if group else None,
+                _acl_at(data, dacl) if control & _SE_DACL_PRESENT and dacl else None,
+                _acl_at(data, sacl) if control & _SE_SACL_PRESENT and sacl else None,
+                control,
+            )
+        except (struct.error, ValueError) as error:
+            raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, str(error)) from None
+
+    def pack(self) -> bytes:
+        """The self-relative form, parts in the order owner, group, SACL, DACL."""
+        control = self.control & ~(_SE_DACL_PRESENT | _SE_SACL_PRESENT) | _SE_SELF_RELATIVE
+        offsets = [0, 0, 0, 0]
+        body = b""
+        for index, part in enumerate(
+            (
+                sid_bytes(self.owner) if self.owner else None,
+                sid_bytes(self.group) if self.group else None,
+                _acl_bytes(self.sacl) if self.sacl is not None else None,
+                _acl_bytes(self.dacl) if self.dacl is not None else None,
+            )
+        ):
+            if part is not None:
+                offsets[index] = _HEADER.size + len(body)
+                body += part
+        control |= (_SE_SACL_PRESENT if self.sacl is not None else 0) | (
+            _SE_DACL_PRESENT if self.dacl is not None else 0
+        )
+        return _HEADER.pack(1, 0, control, *offsets) + body
+
+    def select(self, information: int) -> SecurityDescriptor:
+        """Only the parts that SECURITY_INFORMATION names."""
+        return replace(
+            self,
+            owner=self.owner if information & SecurityInformation.OWNER else None,
+            group=self.group if information & SecurityInformation.GROUP else None,
+            dacl=self.dacl if information & SecurityInformation.DACL else None,
+            sacl=self.sacl if information & SecurityInformation.SACL else None,
+        )
+
+    def merge(self, other: SecurityDescriptor, information: int) -> SecurityDescriptor:
+        """This descriptor with the parts that SECURITY_INFORMATION names taken from `other`."""
+        return replace(
+            self,
+            owner=other.owner if information & SecurityInformation.OWNER else self.owner,
+            group=other.group if information & SecurityInformation.GROUP else self.group,
+            dacl=other.dacl if information & SecurityInformation.DACL else self.dacl,
+            sacl=other.sacl if information & SecurityInformation.SACL else self.sacl,
+        )
+
+    def grants(self, sids: Collection[str], wanted: int) -> bool:
+        """The access check: entries in order, a denied bit that is still wanted ends it."""
+        remaining = wanted
+        if self.owner in sids:
+            remaining &= ~(READ_CONTROL | WRITE_DAC)
+        if self.dacl is None:
+            return True
+        for ace in self.dacl:
+            if not remaining:
+                break
+            if ace.flags & INHERIT_ONLY_ACE or ace.sid not in sids:
+                continue
+            mask = ace.mask
+            for generic, specific in _GENERIC.items():
+                if mask & generic:
+                    mask |= specific
+            if ace.type == ACCESS_ALLOWED_ACE_TYPE:
+                remaining &= ~mask
+            elif ace.type == ACCESS_DENIED_ACE_TYPE and remaining & mask:
+                return False
+        return not remaining
+
+
+def allow(sid: str, mask: int) -> Ace:
+    return Ace(ACCESS_ALLOWED_ACE_TYPE, 0, mask, sid)
+
+
+def deny(sid: str, mask: int) -> Ace:
+    return Ace(ACCESS_DENIED_ACE_TYPE, 0, mask, sid)
+
+
+def sid_bytes(sid: str) -> bytes:
+    """`S-1-5-7` -> its binary form ([MS-DTYP] 2.4.2.2). Raises ValueError naming the text."""
+    if not re.fullmatch(r"S-1-\d+(-\d+)*", sid):
+        raise ValueError(f"{sid!r} is not a SID of the form S-1-authority-subauthority...")
+    authority, *subs = map(int, sid.split("-")[2:])
+    if authority >= 1 << 48 or len(subs) > 15 or any(s >= 1 << 32 for s in subs):
+        raise ValueError(f"{sid!r}: at most 15 subauthorities of 32 bits and an authority of 48 bits")
+    return struct.pack("<BB", 1, len(subs)) + authority.to_bytes(6, "big") + struct.pack(f"<{len(subs)}I", *subs)
+
+
+def sid_text(data: bytes) -> str:
+    """The text of a binary SID that fills `data`. Raises ValueError."""
+    sid = sid_at(data, 0)
+    if len(data) != 8 + 4 * data[1]:
+        raise ValueError("bytes after the SID")
+    return sid
+
+
+def sid_at(data: bytes, offset: int) -> str:
+    if offset + 8 > len(data) or data[offset] != 1 or data[offset + 1] > 15:
+        raise ValueError(f"no SID at offset {offset}")
+    count = data[offset + 1]
+    if offset + 8 + 4 * count > len(data):
+        raise ValueError(f"the SID at offset {offset} is longer than the bytes left")
+    authority = int.from_bytes(data[offset + 2 : offset + 8], "big")
+    subs = struct.unpack_from(f"<{count}I", data, offset + 8)
+    return "-".join(["S-1", str(authority), *map(str, subs)])
+
+
+def _acl_at(data: bytes, offset: int) -> tuple[Ace, ...]:
+    revision, _, size, count, _ = _ACL.unpack_from(data, offset)
+    end = offset + size
+    if revision not in (2, 4) or size < _ACL.size or end > len(data):
+        raise ValueError(f"the access control list at offset {offset} does not fit")
+    aces = []
+    at = offset + _ACL.size
+    for _ in range(count):
+        ace_type, flags, ace_size, mask = _ACE.unpack_from(data, at)
+        if ace_size < _ACE.size or at + ace_size > end:
+            raise ValueError(f"the entry at offset {at} does not fit into its list")
+        raw = data[at : at + ace_size]
+        simple = ace_type in (ACCESS_ALLOWED_ACE_TYPE, ACCESS_DENIED_ACE_TYPE)
+        aces.append(Ace(ace_type, flags, mask, sid_at(raw, 8) if simple else "", b"" if simple else raw))
+        at += ace_size
+    return tuple(aces)
+
+
+def _acl_bytes(aces: tuple[Ace, ...]) -> bytes:
+    body = b""
+    for ace in aces:
+        if ace.raw:
+            body += ace.raw
+        else:
+            sid = sid_bytes(ace.sid)
+            body += _ACE.pack(ace.type, ace.flags, _ACE.size + len(sid), ace.mask) + sid
+    return _ACL.pack(2, 0, _ACL.size + len(body), len(aces), 0) + body

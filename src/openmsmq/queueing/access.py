@@ -1,0 +1,69 @@
+"""Who may do what: callers, and the default security descriptors ([MS-MQDMPR] 3.1.7.1.3.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from openmsmq.model import security
+from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
+from openmsmq.model.errors import AccessDenied
+from openmsmq.model.security import SecurityDescriptor
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`sid` identifies the caller; `sids` is everything access is checked against."""
+
+    sid: str
+    sids: frozenset[str]
+    name: str = ""
+
+    @classmethod
+    def anonymous(cls) -> Caller:
+        """An unauthenticated caller. Everyone includes it: whoever accepts anonymous callers wants to serve them."""
+        return cls(security.ANONYMOUS, frozenset([security.ANONYMOUS, security.EVERYONE]), "anonymous")
+
+    @classmethod
+    def user(cls, sid: str, name: str = "") -> Caller:
+        return cls(sid, frozenset([sid, security.EVERYONE, security.AUTHENTICATED_USERS]), name)
+
+
+# The queue manager itself, for what it does on its own account.
+SYSTEM = Caller(security.LOCAL_SYSTEM, frozenset([security.LOCAL_SYSTEM, security.ADMINISTRATORS]), "system")
+
+
+def default_queue_security(owner: str) -> SecurityDescriptor:
+    """No directory, so the owner is not a domain user: Everyone gets MQSEC_QUEUE_GENERIC_ALL."""
+    return SecurityDescriptor(
+        owner=owner,
+        group=owner,
+        dacl=(
+            security.allow(security.EVERYONE, QueueAccessMask.GENERIC_ALL),
+            security.allow(security.LOCAL_SYSTEM, QueueAccessMask.GENERIC_ALL),
+        ),
+    )
+
+
+def default_machine_security() -> SecurityDescriptor:
+    """Workgroup mode: Everyone may create queues and read the system queues; only the system changes the machine."""
+    everyone = (
+        MachineAccessMask.CREATE_QUEUE
+        | MachineAccessMask.GET_MACHINE_PROPERTIES
+        | MachineAccessMask.RECEIVE_DEADLETTER_MESSAGE
+        | MachineAccessMask.RECEIVE_JOURNAL_QUEUE_MESSAGE
+    )
+    return SecurityDescriptor(
+        owner=security.ADMINISTRATORS,
+        group=security.ADMINISTRATORS,
+        dacl=(
+            security.allow(security.ADMINISTRATORS, MachineAccessMask.GENERIC_ALL),
+            security.allow(security.LOCAL_SYSTEM, MachineAccessMask.GENERIC_ALL),
+            security.allow(security.EVERYONE, everyone),
+        ),
+    )
+
+
+def demand(descriptor: SecurityDescriptor, caller: Caller, wanted: int, what: str) -> None:
+    """Raise AccessDenied, naming the caller, what was wanted and on what, unless it is granted."""
+    if not descriptor.grants(caller.sids, wanted):
+        raise AccessDenied(detail=f"{caller.name or caller.sid} lacks 0x{wanted:08x} on {what}")

@@ -1,0 +1,207 @@
+"""One event of the model as one atomic change: gathered first, written to the store, then applied to the queues.
+
+Nothing in memory changes before the store has taken the batch, so a full disk leaves everything as it was. What a
+change entails (journal copies, acknowledgments, dead letters) joins the same batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from openmsmq.model.constants import INFINITE, Acknowledge, Delivery, Journal, MessageClass
+from openmsmq.model.message import NULL_IDENTIFIER, Message
+from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.queueing.records import deadline_word, encode_message
+from openmsmq.queueing.transactions import Enqueued, Transaction
+from openmsmq.store import Insert, Operation, Remove
+
+if TYPE_CHECKING:
+    from openmsmq.queueing.state import State
+
+_SEQUENCE_MASK = (1 << 56) - 1
+_SWEEP_MESSAGES = 512  # removals in one batch when a queue is purged or deleted
+_SWEEP_BYTES = 1 << 20  # of copies and acknowledgments in one such batch
+# Of non-transactional messages that reached their queue, only these end in the dead-letter queue; transactional ones
+# do whenever they are not received.
+_DEAD_LETTERED = frozenset([MessageClass.NACK_RECEIVE_TIMEOUT, MessageClass.NACK_REACH_QUEUE_TIMEOUT])
+
+
+class Plan:
+    """Gather with `insert`, `remove` and `commit_send`; then `carry_out` once."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._operations: list[Operation] = []
+        self._removals: list[tuple[Queue, int]] = []
+        self._inserts: list[tuple[Queue, Message, int, bool]] = []  # queue, message, size, whether it is stored
+        self._sends: list[Enqueued] = []  # sends of the transaction that commits
+        self._added: Counter[int] = Counter()  # bytes by queue number, for quotas within the plan
+
+    # -- gathering -------------------------------------------------------------------------------------------
+
+    def has_room(self, queue: Queue, size: int) -> bool:
+        """Whether the quotas of queue and machine allow so many bytes more."""
+        added = self._added[queue.number]
+        if queue.properties.quota != INFINITE and queue.total_bytes + added + size > queue.quota_bytes:
+            return False
+        return self._state.has_room(size + self._added.total())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a sweep over many messages should carry out this plan and begin another."""
+        return len(self._removals) >= _SWEEP_MESSAGES or self._added.total() >= _SWEEP_BYTES
+
+    def insert(self, queue: Queue, message: Message, size: int) -> None:
+        """Put a message, whose lookup identifier is set, into a queue."""
+        is_stored = message.delivery_guarantee == Delivery.RECOVERABLE
+        if is_stored:
+            self._operations.append(store_insert(queue, message))
+        self._inserts.append((queue, message, size, is_stored))
+        self._added[queue.number] += size
+
+    def arrive(self, queue: Queue, message: Message) -> None:
+        """What the arrival of a message in its destination queue entails; the sender is this queue manager too."""
+        if message.journaling_requested & Journal.JOURNAL:
+            self._copy(self._state.system_journal, message)
+        if message.acknowledgements_requested & Acknowledge.POS_ARRIVAL:
+            self._acknowledge(message, MessageClass.ACK_REACH_QUEUE)
+
+    def remove(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
+        """Message Position Deleted ([MS-MQDMPR] 3.1.7.2.1) and what it entails ([MS-MQQB] 3.1.7.2)."""
+        location = queue.location(lookup_identifier)
+        if location is not None:
+            self._operations.append(Remove(lookup_identifier & _SEQUENCE_MASK, location))
+        self._removals.append((queue, lookup_identifier))
+        if queue.kind is not QueueKind.PRIVATE:
+            return
+        if reason is MessageClass.ACK_RECEIVE:
+            if queue.properties.journaling and queue.journal is not None:
+                self._copy(queue.journal, message)
+            if message.acknowledgements_requested & Acknowledge.POS_RECEIVE:
+                self._acknowledge(message, reason)
+            return
+        if message.acknowledgements_requested & Acknowledge.NEG_RECEIVE:
+            self._acknowledge(message, reason)
+        if message.journaling_requested & Journal.DEADLETTER and (message.is_transactional or reason in _DEAD_LETTERED):
+            state = self._state
+            target = state.transactional_dead_letters if message.is_transactional else state.dead_letters
+            self._copy(target, message, reason)
+
+    def commit_send(self, send: Enqueued) -> None:
+        """Make a send of a transaction visible; it is stored here unless it was written ahead."""
+        self._sends.append(send)
+        if send.queue.deleted:
+            return
+        message = send.message
+        if send.location is None:
+            self._operations.append(store_insert(send.queue, message))
+        elif message.journaling_requested & Journal.JOURNAL:
+            message = send.queue.message(message.lookup_identifier)  # its body was written ahead
+        self.arrive(send.queue, message)
+
+    def _copy(self, queue: Queue, message: Message, reason: MessageClass | None = None) -> None:
+        """A copy for a journal or dead-letter queue; discarded where that queue's quota is exceeded."""
+        copy = replace(message, message_class=message.message_class if reason is None else reason)
+        size = copy.size
+        if not self.has_room(queue, size):
+            self._state.note_discarded(queue, message)
+            return
+        self._state.number(copy, queue)
+        self.insert(queue, copy, size)
+
+    def _acknowledge(self, message: Message, message_class: MessageClass) -> None:
+        """Send Administration Acknowledgment, [MS-MQQB] 3.1.7.15. Without a queue to go to it is discarded."""
+        queue = self._state.local_queue_for_text(message.administration_queue_format_name)
+        if queue is None or queue.kind is not QueueKind.PRIVATE or queue.properties.transactional:
+            return
+        positive = message_class in (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE)
+        acknowledgment = Message(
+            message_class=message_class,
+            correlation_identifier=message.identifier,
+            response_queue_format_name=message.destination_queue_format_name,
+            destination_queue_format_name=message.administration_queue_format_name,
+            delivery_guarantee=message.delivery_guarantee,
+            label=message.label,
+            body=b"" if positive else message.body,
+            body_type=0 if positive else message.body_type,
+        )
+        size = acknowledgment.size
+        if not self.has_room(queue, size):
+            self._state.note_discarded(queue, acknowledgment)
+            return
+        self._state.stamp(acknowledgment, queue)
+        self.insert(queue, acknowledgment, size)
+
+    # -- carrying out ----------------------------------------------------------------------------------------
+
+    def carry_out(self, transaction: Transaction | None = None) -> None:
+        """Write the batch and apply it, then offer what became available to waiting readers.
+
+        Raises what the store raises; then nothing was applied.
+        """
+        state = self._state
+        if transaction is not None and transaction.wrote_pending:
+            locations = state.store.commit(transaction.number, self._operations)
+        else:
+            locations = state.store.append(self._operations) if self._operations else []
+        placed = self._placed(locations)
+        for queue, lookup_identifier in self._removals:
+            queue.remove(lookup_identifier)
+        arrived = self._apply_sends(placed)
+        for queue, message, size, is_stored in self._inserts:
+            key = message.lookup_identifier
+            if is_stored:
+                queue.insert(message, *placed[key])
+            else:
+                queue.insert(message, None, size)
+            deadline = message.deadline()
+            if deadline and queue.kind is QueueKind.PRIVATE:
+                state.timers.add(deadline, key, queue.number)
+            arrived.append((queue, key))
+        for queue, key in arrived:
+            state.serve(queue, key)
+
+    def _placed(self, locations: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Lookup identifier -> (location, size) of everything this plan stored."""
+        inserts = (operation for operation in self._operations if isinstance(operation, Insert))
+        return {
+            (insert.deadline & ~_SEQUENCE_MASK) | insert.key: (location, len(insert.payload))
+            for insert, location in zip(inserts, locations, strict=True)
+        }
+
+    def _apply_sends(self, placed: dict[int, tuple[int, int]]) -> list[tuple[Queue, int]]:
+        arrived = []
+        for send in self._sends:
+            queue, key = send.queue, send.message.lookup_identifier
+            if queue.deleted:  # written ahead, and its queue went before the commit
+                if send.location is not None:
+                    self._state.store.append([Remove(key & _SEQUENCE_MASK, send.location)])
+                continue
+            if key in placed:
+                queue.settle(key, *placed[key])
+            queue.unlock(key)
+            arrived.append((queue, key))
+        return arrived
+
+
+def store_insert(queue: Queue, message: Message) -> Insert:
+    """The operation that stores a message in a queue."""
+    lookup_identifier = message.lookup_identifier
+    # Copies in journals and dead-letter queues do not expire there.
+    deadline = message.deadline() if queue.kind is QueueKind.PRIVATE else 0
+    return Insert(
+        queue.number,
+        lookup_identifier & _SEQUENCE_MASK,
+        deadline_word(lookup_identifier, deadline),
+        encode_message(message),
+    )
+
+
+def new_identifier(machine: bytes, sequence: int) -> bytes:
+    """An OBJECTID: the machine's GUID and the low 32 bits of the sequence number; never the null identifier."""
+    identifier = machine + (sequence & 0xFFFFFFFF).to_bytes(4, "little")
+    assert identifier != NULL_IDENTIFIER
+    return identifier

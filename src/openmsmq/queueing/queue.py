@@ -1,0 +1,160 @@
+"""A queue and its positions ([MS-MQDMPR] 3.1.1.2 and 3.1.1.11), as compact as a million messages demand.
+
+`entries` holds every position: an express message itself, or where the store keeps a recoverable one. `available` is
+the ordered list of lookup identifiers that readers may take; `locked` says who holds the others. Order in a queue is
+the order of lookup identifiers, whose upper byte is 7 - priority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from sortedcontainers import SortedList
+
+from openmsmq.model.message import Message
+from openmsmq.queueing.properties import QueueProperties
+from openmsmq.queueing.records import decode_message
+
+if TYPE_CHECKING:
+    from openmsmq.queueing.readers import OpenQueueDescriptor, WaitingMessageReadOperation
+
+_LOCATION_BITS = 64
+_LOCATION_MASK = (1 << _LOCATION_BITS) - 1
+
+Stored = int  # size << 64 | location: one Python integer for what the index must know of a stored message
+
+
+class QueueKind(Enum):
+    PRIVATE = "private"
+    JOURNAL = "journal"
+    SYSTEM = "system"
+
+
+class LockKind(Enum):
+    ENQUEUE = "enqueue"  # sent in a transaction that has not committed
+    DEQUEUE = "dequeue"  # received in a transaction that has not committed
+    READ = "read"  # read in two phases and not acknowledged
+
+
+@dataclass(slots=True)
+class Lock:
+    kind: LockKind
+    owner: object
+    purge_pending: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Queue:
+    """`number` names the queue in the store. `journal` is None for journals and system queues."""
+
+    number: int
+    kind: QueueKind
+    properties: QueueProperties
+    read: Callable[[int], bytes]
+    journal: Queue | None = None
+    entries: dict[int, Message | Stored] = field(default_factory=dict)
+    available: SortedList[int] = field(default_factory=SortedList)
+    locked: dict[int, Lock] = field(default_factory=dict)
+    total_bytes: int = 0
+    descriptors: set[OpenQueueDescriptor] = field(default_factory=set)
+    waiting: dict[int, WaitingMessageReadOperation] = field(default_factory=dict)
+    deleted: bool = False
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def quota_bytes(self) -> int:
+        return self.properties.quota * 1024
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def message(self, lookup_identifier: int) -> Message:
+        """The message at a position. Raises KeyError, or what the store raises when it can't be read."""
+        entry = self.entries[lookup_identifier]
+        if isinstance(entry, Message):
+            return entry
+        return decode_message(self.read(entry & _LOCATION_MASK), lookup_identifier)
+
+    def location(self, lookup_identifier: int) -> int | None:
+        """Where the store keeps the message; None for an express one."""
+        entry = self.entries[lookup_identifier]
+        return None if isinstance(entry, Message) else entry & _LOCATION_MASK
+
+    def first(self) -> int | None:
+        """The first available position."""
+        available = self.available
+        return available[0] if available else None
+
+    def after(self, position: int) -> int | None:
+        """The first available position behind `position`, which need not exist any more."""
+        index = self.available.bisect_right(position)
+        return self.available[index] if index < len(self.available) else None
+
+    def before(self, position: int) -> int | None:
+        """The last available position before `position`."""
+        index = self.available.bisect_left(position)
+        return self.available[index - 1] if index else None
+
+    def last(self) -> int | None:
+        available = self.available
+        return available[-1] if available else None
+
+    # -- changing --------------------------------------------------------------------------------------------
+
+    def insert(self, message: Message, location: int | None, size: int, lock: Lock | None = None) -> None:
+        """Add a position; `location` None keeps the message itself."""
+        key = message.lookup_identifier
+        self.entries[key] = message if location is None else stored(location, size)
+        self.total_bytes += size
+        if lock is None:
+            self.available.add(key)
+        else:
+            self.locked[key] = lock
+
+    def load(self, rows: list[tuple[int, int, int]]) -> None:
+        """Fill an empty queue from recovered rows (lookup identifier, location, size)."""
+        self.entries = {key: stored(location, size) for key, location, size in rows}
+        self.available = SortedList(self.entries)
+        self.total_bytes = sum(size for _, _, size in rows)
+
+    def replace_location(self, lookup_identifier: int, old: int, new: int) -> None:
+        """A stored message has moved in the log."""
+        entry = self.entries.get(lookup_identifier)
+        if isinstance(entry, int) and entry & _LOCATION_MASK == old:
+            self.entries[lookup_identifier] = stored(new, entry >> _LOCATION_BITS)
+
+    def settle(self, lookup_identifier: int, location: int, size: int) -> None:
+        """A message that was held in memory is in the store now."""
+        self.entries[lookup_identifier] = stored(location, size)
+
+    def lock(self, lookup_identifier: int, lock: Lock) -> None:
+        self.available.remove(lookup_identifier)
+        self.locked[lookup_identifier] = lock
+
+    def unlock(self, lookup_identifier: int) -> Lock:
+        """Make a locked position available again."""
+        lock = self.locked.pop(lookup_identifier)
+        self.available.add(lookup_identifier)
+        return lock
+
+    def remove(self, lookup_identifier: int) -> None:
+        """Delete a position, available or locked."""
+        entry = self.entries.pop(lookup_identifier)
+        self.total_bytes -= entry.size if isinstance(entry, Message) else entry >> _LOCATION_BITS
+        if self.locked.pop(lookup_identifier, None) is None:
+            self.available.remove(lookup_identifier)
+
+    def stored_rows(self) -> Iterator[tuple[int, int, int]]:
+        """(lookup identifier, location, size) of what the store keeps, uncommitted sends left out, unordered."""
+        locked = self.locked
+        for key, entry in self.entries.items():
+            if isinstance(entry, int) and not (key in locked and locked[key].kind is LockKind.ENQUEUE):
+                yield key, entry & _LOCATION_MASK, entry >> _LOCATION_BITS
+
+
+def stored(location: int, size: int) -> Stored:
+    return size << _LOCATION_BITS | location

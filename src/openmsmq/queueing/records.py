@@ -1,0 +1,105 @@
+"""How messages and queue definitions are written to the store: compact binary and JSON.
+
+The store keeps the sequence number of a message as its key and this module's `deadline word` beside it: the upper
+byte is the upper byte of the lookup identifier (7 - priority), the rest the time of expiry in milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict
+from typing import Any
+
+from openmsmq.model.message import Message
+from openmsmq.queueing.properties import QueueProperties
+
+_VERSION = 1
+_FIXED = struct.Struct("<BBBBBBBB HHHH 13I 20s20s16s16s20s 12I")
+_PRIORITY_SHIFT = 56
+_TIME_MASK = (1 << _PRIORITY_SHIFT) - 1
+_TEXT = ("utf-8", "surrogatepass")
+
+
+def encode_message(m: Message) -> bytes:
+    """The record of a message; everything but its lookup identifier, which the store keeps as key."""
+    label = m.label.encode(*_TEXT)
+    destination = m.destination_queue_format_name.encode(*_TEXT)
+    administration = m.administration_queue_format_name.encode(*_TEXT)
+    response = m.response_queue_format_name.encode(*_TEXT)
+    status = m.transaction_status_queue_format_name.encode(*_TEXT)
+    provider = m.authentication_provider_name.encode(*_TEXT)
+    fixed = _FIXED.pack(
+        _VERSION, m.priority, m.delivery_guarantee, m.acknowledgements_requested, m.journaling_requested,
+        m.tracing_requested, m.authentication_level, m.first_in_transaction | m.last_in_transaction << 1,
+        m.message_class, m.abort_count, m.move_count, 0,
+        m.application_tag, m.body_type, m.time_to_reach_queue, m.time_to_be_received, m.sent_time, m.arrival_time,
+        m.privacy_level, m.hash_algorithm, m.encryption_algorithm, m.sender_identifier_type,
+        m.authentication_provider_type, 0, 0,
+        m.identifier, m.correlation_identifier, m.source_machine_identifier, m.connector_type_identifier,
+        m.transaction_identifier,
+        len(m.body), len(m.extension), len(m.sender_identifier), len(m.sender_certificate), len(m.symmetric_key),
+        len(m.signature), len(label), len(destination), len(administration), len(response), len(status),
+        len(provider),
+    )  # fmt: skip
+    return b"".join(
+        (fixed, m.body, m.extension, m.sender_identifier, m.sender_certificate, m.symmetric_key, m.signature, label,
+         destination, administration, response, status, provider)
+    )  # fmt: skip
+
+
+def decode_message(record: bytes, lookup_identifier: int) -> Message:
+    """The inverse of `encode_message`. Raises ValueError for a record of another version or length."""
+    m = Message.__new__(Message)
+    (
+        version, m.priority, m.delivery_guarantee, m.acknowledgements_requested, m.journaling_requested,
+        m.tracing_requested, m.authentication_level, flags, m.message_class, m.abort_count, m.move_count, _,
+        m.application_tag, m.body_type, m.time_to_reach_queue, m.time_to_be_received, m.sent_time, m.arrival_time,
+        m.privacy_level, m.hash_algorithm, m.encryption_algorithm, m.sender_identifier_type,
+        m.authentication_provider_type, _, _,
+        m.identifier, m.correlation_identifier, m.source_machine_identifier, m.connector_type_identifier,
+        m.transaction_identifier, body, extension, sender, certificate, key, signature, label, destination,
+        administration, response, status, provider,
+    ) = _FIXED.unpack_from(record)  # fmt: skip
+    if version != _VERSION:
+        raise ValueError(f"message record of version {version}, this program reads {_VERSION}")
+    m.first_in_transaction, m.last_in_transaction = bool(flags & 1), bool(flags & 2)
+    m.lookup_identifier = lookup_identifier
+    at = _FIXED.size
+    m.body = record[at : (at := at + body)]
+    m.extension = record[at : (at := at + extension)]
+    m.sender_identifier = record[at : (at := at + sender)]
+    m.sender_certificate = record[at : (at := at + certificate)]
+    m.symmetric_key = record[at : (at := at + key)]
+    m.signature = record[at : (at := at + signature)]
+    m.label = record[at : (at := at + label)].decode(*_TEXT)
+    m.destination_queue_format_name = record[at : (at := at + destination)].decode(*_TEXT)
+    m.administration_queue_format_name = record[at : (at := at + administration)].decode(*_TEXT)
+    m.response_queue_format_name = record[at : (at := at + response)].decode(*_TEXT)
+    m.transaction_status_queue_format_name = record[at : (at := at + status)].decode(*_TEXT)
+    m.authentication_provider_name = record[at : (at := at + provider)].decode(*_TEXT)
+    if at != len(record):
+        raise ValueError(f"message record of {len(record)} bytes, its parts take {at}")
+    return m
+
+
+def deadline_word(lookup_identifier: int, deadline: int) -> int:
+    """What the store keeps beside the key: the priority byte of the lookup identifier and the time of expiry."""
+    return (lookup_identifier & ~_TIME_MASK) | deadline
+
+
+def split_deadline_word(word: int, sequence: int) -> tuple[int, int]:
+    """(lookup identifier, time of expiry in milliseconds or 0) from the word and the sequence number."""
+    return (word & ~_TIME_MASK) | sequence, word & _TIME_MASK
+
+
+def encode_properties(properties: QueueProperties) -> bytes:
+    values = asdict(properties)
+    return json.dumps({k: v.hex() if isinstance(v, bytes) else v for k, v in values.items()}).encode()
+
+
+def decode_properties(data: bytes) -> QueueProperties:
+    values: dict[str, Any] = json.loads(data)
+    for name in ("instance", "type", "security"):
+        values[name] = bytes.fromhex(values[name])
+    return QueueProperties(**values)

@@ -1,0 +1,226 @@
+"""What all events of the queue manager share: its queues, its store, numbering, timers, and serving of readers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from openmsmq.model import names
+from openmsmq.model.constants import INFINITE
+from openmsmq.model.errors import HResult, IllegalFormatName, MsmqError
+from openmsmq.model.message import Message
+from openmsmq.model.security import SecurityDescriptor
+from openmsmq.queueing.access import default_machine_security
+from openmsmq.queueing.plan import new_identifier
+from openmsmq.queueing.properties import QueueProperties
+from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.queueing.readers import WaitingMessageReadOperation
+from openmsmq.queueing.storage import MessageStore
+from openmsmq.queueing.timers import ExpiryTimers
+
+logger = logging.getLogger(__name__)
+
+SEQUENCE_BLOCK = 1 << 16  # sequence numbers reserved in the store at a time, so that express ones need no record
+JOURNAL_BIT = 0x80000000  # number of a queue's journal = number of the queue with this bit
+SYSTEM_JOURNAL, SYSTEM_DEADLETTER, SYSTEM_DEADXACT = 0x7FFFFFF1, 0x7FFFFFF2, 0x7FFFFFF3
+LAST_QUEUE_NUMBER = 0x7FFFFF00
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Who this queue manager is. `addresses` are the texts by which DIRECT=TCP reaches it, besides loopback.
+
+    Quotas are in kilobytes.
+    """
+
+    computer_name: str
+    identifier: bytes
+    qualified_name: str = ""
+    addresses: frozenset[str] = frozenset()
+    quota: int = INFINITE
+    journal_quota: int = INFINITE
+    security: SecurityDescriptor | None = None
+
+    def is_local(self, host: str) -> bool:
+        """Whether a computer name or address means this machine."""
+        host = host.lower()
+        return (
+            host in (".", "localhost", "::1", self.computer_name.lower(), self.qualified_name.lower())
+            or host.startswith("127.")
+            or host in self.addresses
+        )
+
+
+class State:
+    """Shared by the parts of the queue manager; see `manager.QueueManager` for its operations."""
+
+    def __init__(self, machine: Machine, store: MessageStore, clock: Callable[[], int]) -> None:
+        """`clock` returns milliseconds since 1970 UTC."""
+        self.machine = machine
+        self.store = store
+        self.clock = clock
+        self.security = machine.security or default_machine_security()
+        self.queues: dict[int, Queue] = {}
+        self.by_name: dict[str, Queue] = {}  # private queues by lower-case name
+        self.sequence = store.high_key
+        self._reserved = store.high_key
+        self.timers = ExpiryTimers(self._is_present)
+        self.discarded = 0  # copies and acknowledgments that found no room
+        self.system_journal = self._system_queue(SYSTEM_JOURNAL, "journal", machine.journal_quota)
+        self.dead_letters = self._system_queue(SYSTEM_DEADLETTER, "deadletter", INFINITE)
+        self.transactional_dead_letters = self._system_queue(SYSTEM_DEADXACT, "deadxact", INFINITE)
+
+    def _system_queue(self, number: int, name: str, quota: int) -> Queue:
+        path_name = f"{self.machine.computer_name}\\system$;{name}"
+        properties = QueueProperties(path_name, quota=quota, transactional=number == SYSTEM_DEADXACT)
+        queue = Queue(number, QueueKind.SYSTEM, properties, self.store.read)
+        self.queues[number] = queue
+        return queue
+
+    # -- queues ----------------------------------------------------------------------------------------------
+
+    def register(self, number: int, properties: QueueProperties) -> Queue:
+        """Make a private queue and its journal known."""
+        journal_properties = QueueProperties(f"{properties.path_name};journal", quota=properties.journal_quota)
+        journal = Queue(number | JOURNAL_BIT, QueueKind.JOURNAL, journal_properties, self.store.read)
+        queue = Queue(number, QueueKind.PRIVATE, properties, self.store.read, journal)
+        self.queues[number] = queue
+        self.queues[journal.number] = journal
+        self.by_name[names.parse_path_name(properties.path_name).name.lower()] = queue
+        return queue
+
+    def forget(self, queue: Queue) -> None:
+        queue.deleted = True
+        del self.queues[queue.number]
+        del self.by_name[names.parse_path_name(queue.properties.path_name).name.lower()]
+        if queue.journal is not None:
+            queue.journal.deleted = True
+            del self.queues[queue.journal.number]
+
+    def update(self, queue: Queue, properties: QueueProperties) -> None:
+        """Give a queue new properties, which its journal's quota follows."""
+        queue.properties = properties
+        if queue.journal is not None:
+            queue.journal.properties = replace(queue.journal.properties, quota=properties.journal_quota)
+
+    def local_queue(self, name: names.FormatName) -> Queue | None:
+        """The local queue a format name stands for, or None; see `is_local` for whose it is."""
+        match name:
+            case names.PrivateFormatName(guid=guid, number=number, suffix=suffix):
+                if guid.bytes_le != self.machine.identifier:
+                    return None
+                queue = self.queues.get(number)
+                return self._suffixed(queue if queue and queue.kind is QueueKind.PRIVATE else None, suffix)
+            case names.MachineFormatName(guid=guid, suffix=suffix):
+                return self._system(suffix) if guid.bytes_le == self.machine.identifier else None
+            case names.DirectFormatName(path=path, suffix=suffix, subqueue=subqueue):
+                if not self.machine.is_local(name.host) or subqueue:
+                    return None
+                if path.lower() == "system$":
+                    return self._system(suffix)
+                kind, _, queue_name = path.rpartition("\\")
+                if kind.lower() != "private$":
+                    return None
+                return self._suffixed(self.by_name.get(queue_name.lower()), suffix)
+        return None
+
+    def is_local(self, name: names.FormatName) -> bool:
+        """Whether a format name speaks of this machine, whether or not the queue exists."""
+        match name:
+            case names.PrivateFormatName(guid=guid) | names.MachineFormatName(guid=guid):
+                return guid.bytes_le == self.machine.identifier
+            case names.DirectFormatName():
+                return self.machine.is_local(name.host)
+        return False
+
+    def local_queue_for_text(self, format_name: str) -> Queue | None:
+        """As `local_queue`, for the text in a message; None for an empty, foreign or malformed one."""
+        if not format_name:
+            return None
+        try:
+            return self.local_queue(names.parse_format_name(format_name))
+        except IllegalFormatName:
+            return None
+
+    def queue_for_path_name(self, path: names.PathName) -> Queue | None:
+        if not self.machine.is_local(path.computer) or path.kind != "private" or path.subqueue:
+            return None
+        return self.by_name.get(path.name.lower())
+
+    def private_format_name(self, queue: Queue) -> names.PrivateFormatName:
+        return names.PrivateFormatName(UUID(bytes_le=self.machine.identifier), queue.number)
+
+    def _system(self, suffix: names.Suffix) -> Queue | None:
+        return {
+            names.Suffix.JOURNAL: self.system_journal,
+            names.Suffix.DEADLETTER: self.dead_letters,
+            names.Suffix.DEADXACT: self.transactional_dead_letters,
+        }.get(suffix)
+
+    @staticmethod
+    def _suffixed(queue: Queue | None, suffix: names.Suffix) -> Queue | None:
+        return queue.journal if queue is not None and suffix is names.Suffix.JOURNAL else queue
+
+    def _is_present(self, queue_number: int, lookup_identifier: int) -> bool:
+        queue = self.queues.get(queue_number)
+        return queue is not None and lookup_identifier in queue.entries
+
+    # -- numbering -------------------------------------------------------------------------------------------
+
+    def next_sequence(self) -> int:
+        """The next SequentialID: rises over the whole queue manager, never reused, also after a restart."""
+        if self.sequence >= self._reserved:
+            self._reserved = self.sequence + SEQUENCE_BLOCK
+            self.store.reserve(self._reserved)
+        self.sequence += 1
+        return self.sequence
+
+    def number(self, message: Message, queue: Queue) -> None:
+        """Give a message its place in a queue: lookup identifier and arrival time.
+
+        Deviation from [MS-MQDMPR] 3.1.7.1.9: the upper byte is 7 - Priority for every message; as written it would be
+        for transactional ones only, which would not order by arrival within priority (3.1.1.2).
+        """
+        message.lookup_identifier = (7 - message.priority) << 56 | self.next_sequence()
+        message.arrival_time = self.clock() // 1000
+
+    def stamp(self, message: Message, queue: Queue) -> None:
+        """As `number`, and identity: identifier, source machine and time of sending."""
+        self.number(message, queue)
+        message.identifier = new_identifier(self.machine.identifier, message.sequence)
+        message.source_machine_identifier = self.machine.identifier
+        message.sent_time = message.arrival_time
+
+    # -- quotas ----------------------------------------------------------------------------------------------
+
+    def has_room(self, size: int) -> bool:
+        """Whether the machine quota allows so many bytes more."""
+        if self.machine.quota == INFINITE:
+            return True
+        return sum(queue.total_bytes for queue in self.queues.values()) + size <= self.machine.quota * 1024
+
+    def note_discarded(self, queue: Queue, message: Message) -> None:
+        self.discarded += 1
+        logger.warning("no room in %s: a copy of %r was discarded", queue.properties.path_name, message.label)
+
+    # -- readers ---------------------------------------------------------------------------------------------
+
+    take: Callable[[WaitingMessageReadOperation, Queue, int], bool]  # set by the reading part
+
+    def serve(self, queue: Queue, lookup_identifier: int) -> None:
+        """Message Position Available, [MS-MQDMPR] 3.1.7.2.2: offer a position to waiting readers, first come first
+        served; peeking ones all see it, one destructive reader takes it."""
+        if not queue.waiting:
+            return
+        for reader in list(queue.waiting.values()):
+            if lookup_identifier not in queue.entries or lookup_identifier in queue.locked:
+                return
+            if reader.number in queue.waiting and self.take(reader, queue, lookup_identifier):
+                return
+
+
+def not_here(name: names.FormatName) -> MsmqError:
+    """The failure for what another machine would have to do; the seam where an outgoing transport plugs in."""
+    return MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{name} is not on this machine")

@@ -1,0 +1,40 @@
+"""The durable log of a queue manager: docs/store-format.md tells how it works and why."""
+
+from openmsmq.store.columns import QueueColumns
+from openmsmq.store.errors import (
+    DamagedRecord,
+    DamagedStore,
+    RecordTooLarge,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+    StoreInUse,
+    UnknownFormat,
+)
+from openmsmq.store.log import Store
+from openmsmq.store.opening import Recovered, RecoveryReport
+from openmsmq.store.operations import Drop, Insert, Move, Operation, Put, Remove
+from openmsmq.store.vfs import OsVfs, Vfs
+
+__all__ = [
+    "DamagedRecord",
+    "DamagedStore",
+    "Drop",
+    "Insert",
+    "Move",
+    "Operation",
+    "OsVfs",
+    "Put",
+    "QueueColumns",
+    "RecordTooLarge",
+    "Recovered",
+    "RecoveryReport",
+    "Remove",
+    "Store",
+    "StoreError",
+    "StoreFailed",
+    "StoreFull",
+    "StoreInUse",
+    "UnknownFormat",
+    "Vfs",
+]

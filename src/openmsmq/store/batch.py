@@ -1,0 +1,58 @@
+"""What one sync writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from openmsmq.store.checkpoints import Checkpoints
+from openmsmq.store.segments import Segment
+from openmsmq.store.vfs import Vfs, write_fully
+
+
+class Chunk(NamedTuple):
+    """Bytes for one segment."""
+
+    segment: Segment
+    handle: int
+    offset: int
+    parts: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Everything that was appended since the last batch was taken.
+
+    Attributes:
+        chunks: one for each segment touched.
+        end: absolute position that is durable once this is written.
+    """
+
+    vfs: Vfs
+    chunks: list[Chunk]
+    end: int
+
+    def write(self) -> None:
+        """Write and sync, in any thread; raises OSError. One write and one sync, unless a segment became full."""
+        for chunk in self.chunks:
+            write_fully(self.vfs, chunk.handle, b"".join(chunk.parts), chunk.offset)
+        for chunk in self.chunks:
+            # Here the promise is kept: nobody is told of success before this returned.
+            self.vfs.fdatasync(chunk.handle)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointJob:
+    """A checkpoint on its way to the disk.
+
+    Attributes:
+        position: absolute position of the state that it holds.
+    """
+
+    checkpoints: Checkpoints
+    pieces: list[bytes | memoryview]
+    position: int
+
+    def write(self) -> None:
+        """Write and sync the file, in any thread; raises OSError, which leaves the earlier checkpoints in force."""
+        self.checkpoints.write(self.pieces)

@@ -1,0 +1,120 @@
+"""What the store remembers of what it wrote: who is alive in which segment, definitions, pending messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from openmsmq.store.columns import QueueColumns
+from openmsmq.store.frames import HEADER_SIZE
+from openmsmq.store.operations import Insert
+from openmsmq.store.replay import State
+from openmsmq.store.segments import Segment
+
+
+@dataclass(slots=True)
+class PendingMessage:
+    """A message that awaits the commit of its transaction."""
+
+    queue: int
+    location: int
+    size: int
+    deadline: int
+
+
+class Bookkeeping:
+    """Counts by segment; never touches a file."""
+
+    def __init__(self, segment_size: int, segments: dict[int, Segment], state: State) -> None:
+        self._segment_size = segment_size
+        #: In the order of their numbers.
+        self.segments = segments
+        self.definitions = dict(state.definitions)
+        self.homes = dict(state.homes)
+        #: Transaction to key to message.
+        self.pending: dict[int, dict[int, PendingMessage]] = {}
+        self._forwarded: dict[int, int] = {}
+        self._forwarded_from: dict[int, list[int]] = {}
+
+    def oldest(self) -> Segment:
+        """The segment at the old end of the log."""
+        return next(iter(self.segments.values()))
+
+    @property
+    def live_share(self) -> float:
+        """Estimate of how many segments the needed records would fill."""
+        needed = sum(
+            segment.live * (HEADER_SIZE + segment.volume / segment.ever)
+            for segment in self.segments.values()
+            if segment.ever
+        )
+        return needed / self._segment_size
+
+    def born(self, location: int, size: int) -> None:
+        """A message or definition with a payload of `size` bytes was written."""
+        segment = self.segments[location // self._segment_size]
+        segment.live += 1
+        segment.ever += 1
+        segment.volume += size
+
+    def bury(self, location: int, position: int) -> None:
+        """What is at `location` is not needed, once the log is durable up to `position`."""
+        segment = self.segments.get(location // self._segment_size)
+        if segment is not None:
+            segment.live -= 1
+            segment.last_death = position
+
+    def define(self, name: bytes, value: bytes, location: int, position: int) -> None:
+        home = self.homes.get(name)
+        if home is not None:
+            self.bury(home, position)
+        self.definitions[name] = value
+        self.homes[name] = location
+
+    def undefine(self, name: bytes, position: int) -> None:
+        if name in self.homes:
+            self.bury(self.homes.pop(name), position)
+            del self.definitions[name]
+
+    # -------------------------------------------------------------------------------------------------- relocation
+
+    def current(self, location: int) -> int:
+        """Where a message is now, for a caller who built an operation before the message was relocated."""
+        forwarded = self._forwarded
+        while location in forwarded:
+            location = forwarded[location]
+        return location
+
+    def forward(self, old: int, new: int) -> None:
+        """A message has been relocated."""
+        self._forwarded[old] = new
+        self._forwarded_from.setdefault(old // self._segment_size, []).append(old)
+
+    def drop_segment(self, segment: Segment) -> None:
+        """The segment is recycled."""
+        del self.segments[segment.number]
+        for old in self._forwarded_from.pop(segment.number, ()):
+            self._forwarded.pop(old, None)
+
+    # ----------------------------------------------------------------------------------------------------- pending
+
+    def add_pending(self, transaction: int, inserts: Sequence[Insert], locations: Sequence[int]) -> None:
+        messages = self.pending.setdefault(transaction, {})
+        for insert, location in zip(inserts, locations, strict=True):
+            messages[insert.key] = PendingMessage(insert.queue, location, len(insert.payload), insert.deadline)
+
+    def forget_pending(self, transaction: int) -> list[int]:
+        """The transaction has ended; gives the locations of its messages."""
+        return [message.location for message in self.pending.pop(transaction, {}).values()]
+
+    def describe(self, state: State) -> None:
+        """Add to the state of a checkpoint what the store knows by itself."""
+        state.definitions = dict(self.definitions)
+        state.homes = dict(self.homes)
+        state.written = {segment.number: (segment.ever, segment.volume) for segment in self.segments.values()}
+        for transaction, messages in self.pending.items():
+            queues = state.pending.setdefault(transaction, {})
+            for key in sorted(messages):
+                message = messages[key]
+                columns = queues.setdefault(message.queue, QueueColumns())
+                columns.append(key, message.location, message.size, message.deadline)

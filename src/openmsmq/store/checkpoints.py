@@ -1,0 +1,210 @@
+"""Checkpoint files: the state of the log at one position, so that a restart reads only what came after.
+
+Two files take turns; a new one replaces the older by rename, so a crash while writing costs nothing. A checkpoint that
+does not pass its check is ignored, and so is one whose segment has been recycled: the log alone is always enough.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from crc32c import crc32c
+
+from openmsmq.store.columns import QueueColumns
+from openmsmq.store.errors import StoreError, UnknownFormat
+from openmsmq.store.frames import VERSION, Codec
+from openmsmq.store.replay import State
+from openmsmq.store.segments import TEMPORARY_SUFFIX
+from openmsmq.store.vfs import Vfs, write_fully
+
+logger = logging.getLogger(__name__)
+
+NAMES: Final = ("checkpoint-0", "checkpoint-1")
+_TEMPORARY: Final = "checkpoint" + TEMPORARY_SUFFIX
+_MAGIC: Final = b"OMQ-CKP\n"
+#: magic, version, segment size, identity, position, high key, counts of segments, definitions, queues, pending, length
+_HEADER: Final = struct.Struct("<8sII16sQQIIIIQ")
+_CRC: Final = struct.Struct("<I")
+_SEGMENT: Final = struct.Struct("<QQQ")  # number, messages and definitions ever written to it, their payload bytes
+_DEFINITION: Final = struct.Struct("<QII")  # location, lengths of name and value
+_QUEUE: Final = struct.Struct("<IIQ")  # transaction (0 for committed), queue, rows
+_SLICE: Final = 1 << 20
+
+
+def encode(codec: Codec, state: State) -> list[bytes | memoryview]:
+    """The pieces of a checkpoint file, without its closing checksum. Columns are not copied."""
+    pieces: list[bytes | memoryview] = []
+    for number, counts in sorted(state.written.items()):
+        pieces.append(_SEGMENT.pack(number, *counts))
+    for name, value in state.definitions.items():
+        pieces += (_DEFINITION.pack(state.homes[name], len(name), len(value)), name, value)
+    for queue, columns in state.queues.items():
+        pieces += _encode_queue(0, queue, columns)
+    pending = 0
+    for transaction, queues in state.pending.items():
+        for queue, columns in queues.items():
+            pieces += _encode_queue(transaction, queue, columns)
+            pending += 1
+    header = _HEADER.pack(
+        _MAGIC, VERSION, codec.segment_size, codec.identity, state.position, state.high_key,
+        len(state.written), len(state.definitions), len(state.queues), pending, sum(map(len, pieces)),
+    )  # fmt: skip
+    return [header, *pieces]
+
+
+def decode(data: bytes, path: str) -> tuple[Codec, State]:
+    """Codec and state in a checkpoint file.
+
+    Raises:
+        ValueError: damaged.
+        UnknownFormat: another version.
+    """
+    if len(data) < _HEADER.size + _CRC.size:
+        raise ValueError("too short")
+    view = memoryview(data)
+    fields = _HEADER.unpack_from(data)
+    magic, version, segment_size, identity, position, high_key, segments, definitions, queues, pending, length = fields
+    if magic != _MAGIC or crc32c(view[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
+        raise ValueError("checksum does not match")
+    if version != VERSION:
+        raise UnknownFormat(f"{path}: format version {version}, this program knows {VERSION}")
+    if length != len(data) - _HEADER.size - _CRC.size:
+        raise ValueError("wrong length")
+    state = State(position, high_key)
+    offset = _HEADER.size
+    for _ in range(segments):
+        number, ever, volume = _SEGMENT.unpack_from(data, offset)
+        state.written[number] = (ever, volume)
+        offset += _SEGMENT.size
+    for _ in range(definitions):
+        location, name_length, value_length = _DEFINITION.unpack_from(data, offset)
+        offset += _DEFINITION.size
+        name = data[offset : offset + name_length]
+        state.definitions[name] = data[offset + name_length : offset + name_length + value_length]
+        state.homes[name] = location
+        offset += name_length + value_length
+    for _ in range(queues + pending):
+        transaction, queue, rows = _QUEUE.unpack_from(data, offset)
+        columns, offset = _decode_columns(view, offset + _QUEUE.size, rows)
+        target = state.pending.setdefault(transaction, {}) if transaction else state.queues
+        target[queue] = columns
+    return Codec(identity, segment_size), state
+
+
+class Checkpoints:
+    """The two checkpoint files of a directory."""
+
+    def __init__(self, vfs: Vfs, directory: str) -> None:
+        self._vfs = vfs
+        self._directory = directory
+        #: File name to position, of those that are valid.
+        self.positions: dict[str, int] = {}
+        #: File names that exist and are damaged.
+        self.damaged: list[str] = []
+
+    def load(self) -> Iterator[tuple[Codec, State]]:
+        """Valid checkpoints, newest first; raises UnknownFormat."""
+        loaded = []
+        names = set(self._vfs.listdir(self._directory))
+        for name in NAMES:
+            if name not in names:
+                continue
+            try:
+                codec, state = decode(self._read(name), f"{self._directory}/{name}")
+            except (ValueError, struct.error) as error:
+                logger.warning("%s/%s is damaged (%s); the log is read instead", self._directory, name, error)
+                self.damaged.append(name)
+                continue
+            self.positions[name] = state.position
+            loaded.append((codec, state))
+        yield from sorted(loaded, key=lambda pair: pair[1].position, reverse=True)
+
+    def write(self, pieces: Iterable[bytes | memoryview]) -> None:
+        """Write the temporary file and sync it. Runs in any thread; raises OSError, leaving the two files alone."""
+        path = f"{self._directory}/{_TEMPORARY}"
+        handle = self._vfs.open(path, create=True)
+        try:
+            offset, crc = 0, 0
+            for piece in _slices(pieces):
+                crc = crc32c(piece, crc)
+                write_fully(self._vfs, handle, piece, offset)
+                offset += len(piece)
+            write_fully(self._vfs, handle, _CRC.pack(crc), offset)
+            self._vfs.fdatasync(handle)
+        except OSError:
+            self._vfs.close(handle)
+            self._vfs.unlink(path)
+            raise
+        self._vfs.close(handle)
+
+    def publish(self, position: int) -> None:
+        """The temporary file takes the place of the older checkpoint; raises OSError."""
+        name = min(NAMES, key=lambda name: self.positions.get(name, -1))
+        self._vfs.rename(f"{self._directory}/{_TEMPORARY}", f"{self._directory}/{name}")
+        self._vfs.fsync_directory(self._directory)
+        self.positions[name] = position
+
+    def discard(self) -> None:
+        """Delete both files; raises OSError."""
+        for name in set(self._vfs.listdir(self._directory)) & set(NAMES):
+            self._vfs.unlink(f"{self._directory}/{name}")
+        self._vfs.fsync_directory(self._directory)
+        self.positions.clear()
+        self.damaged.clear()
+
+    def _read(self, name: str) -> bytes:
+        handle = self._vfs.open(f"{self._directory}/{name}")
+        try:
+            return self._vfs.pread(handle, self._vfs.size(handle), 0)
+        finally:
+            self._vfs.close(handle)
+
+
+def copy_columns(queues: Mapping[int, QueueColumns] | Iterable[tuple[int, QueueColumns]]) -> dict[int, QueueColumns]:
+    """Columns by queue, without empty ones; raises StoreError if a queue appears twice."""
+    found: dict[int, QueueColumns] = {}
+    for queue, columns in queues.items() if isinstance(queues, Mapping) else queues:
+        if queue in found:
+            raise StoreError(f"queue {queue} appears twice in a checkpoint")
+        if len(columns):
+            found[queue] = columns
+    return found
+
+
+def _encode_queue(transaction: int, queue: int, columns: QueueColumns) -> list[bytes | memoryview]:
+    pieces: list[bytes | memoryview] = [_QUEUE.pack(transaction, queue, len(columns))]
+    for column in (columns.keys, columns.locations, columns.deadlines, columns.sizes):
+        if len(column) != len(columns):
+            raise StoreError(f"columns of queue {queue} differ in length")
+        pieces.append(memoryview(column).cast("B"))
+    return pieces
+
+
+def _decode_columns(view: memoryview, offset: int, rows: int) -> tuple[QueueColumns, int]:
+    columns = QueueColumns()
+    for column in (columns.keys, columns.locations, columns.deadlines, columns.sizes):
+        end = offset + rows * column.itemsize
+        column.frombytes(view[offset:end])
+        offset = end
+    return columns, offset
+
+
+def _slices(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """The same bytes in writes of about a mebibyte, so that the thread gives way in between."""
+    gathered: list[bytes | memoryview] = []
+    size = 0
+    for piece in pieces:
+        view = memoryview(piece)
+        for start in range(0, len(view), _SLICE):
+            part = view[start : start + _SLICE]
+            gathered.append(part)
+            size += len(part)
+            if size >= _SLICE:
+                yield b"".join(gathered)
+                gathered.clear()
+                size = 0
+    if gathered:
+        yield b"".join(gathered)

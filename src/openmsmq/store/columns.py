@@ -1,0 +1,90 @@
+"""Packed columns of live messages: what recovery gives to the index, and what a checkpoint keeps."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import compress, islice
+from operator import le
+
+from openmsmq.store.frames import HEADER_SIZE
+
+_WORDS = HEADER_SIZE // 8
+
+
+@dataclass(slots=True)
+class QueueColumns:
+    """The live messages of one queue, sorted by key: 28 bytes a message.
+
+    Attributes:
+        keys: array('Q').
+        locations: array('Q').
+        sizes: array('I'), payload lengths in bytes.
+        deadlines: array('Q').
+    """
+
+    keys: array[int] = field(default_factory=lambda: array("Q"))
+    locations: array[int] = field(default_factory=lambda: array("Q"))
+    sizes: array[int] = field(default_factory=lambda: array("I"))
+    deadlines: array[int] = field(default_factory=lambda: array("Q"))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def append(self, key: int, location: int, size: int, deadline: int) -> None:
+        """Add one message at the end; the caller keeps the order."""
+        self.keys.append(key)
+        self.locations.append(location)
+        self.sizes.append(size)
+        self.deadlines.append(deadline)
+
+    def extend(self, other: QueueColumns) -> None:
+        self.keys.extend(other.keys)
+        self.locations.extend(other.locations)
+        self.sizes.extend(other.sizes)
+        self.deadlines.extend(other.deadlines)
+
+    def sort(self) -> None:
+        """Sort by key."""
+        keys = self.keys
+        if all(map(le, keys, islice(keys, 1, None))):
+            return
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        self.keys = array("Q", map(keys.__getitem__, order))
+        self.locations = array("Q", map(self.locations.__getitem__, order))
+        self.sizes = array("I", map(self.sizes.__getitem__, order))
+        self.deadlines = array("Q", map(self.deadlines.__getitem__, order))
+
+    def select(self, flags: bytearray) -> None:
+        """Keep the rows whose flag is not zero."""
+        self.keys = array("Q", compress(self.keys, flags))
+        self.locations = array("Q", compress(self.locations, flags))
+        self.sizes = array("I", compress(self.sizes, flags))
+        self.deadlines = array("Q", compress(self.deadlines, flags))
+
+    def find(self, key: int) -> int | None:
+        """Row of the key in sorted columns."""
+        row = bisect_left(self.keys, key)
+        return row if row < len(self.keys) and self.keys[row] == key else None
+
+
+def columns_from_headers(headers: bytes | bytearray) -> QueueColumns:
+    """Columns from the frame headers of INSERT or PENDING frames, put end to end.
+
+    Strided slices do at C speed what a loop over a million messages would need a second for.
+    """
+    words = array("Q")
+    words.frombytes(headers)
+    halves = array("I")
+    halves.frombytes(headers)
+    return QueueColumns(
+        keys=words[2::_WORDS], locations=words[1::_WORDS], sizes=halves[1 :: 2 * _WORDS], deadlines=words[3::_WORDS]
+    )
+
+
+def count_by_segment(locations: Iterable[int], segment_size: int) -> dict[int, int]:
+    """How many of the locations lie in each segment."""
+    return Counter(map(segment_size.__rfloordiv__, locations))

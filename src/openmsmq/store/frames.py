@@ -1,0 +1,213 @@
+"""Layout of the log: segment headers and frames (docs/store-format.md).
+
+A *frame* is the unit that has a checksum, a *chain* of frames (first to last) is the unit that is atomic. One message
+is one frame, so that reading a message never needs its neighbours and damage costs no more than the frame it hits.
+
+All integers are little-endian. Frames start at multiples of eight.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from crc32c import crc32c
+
+from openmsmq.store.errors import UnknownFormat
+
+VERSION: Final = 1
+DEFAULT_SEGMENT_SIZE: Final = 16 << 20
+#: Two pages of headers, one message and the closing frame; tests use segments this small.
+MINIMUM_SEGMENT_SIZE: Final = 8192
+IDENTITY_SIZE: Final = 16
+
+# ---------------------------------------------------------------------------------------------------------- frames
+
+#: crc, length, position, key, extra, queue, transaction, group, kind, flags, tag
+HEADER: Final = struct.Struct("<IIQQQIIIBBH")
+HEADER_SIZE: Final = HEADER.size
+_AFTER_CRC: Final = struct.Struct("<IQQQIIIBBH")
+_CRC: Final = struct.Struct("<I")
+_TAG_OFFSET: Final = HEADER_SIZE - 2
+PADDING: Final = tuple(bytes(-length & 7) for length in range(8))
+
+# Kinds of frames.
+INSERT: Final = 1  # queue, key, extra = deadline, payload
+REMOVE: Final = 2  # key, extra = location of the message
+PUT: Final = 3  # payload = u32 length of the name, name, value
+DROP: Final = 4  # payload = name
+PENDING: Final = 5  # like INSERT, counts when `transaction` commits
+COMMIT: Final = 6  # transaction
+ABORT: Final = 7  # transaction
+RESERVE: Final = 8  # key = highest number given out
+STARTED: Final = 9  # every pending transaction before this frame is void; key = highest number
+STOPPED: Final = 10  # clean end; key = highest number
+OPENING: Final = 11  # first frame of a segment; key = highest number
+SEAL: Final = 12  # last frame of a segment
+SKIP: Final = 13  # written by repair over damaged bytes
+PREPARE: Final = 14  # not written yet: for two-phase commit, a prepared transaction survives STARTED
+KINDS: Final = frozenset(range(INSERT, SKIP + 1))
+#: Frames that hold something that is needed later.
+LASTING: Final = frozenset((INSERT, PUT, PENDING))
+#: These stand in the log for its own sake and neither begin nor end a chain.
+STRUCTURAL: Final = frozenset((OPENING, SEAL, SKIP, STOPPED))
+
+# Flags.
+FIRST: Final = 1
+LAST: Final = 2
+ALONE: Final = FIRST | LAST
+RELOCATED: Final = 4  # replaces every earlier frame of the same key
+
+#: crc, length, position, key, extra, queue, transaction, group, kind, flags, tag — as unpacked, for speed
+Fields = tuple[int, int, int, int, int, int, int, int, int, int, int]
+
+
+def frame_size(length: int) -> int:
+    """Bytes that a frame with a payload of `length` bytes takes in the log."""
+    return (HEADER_SIZE + length + 7) & ~7
+
+
+class Codec:
+    """Writes and checks frames of one store.
+
+    The checksum starts from the store's identity, which is random and known to nobody outside. Payloads come from
+    strangers; without this, a payload could be made that looks like a frame, and damage or a recycled file could
+    bring it to life.
+    """
+
+    def __init__(self, identity: bytes, segment_size: int) -> None:
+        if len(identity) != IDENTITY_SIZE:
+            raise ValueError(f"identity must be {IDENTITY_SIZE} bytes")
+        if segment_size < MINIMUM_SEGMENT_SIZE or segment_size % 8:
+            raise ValueError(f"segment size must be a multiple of 8 and at least {MINIMUM_SEGMENT_SIZE}")
+        self.identity = identity
+        self.segment_size = segment_size
+        self.seed = crc32c(identity)
+        # A tag without zero bytes lets `bytes.find` jump over zeroed space when it looks for frames.
+        self.tag = (self.seed & 0xFFFF) | 0x8001
+        self._tag_bytes = self.tag.to_bytes(2, "little")
+        #: A frame ends at or before this offset, so that a SEAL fits behind it.
+        self.limit = segment_size - HEADER_SIZE
+        #: Longest payload that a fresh segment can take.
+        self.largest_payload = (self.limit - FRAMES_START - 2 * HEADER_SIZE) & ~7
+
+    def header(
+        self,
+        kind: int,
+        flags: int,
+        position: int,
+        group: int,
+        payload: bytes,
+        key: int = 0,
+        extra: int = 0,
+        queue: int = 0,
+        transaction: int = 0,
+    ) -> bytes:
+        """Header of a frame at absolute `position`; `group` is the distance to the start of its write."""
+        body = _AFTER_CRC.pack(len(payload), position, key, extra, queue, transaction, group, kind, flags, self.tag)
+        return _CRC.pack(crc32c(payload, crc32c(body, self.seed))) + body
+
+    def frame(self, kind: int, flags: int, position: int, group: int, payload: bytes = b"", key: int = 0) -> bytes:
+        """A whole frame with its padding."""
+        return self.header(kind, flags, position, group, payload, key) + payload + PADDING[len(payload) & 7]
+
+    def check(self, data: bytes | memoryview, offset: int, position: int) -> Fields | None:
+        """Fields of the frame at `offset` of `data`, or None if no valid frame for absolute `position` is there."""
+        if offset + HEADER_SIZE > len(data):
+            return None
+        fields: Fields = HEADER.unpack_from(data, offset)
+        end = offset + HEADER_SIZE + fields[1]
+        if fields[2] != position or fields[10] != self.tag or end > len(data):
+            return None
+        if crc32c(memoryview(data)[offset + 4 : end], self.seed) != fields[0] or fields[8] not in KINDS:
+            return None
+        return fields
+
+    def walk(self, data: bytes, offset: int, base: int) -> Iterator[Fields]:
+        """Valid frames from `offset` on, up to a SEAL or the first bytes that are no valid frame.
+
+        `base` is the absolute position of the start of `data`.
+        """
+        view = memoryview(data)
+        unpack, size, seed, tag, last = HEADER.unpack_from, len(data), self.seed, self.tag, len(data) - HEADER_SIZE
+        while offset <= last:
+            fields: Fields = unpack(data, offset)
+            end = offset + HEADER_SIZE + fields[1]
+            if fields[2] != base + offset or fields[10] != tag or end > size:
+                return
+            if crc32c(view[offset + 4 : end], seed) != fields[0] or fields[8] not in KINDS:
+                return
+            yield fields
+            if fields[8] == SEAL:
+                return
+            offset = (end + 7) & ~7
+
+    def search(self, data: bytes, offset: int, base: int) -> Iterator[Fields]:
+        """Every valid frame at or after `offset`, wherever it stands; frames inside of a found frame are not seen."""
+        at = offset + _TAG_OFFSET
+        while (at := data.find(self._tag_bytes, at)) >= 0:
+            start = at - _TAG_OFFSET
+            fields = self.check(data, start, base + start) if not start % 8 else None
+            if fields is None:
+                at += 1
+                continue
+            yield fields
+            at = start + frame_size(fields[1]) + _TAG_OFFSET
+
+
+def pack_definition(name: bytes, value: bytes) -> bytes:
+    """Payload of a PUT."""
+    return _CRC.pack(len(name)) + name + value
+
+
+def unpack_definition(payload: bytes) -> tuple[bytes, bytes]:
+    """Name and value in the payload of a PUT."""
+    end = 4 + int(_CRC.unpack_from(payload)[0])
+    return payload[4:end], payload[end:]
+
+
+# ------------------------------------------------------------------------------------------------- segment headers
+
+#: magic, version, segment size, number, identity, crc
+_SEGMENT_HEADER: Final = struct.Struct("<8sIIQ16sI")
+_SEGMENT_MAGIC: Final = b"OMQ-LOG\n"
+#: Frames start here; before it stands the header, twice, in different sectors: it is the one thing all frames need.
+FRAMES_START: Final = 4096
+HEADER_COPIES: Final = (0, 2048)
+
+
+def segment_header(codec: Codec, number: int) -> bytes:
+    """The first FRAMES_START bytes of segment `number`."""
+    body = _SEGMENT_HEADER.pack(_SEGMENT_MAGIC, VERSION, codec.segment_size, number, codec.identity, 0)[:-4]
+    copy = body + _CRC.pack(crc32c(body))
+    page = bytearray(FRAMES_START)
+    for offset in HEADER_COPIES:
+        page[offset : offset + len(copy)] = copy
+    return bytes(page)
+
+
+def read_segment_header(page: bytes, path: str) -> tuple[int, Codec, list[int]]:
+    """Number, codec and offsets of damaged copies.
+
+    Raises:
+        ValueError: no copy is valid.
+        UnknownFormat: a copy is valid but of another version.
+    """
+    found: tuple[int, Codec] | None = None
+    damaged = []
+    for offset in HEADER_COPIES:
+        copy = page[offset : offset + _SEGMENT_HEADER.size]
+        if len(copy) < _SEGMENT_HEADER.size:
+            damaged.append(offset)
+            continue
+        magic, version, segment_size, number, identity, crc = _SEGMENT_HEADER.unpack(copy)
+        if magic != _SEGMENT_MAGIC or crc != crc32c(copy[:-4]):
+            damaged.append(offset)
+            continue
+        if version != VERSION:
+            raise UnknownFormat(f"{path}: format version {version}, this program knows {VERSION}")
+        found = found or (number, Codec(identity, segment_size))
+    if found is None:
+        raise ValueError("no valid segment header")
+    return *found, damaged

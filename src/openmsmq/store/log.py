@@ -1,0 +1,427 @@
+"""The store: an append-only log of atomic batches, with what is live counted segment by segment.
+
+`append` puts frames into memory and `sync` makes them durable. The caller owns the index of live messages and tells the
+location of what it removes; the store keeps a few integers per segment, the definitions, and pending messages.
+
+One thread (the event loop) calls everything here, except `Batch.write` and `CheckpointJob.write`, which only touch
+files and may run in another thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from openmsmq.store import frames
+from openmsmq.store.batch import Batch, CheckpointJob
+from openmsmq.store.bookkeeping import Bookkeeping
+from openmsmq.store.checkpoints import copy_columns, encode
+from openmsmq.store.columns import QueueColumns
+from openmsmq.store.compaction import Compactor, IsLive, Relocated
+from openmsmq.store.errors import DamagedRecord, StoreError, StoreFailed, StoreFull
+from openmsmq.store.frames import DROP, HEADER_SIZE, INSERT, PENDING, PUT, RELOCATED, REMOVE, pack_definition
+from openmsmq.store.opening import Recovered, open_log
+from openmsmq.store.operations import Insert, Move, Operation, Put, Remove
+from openmsmq.store.replay import State
+from openmsmq.store.segments import Background, OpenHandles, Segment
+from openmsmq.store.vfs import OsVfs, Vfs
+from openmsmq.store.writer import FrameSpec, LogWriter
+
+#: Read together with the header; most messages fit.
+READ_AHEAD: Final = 4096 - HEADER_SIZE
+#: Bytes of the oldest segment that one step of compaction goes through.
+COMPACTION_BUDGET: Final = 256 << 10
+
+
+class Store:
+    """One directory with a log.
+
+    Attributes:
+        recovered: what was in it when it was opened.
+        durable_position: absolute end of what is on the disk.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        vfs: Vfs,
+        segment_size: int,
+        entropy: Callable[[int], bytes],
+        background: Background | None,
+    ) -> None:
+        """Use Store.open."""
+        opened = open_log(vfs, directory, segment_size, entropy, background)
+        self.recovered: Recovered = opened.recovered
+        self.directory = directory
+        self._vfs = vfs
+        self._lock: int | None = opened.lock
+        self._codec = opened.codec
+        self._supply = opened.supply
+        self._checkpoints = opened.checkpoints
+        self._handles = OpenHandles(vfs)
+        self._books = Bookkeeping(opened.codec.segment_size, opened.segments, opened.state)
+        self._failure: BaseException | None = None
+        self.durable_position = opened.position
+        try:
+            self._writer = LogWriter(opened, vfs, self._books)
+            self._compactor = Compactor(opened.codec, self._books, self._writer, self._read_segment)
+            if opened.recovered.report.dropped_transactions:
+                self._chain([FrameSpec(frames.STARTED, key=self.high_key)])
+        except BaseException:
+            self._release_files()
+            raise
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | os.PathLike[str],
+        *,
+        vfs: Vfs | None = None,
+        segment_size: int = frames.DEFAULT_SEGMENT_SIZE,
+        entropy: Callable[[int], bytes] = os.urandom,
+        background: Background | None = None,
+    ) -> Store:
+        """Open the store in a directory, making both if needed.
+
+        Args:
+            directory: used by this store alone.
+            vfs: the file system.
+            segment_size: bytes; only for a new store, an existing one keeps its own.
+            entropy: gives so many random bytes; called once, for a new store.
+            background: runs a job elsewhere, to prepare segments ahead of need; without it they are prepared inline.
+
+        Raises:
+            StoreInUse: another process has it open.
+            DamagedStore: durable bytes are damaged; names file and offset.
+            UnknownFormat: written by another version.
+            StoreFull: no room to make a new store.
+            OSError: a file cannot be read or written.
+        """
+        return cls(os.fspath(directory), vfs or OsVfs(), segment_size, entropy, background)
+
+    # ------------------------------------------------------------------------------------------------ appending
+
+    @property
+    def position(self) -> int:
+        """Absolute end of what was appended."""
+        return self._writer.position
+
+    @property
+    def high_key(self) -> int:
+        """Highest message number ever used or reserved."""
+        return self._writer.high_key
+
+    @property
+    def definitions(self) -> Mapping[bytes, bytes]:
+        """Name to value, as of the last append."""
+        return self._books.definitions
+
+    @property
+    def largest_payload(self) -> int:
+        """Longest payload of an insert, bytes."""
+        return self._codec.largest_payload
+
+    def insert(self, queue: int, key: int, deadline: int, payload: bytes) -> int:
+        """Append one message as a batch of its own; the hot path of `append`.
+
+        Returns:
+            Its location.
+
+        Raises:
+            StoreFull, RecordTooLarge: nothing was applied.
+            StoreFailed: the store has failed earlier.
+        """
+        if self._failure is not None:
+            self._check()
+        location = self._writer.insert(queue, key, deadline, payload)
+        return location if location else self.append((Insert(queue, key, deadline, payload),))[0]
+
+    def append(self, operations: Sequence[Operation]) -> list[int]:
+        """Append a batch: after a crash either all of it counts or nothing. It is durable after the next `sync`.
+
+        Returns:
+            Locations of the messages that were inserted or moved, in order.
+
+        Raises:
+            StoreFull, RecordTooLarge: nothing was applied.
+            StoreFailed: the store has failed earlier.
+            DamagedRecord: a message to move cannot be read; nothing was applied.
+        """
+        return self._chain(self._specify(operations))
+
+    def reserve(self, high: int) -> None:
+        """All numbers up to `high` count as used from now on, also after a restart. Durable after the next `sync`."""
+        # Twice, so that one damaged frame cannot bring a number back.
+        self._chain([FrameSpec(frames.RESERVE, key=high)] * 2)
+
+    def append_pending(self, transaction: int, inserts: Sequence[Insert]) -> list[int]:
+        """Write messages of a transaction ahead; they count once it commits and vanish at a restart if it does not.
+
+        Args:
+            transaction: u32 > 0, different from all that are open now.
+            inserts: the messages.
+
+        Returns:
+            Their locations, which `read` accepts at once.
+
+        Raises:
+            As `append`.
+        """
+        specs = [FrameSpec(PENDING, i.payload, i.key, i.deadline, i.queue) for i in inserts]
+        locations = self._chain(specs, transaction)
+        self._books.add_pending(transaction, inserts, locations)
+        return locations
+
+    def commit(self, transaction: int, operations: Sequence[Operation] = ()) -> list[int]:
+        """Commit the pending messages of a transaction together with more operations, in one atomic batch.
+
+        Returns:
+            Locations of the messages inserted or moved by `operations`.
+
+        Raises:
+            As `append`; the transaction then stays open.
+        """
+        # First and last, so that one damaged frame cannot undo the transaction.
+        commit = FrameSpec(frames.COMMIT)
+        locations = self._chain([commit, *self._specify(operations), commit], transaction)
+        self._books.forget_pending(transaction)
+        return locations
+
+    def abort(self, transaction: int) -> None:
+        """Drop the pending messages of a transaction; raises as `append`."""
+        self._chain([FrameSpec(frames.ABORT)], transaction)
+        for location in self._books.forget_pending(transaction):
+            self._books.bury(location, self.position)
+
+    # ------------------------------------------------------------------------------------------------- durability
+
+    def sync(self) -> None:
+        """Make everything appended so far durable. Blocks.
+
+        Raises:
+            StoreFailed: now or earlier. It is not known what is on the disk and the store is of no use any more: a
+                second fsync after a failed one may report success for data that is lost.
+        """
+        batch = self.take_batch()
+        if batch is None:
+            return
+        try:
+            batch.write()
+        except OSError as error:
+            self.fail(error)
+        self.finish_batch(batch)
+
+    def take_batch(self) -> Batch | None:
+        """Take what is to be written, None if there is nothing. Every batch must be finished before the next is taken.
+
+        With `Batch.write` in another thread and `finish_batch` or `fail` back here, this is `sync` in three steps.
+
+        Raises:
+            StoreFailed: the store has failed earlier.
+            StoreError: the last batch is not finished.
+        """
+        self._check()
+        return self._writer.take_batch()
+
+    def finish_batch(self, batch: Batch) -> None:
+        """`batch` is on the disk."""
+        self.durable_position = batch.end
+        self._writer.batch_is_written()
+        for chunk in batch.chunks:
+            if chunk.segment is not self._writer.tail:
+                self._handles.keep(chunk.segment)
+        self._recycle()
+
+    def fail(self, error: BaseException) -> None:
+        """Mark the store as failed for good; always raises StoreFailed."""
+        self._failure = error
+        self._check()
+
+    # ---------------------------------------------------------------------------------------------------- reading
+
+    def read(self, location: int) -> bytes:
+        """Payload of a message, also before it is synced.
+
+        Raises:
+            DamagedRecord: no valid message is there.
+            OSError: the file cannot be opened or read.
+        """
+        payload = self._writer.buffered(location)
+        return self._read_frame(location)[1] if payload is None else payload
+
+    def _read_frame(self, location: int) -> tuple[frames.Fields, bytes]:
+        number, offset = divmod(location, self._codec.segment_size)
+        segment = self._books.segments.get(number)
+        if segment is None:
+            raise DamagedRecord(location, "", offset, "no such segment")
+        handle = self._handles.handle(segment)
+        data = self._vfs.pread(handle, HEADER_SIZE + READ_AHEAD, offset)
+        if len(data) >= HEADER_SIZE:
+            length = frames.HEADER.unpack_from(data)[1]
+            if len(data) < HEADER_SIZE + length <= self._codec.segment_size - offset:
+                data += self._vfs.pread(handle, HEADER_SIZE + length - len(data), offset + len(data))
+        fields = self._codec.check(data, 0, location)
+        if fields is None or fields[8] not in (INSERT, PENDING):
+            raise DamagedRecord(location, segment.path, offset, "no valid message")
+        return fields, data[HEADER_SIZE : HEADER_SIZE + fields[1]]
+
+    # ------------------------------------------------------------------------------------------------ checkpoints
+
+    def capture_checkpoint(
+        self, queues: Mapping[int, QueueColumns] | Iterable[tuple[int, QueueColumns]]
+    ) -> CheckpointJob:
+        """Begin a checkpoint of the state at `position`.
+
+        Args:
+            queues: all live messages (committed; locked ones are live), sorted by key. Must not change until the job
+                is written: give copies.
+
+        Returns:
+            A job: call its `write` in any thread, then `finish_checkpoint`.
+        """
+        self._check()
+        state = State(self.position, self.high_key, copy_columns(queues))
+        self._books.describe(state)
+        return CheckpointJob(self._checkpoints, encode(self._codec, state), state.position)
+
+    def finish_checkpoint(self, job: CheckpointJob) -> None:
+        """Put a written checkpoint in force.
+
+        Raises:
+            StoreError: the log is not yet durable up to the job's position; sync and call again.
+            OSError: the rename failed; the earlier checkpoints are still in force.
+        """
+        self._check()
+        if self.durable_position < job.position:
+            raise StoreError("a checkpoint must not be ahead of the durable log")
+        self._checkpoints.publish(job.position)
+
+    def checkpoint(self, queues: Mapping[int, QueueColumns] | Iterable[tuple[int, QueueColumns]]) -> None:
+        """Capture, sync, write and finish in one blocking call; raises StoreFailed, OSError."""
+        job = self.capture_checkpoint(queues)
+        self.sync()
+        job.write()
+        self.finish_checkpoint(job)
+
+    # ------------------------------------------------------------------------------------------------- compaction
+
+    @property
+    def wants_compaction(self) -> bool:
+        """Garbage dominates: more segments than twice what is needed and three."""
+        return self._compactor.wanted
+
+    def compact_step(self, is_live: IsLive, relocated: Relocated, *, budget: int = COMPACTION_BUDGET) -> bool:
+        """Write live records of the oldest segment again, at the end of the log, if garbage dominates.
+
+        The old segment is recycled after a later sync has made that durable, so ask for one.
+
+        Args:
+            is_live: whether the caller's index has this key at this location.
+            relocated: told at once of each message that moved, pending ones of open transactions too. Only locations
+                change; a crash in between leaves the message where either the old or the new frame says.
+            budget: bytes to go through, which bounds the time of one step.
+
+        Returns:
+            Whether more is to be done.
+
+        Raises:
+            StoreFailed: earlier.
+            StoreFull: no room; what was told to `relocated` has happened.
+            OSError: the segment cannot be read.
+        """
+        self._check()
+        if self._books.oldest().number >= self.durable_position // self._codec.segment_size:
+            return False
+        return self._compactor.step(is_live, relocated, budget)
+
+    # ----------------------------------------------------------------------------------------------------- closing
+
+    def close(self) -> None:
+        """Sync, mark the clean end, release the files. A failed store is only released."""
+        if self._lock is None:
+            return
+        try:
+            if self._failure is None:
+                self.sync()
+                self._mark_clean_end()
+        finally:
+            self._release_files()
+
+    def _mark_clean_end(self) -> None:
+        """A frame in a write of its own: with it, even damage to the very last batch is told from a torn write."""
+        if self._writer.stopped:
+            return
+        try:
+            self._chain([FrameSpec(frames.STOPPED, key=self.high_key)])
+        except StoreFull:
+            return
+        self.sync()
+
+    def _release_files(self) -> None:
+        self._supply.close()
+        for segment in self._books.segments.values():
+            self._handles.close(segment)
+        if self._lock is not None:
+            self._vfs.close(self._lock)
+            self._lock = None
+        self._failure = self._failure or StoreError("the store is closed")
+
+    # ----------------------------------------------------------------------------------------------------- details
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise StoreFailed(f"{self.directory}: {self._failure}") from self._failure
+
+    def _chain(self, specs: Sequence[FrameSpec], transaction: int = 0) -> list[int]:
+        self._check()
+        return self._writer.chain(specs, transaction)
+
+    def _specify(self, operations: Sequence[Operation]) -> list[FrameSpec]:
+        """The frames for some operations."""
+        specs = []
+        for operation in operations:
+            if isinstance(operation, Insert):
+                queue, key, deadline, payload = operation
+                specs.append(FrameSpec(INSERT, payload, key, deadline, queue))
+            elif isinstance(operation, Remove):
+                specs.append(FrameSpec(REMOVE, b"", operation.key, self._books.current(operation.location)))
+            elif isinstance(operation, Move):
+                specs += self._specify_move(operation)
+            elif isinstance(operation, Put):
+                specs.append(FrameSpec(PUT, pack_definition(*operation)))
+            else:
+                specs.append(FrameSpec(DROP, operation.name))
+        return specs
+
+    def _specify_move(self, move: Move) -> list[FrameSpec]:
+        """The payload is written again: one frame has to be enough to read a message."""
+        key, location, queue, new_key, deadline = move
+        payload = self.read(self._books.current(location))
+        if key == new_key:
+            return [FrameSpec(INSERT, payload, key, deadline, queue, RELOCATED, self._books.current(location))]
+        return [
+            FrameSpec(INSERT, payload, new_key, deadline, queue),
+            FrameSpec(REMOVE, b"", key, self._books.current(location)),
+        ]
+
+    def _read_segment(self, segment: Segment, offset: int, length: int) -> bytes:
+        return self._vfs.pread(self._handles.handle(segment), length, offset)
+
+    def _recycle(self) -> None:
+        """Give back segments at the old end of the log that nothing needs any more.
+
+        Only the old end, never the middle: then what is left explains itself, see replay.py. And only when the frames
+        that made them unneeded are durable, or a crash would lose messages whose removal it forgot.
+        """
+        freed = False
+        while (oldest := self._books.oldest()) is not self._writer.tail:
+            written = oldest.number < self.durable_position // self._codec.segment_size
+            if oldest.live or not written or oldest.last_death > self.durable_position:
+                break
+            self._handles.close(oldest)
+            self._books.drop_segment(oldest)
+            self._supply.release(oldest.path)
+            freed = True
+        if freed:
+            self._supply.replenish()

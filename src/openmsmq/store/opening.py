@@ -1,0 +1,191 @@
+"""From a directory to a log that can be appended to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from openmsmq.store.checkpoints import NAMES, Checkpoints
+from openmsmq.store.columns import QueueColumns
+from openmsmq.store.errors import DamagedStore
+from openmsmq.store.frames import FRAMES_START, IDENTITY_SIZE, Codec
+from openmsmq.store.recovery import Outcome, Survey, replay_log, survey
+from openmsmq.store.replay import State, count_live
+from openmsmq.store.segments import (
+    TEMPORARY_SUFFIX,
+    Background,
+    Segment,
+    Supply,
+    fill_with_zeros,
+    segment_number,
+)
+from openmsmq.store.vfs import Vfs
+
+logger = logging.getLogger(__name__)
+
+LOCK_NAME = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """How the last open went.
+
+    Attributes:
+        records: frames read from the log.
+        torn_bytes: bytes of valid but unsynced frames that were dropped at the end of the log.
+        from_checkpoint: whether a checkpoint saved reading the whole log.
+        damaged_checkpoints: names of checkpoint files that were ignored.
+        dropped_transactions: whether messages of transactions that never committed were dropped.
+    """
+
+    records: int
+    torn_bytes: int
+    from_checkpoint: bool
+    damaged_checkpoints: tuple[str, ...]
+    dropped_transactions: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was in the store when it was opened; the caller builds its index from it.
+
+    Attributes:
+        definitions: name to value.
+        queues: queue number to its live messages, sorted by key. Queues without messages are absent.
+        high_key: highest message number that was ever used or reserved.
+        report: how it went.
+    """
+
+    definitions: dict[bytes, bytes]
+    queues: dict[int, QueueColumns]
+    high_key: int
+    report: RecoveryReport
+
+
+@dataclass(slots=True)
+class Opened:
+    """A log ready to go on."""
+
+    codec: Codec
+    lock: int
+    segments: dict[int, Segment]
+    tail: Segment | None
+    position: int
+    supply: Supply
+    checkpoints: Checkpoints
+    state: State
+    recovered: Recovered
+    stopped: bool
+
+
+def open_log(
+    vfs: Vfs, directory: str, segment_size: int, entropy: Callable[[int], bytes], background: Background | None
+) -> Opened:
+    """Lock, recover, erase what a torn write left; see Store.open for the errors."""
+    vfs.make_directory(directory)
+    lock = vfs.lock(f"{directory}/{LOCK_NAME}")
+    try:
+        remove_temporary_files(vfs, directory)
+        found = survey(vfs, directory)
+        if found.damages:
+            damage = found.damages[0]
+            raise DamagedStore(damage.path, damage.offset, damage.reason)
+        for weak in found.weak:
+            logger.warning("%s: %s at offset %d", weak.path, weak.reason, weak.offset)
+        if found.codec is None:
+            return _create(vfs, directory, lock, found.files, Codec(entropy(IDENTITY_SIZE), segment_size), background)
+        return _resume(vfs, directory, lock, found, found.codec, background)
+    except BaseException:
+        vfs.close(lock)
+        raise
+
+
+def remove_temporary_files(vfs: Vfs, directory: str) -> None:
+    """Files that a crash left half made; raises OSError."""
+    for name in vfs.listdir(directory):
+        stem = name.removesuffix(TEMPORARY_SUFFIX)
+        if stem != name and (segment_number(stem) is not None or stem == "checkpoint"):
+            vfs.unlink(f"{directory}/{name}")
+
+
+def _create(
+    vfs: Vfs, directory: str, lock: int, files: Checkpoints, codec: Codec, background: Background | None
+) -> Opened:
+    if files.damaged:
+        raise DamagedStore(f"{directory}/{NAMES[0]}", 0, "checkpoints are damaged and there is no log")
+    vfs.fsync_directory(directory)
+    supply = Supply(vfs, directory, codec, 1, background)
+    position = codec.segment_size + FRAMES_START  # the log begins with segment 1, so that no location is 0
+    recovered = Recovered({}, {}, 0, RecoveryReport(0, 0, False, (), False))
+    return Opened(codec, lock, {}, None, position, supply, files, State(position), recovered, False)
+
+
+def _resume(vfs: Vfs, directory: str, lock: int, found: Survey, codec: Codec, background: Background | None) -> Opened:
+    outcome = replay_log(vfs, found, codec)
+    replay = outcome.replay
+    _erase(vfs, found, outcome)
+    state = replay.finish()
+    live = count_live(state, codec.segment_size)
+    tail_number = outcome.position // codec.segment_size
+    supply = Supply(vfs, directory, codec, found.segments[-1].number + 1, background)
+    segments: dict[int, Segment] = {}
+    for file in found.segments:
+        segment = Segment(file.number, file.path)
+        if file.number > tail_number:
+            segment.handle = vfs.open(file.path)
+            supply.adopt(segment)
+            continue
+        segment.live = live.get(file.number, 0)
+        segment.ever, segment.volume = state.written.get(file.number, (0, 0))
+        segment.ever = max(segment.ever, segment.live)
+        segments[file.number] = segment
+    tail = segments[tail_number]
+    tail.handle = vfs.open(tail.path)
+    _settle(vfs, directory, segments, outcome, codec.segment_size)
+    report = RecoveryReport(
+        records=replay.records,
+        torn_bytes=sum(wipe.end - wipe.start for wipe in outcome.wipes),
+        from_checkpoint=outcome.from_checkpoint,
+        damaged_checkpoints=tuple(found.files.damaged),
+        dropped_transactions=replay.has_pending,
+    )
+    if report.torn_bytes:
+        logger.warning("%s: dropped %d bytes of an unfinished write", directory, report.torn_bytes)
+    recovered = Recovered(dict(state.definitions), state.queues, state.high_key, report)
+    stopped = replay.stopped and not outcome.wipes
+    return Opened(codec, lock, segments, tail, outcome.position, supply, found.files, state, recovered, stopped)
+
+
+def _settle(vfs: Vfs, directory: str, segments: dict[int, Segment], outcome: Outcome, segment_size: int) -> None:
+    """Make durable what was just read; raises OSError.
+
+    If the process was killed and the machine was not, the last write may be readable and still only in memory. The next
+    writes say that everything before them is durable, and so do the answers that come from this state.
+    """
+    first = min(outcome.replay.write_start, outcome.position) // segment_size
+    for number in sorted(segments):
+        if number < first:
+            continue
+        handle = segments[number].handle
+        if handle is not None:
+            vfs.fdatasync(handle)
+            continue
+        handle = vfs.open(segments[number].path)
+        try:
+            vfs.fdatasync(handle)
+        finally:
+            vfs.close(handle)
+    vfs.fsync_directory(directory)
+
+
+def _erase(vfs: Vfs, found: Survey, outcome: Outcome) -> None:
+    """Erase frames of the torn write before new ones are put in front of them; raises OSError."""
+    paths = {file.number: file.path for file in found.segments}
+    for wipe in outcome.wipes:
+        handle = vfs.open(paths[wipe.number])
+        try:
+            fill_with_zeros(vfs, handle, wipe.start, wipe.end)
+            vfs.fdatasync(handle)
+        finally:
+            vfs.close(handle)

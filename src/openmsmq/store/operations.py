@@ -1,0 +1,54 @@
+"""The operations that a batch is made of: values only."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+
+class Insert(NamedTuple):
+    """A message comes into a queue.
+
+    Attributes:
+        queue: number of the queue, u32.
+        key: number of the message, u64 > 0, never used before in this store.
+        deadline: opaque to the store, u64; 0 is none.
+        payload: the message.
+    """
+
+    queue: int
+    key: int
+    deadline: int
+    payload: bytes
+
+
+class Remove(NamedTuple):
+    """A message goes. Once only: a second removal of the same message would spoil the segment's count."""
+
+    key: int
+    location: int
+
+
+class Move(NamedTuple):
+    """A message changes its queue and keeps its payload. `new_key` may equal `key`."""
+
+    key: int
+    location: int
+    new_queue: int
+    new_key: int
+    deadline: int
+
+
+class Put(NamedTuple):
+    """A definition gets a value; it replaces the earlier one of that name."""
+
+    name: bytes
+    value: bytes
+
+
+class Drop(NamedTuple):
+    """A definition goes; nothing happens if there is none of that name."""
+
+    name: bytes
+
+
+Operation: TypeAlias = Insert | Remove | Move | Put | Drop

@@ -1,0 +1,211 @@
+"""Opening a log: find its files, replay it, and decide what an invalid frame means.
+
+A crash may lose, reorder or tear only what was written since the last sync that returned. Every frame tells where the
+write that it belongs to began. So when a frame is invalid and a later valid frame belongs to a write that began behind
+it, the invalid one had been synced: that is damage, and opening refuses. Otherwise it is the torn end of the last
+write, which nobody was promised, and it is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from openmsmq.store.checkpoints import Checkpoints
+from openmsmq.store.errors import DamagedStore
+from openmsmq.store.frames import FRAMES_START, Codec, frame_size, read_segment_header
+from openmsmq.store.replay import Replay, State
+from openmsmq.store.segments import segment_name, segment_number
+from openmsmq.store.vfs import Vfs
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A damaged spot.
+
+    Attributes:
+        path: file.
+        offset: first byte.
+        length: bytes; 0 if unknown or if a file is missing.
+        reason: in words.
+    """
+
+    path: str
+    offset: int
+    length: int
+    reason: str
+
+
+@dataclass(slots=True)
+class SegmentFile:
+    """A segment file as found."""
+
+    number: int
+    path: str
+    size: int
+
+
+@dataclass(slots=True)
+class Survey:
+    """What is in the directory, before any frame is read.
+
+    Attributes:
+        codec: None if there is neither a valid segment header nor a valid checkpoint.
+        segments: sorted by number.
+        checkpoints: valid ones, newest first.
+        damages: files that are missing, short, or without a valid header.
+        weak: damaged spots that a second copy makes up for.
+    """
+
+    codec: Codec | None
+    segments: list[SegmentFile]
+    checkpoints: list[State]
+    files: Checkpoints
+    damages: list[Damage] = field(default_factory=list)
+    weak: list[Damage] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Wipe:
+    """Frames of a torn write that must not come back: a range to fill with zeros."""
+
+    number: int
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Result of a replay.
+
+    Attributes:
+        replay: holds the state.
+        position: where the log goes on.
+        wipes: what to erase before it does.
+        from_checkpoint: whether a checkpoint was used.
+    """
+
+    replay: Replay
+    position: int
+    wipes: list[Wipe]
+    from_checkpoint: bool
+
+
+def survey(vfs: Vfs, directory: str) -> Survey:
+    """Look at the files; raises UnknownFormat and OSError."""
+    files = Checkpoints(vfs, directory)
+    loaded = list(files.load())
+    codec = loaded[0][0] if loaded else None
+    found = Survey(codec, [], [state for _, state in loaded], files)
+    for name in files.damaged:
+        found.weak.append(Damage(f"{directory}/{name}", 0, 0, "checkpoint is damaged"))
+    numbers = sorted(number for name in vfs.listdir(directory) if (number := segment_number(name)) is not None)
+    for number in numbers:
+        path = f"{directory}/{segment_name(number)}"
+        handle = vfs.open(path)
+        try:
+            size = vfs.size(handle)
+            page = vfs.pread(handle, FRAMES_START, 0)
+        finally:
+            vfs.close(handle)
+        found.segments.append(SegmentFile(number, path, size))
+        try:
+            named, own, damaged = read_segment_header(page, path)
+        except ValueError as error:
+            found.damages.append(Damage(path, 0, FRAMES_START, str(error)))
+            continue
+        found.weak += [Damage(path, offset, 0, "one copy of the segment header is damaged") for offset in damaged]
+        found.codec = found.codec or own
+        if named != number or own.identity != found.codec.identity:
+            found.damages.append(Damage(path, 0, FRAMES_START, "header of another segment"))
+    _check_shape(found, directory)
+    return found
+
+
+def _check_shape(found: Survey, directory: str) -> None:
+    """Missing and short files."""
+    codec = found.codec
+    if codec is None:
+        return
+    for file in found.segments:
+        if file.size < codec.segment_size:
+            missing = codec.segment_size - file.size
+            found.damages.append(Damage(file.path, file.size, missing, "file is too short"))
+    expected = found.segments[0].number if found.segments else None
+    for file in found.segments:
+        while expected is not None and expected < file.number:
+            found.damages.append(Damage(f"{directory}/{segment_name(expected)}", 0, 0, "segment file is missing"))
+            expected += 1
+        expected = file.number + 1
+    if not found.segments and found.checkpoints:
+        number = found.checkpoints[0].position // codec.segment_size
+        found.damages.append(Damage(f"{directory}/{segment_name(number)}", 0, 0, "segment file is missing"))
+
+
+def read_segment(vfs: Vfs, file: SegmentFile, segment_size: int) -> bytes:
+    """All bytes of a segment; raises OSError."""
+    handle = vfs.open(file.path)
+    try:
+        return vfs.pread(handle, segment_size, 0)
+    finally:
+        vfs.close(handle)
+
+
+def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = True) -> Outcome:
+    """Replay checkpoint and log.
+
+    Raises:
+        DamagedStore: durable bytes are damaged.
+        OSError: a file cannot be read.
+    """
+    size = codec.segment_size
+    first = found.segments[0].number
+    last = found.segments[-1].number
+    start = State(first * size + FRAMES_START)
+    if use_checkpoint:
+        for state in found.checkpoints:
+            if state.position // size > last:
+                raise DamagedStore(found.segments[-1].path, found.segments[-1].size, "the end of the log is missing")
+            if state.position // size >= first:
+                start = state
+                break
+    replay = Replay(codec, start)
+    file, end, sealed = found.segments[0], FRAMES_START, False
+    for file in found.segments:
+        if file.number < start.position // size:
+            continue
+        begin = start.position % size if file.number == start.position // size else FRAMES_START
+        data = read_segment(vfs, file, size)
+        end, sealed = replay.segment(file.number, data, begin)
+        if not sealed:
+            break
+    if sealed:
+        missing = f"{file.path.rpartition('/')[0]}/{segment_name(file.number + 1)}"
+        raise DamagedStore(missing, 0, "segment file is missing")
+    hole = file.number * size + end
+    wipes = []
+    for extent in _frames_behind(vfs, found, codec, replay.position):
+        number, begin, stop, latest_write = extent
+        if latest_write > hole:
+            raise DamagedStore(file.path, end, "invalid record, and records behind it are valid")
+        wipes.append(Wipe(number, begin, stop))
+    return Outcome(replay, replay.position, wipes, start.position > first * size + FRAMES_START or bool(start.written))
+
+
+def _frames_behind(vfs: Vfs, found: Survey, codec: Codec, position: int) -> Iterator[tuple[int, int, int, int]]:
+    """Valid frames behind `position`: segment, offset to erase from, end of the last one, latest start of a write."""
+    size = codec.segment_size
+    for file in found.segments:
+        if file.number < position // size:
+            continue
+        begin = position % size if file.number == position // size else FRAMES_START
+        data = read_segment(vfs, file, size)
+        stop, latest = 0, 0
+        for fields in codec.search(data, begin, file.number * size):
+            stop = fields[2] - file.number * size + frame_size(fields[1])
+            latest = max(latest, fields[2] - fields[7])
+        if stop:
+            yield file.number, begin, stop, latest

@@ -1,0 +1,245 @@
+"""From frames back to state: what the log says is live.
+
+The log explains itself: segments are only ever recycled from its old end, live records of the oldest segment are
+written again before, and every segment opens with the highest number given out. So reading all segments that exist, in
+order, always gives the right state; a checkpoint only saves the time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from openmsmq.store import frames
+from openmsmq.store.columns import QueueColumns, columns_from_headers, count_by_segment
+from openmsmq.store.frames import ALONE, FIRST, HEADER_SIZE, INSERT, LAST, LASTING, RELOCATED, Codec, Fields
+
+
+@dataclass(slots=True)
+class State:
+    """Committed state at one position of the log.
+
+    Attributes:
+        position: absolute position.
+        high_key: highest message number ever given out.
+        queues: live messages of each queue.
+        definitions: name to value.
+        homes: name of a definition to the location of its frame.
+        pending: transaction to queue to messages that await its commit.
+        written: segment number to messages and definitions ever written to it, and their payload bytes.
+    """
+
+    position: int
+    high_key: int = 0
+    queues: dict[int, QueueColumns] = field(default_factory=dict)
+    definitions: dict[bytes, bytes] = field(default_factory=dict)
+    homes: dict[bytes, int] = field(default_factory=dict)
+    pending: dict[int, dict[int, QueueColumns]] = field(default_factory=dict)
+    written: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class Replay:
+    """Applies frames to a starting state."""
+
+    def __init__(self, codec: Codec, start: State) -> None:
+        self._codec = codec
+        self._start = start
+        self._fresh: defaultdict[int, bytearray] = defaultdict(bytearray)  # queue -> headers
+        self._pending: dict[int, bytearray] = {}  # transaction -> headers
+        self._dead: set[int] = set()
+        self._relocated: dict[int, int] = {}
+        self._chain: list[tuple[Fields, bytes]] = []
+        self._written = dict(start.written)
+        self.definitions = dict(start.definitions)
+        self.homes = dict(start.homes)
+        self.high_key = start.high_key
+        #: End of the last complete chain.
+        self.position = start.position
+        self.records = 0
+        #: Where the write began that the last frame belongs to.
+        self.write_start = start.position
+        #: The last frame was a clean STOPPED.
+        self.stopped = False
+        for transaction, queues in start.pending.items():
+            self._pending[transaction] = _headers_of(queues)
+
+    def segment(self, number: int, data: bytes, offset: int) -> tuple[int, bool]:
+        """Apply the frames of one segment from `offset`.
+
+        Returns:
+            The offset behind the last valid frame, and whether that was a SEAL.
+        """
+        base = number * self._codec.segment_size
+        fresh = self._fresh
+        high_key = self.high_key
+        count = messages = volume = 0
+        last: Fields | None = None
+        complete: Fields | None = None
+        for fields in self._codec.walk(data, offset, base):
+            count += 1
+            last = fields
+            if fields[3] > high_key:
+                high_key = fields[3]
+            if fields[8] == INSERT and fields[9] == ALONE and not self._chain:
+                start = fields[2] - base
+                fresh[fields[5]] += data[start : start + HEADER_SIZE]
+                messages += 1
+                volume += fields[1]
+                complete = fields
+            else:
+                self._feed(fields, data, fields[2] - base)
+                if fields[8] in LASTING:
+                    messages += 1
+                    volume += fields[1]
+                if not self._chain:
+                    complete = fields
+        self.high_key = high_key
+        self.records += count
+        if messages:
+            before = self._written.get(number, (0, 0))
+            self._written[number] = (before[0] + messages, before[1] + volume)
+        if last is None:
+            return offset, False
+        end = last[2] + frames.frame_size(last[1])
+        self.write_start = last[2] - last[7]
+        self.stopped = last[8] == frames.STOPPED
+        sealed = last[8] == frames.SEAL
+        if sealed and not self._chain:
+            self.position = (number + 1) * self._codec.segment_size + frames.FRAMES_START
+        elif complete is not None:
+            self.position = complete[2] + frames.frame_size(complete[1])
+        return end - base, sealed
+
+    def finish(self, *, keep_pending: bool = False) -> State:
+        """The state at `position`. Without `keep_pending`, transactions that never committed are gone."""
+        queues = self._merge()
+        pending: dict[int, dict[int, QueueColumns]] = {}
+        if keep_pending:
+            for transaction, headers in self._pending.items():
+                pending[transaction] = _queues_of(headers)
+        state = State(self.position, self.high_key, queues, self.definitions, self.homes, pending)
+        state.written = dict(self._written)
+        return state
+
+    @property
+    def has_pending(self) -> bool:
+        return any(self._pending.values())
+
+    @property
+    def chain_is_open(self) -> bool:
+        """The last frames begin a chain whose end is missing."""
+        return bool(self._chain)
+
+    # ------------------------------------------------------------------------------------------------- frames
+
+    def _feed(self, fields: Fields, data: bytes, offset: int) -> None:
+        """Take one frame that is no lone insert."""
+        kind, flags = fields[8], fields[9]
+        if kind in frames.STRUCTURAL:
+            if kind == frames.SKIP and self._chain:
+                # Repair found this chain durable and lost a part of it: what is left of it counts.
+                self._apply_chain()
+            return
+        if flags & FIRST and self._chain:
+            self._chain.clear()
+        self._chain.append((fields, data[offset : offset + HEADER_SIZE + fields[1]]))
+        if flags & LAST:
+            self._apply_chain()
+
+    def _apply_chain(self) -> None:
+        for fields, raw in self._chain:
+            self._apply(fields, raw)
+        self._chain.clear()
+
+    def _apply(self, fields: Fields, raw: bytes) -> None:
+        _, _, position, key, _, queue, transaction, _, kind, flags, _ = fields
+        if kind == INSERT:
+            self._fresh[queue] += raw[:HEADER_SIZE]
+            if flags & RELOCATED:
+                self._relocated[key] = position
+        elif kind == frames.REMOVE:
+            self._dead.add(key)
+        elif kind == frames.PENDING:
+            self._pending.setdefault(transaction, bytearray()).extend(raw[:HEADER_SIZE])
+            if flags & RELOCATED:
+                self._relocated[key] = position
+        elif kind == frames.COMMIT:
+            for committed_queue, columns in _queue_headers(self._pending.pop(transaction, bytearray())):
+                self._fresh[committed_queue] += columns
+        elif kind == frames.ABORT:
+            self._pending.pop(transaction, None)
+        elif kind == frames.STARTED:
+            self._pending.clear()
+        elif kind == frames.PUT:
+            name, value = frames.unpack_definition(raw[HEADER_SIZE:])
+            self.definitions[name] = value
+            self.homes[name] = position
+        elif kind == frames.DROP:
+            self.definitions.pop(raw[HEADER_SIZE:], None)
+            self.homes.pop(raw[HEADER_SIZE:], None)
+
+    # -------------------------------------------------------------------------------------------------- merging
+
+    def _merge(self) -> dict[int, QueueColumns]:
+        """Starting columns and new messages, without the dead and without the earlier places of relocated ones."""
+        queues = {queue: self._without_dead(columns) for queue, columns in self._start.queues.items()}
+        for queue, headers in self._fresh.items():
+            columns = self._without_dead(columns_from_headers(headers))
+            if queue in queues:
+                queues[queue].extend(columns)
+            else:
+                queues[queue] = columns
+        for columns in queues.values():
+            columns.sort()
+        return {queue: columns for queue, columns in queues.items() if len(columns)}
+
+    def _without_dead(self, columns: QueueColumns) -> QueueColumns:
+        dead, relocated = self._dead, self._relocated
+        if not dead and not relocated:
+            return columns
+        if dead.isdisjoint(columns.keys) and relocated.keys().isdisjoint(columns.keys):
+            return columns
+        place = relocated.get
+        columns.select(
+            bytearray(
+                key not in dead and place(key, location) == location
+                for key, location in zip(columns.keys, columns.locations, strict=True)
+            )
+        )
+        return columns
+
+
+def count_live(state: State, segment_size: int) -> dict[int, int]:
+    """Needed messages and definitions in each segment, counted afresh."""
+    total: defaultdict[int, int] = defaultdict(int)
+    groups = [*state.queues.values()]
+    for queues in state.pending.values():
+        groups.extend(queues.values())
+    for columns in groups:
+        for number, count in count_by_segment(columns.locations, segment_size).items():
+            total[number] += count
+    for number, count in count_by_segment(state.homes.values(), segment_size).items():
+        total[number] += count
+    return dict(total)
+
+
+def _queue_headers(headers: bytearray) -> list[tuple[int, bytearray]]:
+    """Headers put end to end, split by queue."""
+    split: defaultdict[int, bytearray] = defaultdict(bytearray)
+    for offset in range(0, len(headers), HEADER_SIZE):
+        split[frames.HEADER.unpack_from(headers, offset)[5]] += headers[offset : offset + HEADER_SIZE]
+    return list(split.items())
+
+
+def _queues_of(headers: bytearray) -> dict[int, QueueColumns]:
+    return {queue: columns_from_headers(part) for queue, part in _queue_headers(headers)}
+
+
+def _headers_of(queues: dict[int, QueueColumns]) -> bytearray:
+    """Headers as a log would have them, from the columns of a checkpoint; only the fields that columns need."""
+    headers = bytearray()
+    for queue, columns in queues.items():
+        for row in zip(columns.keys, columns.locations, columns.sizes, columns.deadlines, strict=True):
+            key, location, size, deadline = row
+            headers += frames.HEADER.pack(0, size, location, key, deadline, queue, 0, 0, INSERT, ALONE, 0)
+    return headers

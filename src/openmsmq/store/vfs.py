@@ -1,0 +1,127 @@
+"""The file operations that the store needs, as a seam.
+
+Every byte that the store reads or writes passes through this protocol, so that the tests can fail the Nth call and can
+compute which states a crash may leave behind.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import Protocol
+
+from openmsmq.store.errors import StoreInUse
+
+
+class Vfs(Protocol):
+    """File operations. Paths are absolute; handles are small integers. Every method raises OSError on failure."""
+
+    def make_directory(self, path: str) -> None:
+        """Create the directory (and its parents) if it is missing."""
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in the directory, in no order."""
+
+    def open(self, path: str, create: bool = False) -> int:
+        """Open for reading and writing; with `create`, make the file or empty it."""
+
+    def close(self, handle: int) -> None: ...
+
+    def size(self, handle: int) -> int:
+        """Length of the file in bytes."""
+
+    def pread(self, handle: int, length: int, offset: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+
+    def pwrite(self, handle: int, data: bytes, offset: int) -> int:
+        """Write; gives the number of bytes written, which may be fewer."""
+
+    def fdatasync(self, handle: int) -> None:
+        """Make the content and the length of the file durable."""
+
+    def fsync_directory(self, path: str) -> None:
+        """Make the names in the directory durable."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename, replacing `new`."""
+
+    def unlink(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> int:
+        """Take the exclusive lock on the file, without waiting; raises StoreInUse if another process has it."""
+
+
+class OsVfs:
+    """The operating system's files."""
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def listdir(self, path: str) -> list[str]:
+        return os.listdir(path)
+
+    def open(self, path: str, create: bool = False) -> int:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
+        return os.open(path, flags, 0o600)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def size(self, handle: int) -> int:
+        return os.fstat(handle).st_size
+
+    def pread(self, handle: int, length: int, offset: int) -> bytes:
+        data = os.pread(handle, length, offset)
+        if len(data) == length or not data:
+            return data
+        # Linux gives at most 2 GiB a call and may be interrupted; ask until the end of the file.
+        pieces = [data]
+        got = len(data)
+        while got < length:
+            data = os.pread(handle, length - got, offset + got)
+            if not data:
+                break
+            pieces.append(data)
+            got += len(data)
+        return b"".join(pieces)
+
+    def pwrite(self, handle: int, data: bytes, offset: int) -> int:
+        return os.pwrite(handle, data, offset)
+
+    def fdatasync(self, handle: int) -> None:
+        os.fdatasync(handle)
+
+    def fsync_directory(self, path: str) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def lock(self, path: str) -> int:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise StoreInUse(f"{path}: another process uses this store") from None
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
+
+
+def write_fully(vfs: Vfs, handle: int, data: bytes, offset: int) -> None:
+    """Write all of `data`, continuing after short writes; raises OSError."""
+    written = vfs.pwrite(handle, data, offset)
+    while written < len(data):
+        more = vfs.pwrite(handle, data[written:], offset + written)
+        if more <= 0:
+            raise OSError(f"write of {len(data) - written} bytes at {offset + written} made no progress")
+        written += more

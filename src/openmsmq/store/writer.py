@@ -1,0 +1,229 @@
+"""The growing end of the log: frames in memory on their way to the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from openmsmq.store import frames
+from openmsmq.store.batch import Batch, Chunk
+from openmsmq.store.bookkeeping import Bookkeeping
+from openmsmq.store.errors import RecordTooLarge, StoreError
+from openmsmq.store.frames import (
+    ALONE,
+    FIRST,
+    FRAMES_START,
+    HEADER_SIZE,
+    INSERT,
+    LAST,
+    LASTING,
+    PADDING,
+    PENDING,
+    PUT,
+    REMOVE,
+    frame_size,
+)
+from openmsmq.store.opening import Opened
+from openmsmq.store.vfs import Vfs
+
+
+class FrameSpec(NamedTuple):
+    """One frame to be written. `replaces` is the location that a relocated message leaves, 0 if none."""
+
+    kind: int
+    payload: bytes = b""
+    key: int = 0
+    extra: int = 0
+    queue: int = 0
+    flags: int = 0
+    replaces: int = 0
+
+
+class LogWriter:
+    """Appends chains to the tail segment and takes the next one when it is full.
+
+    Attributes:
+        high_key: highest message number seen.
+        tail: the segment that is being written.
+        stopped: the last frame says that the store was closed.
+    """
+
+    def __init__(self, opened: Opened, vfs: Vfs, books: Bookkeeping) -> None:
+        self._vfs = vfs
+        self._codec = opened.codec
+        self._limit = opened.codec.limit
+        self._supply = opened.supply
+        self._books = books
+        self.high_key = opened.state.high_key
+        self.stopped = opened.stopped
+        self._offset = opened.position % opened.codec.segment_size
+        self._base = opened.position - self._offset
+        self._write_start = opened.position
+        # What the next write consists of: full segments, then the frames for the tail from `_chunk_offset` on.
+        self._sealed: list[Chunk] = []
+        self._parts: list[bytes] = []
+        self._chunk_offset = self._offset
+        self._buffered: dict[int, bytes] = {}
+        self._writing: dict[int, bytes] = {}
+        self._in_flight = False
+        if opened.tail is None:
+            self._supply.ensure(1)
+            self.tail = self._supply.take()
+            books.segments[self.tail.number] = self.tail
+        else:
+            self.tail = opened.tail
+            self._supply.replenish()
+        if self._offset == FRAMES_START:
+            self._emit(FrameSpec(frames.OPENING, key=self.high_key), ALONE, 0)
+
+    @property
+    def position(self) -> int:
+        """Absolute position of the next frame."""
+        return self._base + self._offset
+
+    def insert(self, queue: int, key: int, deadline: int, payload: bytes) -> int:
+        """Append one message if it fits into the tail; gives its location, or 0 if it does not fit."""
+        length = len(payload)
+        end = (self._offset + HEADER_SIZE + length + 7) & ~7
+        if end > self._limit:
+            return 0
+        location = self._base + self._offset
+        header = self._codec.header(
+            INSERT, ALONE, location, location - self._write_start, payload, key, deadline, queue
+        )
+        if length & 7:
+            self._parts += (header, payload, PADDING[length & 7])
+        else:
+            self._parts += (header, payload)
+        self._buffered[location] = payload
+        self._offset = end
+        self.stopped = False
+        if key > self.high_key:
+            self.high_key = key
+        tail = self.tail
+        tail.live += 1
+        tail.ever += 1
+        tail.volume += length
+        return location
+
+    def chain(self, specs: Sequence[FrameSpec], transaction: int = 0, *, urgent: bool = False) -> list[int]:
+        """Append frames that count together or not at all.
+
+        Args:
+            specs: the frames.
+            transaction: written into each of them.
+            urgent: may use the last prepared segment even if it brings in new messages.
+
+        Returns:
+            Locations of the messages among them.
+
+        Raises:
+            RecordTooLarge, StoreFull: nothing was applied.
+        """
+        if not specs:
+            return []
+        self._make_room(specs, urgent)
+        last = len(specs) - 1
+        places = []
+        for index, spec in enumerate(specs):
+            flags = (FIRST if index == 0 else 0) | (LAST if index == last else 0)
+            places.append(self._emit(spec, spec.flags | flags, transaction))
+        self.stopped = specs[-1].kind == frames.STOPPED
+        self._account(specs, places)
+        return [place for spec, place in zip(specs, places, strict=True) if spec.kind in (INSERT, PENDING)]
+
+    def buffered(self, location: int) -> bytes | None:
+        """Payload at `location` if it is not yet on the disk."""
+        payload = self._buffered.get(location)
+        return self._writing.get(location) if payload is None else payload
+
+    def take_batch(self) -> Batch | None:
+        """What is to be written, None if nothing; raises StoreError if the last batch is not yet written."""
+        if self._in_flight:
+            raise StoreError("the last batch is not finished")
+        if not self._parts and not self._sealed:
+            return None
+        self._seal_chunk()
+        batch = Batch(self._vfs, self._sealed, self.position)
+        self._sealed = []
+        self._write_start = batch.end
+        self._writing, self._buffered = self._buffered, {}
+        self._in_flight = True
+        return batch
+
+    def batch_is_written(self) -> None:
+        """The batch that was taken last is on the disk."""
+        self._in_flight = False
+        self._writing = {}
+
+    # ----------------------------------------------------------------------------------------------------- details
+
+    def _make_room(self, specs: Sequence[FrameSpec], urgent: bool) -> None:
+        """Have the segments that the frames need, before anything is changed."""
+        offset, needed, grows = self._offset, 0, False
+        for spec in specs:
+            if len(spec.payload) > self._codec.largest_payload:
+                raise RecordTooLarge(f"payload of {len(spec.payload)} bytes, at most {self._codec.largest_payload}")
+            size = frame_size(len(spec.payload))
+            if offset + size > self._limit:
+                needed += 1
+                offset = FRAMES_START + HEADER_SIZE
+            offset += size
+            grows = grows or spec.kind in LASTING
+        if needed:
+            # New messages leave one segment untouched, so that removals and compaction work on a full disk.
+            self._supply.ensure(needed + (1 if grows and not urgent else 0))
+
+    def _emit(self, spec: FrameSpec, flags: int, transaction: int) -> int:
+        """Put one frame behind the others; gives its location."""
+        payload = spec.payload
+        size = frame_size(len(payload))
+        if self._offset + size > self._limit and spec.kind not in (frames.SEAL, frames.OPENING):
+            self._roll()
+        location = self._base + self._offset
+        header = self._codec.header(
+            spec.kind, flags, location, location - self._write_start, payload,
+            spec.key, spec.extra, spec.queue, transaction,
+        )  # fmt: skip
+        self._parts += (header, payload, PADDING[len(payload) & 7])
+        self._offset += size
+        if spec.kind in (INSERT, PENDING):
+            self._buffered[location] = payload
+        if spec.key > self.high_key:
+            self.high_key = spec.key
+        return location
+
+    def _roll(self) -> None:
+        """Seal the tail and go on in the next segment."""
+        self._emit(FrameSpec(frames.SEAL, key=self.high_key), ALONE, 0)
+        self._seal_chunk()
+        self.tail = self._supply.take()
+        self._books.segments[self.tail.number] = self.tail
+        self._base = self.tail.number * self._codec.segment_size
+        self._offset = self._chunk_offset = FRAMES_START
+        self._emit(FrameSpec(frames.OPENING, key=self.high_key), ALONE, 0)
+
+    def _seal_chunk(self) -> None:
+        """Close the list of frames for the tail; later ones go to a new list."""
+        if self._parts:
+            handle = self.tail.handle
+            assert handle is not None, "the tail is always open"
+            self._sealed.append(Chunk(self.tail, handle, self._chunk_offset, self._parts))
+        self._parts = []
+        self._chunk_offset = self._offset
+
+    def _account(self, specs: Sequence[FrameSpec], places: Sequence[int]) -> None:
+        books, position = self._books, self.position
+        for spec, place in zip(specs, places, strict=True):
+            if spec.kind in LASTING:
+                books.born(place, len(spec.payload))
+            if spec.kind == REMOVE:
+                books.bury(spec.extra, position)
+            elif spec.kind == PUT:
+                name, value = frames.unpack_definition(spec.payload)
+                books.define(name, value, place, position)
+            elif spec.kind == frames.DROP:
+                books.undefine(spec.payload, position)
+            elif spec.replaces:
+                books.bury(spec.replaces, position)
+                books.forward(spec.replaces, place)

@@ -1,0 +1,224 @@
+"""A file system in memory that knows what a crash may leave behind.
+
+The model: content that was not synced may persist in any subset of its sectors; names change in order, and those
+changes that were not followed by a sync of the directory may be cut off at any point.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from openmsmq.store import StoreInUse
+
+SECTOR = 512
+
+
+@dataclass
+class Inode:
+    """One file: what a reader sees, what the disk holds for sure, and what is in between."""
+
+    content: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+    unsynced: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def write(self, offset: int, data: bytes) -> None:
+        put(self.content, offset, data)
+        self.unsynced.append((offset, data))
+
+    def sectors(self) -> list[tuple[int, bytes]]:
+        """Unsynced writes, cut at sectors."""
+        pieces = []
+        for offset, data in self.unsynced:
+            start = 0
+            while start < len(data):
+                end = min(len(data), start + SECTOR - (offset + start) % SECTOR)
+                pieces.append((offset + start, data[start:end]))
+                start = end
+        return pieces
+
+
+def put(content: bytearray, offset: int, data: bytes) -> None:
+    if len(content) < offset:
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(data)] = data
+
+
+#: Given the index and the number of unsynced sectors, tells whether a sector survives.
+Survives = Callable[[int, int], bool]
+
+
+class MemoryVfs:
+    """Implements Vfs.
+
+    Attributes:
+        before: called before each call with its name and path; it may raise OSError, or return "short" to cut a write.
+        calls: names of the calls so far, with their paths.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[str, Inode] = {}
+        self.durable_names: dict[str, Inode] = {}
+        self.changes: list[tuple[str, str, str | Inode]] = []
+        self.handles: dict[int, tuple[str, Inode]] = {}
+        self.locks: dict[int, str] = {}
+        self.next_handle = 3
+        self.before: Callable[[str, str], str | None] = lambda name, path: None
+        self.calls: list[tuple[str, str]] = []
+
+    # ------------------------------------------------------------------------------------------------- protocol
+
+    def make_directory(self, path: str) -> None:
+        self._call("make_directory", path)
+
+    def listdir(self, path: str) -> list[str]:
+        self._call("listdir", path)
+        return [name.removeprefix(path + "/") for name in self.names]
+
+    def open(self, path: str, create: bool = False) -> int:
+        self._call("open", path)
+        if create:
+            self._change("link", path, Inode())
+        if path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self.next_handle += 1
+        self.handles[self.next_handle] = (path, self.names[path])
+        return self.next_handle
+
+    def close(self, handle: int) -> None:
+        if handle in self.locks:
+            del self.locks[handle]
+        else:
+            del self.handles[handle]
+
+    def size(self, handle: int) -> int:
+        return len(self.handles[handle][1].content)
+
+    def pread(self, handle: int, length: int, offset: int) -> bytes:
+        self._call("pread", self.handles[handle][0])
+        return bytes(self.handles[handle][1].content[offset : offset + length])
+
+    def pwrite(self, handle: int, data: bytes, offset: int) -> int:
+        path, inode = self.handles[handle]
+        if self._call("pwrite", path) == "short":
+            data = data[: len(data) // 2]
+        inode.write(offset, bytes(data))
+        return len(data)
+
+    def fdatasync(self, handle: int) -> None:
+        path, inode = self.handles[handle]
+        try:
+            self._call("fdatasync", path)
+        except OSError:
+            # What Linux does: the pages count as clean now, and the next sync reports success without them.
+            inode.unsynced.clear()
+            raise
+        # What an earlier failed sync has lost is still lost.
+        durable = bytearray(inode.durable)
+        for offset, data in inode.unsynced:
+            put(durable, offset, data)
+        inode.durable = bytes(durable)
+        inode.unsynced.clear()
+
+    def fsync_directory(self, path: str) -> None:
+        self._call("fsync_directory", path)
+        self.durable_names = dict(self.names)
+        self.changes.clear()
+
+    def rename(self, old: str, new: str) -> None:
+        self._call("rename", new)
+        if old not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        self._change("rename", old, new)
+
+    def unlink(self, path: str) -> None:
+        self._call("unlink", path)
+        if path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self._change("unlink", path, "")
+
+    def lock(self, path: str) -> int:
+        if path in self.locks.values():
+            raise StoreInUse(path)
+        self.next_handle += 1
+        self.locks[self.next_handle] = path
+        return self.next_handle
+
+    # -------------------------------------------------------------------------------------------------- crashes
+
+    def crash(self, survives: Survives, changes: int) -> MemoryVfs:
+        """The disk after the power failed: of the unsynced sectors, those that survive; the first changes of names."""
+        names = dict(self.durable_names)
+        for change in self.changes[:changes]:
+            apply_change(names, change)
+        result = MemoryVfs()
+        copies: dict[int, Inode] = {}
+        for path, inode in names.items():
+            if id(inode) not in copies:
+                content = bytearray(inode.durable)
+                sectors = inode.sectors()
+                for index, (offset, data) in enumerate(sectors):
+                    if survives(index, len(sectors)):
+                        put(content, offset, data)
+                copies[id(inode)] = Inode(content, bytes(content))
+            result.names[path] = copies[id(inode)]
+        result.durable_names = dict(result.names)
+        return result
+
+    def killed(self) -> MemoryVfs:
+        """The machine after the process was killed: everything is readable, and what was not synced still is not."""
+        result = MemoryVfs()
+        copies: dict[int, Inode] = {}
+
+        def copy(inode: Inode) -> Inode:
+            if id(inode) not in copies:
+                copies[id(inode)] = Inode(bytearray(inode.content), inode.durable, list(inode.unsynced))
+            return copies[id(inode)]
+
+        result.names = {path: copy(inode) for path, inode in self.names.items()}
+        result.durable_names = {path: copy(inode) for path, inode in self.durable_names.items()}
+        result.changes = [(kind, a, copy(b) if isinstance(b, Inode) else b) for kind, a, b in self.changes]
+        return result
+
+    def crashes(self, chance: random.Random, samples: int) -> list[MemoryVfs]:
+        """Crash states worth looking at: the extremes, each single loss up to a bound, and some by chance."""
+        count = max((len(inode.sectors()) for inode in self.names.values()), default=0)
+        rules: list[Survives] = [lambda index, total: False, lambda index, total: True]
+        if count:
+            rules.append(lambda index, total: index == total - 1)
+            rules.append(lambda index, total: index != 0)
+            for _ in range(samples):
+                cut = chance.randrange(count + 1)
+                rules.append(lambda index, total, cut=cut: index < cut)  # type: ignore[misc]
+                rules.append(lambda index, total, cut=cut: index != cut)  # type: ignore[misc]
+                mask = chance.getrandbits(count)
+                rules.append(lambda index, total, mask=mask: bool(mask >> index & 1))  # type: ignore[misc]
+        everything = len(self.changes)
+        states = [self.crash(rule, everything) for rule in rules]
+        states += [self.crash(chance.choice(rules), changes) for changes in range(everything)]
+        return states
+
+    # -------------------------------------------------------------------------------------------------- details
+
+    def _call(self, name: str, path: str) -> str | None:
+        self.calls.append((name, path))
+        return self.before(name, path)
+
+    def _change(self, kind: str, path: str, argument: str | Inode) -> None:
+        change = (kind, path, argument)
+        self.changes.append(change)
+        apply_change(self.names, change)
+
+
+def apply_change(names: dict[str, Inode], change: tuple[str, str, str | Inode]) -> None:
+    kind, path, argument = change
+    if kind == "link":
+        assert isinstance(argument, Inode)
+        names[path] = argument
+    elif kind == "rename":
+        assert isinstance(argument, str)
+        names[argument] = names.pop(path)
+    else:
+        names.pop(path, None)

@@ -1,0 +1,215 @@
+"""What a store ought to hold: a dict for the messages, a dict for the definitions, a list of all states so far."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from openmsmq.store import Drop, Insert, Move, Operation, Put, QueueColumns, Remove, Store, Vfs
+
+DIRECTORY = "/store"
+#: key -> (queue, payload, deadline), and the definitions
+Snapshot = tuple[dict[int, tuple[int, bytes, int]], dict[bytes, bytes]]
+
+
+def snapshot(store: Store) -> Snapshot:
+    """What was recovered, with every payload read."""
+    messages: dict[int, tuple[int, bytes, int]] = {}
+    for queue, columns in store.recovered.queues.items():
+        assert list(columns.keys) == sorted(set(columns.keys))
+        for key, location, size, deadline in zip(
+            columns.keys, columns.locations, columns.sizes, columns.deadlines, strict=True
+        ):
+            assert key not in messages, "a message is there twice"
+            payload = store.read(location)
+            assert len(payload) == size
+            messages[key] = (queue, payload, deadline)
+    return messages, dict(store.recovered.definitions)
+
+
+@dataclass
+class Oracle:
+    """Drives a store with a random programme and remembers what it should hold after every batch.
+
+    Attributes:
+        history: state after each batch; a crash must leave one of those from `acknowledged` on.
+        acknowledged: index of the state that the last successful sync covered.
+    """
+
+    store: Store
+    chance: random.Random
+    messages: dict[int, tuple[int, bytes, int]] = field(default_factory=dict)
+    locations: dict[int, int] = field(default_factory=dict)
+    definitions: dict[bytes, bytes] = field(default_factory=dict)
+    pending: dict[int, dict[int, tuple[int, bytes, int]]] = field(default_factory=dict)
+    pending_locations: dict[int, int] = field(default_factory=dict)
+    high_key: int = 0
+    next_transaction: int = 1
+    history: list[tuple[Snapshot, int]] = field(default_factory=list)
+    acknowledged: int = 0
+    largest: int = 900
+
+    def __post_init__(self) -> None:
+        self.high_key = self.store.high_key
+        self.messages, self.definitions = snapshot(self.store)
+        for columns in self.store.recovered.queues.values():
+            self.locations.update(zip(columns.keys, columns.locations, strict=True))
+        self.remember()
+
+    def remember(self) -> None:
+        self.history.append(((dict(self.messages), dict(self.definitions)), self.high_key))
+
+    # ------------------------------------------------------------------------------------------------ operations
+
+    def new_message(self) -> Insert:
+        self.high_key += 1
+        size = self.chance.choice((0, 1, 7, 100, 400, self.largest))
+        payload = self.chance.randbytes(size)
+        return Insert(self.chance.randrange(1, 4), self.high_key, self.chance.randrange(3), payload)
+
+    def batch(self) -> None:
+        """A batch of operations of every kind."""
+        inserts = [self.new_message() for _ in range(self.chance.randrange(3))]
+        operations: list[Operation] = list(inserts)
+        changes = self.changes()
+        operations += changes
+        self.expect(operations)
+        places = self.store.append(operations)
+        self.settle(operations, places)
+
+    def changes(self) -> list[Operation]:
+        """Operations on what is there."""
+        operations: list[Operation] = []
+        free = sorted(self.messages)
+        self.chance.shuffle(free)
+        for key in free[: self.chance.randrange(4)]:
+            if self.chance.random() < 0.7:
+                operations.append(Remove(key, self.locations[key]))
+            else:
+                if self.chance.random() < 0.5:
+                    self.high_key += 1
+                    new_key = self.high_key
+                else:
+                    new_key = key
+                operations.append(Move(key, self.locations[key], 3, new_key, self.messages[key][2]))
+        if self.chance.random() < 0.3:
+            name = b"name%d" % self.chance.randrange(3)
+            operations.append(Put(name, self.chance.randbytes(20)) if self.chance.random() < 0.7 else Drop(name))
+        return operations
+
+    def expect(self, operations: list[Operation]) -> None:
+        """Apply to the model, before the store: a crash inside of the call may show the new state."""
+        for operation in operations:
+            match operation:
+                case Insert(queue, key, deadline, payload):
+                    self.messages[key] = (queue, payload, deadline)
+                case Remove(key, _):
+                    del self.messages[key]
+                case Move(key, _, queue, new_key, deadline):
+                    self.messages[new_key] = (queue, self.messages.pop(key)[1], deadline)
+                case Put(name, value):
+                    self.definitions[name] = value
+                case Drop(name):
+                    self.definitions.pop(name, None)
+        self.remember()
+
+    def settle(self, operations: list[Operation], places: list[int]) -> None:
+        remaining = iter(places)
+        for operation in operations:
+            match operation:
+                case Insert(_, key, _, _):
+                    self.locations[key] = next(remaining)
+                case Remove(key, _):
+                    del self.locations[key]
+                case Move(key, _, _, new_key, _):
+                    self.locations.pop(key)
+                    self.locations[new_key] = next(remaining)
+
+    def begin(self) -> None:
+        transaction = self.next_transaction
+        self.next_transaction += 1
+        self.pending[transaction] = {}
+        self.add_pending(transaction)
+
+    def add_pending(self, transaction: int) -> None:
+        inserts = [self.new_message() for _ in range(self.chance.randrange(1, 3))]
+        self.remember()
+        for insert, place in zip(inserts, self.store.append_pending(transaction, inserts), strict=True):
+            self.pending[transaction][insert.key] = (insert.queue, insert.payload, insert.deadline)
+            self.pending_locations[insert.key] = place
+
+    def commit(self, transaction: int) -> None:
+        messages = self.pending.pop(transaction)
+        operations = self.changes()
+        self.messages.update(messages)
+        self.expect(operations)
+        self.settle(operations, self.store.commit(transaction, operations))
+        for key in messages:
+            self.locations[key] = self.pending_locations.pop(key)
+
+    def abort(self, transaction: int) -> None:
+        for key in self.pending.pop(transaction):
+            del self.pending_locations[key]
+        self.remember()
+        self.store.abort(transaction)
+
+    def reserve(self) -> None:
+        self.high_key += 100
+        self.remember()
+        self.store.reserve(self.high_key)
+
+    def sync(self) -> None:
+        covered = len(self.history) - 1
+        self.store.sync()
+        self.acknowledged = covered
+
+    def columns(self) -> dict[int, QueueColumns]:
+        queues: dict[int, QueueColumns] = {}
+        for key in sorted(self.messages):
+            queue, payload, deadline = self.messages[key]
+            queues.setdefault(queue, QueueColumns()).append(key, self.locations[key], len(payload), deadline)
+        return queues
+
+    def checkpoint(self) -> None:
+        self.store.checkpoint(self.columns())
+        self.acknowledged = len(self.history) - 1
+
+    def compact(self) -> None:
+        self.store.compact_step(lambda key, place: self.locations.get(key) == place, self.relocated, budget=4000)
+
+    def relocated(self, key: int, old: int, new: int) -> None:
+        places = self.locations if key in self.locations else self.pending_locations
+        assert places[key] == old
+        places[key] = new
+
+    def step(self) -> None:
+        """One random step of a programme."""
+        dice = self.chance.random()
+        if dice < 0.40:
+            self.batch()
+        elif dice < 0.60:
+            self.sync()
+        elif dice < 0.66:
+            self.begin()
+        elif dice < 0.76 and self.pending:
+            transaction = self.chance.choice(sorted(self.pending))
+            self.chance.choice((self.commit, self.commit, self.abort, self.add_pending))(transaction)
+        elif dice < 0.78:
+            self.reserve()
+        elif dice < 0.81:
+            self.checkpoint()
+        else:
+            self.compact()
+
+    # --------------------------------------------------------------------------------------------------- checking
+
+    def check(self, vfs: Vfs, since: int | None = None) -> tuple[Store, Snapshot]:
+        """Open what a crash left; it must be one of the states since the last acknowledged one."""
+        store = Store.open(DIRECTORY, vfs=vfs, segment_size=8192, entropy=bytes)
+        found = snapshot(store)
+        allowed = self.history[self.acknowledged if since is None else since :]
+        matching = [high for state, high in allowed if state == found]
+        assert matching, "recovered a state that never was"
+        assert store.high_key >= self.history[self.acknowledged][1], "numbers would be given out again"
+        assert store.high_key >= max(found[0], default=0)
+        return store, found

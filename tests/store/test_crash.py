@@ -1,0 +1,122 @@
+"""The crash programme: the power may fail before any call to the file system."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from openmsmq.store import Store
+from store.memory_vfs import MemoryVfs
+from store.oracle import DIRECTORY, Oracle, snapshot
+
+SEGMENT = 8192
+MUTATING = frozenset(("open", "pwrite", "fdatasync", "fsync_directory", "rename", "unlink"))
+
+
+class Power:
+    """Before every changing call, tries what a crash at this point would leave."""
+
+    def __init__(self, vfs: MemoryVfs, chance: random.Random, samples: int) -> None:
+        self.vfs = vfs
+        self.chance = chance
+        self.samples = samples
+        self.oracle: Oracle | None = None
+        self.checked = 0
+
+    def before(self, name: str, path: str) -> None:
+        if name in MUTATING and self.oracle is not None and not path.endswith("/lock"):
+            for state in self.vfs.crashes(self.chance, self.samples):
+                self.try_state(state)
+            if self.chance.random() < 0.2:
+                self.try_kill()
+
+    def try_state(self, state: MemoryVfs) -> None:
+        assert self.oracle is not None
+        self.checked += 1
+        nested = self.chance.random() < 0.1
+        if nested:
+            state.before = lambda name, path: self.crash_during_recovery(state, name)
+        store, found = self.oracle.check(state)
+        state.before = lambda name, path: None
+        if self.chance.random() < 0.3:
+            self.go_on(store, state, found)
+
+    def crash_during_recovery(self, state: MemoryVfs, name: str) -> None:
+        assert self.oracle is not None
+        if name in MUTATING:
+            for second in state.crashes(self.chance, 1):
+                self.oracle.check(second)
+
+    def go_on(self, store: Store, state: MemoryVfs, found: tuple[dict[int, tuple[int, bytes, int]], object]) -> None:
+        """After recovery: recovering again gives the same, and so does going on; nothing comes back from the dead."""
+        again, second = self.oracle_check_exactly(state.crash(lambda index, total: False, 0))
+        assert second == found
+        key = again.high_key + 1
+        for size in (self.chance.choice((0, 60, 700)), 16):
+            again.insert(1, key, 0, bytes(size))
+            found[0][key] = (1, bytes(size), 0)
+            key += 1
+            again.sync()
+        power_lost = MemoryVfs.crash(again._vfs, lambda index, total: False, 0)  # type: ignore[arg-type]
+        _, third = self.oracle_check_exactly(power_lost)
+        assert third == found
+
+    def oracle_check_exactly(self, vfs: MemoryVfs) -> tuple[Store, object]:
+        store = Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)
+        return store, snapshot(store)
+
+    def try_kill(self) -> None:
+        """The process is killed, the next one answers from what it read, then the power fails."""
+        assert self.oracle is not None
+        state = self.vfs.killed()
+        store, found = self.oracle.check(state)
+        for after in state.crashes(self.chance, 1):
+            _, second = self.oracle_check_exactly(after)
+            assert second == found, "what was answered after a restart is lost"
+        self.go_on(store, state.crash(lambda index, total: False, 0), found)
+
+
+def run(seed: int, steps: int, samples: int) -> int:
+    chance = random.Random(seed)
+    vfs = MemoryVfs()
+    power = Power(vfs, random.Random(seed + 1000), samples)
+    vfs.before = power.before  # type: ignore[assignment]
+    oracle = Oracle(Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes), chance)
+    power.oracle = oracle
+    for _ in range(steps):
+        oracle.step()
+    oracle.sync()
+    closing = len(oracle.history) - 1
+    oracle.store.close()
+    oracle.acknowledged = closing
+    _, found = oracle.check(vfs)
+    assert found == oracle.history[-1][0]
+    return power.checked
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_crash_at_any_call_loses_nothing_acknowledged_and_invents_nothing(seed: int) -> None:
+    assert run(seed, steps=40, samples=1) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 160))
+def test_a_crash_at_any_call_of_a_long_programme(seed: int) -> None:
+    run(seed, steps=250, samples=4)
+
+
+def test_a_crash_while_the_store_is_made_leaves_a_store_that_opens() -> None:
+    vfs = MemoryVfs()
+    chance = random.Random(1)
+
+    def before(name: str, path: str) -> None:
+        if name in MUTATING:
+            for state in vfs.crashes(chance, 3):
+                store = Store.open(DIRECTORY, vfs=state, segment_size=SEGMENT, entropy=bytes)
+                assert snapshot(store) == ({}, {})
+                store.insert(1, 1, 0, b"x")
+                store.close()
+
+    vfs.before = before  # type: ignore[assignment]
+    Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)
