@@ -367,8 +367,8 @@ class ServerConnection:
             except AuthenticationError:
                 self._fault(call_id, RPC_S_ACCESS_DENIED, assembly.context_id, PFC_DID_NOT_EXECUTE)
                 return
-        # At level CONNECT neither side protects anything, and the known servers send no verifier.
-        answer_channel = channel if channel is not None and channel.level >= AuthLevel.PKT else None
+        # At level CONNECT nothing is protected: a client that sent a verifier gets one back, others get none.
+        answer_channel = channel if header.auth_length else None
         call = Call(
             self,
             context.interface,
