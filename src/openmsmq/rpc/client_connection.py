@@ -213,10 +213,11 @@ class ClientConnection:
         events: list[Event] = []
         if self._ended:
             return events
-        self._splitter.feed(data)
         try:
-            while found := self._splitter.next():
+            found = self._splitter.feed_one(data)
+            while found := found or self._splitter.next():
                 self._handle(*found, events)
+                found = None
         except (RemoteProtocolError, AuthenticationError) as error:
             self._ended = True
             events.append(ConnectionEnded(str(error)))

@@ -184,12 +184,14 @@ class ServerConnection:
                     pending[call_id] = call
                     events.append(call)
                     return events
-        splitter.feed(data)
-        raw = b""
+        self.more = False
+        raw = data
         try:
-            self.more = False
-            while found := splitter.next():
+            found = splitter.feed_one(data)
+            raw = b""
+            while found := found or splitter.next():
                 header, raw = found
+                found = None
                 self._handle(header, raw, events)
                 raw = b""
                 if len(events) >= MAX_EVENTS:
