@@ -125,10 +125,11 @@ class ServerConnection:
         self._assemblies: dict[int, _Assembly] = {}
         self._assembled = 0
         self._ended = False
+        self._left = False
 
     @property
     def association(self) -> Association | None:
-        """The association group, once bound."""
+        """The association group, once bound; still there when it has been left, for calls that end later."""
         return self._binder.association
 
     @property
@@ -212,9 +213,10 @@ class ServerConnection:
 
     def leave(self) -> None:
         """Leave the association; the last connection of it runs the context handles down."""
-        association, self._binder.association = self._binder.association, None
-        if association is not None:
-            self._associations.leave(association)
+        if self.bound and not self._left:
+            self._left = True
+            assert self._binder.association is not None
+            self._associations.leave(self._binder.association)
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
