@@ -193,7 +193,9 @@ def test_a_tampered_request_is_refused_and_ends_the_connection() -> None:
         call = pair.client.request(ECHO, REVERSE, b"important")
         data = bytearray(pair.client.data_to_send())
         data[25] ^= 1
-        pair.serve(bytes(data))
+        pair.client.channel = None
+        pair.client.request(ECHO, REVERSE, b"behind it")
+        pair.serve(bytes(data) + pair.client.data_to_send())
         assert pair.exchange() == [FaultReceived(call, RPC_S_ACCESS_DENIED)]
         assert pair.ended
         assert not pair.toys[0].calls

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 # How often connections are looked at for the timeouts below. One sweep costs less than a timer per connection.
 SWEEP_PERIOD: Final = 5.0
+# Connections that wait to be accepted: after a restart all clients come back at once.
+LISTEN_BACKLOG: Final = 1024
 # Replies are handed to the transport when so much has gathered, which tells whether the peer reads them.
 FLUSH_SIZE: Final = 256 * 1024
 
@@ -105,7 +107,11 @@ class RpcServer:
         """Open an endpoint and return its address; port 0 lets the system choose. Raises `OSError`."""
         loop = asyncio.get_running_loop()
         table = self.interfaces if interfaces is None else interfaces
-        server = await loop.create_server(lambda: _Connection(self, table), host, port, family=socket.AF_INET)
+        # Towers of the endpoint mapper and most clients speak IPv4; an IPv6 address must be asked for.
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        server = await loop.create_server(
+            lambda: _Connection(self, table), host, port, family=family, backlog=LISTEN_BACKLOG
+        )
         self._servers.append(server)
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._sweep_period, self._sweep)
@@ -181,7 +187,7 @@ class _Connection(asyncio.Protocol):
         server = self._server
         self._transport = cast(asyncio.Transport, transport)
         if len(server.connections) >= server.server_limits.max_connections:
-            log.warning("connection refused: there are %d already", len(server.connections))
+            log.info("connection refused: there are %d already", len(server.connections))
             self._transport.abort()
             return
         self._loop = asyncio.get_running_loop()

@@ -88,8 +88,8 @@ class Binder:
         self.channels: dict[int, Channel] = {}
         self.max_xmit_frag = limits.max_fragment
         self.header_signing = False
-        # Whether a request without a verifier is simply unauthenticated: see `channel_of`.
-        self.plain_requests = True
+        # Who calls in a request without a verifier; None if that is to be refused. See `channel_of`.
+        self.plain_caller: Caller | None = UNAUTHENTICATED
         self._callers: dict[Channel, Caller] = {}
 
     # --- bind and alter_context ------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class Binder:
         if previous is not None:
             self._callers.pop(previous, None)
         self.channels[channel.context_id] = channel
-        self.plain_requests = self._implied() is None
+        self._set_plain_caller()
 
     def auth3(self, pdu: Auth3) -> None:
         """The last leg; it has no answer, so a failure shows at the first request ([MS-RPCE] 3.3.1.5.2.1)."""
@@ -232,6 +232,7 @@ class Binder:
             channel.failed = True
         else:
             channel.failed = not channel.context.complete
+        self._set_plain_caller()
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -242,6 +243,10 @@ class Binder:
             if channel.level == AuthLevel.CONNECT:
                 return channel
         return None
+
+    def _set_plain_caller(self) -> None:
+        channel = self._implied()
+        self.plain_caller = self.caller(channel) if channel is None or channel.usable else None
 
     def channel_of(self, header: Header, raw: bytes) -> tuple[Channel | None, int]:
         """The channel that a request belongs to, and the status to refuse it with (0: go on)."""

@@ -16,11 +16,11 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
-from uuid import UUID
 
+from openmsmq.rpc.assembly import Assembly
 from openmsmq.rpc.association import Association, AssociationTable
 from openmsmq.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, RejectReason
-from openmsmq.rpc.call import UNAUTHENTICATED, Call, InterfaceTable
+from openmsmq.rpc.call import Call, InterfaceTable
 from openmsmq.rpc.call_pdus import CALL_HEADER_SIZE, CoCancel, FaultPdu, Orphaned, decode, stub_start
 from openmsmq.rpc.errors import AuthenticationError, RemoteProtocolError
 from openmsmq.rpc.faults import (
@@ -43,7 +43,7 @@ from openmsmq.rpc.pdu import (
     PacketType,
     read_uuid,
 )
-from openmsmq.rpc.security import AcceptorFactory, Channel, fragments
+from openmsmq.rpc.security import AcceptorFactory, fragments
 from openmsmq.rpc.server_binding import Binder
 from openmsmq.rpc.splitter import Splitter
 from openmsmq.rpc.verification import strip_trailer
@@ -80,21 +80,6 @@ _CALL_FIELDS: Final = {"<": struct.Struct("<IHH"), ">": struct.Struct(">IHH")}
 MAX_EVENTS: Final = 64
 
 
-class _Assembly:
-    """A request whose last fragment has not come. With `refused` its fragments are read and dropped."""
-
-    __slots__ = ("channel", "context_id", "object_uuid", "opnum", "pieces", "refused", "size")
-
-    def __init__(self, context_id: int, opnum: int, channel: Channel | None) -> None:
-        self.context_id = context_id
-        self.opnum = opnum
-        self.channel = channel
-        self.object_uuid: UUID | None = None
-        self.pieces: list[bytes] = []
-        self.size = 0
-        self.refused = False
-
-
 class ServerConnection:
     """See the module. `acceptor` makes security contexts; without it only unauthenticated binds are accepted."""
 
@@ -122,7 +107,7 @@ class ServerConnection:
         self.output_size = 0
         self.more = False
         self._pending: dict[int, Call] = {}
-        self._assemblies: dict[int, _Assembly] = {}
+        self._assemblies: dict[int, Assembly] = {}
         self._assembled = 0
         self._ended = False
         self._left = False
@@ -165,43 +150,62 @@ class ServerConnection:
         events: list[Event] = []
         if self._ended:
             return events
-        splitter = self._splitter
-        if not splitter.in_the_middle and len(data) >= CALL_HEADER_SIZE:
-            # The hot path: one whole request in one fragment without a verifier.
-            word, drep, length, auth, call_id, _, context_id, opnum = _REQUEST.unpack_from(data)
+        if not self._splitter.in_the_middle and not self._assemblies:
+            data = self._whole_requests(data, events)
+            if not data and events:
+                return events
+        self._any_pdus(data, events)
+        return events
+
+    def _whole_requests(self, data: bytes, events: list[Event]) -> bytes:
+        """The hot path: requests of one fragment without a verifier. Returns the bytes from the first other PDU on."""
+        caller = self._binder.plain_caller
+        if caller is None:
+            return data
+        contexts, pending, at, end = self._contexts, self._pending, 0, len(data)
+        room = self.limits.max_pending - len(pending)
+        while end - at >= CALL_HEADER_SIZE and len(events) < MAX_EVENTS:
+            word, drep, length, auth, call_id, _, context_id, opnum = _REQUEST.unpack_from(data, at)
             if (
-                word == _WHOLE_LITTLE_REQUEST
-                and drep == _LITTLE_DREP
-                and not auth
-                and length == len(data) <= self._max_fragment
-                and not self._assemblies
-                and self._binder.plain_requests
+                word != _WHOLE_LITTLE_REQUEST
+                or drep != _LITTLE_DREP
+                or auth
+                or not CALL_HEADER_SIZE <= length <= end - at
+                or length > self._max_fragment
             ):
-                context = self._contexts.get(context_id)
-                pending = self._pending
-                if context is not None and call_id not in pending and len(pending) < self.limits.max_pending:
-                    stub = data[CALL_HEADER_SIZE:]
-                    call = Call(self, context.interface, UNAUTHENTICATED, None, call_id, context_id, opnum, stub)
-                    pending[call_id] = call
-                    events.append(call)
-                    return events
+                break
+            context = contexts.get(context_id)
+            if context is None or call_id in pending or len(events) >= room:
+                break
+            stub = data[at + CALL_HEADER_SIZE : at + length]
+            call = Call(self, context.interface, caller, None, call_id, context_id, opnum, stub)
+            pending[call_id] = call
+            events.append(call)
+            at += length
+        return data[at:] if at else data
+
+    def _any_pdus(self, data: bytes, events: list[Event]) -> None:
+        splitter = self._splitter
         self.more = False
         raw = data
         try:
             found = splitter.feed_one(data)
             raw = b""
-            while found := found or splitter.next():
+            # A fault that the core answers itself makes no event, but it costs as much.
+            for _ in range(MAX_EVENTS):
+                found = found or splitter.next()
+                if found is None:
+                    return
                 header, raw = found
                 found = None
                 self._handle(header, raw, events)
+                if self._ended:
+                    return
                 raw = b""
-                if len(events) >= MAX_EVENTS:
-                    self.more = True
-                    break
+            self.more = True
         except RemoteProtocolError as error:
-            self._refuse(raw or splitter.rest(), str(error))
+            self._refuse(raw or splitter.rest())
             events.append(self._end(str(error)))
-        return events
 
     def connection_lost(self) -> list[Call]:
         """The transport is gone. Returns the calls to cancel; afterwards `leave` gives the association up."""
@@ -254,7 +258,7 @@ class ServerConnection:
         # Faults carry no verifier: they hold no secret, and clients take them either way.
         self._out.append(FaultPdu(call_id, status, context_id, flags=PFC_WHOLE | flags).pack())
 
-    def _refuse(self, raw: bytes, reason: str) -> None:
+    def _refuse(self, raw: bytes) -> None:
         """The last words to a peer that broke the protocol; `raw` begins with the offending header."""
         if len(raw) < HEADER_SIZE or raw[2] == PacketType.AUTH3:
             return  # nobody to answer; and auth3 is never answered ([MS-RPCE] 3.3.1.5.2.1)
@@ -317,7 +321,7 @@ class ServerConnection:
         if flags & PFC_FIRST_FRAG:
             if assembly is not None or call_id in self._pending:
                 raise RemoteProtocolError(f"call id {call_id} is in use")
-            assembly = _Assembly(context_id, opnum, channel)
+            assembly = Assembly(context_id, opnum, channel)
             if not status and context_id not in self._contexts:
                 status = NCA_S_UNK_IF
             if not status and len(self._pending) + len(self._assemblies) >= self.limits.max_pending:
@@ -338,20 +342,15 @@ class ServerConnection:
             status = NCA_S_FAULT_REMOTE_NO_MEMORY
         if status and not assembly.refused:
             self._fault(call_id, status, context_id, PFC_DID_NOT_EXECUTE)
-            self._assembled -= assembly.size
-            assembly.refused, assembly.size = True, 0
-            assembly.pieces.clear()
-        if not assembly.refused and stub:
-            assembly.pieces.append(stub)
-            assembly.size += len(stub)
-            self._assembled += len(stub)
+            self._assembled -= assembly.refuse()
+        self._assembled += assembly.add(stub)
         if flags & PFC_LAST_FRAG:
             self._assemblies.pop(call_id, None)
             self._assembled -= assembly.size
             if not assembly.refused:
                 self._deliver(header, raw, assembly, events)
 
-    def _deliver(self, header: Header, raw: bytes, assembly: _Assembly, events: list[Event]) -> None:
+    def _deliver(self, header: Header, raw: bytes, assembly: Assembly, events: list[Event]) -> None:
         stub = b"".join(assembly.pieces)
         context = self._contexts[assembly.context_id]
         channel, call_id = assembly.channel, header.call_id
