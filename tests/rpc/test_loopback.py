@@ -7,9 +7,10 @@ import time
 import pytest
 
 from openmsmq.rpc.client import connect
-from openmsmq.rpc.errors import BindError, RpcFault
+from openmsmq.rpc.errors import BindError, LocalProtocolError, RpcConnectionError, RpcFault
 from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, NCA_S_FAULT_UNSPEC, NCA_S_OP_RNG_ERROR
-from rpc.toys import BIG, CLOSE, CRASH, ECHO, NULL, OPEN, OTHER, REVERSE, Toy, running_server
+from openmsmq.rpc.pdu import AuthLevel
+from rpc.toys import BIG, CLOSE, CRASH, ECHO, NULL, OPEN, OTHER, REVERSE, WAIT, Toy, running_server
 
 
 def test_a_call_comes_back_with_its_answer_and_faults_with_their_status() -> None:
@@ -48,3 +49,52 @@ def test_a_lost_connection_runs_its_context_handles_down() -> None:
         while not toy.rundowns and time.monotonic() < deadline:
             time.sleep(0.01)
         assert toy.rundowns == ["object"]
+
+
+def test_a_connection_may_join_the_association_of_another_and_use_its_handles() -> None:
+    toy = Toy()
+    with running_server(toy) as (_, port), connect("127.0.0.1", port) as first:
+        first.bind(ECHO.uuid, ECHO.version)
+        handle = first.call(OPEN, b"")
+        with connect("127.0.0.1", port) as stranger:
+            stranger.bind(ECHO.uuid, ECHO.version)
+            with pytest.raises(RpcFault) as fault:
+                stranger.call(CLOSE, handle)
+        assert fault.value.status == NCA_S_FAULT_CONTEXT_MISMATCH
+        with connect("127.0.0.1", port, assoc_group_id=first.core.assoc_group_id) as second:
+            second.bind(ECHO.uuid, ECHO.version)
+            assert second.call(CLOSE, handle) == bytes(20)
+
+
+def test_a_server_that_does_not_answer_in_time_is_given_up() -> None:
+    with running_server(Toy()) as (_, port), connect("127.0.0.1", port) as connection:
+        connection.bind(ECHO.uuid, ECHO.version)
+        with pytest.raises(RpcConnectionError, match="in time"):
+            connection.call(WAIT, b"", timeout=0.05)
+        with pytest.raises(RpcConnectionError):
+            connection.call(NULL, b"")
+
+
+def test_a_server_that_is_not_there_or_goes_away_is_a_connection_error() -> None:
+    with running_server(Toy()) as (_, port):
+        connection = connect("127.0.0.1", port)
+        connection.bind(ECHO.uuid, ECHO.version)
+    with pytest.raises(RpcConnectionError):
+        connection.call(NULL, b"")
+    connection.close()
+    with pytest.raises(RpcConnectionError):
+        connect("127.0.0.1", port, timeout=1)
+
+
+def test_a_call_before_a_bind_and_a_level_without_credentials_are_our_own_mistake() -> None:
+    with running_server(Toy()) as (_, port), connect("127.0.0.1", port) as connection:
+        with pytest.raises(LocalProtocolError):
+            connection.call(NULL, b"")
+        with pytest.raises(LocalProtocolError):
+            connect("127.0.0.1", port, level=AuthLevel.PKT_PRIVACY)
+
+
+def test_the_server_can_be_reached_over_ipv6() -> None:
+    with running_server(Toy(), host="::1") as (_, port), connect("::1", port) as connection:
+        connection.bind(ECHO.uuid, ECHO.version)
+        assert connection.call(REVERSE, b"ab") == b"ba"

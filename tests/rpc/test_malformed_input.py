@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openmsmq.rpc.assembly import Account, Budget
 from openmsmq.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, PresentationContext, RejectReason
 from openmsmq.rpc.call_pdus import CoCancel, FaultPdu, Orphaned, Request, Response, Shutdown, decode_bytes
 from openmsmq.rpc.faults import (
@@ -124,7 +125,7 @@ def test_fragments_that_never_end_are_bounded() -> None:
     pair.serve(first + fragment(0, stub=bytes(4000)) * 50)
     (fault,) = answers(pair)
     assert fault.status == NCA_S_FAULT_REMOTE_NO_MEMORY
-    assert pair.server._assembled == 0
+    assert pair.server._memory.held == 0
     assert not pair.ended
     pair.serve(fragment(PFC_LAST_FRAG) + PLAIN.pack())
     assert [type(a) for a in answers(pair)] == [Response]
@@ -135,7 +136,23 @@ def test_the_bound_on_fragments_is_for_all_calls_of_the_connection_together() ->
     for call in range(10, 15):
         pair.serve(fragment(PFC_FIRST_FRAG, call_id=call, stub=bytes(4000)))
     assert [a.call_id for a in answers(pair)] == [12, 13, 14]
-    assert pair.server._assembled == 8000
+    assert pair.server._memory.held == 8000
+
+
+def test_all_connections_together_are_bounded_and_give_back_what_they_held() -> None:
+    budget = Budget(10_000)
+    pairs = [bound() for _ in range(3)]
+    for pair in pairs:
+        pair.server._memory = Account(1_000_000, budget)
+        pair.serve(fragment(PFC_FIRST_FRAG, stub=bytes(4000)))
+    assert [bool(answers(pair)) for pair in pairs] == [False, False, True]
+    assert budget.used == 8000
+    pairs[0].serve(fragment(0))
+    pairs[0].serve(fragment(PFC_LAST_FRAG))
+    pairs[1].server.connection_lost()
+    assert budget.used == 0
+    pairs[2].serve(fragment(PFC_LAST_FRAG) + fragment(PFC_FIRST_FRAG, stub=bytes(4000)) + b"\xff" * 16)
+    assert budget.used == 0
 
 
 def test_more_unanswered_calls_than_allowed_are_refused_one_by_one() -> None:

@@ -201,3 +201,23 @@ def test_garbage_on_one_connection_does_not_disturb_another() -> None:
         assert await client.call(REVERSE, b"ab") == b"ba"
 
     serve(scenario)
+
+
+def test_a_server_that_shuts_down_lets_calls_end_but_does_not_wait_for_ever() -> None:
+    async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
+        client = await aio.connect("127.0.0.1", port)
+        await client.bind(ECHO.uuid, ECHO.version)
+        tasks = [asyncio.create_task(client.call(WAIT, b"")) for _ in range(2)]
+        await until(lambda: len(toy.waiting) == 2)
+        ending = asyncio.create_task(server.shut_down(0.1))
+        await asyncio.sleep(0.01)
+        with pytest.raises(RpcConnectionError):
+            await aio.connect("127.0.0.1", port)
+        toy.waiting[0].reply(b"done")
+        assert await tasks[0] == b"done"
+        with pytest.raises(RpcConnectionError):
+            await tasks[1]
+        await ending
+        await until(lambda: not server.connections)
+
+    serve(scenario)

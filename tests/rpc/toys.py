@@ -128,14 +128,14 @@ class Pair:
 
 
 @contextmanager
-def running_server(*toys: Any, **arguments: Any) -> Iterator[tuple[RpcServer, int]]:
+def running_server(*toys: Any, host: str = "127.0.0.1", **arguments: Any) -> Iterator[tuple[RpcServer, int]]:
     """An `RpcServer` with the interfaces on a loopback port, in a loop of its own thread."""
     loop = asyncio.new_event_loop()
     server = RpcServer(InterfaceTable(toys), **arguments)
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        _, port = asyncio.run_coroutine_threadsafe(server.listen("127.0.0.1", 0), loop).result(5)
+        _, port = asyncio.run_coroutine_threadsafe(server.listen(host, 0), loop).result(5)
         yield server, port
     finally:
         loop.call_soon_threadsafe(server.close)

@@ -1,10 +1,48 @@
-"""A request whose last fragment has not come (C706 12.6.4.9)."""
+"""Requests whose last fragment has not come (C706 12.6.4.9), and the memory they take."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 from openmsmq.rpc.security import Channel
+
+
+class Budget:
+    """Bytes that all connections of a server together may hold in incomplete requests.
+
+    Each connection has its own limit too; without this one, many connections could take the machine's memory before
+    any of them has authenticated.
+    """
+
+    __slots__ = ("limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+
+class Account:
+    """What one connection holds."""
+
+    __slots__ = ("_budget", "_limit", "held")
+
+    def __init__(self, limit: int, budget: Budget | None) -> None:
+        self._limit = limit
+        self._budget = budget or Budget(limit)
+        self.held = 0
+
+    def allows(self, size: int) -> bool:
+        """Whether so many bytes more are within both limits."""
+        return self.held + size <= self._limit and self._budget.used + size <= self._budget.limit
+
+    def book(self, size: int) -> None:
+        """Hold so many bytes more, or fewer if negative."""
+        self.held += size
+        self._budget.used += size
+
+    def clear(self) -> None:
+        """Give everything back."""
+        self.book(-self.held)
 
 
 class Assembly:

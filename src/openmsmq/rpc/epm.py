@@ -12,7 +12,6 @@ from typing import Final
 from uuid import UUID
 
 from openmsmq.interfaces import ms_rpce_epm as wire
-from openmsmq.ndr import BadStubData
 from openmsmq.rpc.association import NULL_HANDLE
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import NCA_S_OP_RNG_ERROR, RPC_X_BAD_STUB_DATA, Fault
@@ -77,10 +76,7 @@ class EndpointMapper:
 
     def call(self, call: Call) -> None:
         operation = wire.ept.operations[call.opnum]
-        try:
-            request = operation.decode_request(call.stub, call.byte_order)
-        except BadStubData:
-            raise Fault(RPC_X_BAD_STUB_DATA) from None
+        request = operation.decode_request(call.stub, call.byte_order)
         match operation.name:
             case "ept_lookup":
                 stub = self._lookup(call, request)

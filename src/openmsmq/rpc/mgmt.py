@@ -6,9 +6,8 @@ import struct
 from typing import Final
 
 from openmsmq.interfaces import ms_rpce_mgmt as wire
-from openmsmq.ndr import BadStubData
 from openmsmq.rpc.call import Call, InterfaceTable
-from openmsmq.rpc.faults import NCA_S_OP_RNG_ERROR, RPC_S_ACCESS_DENIED, RPC_X_BAD_STUB_DATA, Fault
+from openmsmq.rpc.faults import NCA_S_OP_RNG_ERROR, RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.server import Statistics
 
@@ -37,10 +36,7 @@ class Management:
 
     def call(self, call: Call) -> None:
         operation = wire.mgmt.operations[call.opnum]
-        try:
-            request = operation.decode_request(call.stub, call.byte_order)
-        except BadStubData:
-            raise Fault(RPC_X_BAD_STUB_DATA) from None
+        request = operation.decode_request(call.stub, call.byte_order)
         match operation.name:
             case "rpc_mgmt_inq_if_ids":
                 stub = operation.encode_response(self._interface_ids())

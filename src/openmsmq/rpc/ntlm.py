@@ -388,7 +388,7 @@ class NtlmAcceptor(_Ntlm):
             expected = _hmac_md5(response_key, self._server_challenge + blob)
             if hmac.compare_digest(expected, proof) and found is not None:
                 return _hmac_md5(response_key, proof), Identity(message.user, message.domain, sid)
-        raise AuthenticationError("unknown user or wrong password")
+        raise AuthenticationError(f"unknown user or wrong password: {message.domain!r} {message.user!r}")
 
     def _check_blob(self, blob: bytes, key: bytes, message: Authenticate, token: bytes) -> None:
         """The client's time, and its MIC over all three messages if it says that there is one."""

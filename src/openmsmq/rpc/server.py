@@ -13,9 +13,11 @@ import socket
 from dataclasses import dataclass
 from typing import Final, cast
 
+from openmsmq.ndr import BadStubData
+from openmsmq.rpc.assembly import Budget
 from openmsmq.rpc.association import AssociationTable, Random
 from openmsmq.rpc.call import Call, InterfaceTable
-from openmsmq.rpc.faults import NCA_S_FAULT_UNSPEC, NCA_S_OP_RNG_ERROR, RPC_S_ACCESS_DENIED, Fault
+from openmsmq.rpc.faults import NCA_S_FAULT_UNSPEC, NCA_S_OP_RNG_ERROR, RPC_S_ACCESS_DENIED, RPC_X_BAD_STUB_DATA, Fault
 from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.security import AcceptorFactory
@@ -26,6 +28,8 @@ log = logging.getLogger(__name__)
 
 # How often connections are looked at for the timeouts below. One sweep costs less than a timer per connection.
 SWEEP_PERIOD: Final = 5.0
+# How often a server that shuts down looks whether its calls have ended.
+SHUT_DOWN_POLL: Final = 0.02
 # Connections that wait to be accepted: after a restart all clients come back at once.
 LISTEN_BACKLOG: Final = 1024
 # Replies are handed to the transport when so much has gathered, which tells whether the peer reads them.
@@ -49,6 +53,8 @@ class ServerLimits:
     """Bounds for all connections together, and times in seconds.
 
     max_connections: file descriptors are finite, and the log needs some.
+    incomplete_requests: bytes of requests whose last fragment has not come, on all connections together; sixty of the
+        largest size. A request that does not fit is refused with nca_s_fault_remote_no_memory.
     first_pdu: a connection that has not bound by then is closed; a client binds at once.
     incomplete_pdu: a PDU or fragmented request may take this long to arrive.
     unread_replies: a peer that does not read its replies for so long is gone.
@@ -57,6 +63,7 @@ class ServerLimits:
     """
 
     max_connections: int = 4096
+    incomplete_requests: int = 256 * 1024 * 1024
     first_pdu: float = 30.0
     incomplete_pdu: float = 60.0
     unread_replies: float = 120.0
@@ -98,6 +105,7 @@ class RpcServer:
         self.server_limits = server_limits or ServerLimits()
         self.associations = AssociationTable(random)
         self.statistics = Statistics()
+        self.budget = Budget(self.server_limits.incomplete_requests)
         self.connections: set[_Connection] = set()
         self._servers: list[asyncio.Server] = []
         self._sweep_period = sweep_period
@@ -133,8 +141,24 @@ class RpcServer:
         for connection in tuple(self.connections):
             connection.close()
 
+    async def shut_down(self, grace: float) -> None:
+        """Take no new connections, let pending calls end for at most `grace` seconds, then close everything.
+
+        Calls that wait for a message usually wait on, so the whole time passes while there are any.
+        """
+        self.close_listeners()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace
+        while any(connection.pending for connection in self.connections) and loop.time() < deadline:
+            await asyncio.sleep(SHUT_DOWN_POLL)
+        self.close()
+
     def dispatch(self, call: Call) -> None:
-        """Hand the call to its interface, if its caller may call it."""
+        """Hand the call to its interface, if its caller may call it.
+
+        What the interface raises becomes a fault: `Fault` with its status, `BadStubData` (from the generated codecs)
+        as RPC_X_BAD_STUB_DATA, anything else, which is a bug, as nca_s_fault_unspec with a traceback in the log.
+        """
         self.statistics.calls_in += 1
         interface, caller, opnum = call.interface, call.caller, call.opnum
         try:
@@ -151,6 +175,9 @@ class RpcServer:
             interface.call(call)
         except Fault as fault:
             self._refuse(call, fault.status)
+        except BadStubData as error:
+            log.info("%s opnum %d from %s: %s", interface.name, opnum, call.peer, error)
+            self._refuse(call, RPC_X_BAD_STUB_DATA)
         except Exception:
             log.exception("%s opnum %d failed", interface.name, opnum)
             self._refuse(call, NCA_S_FAULT_UNSPEC)
@@ -202,6 +229,7 @@ class _Connection(asyncio.Protocol):
             secondary_address=str(local[1]).encode() if local else b"",
             acceptor=server.acceptor,
             limits=server.limits,
+            budget=server.budget,
         )
         self._core.on_output = self._output_ready
         sock = transport.get_extra_info("socket")
@@ -280,6 +308,11 @@ class _Connection(asyncio.Protocol):
         self._serve(core, b"")
         if self._paused_since is None and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    @property
+    def pending(self) -> int:
+        """How many calls wait for their answer."""
+        return self._core.pending if self._core is not None else 0
 
     def close(self) -> None:
         """Close without waiting for a peer that does not read."""

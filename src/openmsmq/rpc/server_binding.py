@@ -5,6 +5,7 @@ C706 12.6.4.3-5 and [MS-RPCE] 3.3.1.5.2-4, 3.3.1.5.6-7.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,6 +44,8 @@ from openmsmq.rpc.pdu import (
     padded_verifier,
 )
 from openmsmq.rpc.security import ANONYMOUS, AcceptorFactory, Channel, normal_level
+
+log = logging.getLogger(__name__)
 
 _FEATURES = SECURITY_CONTEXT_MULTIPLEXING | KEEP_CONNECTION_ON_ORPHAN
 _LEVELS = (AuthLevel.CONNECT, AuthLevel.PKT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY)
@@ -192,7 +195,8 @@ class Binder:
             channel = self._new_channel(verifier, level)
         try:
             token = channel.context.step(verifier.value)
-        except AuthenticationError:
+        except AuthenticationError as error:
+            self._log_failure(error)
             if going_on or verifier.context_id not in self.channels:
                 # Later requests that use it must be refused ([MS-RPCE] 3.3.1.5.2.1), so it stays known.
                 channel.failed = True
@@ -228,11 +232,15 @@ class Binder:
             raise RemoteProtocolError("auth type or level changes between two legs")
         try:
             channel.context.step(verifier.value)
-        except AuthenticationError:
+        except AuthenticationError as error:
+            self._log_failure(error)
             channel.failed = True
         else:
             channel.failed = not channel.context.complete
         self._set_plain_caller()
+
+    def _log_failure(self, error: AuthenticationError) -> None:
+        log.warning("authentication from %s failed: %s", self._peer_host, error)
 
     # --- requests --------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from openmsmq.rpc.assembly import Assembly
+from openmsmq.rpc.assembly import Account, Assembly, Budget
 from openmsmq.rpc.association import Association, AssociationTable
 from openmsmq.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, RejectReason
 from openmsmq.rpc.call import Call, InterfaceTable
@@ -93,6 +93,7 @@ class ServerConnection:
         secondary_address: bytes = b"",
         acceptor: AcceptorFactory | None = None,
         limits: Limits | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.peer_host = peer_host
         self.local_host = local_host
@@ -108,7 +109,7 @@ class ServerConnection:
         self.more = False
         self._pending: dict[int, Call] = {}
         self._assemblies: dict[int, Assembly] = {}
-        self._assembled = 0
+        self._memory = Account(self.limits.max_call_size, budget)
         self._ended = False
         self._left = False
 
@@ -210,7 +211,7 @@ class ServerConnection:
     def connection_lost(self) -> list[Call]:
         """The transport is gone. Returns the calls to cancel; afterwards `leave` gives the association up."""
         self._ended = True
-        self._assemblies.clear()
+        self._drop_assemblies()
         pending = list(self._pending.values())
         self._pending.clear()
         return pending
@@ -270,7 +271,7 @@ class ServerConnection:
 
     def _end(self, reason: str) -> ConnectionEnded:
         self._ended = True
-        self._assemblies.clear()
+        self._drop_assemblies()
         return ConnectionEnded(reason)
 
     # --- PDUs ------------------------------------------------------------------------------------------------------
@@ -338,15 +339,15 @@ class ServerConnection:
             raise RemoteProtocolError("context id or opnum changes within a request")
         elif assembly.channel is not channel:
             raise RemoteProtocolError("security context changes within a request")
-        if not status and not assembly.refused and self._assembled + len(stub) > self.limits.max_call_size:
+        if not status and not assembly.refused and not self._memory.allows(len(stub)):
             status = NCA_S_FAULT_REMOTE_NO_MEMORY
         if status and not assembly.refused:
             self._fault(call_id, status, context_id, PFC_DID_NOT_EXECUTE)
-            self._assembled -= assembly.refuse()
-        self._assembled += assembly.add(stub)
+            self._memory.book(-assembly.refuse())
+        self._memory.book(assembly.add(stub))
         if flags & PFC_LAST_FRAG:
             self._assemblies.pop(call_id, None)
-            self._assembled -= assembly.size
+            self._memory.book(-assembly.size)
             if not assembly.refused:
                 self._deliver(header, raw, assembly, events)
 
@@ -387,7 +388,11 @@ class ServerConnection:
         self._pending[call_id] = call
         events.append(call)
 
+    def _drop_assemblies(self) -> None:
+        self._assemblies.clear()
+        self._memory.clear()
+
     def _drop_assembly(self, call_id: int) -> None:
         assembly = self._assemblies.pop(call_id, None)
         if assembly is not None:
-            self._assembled -= assembly.size
+            self._memory.book(-assembly.size)

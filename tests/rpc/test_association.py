@@ -1,0 +1,106 @@
+"""Association groups and context handles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from openmsmq.rpc.association import NULL_HANDLE, AssociationTable, ContextHandles
+from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, NCA_S_FAULT_REMOTE_NO_MEMORY, Fault
+from rpc.toys import counter_random
+
+
+def handles(**arguments: Any) -> ContextHandles:
+    return ContextHandles(counter_random(), **arguments)
+
+
+def test_a_handle_is_twenty_octets_with_attributes_zero_and_leads_to_its_object() -> None:
+    table, queue = handles(), object()
+    handle = table.create("queue", queue)
+    assert len(handle) == 20
+    assert handle[:4] == bytes(4)
+    assert table.get(handle, "queue") is queue
+    assert table.get(bytearray(handle), "queue") is queue
+    assert table.close(handle, "queue") is queue
+
+
+def test_a_handle_that_is_null_unknown_closed_foreign_or_of_another_kind_is_a_context_mismatch() -> None:
+    table, other = handles(), ContextHandles(lambda n: b"\xee" * n)
+    handle, closed, foreign = table.create("queue", 1), table.create("queue", 2), other.create("queue", 3)
+    table.close(closed, "queue")
+    changed = b"\1" + handle[1:]
+    for bad, kind in (
+        (NULL_HANDLE, "queue"),
+        (closed, "queue"),
+        (foreign, "queue"),
+        (handle, "cursor"),
+        (changed, "queue"),
+        (handle[:19], "queue"),
+        (b"", "queue"),
+    ):
+        for operation in (table.get, table.close):
+            with pytest.raises(Fault) as fault:
+                operation(bad, kind)
+            assert fault.value.status == NCA_S_FAULT_CONTEXT_MISMATCH
+    assert table.get(handle, "queue") == 1
+
+
+def test_the_number_of_handles_is_bounded() -> None:
+    table = handles(maximum=2)
+    first = table.create("queue", 1)
+    table.create("queue", 2)
+    with pytest.raises(Fault) as fault:
+        table.create("queue", 3)
+    assert fault.value.status == NCA_S_FAULT_REMOTE_NO_MEMORY
+    table.close(first, "queue")
+    table.create("queue", 3)
+
+
+def test_handles_run_down_newest_first_and_a_failing_one_does_not_stop_the_rest() -> None:
+    table, seen = handles(), []
+
+    def rundown(obj: str) -> None:
+        seen.append(obj)
+        if obj == "bad":
+            raise RuntimeError("a bug")
+
+    for name in ("queue", "bad", "cursor"):
+        table.create("x", name, rundown)
+    table.create("x", "without")
+    table.run_down()
+    assert seen == ["cursor", "bad", "queue"]
+    assert len(table) == 0
+
+
+def test_a_rundown_that_makes_a_new_handle_ends_nevertheless() -> None:
+    table, seen = handles(), []
+    table.create("x", 1, lambda obj: (seen.append(obj), table.create("x", 2, seen.append)))
+    table.run_down()
+    assert seen == [1, 2]
+    assert len(table) == 0
+
+
+def test_a_group_lives_until_its_last_connection_leaves() -> None:
+    table, rundowns = AssociationTable(counter_random()), []
+    group = table.join(0, "10.0.0.1")
+    assert table.join(group.group_id, "10.0.0.1") is group
+    group.handles.create("x", "obj", rundowns.append)
+    table.leave(group)
+    assert rundowns == []
+    table.leave(group)
+    assert rundowns == ["obj"]
+    assert table.join(group.group_id, "10.0.0.1") is None
+
+
+def test_a_group_cannot_be_joined_from_another_host() -> None:
+    table = AssociationTable(counter_random())
+    group = table.join(0, "10.0.0.1")
+    assert table.join(group.group_id, "10.0.0.2") is None
+    assert group.connections == 1
+
+
+def test_group_identifiers_are_never_zero_and_never_in_use() -> None:
+    drawn = iter([bytes(4), b"\1\0\0\0", b"\1\0\0\0", b"\2\0\0\0"])
+    table = AssociationTable(lambda n: next(drawn))
+    assert [table.join(0, "h").group_id, table.join(0, "h").group_id] == [1, 2]
