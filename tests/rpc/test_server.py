@@ -125,6 +125,20 @@ def test_a_connection_that_does_not_finish_what_it_began_is_closed(sent: bytes) 
     serve(scenario, server_limits=ServerLimits(first_pdu=0.05, incomplete_pdu=0.05), sweep_period=0.02)
 
 
+def test_a_request_that_arrives_slowly_but_steadily_is_served() -> None:
+    async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(BIND)
+        for n in range(12):
+            writer.write(Request(2, 0, REVERSE, b"x" * 8, flags=(n == 0) | 2 * (n == 11)).pack())
+            await asyncio.sleep(0.03)
+        await reader.readexactly(60)
+        assert toy.calls[0].stub == b"x" * 96
+        writer.close()
+
+    serve(scenario, server_limits=ServerLimits(incomplete_pdu=0.15), sweep_period=0.02)
+
+
 def test_a_peer_that_never_reads_is_not_served_further_and_then_closed() -> None:
     async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)

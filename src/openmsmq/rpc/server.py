@@ -56,7 +56,7 @@ class ServerLimits:
     incomplete_requests: bytes of requests whose last fragment has not come, on all connections together; sixty of the
         largest size. A request that does not fit is refused with nca_s_fault_remote_no_memory.
     first_pdu: a connection that has not bound by then is closed; a client binds at once.
-    incomplete_pdu: a PDU or fragmented request may take this long to arrive.
+    incomplete_pdu: when a PDU or fragmented request is incomplete, the next whole PDU may take this long.
     unread_replies: a peer that does not read its replies for so long is gone.
     idle: a bound connection without calls is closed after this time; None keeps it, because a client may hold context
         handles for days and MSMQ clients do.
@@ -244,10 +244,12 @@ class _Connection(asyncio.Protocol):
             return
         self._heard = self._loop.time()
         self._server.statistics.packets_in += 1
+        before = core.pdus_received
         self._serve(core, data)
         if not core.waits_for_bytes:
             self._incomplete_since = None
-        elif self._incomplete_since is None:
+        elif self._incomplete_since is None or core.pdus_received != before:
+            # A busy connection may always be in the middle of something; each whole PDU is progress.
             self._incomplete_since = self._heard
 
     def _serve(self, core: ServerConnection, data: bytes) -> None:

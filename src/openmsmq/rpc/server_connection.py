@@ -107,6 +107,7 @@ class ServerConnection:
         self._out: list[bytes] = []
         self.output_size = 0
         self.more = False
+        self.pdus_received = 0
         self._pending: dict[int, Call] = {}
         self._assemblies: dict[int, Assembly] = {}
         self._memory = Account(self.limits.max_call_size, budget)
@@ -183,6 +184,7 @@ class ServerConnection:
             pending[call_id] = call
             events.append(call)
             at += length
+        self.pdus_received += len(events)
         return data[at:] if at else data
 
     def _any_pdus(self, data: bytes, events: list[Event]) -> None:
@@ -199,6 +201,7 @@ class ServerConnection:
                     return
                 header, raw = found
                 found = None
+                self.pdus_received += 1
                 self._handle(header, raw, events)
                 if self._ended:
                     return
