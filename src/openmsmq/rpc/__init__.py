@@ -1,0 +1,16 @@
+"""DCE/RPC over connections, as [MS-RPCE] extends it.
+
+The protocol is a core without I/O: `ServerConnection` and `ClientConnection` take bytes and give events; clocks and
+randomness are arguments. `server` and `client` are the thin layers that move the bytes.
+
+| module | what it holds |
+|---|---|
+| `pdu`, `bind_pdus`, `call_pdus`, `splitter` | the PDUs and how a stream of bytes becomes PDUs |
+| `faults`, `errors` | status codes that travel, and the exceptions for them |
+| `security` | what a security provider must offer, and how a fragment is protected with it |
+| `ntlm`, `ntlm_messages`, `spnego` | the providers |
+| `association` | association groups and context handles |
+| `call`, `server_connection`, `client_connection` | the two sides of a connection |
+| `server`, `client`, `aio` | asyncio server, blocking client, asyncio client |
+| `users` | the file of users whom NTLM authenticates |
+"""

@@ -1,0 +1,201 @@
+"""What a server's interface sees: the call, its caller, and the protocol an interface fulfils."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
+
+from openmsmq.rpc.association import Association
+from openmsmq.rpc.errors import LocalProtocolError
+from openmsmq.rpc.pdu import AuthLevel, ByteOrder, SyntaxId
+from openmsmq.rpc.security import ANONYMOUS, Channel, Identity
+
+if TYPE_CHECKING:
+    from openmsmq.rpc.server_connection import ServerConnection
+
+
+class Interface(Protocol):
+    """One RPC interface as a server offers it.
+
+    `minimum_level` is what a caller must have negotiated, or the call is answered with access denied; the operations
+    in `open_opnums` are answered without any authentication.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def uuid(self) -> UUID: ...
+    @property
+    def version(self) -> tuple[int, int]: ...
+    @property
+    def minimum_level(self) -> AuthLevel: ...
+    @property
+    def open_opnums(self) -> frozenset[int]: ...
+
+    def accepts(self, opnum: int) -> bool:
+        """Whether the operation exists; otherwise the call is answered with nca_s_op_rng_error."""
+
+    def call(self, call: Call) -> None:
+        """Serve the call: sooner or later `call.reply` or `call.fault`, or raise `Fault`."""
+
+
+class InterfaceTable:
+    """The interfaces behind one endpoint."""
+
+    def __init__(self, interfaces: Iterable[Interface] = ()) -> None:
+        self._interfaces: dict[tuple[UUID, int], Interface] = {}
+        for interface in interfaces:
+            self.add(interface)
+
+    def __iter__(self) -> Iterator[Interface]:
+        return iter(tuple(self._interfaces.values()))
+
+    def add(self, interface: Interface) -> None:
+        """Offer the interface; connections see it at their next bind."""
+        self._interfaces[interface.uuid, interface.version[0]] = interface
+
+    def find(self, syntax: SyntaxId) -> Interface | None:
+        """The interface that serves clients of this version: same major, at least their minor (C706 6.1.2)."""
+        interface = self._interfaces.get((syntax.uuid, syntax.version[0]))
+        if interface is None or interface.version[1] < syntax.version[1]:
+            return None
+        return interface
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and how well protected. An anonymous caller has no SID and is not `authenticated`."""
+
+    identity: Identity
+    level: AuthLevel
+
+    @property
+    def sid(self) -> str | None:
+        return self.identity.sid
+
+    @property
+    def user(self) -> str:
+        return self.identity.user
+
+    @property
+    def domain(self) -> str:
+        return self.identity.domain
+
+    @property
+    def authenticated(self) -> bool:
+        return self.identity.sid is not None
+
+
+UNAUTHENTICATED: Final = Caller(ANONYMOUS, AuthLevel.NONE)
+
+
+class Call:
+    """One call on the server. Exactly one `reply` or `fault` ends it."""
+
+    __slots__ = (
+        "_cancelled",
+        "_on_cancel",
+        "_over",
+        "byte_order",
+        "call_id",
+        "caller",
+        "channel",
+        "connection",
+        "context_id",
+        "interface",
+        "object_uuid",
+        "opnum",
+        "stub",
+    )
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        interface: Interface,
+        caller: Caller,
+        channel: Channel | None,
+        call_id: int,
+        context_id: int,
+        opnum: int,
+        stub: bytes,
+        byte_order: ByteOrder = "<",
+        object_uuid: UUID | None = None,
+    ) -> None:
+        self.connection = connection
+        self.interface = interface
+        self.caller = caller
+        self.channel = channel
+        self.call_id = call_id
+        self.context_id = context_id
+        self.opnum = opnum
+        self.stub = stub
+        self.byte_order: ByteOrder = byte_order
+        self.object_uuid = object_uuid
+        self._on_cancel: Callable[[], None] | None = None
+        self._cancelled = False
+        self._over = False
+
+    @property
+    def association(self) -> Association:
+        """The association group of the connection, which holds its context handles."""
+        association = self.connection.association
+        assert association is not None  # a call needs a bind before it
+        return association
+
+    @property
+    def peer(self) -> str:
+        """The address of the client's host."""
+        return self.connection.peer_host
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the client cancelled or orphaned the call, or is gone."""
+        return self._cancelled
+
+    @property
+    def on_cancel(self) -> Callable[[], None] | None:
+        """Called once when the client cancels or orphans the call or its connection is lost, while it is unanswered.
+
+        Set after that has happened, it is called at once. It may answer the call; after a lost connection the answer
+        goes nowhere.
+        """
+        return self._on_cancel
+
+    @on_cancel.setter
+    def on_cancel(self, callback: Callable[[], None] | None) -> None:
+        if self._cancelled and callback is not None and not self._over:
+            callback()
+        else:
+            self._on_cancel = callback
+
+    def reply(self, stub: bytes) -> None:
+        """Answer with the marshalled out parameters. Raises `LocalProtocolError` if the call was answered before."""
+        self._finish()
+        self.connection.send_reply(self, stub)
+
+    def fault(self, status: int) -> None:
+        """Answer with a fault. Raises `LocalProtocolError` if the call was answered before."""
+        self._finish()
+        self.connection.send_fault(self, status)
+
+    @property
+    def over(self) -> bool:
+        """Whether the call has been answered."""
+        return self._over
+
+    def cancel(self) -> None:
+        """Tell the handler that the client no longer wants an answer (C706 9.1.1.4)."""
+        if self._cancelled or self._over:
+            return
+        self._cancelled = True
+        callback, self._on_cancel = self._on_cancel, None
+        if callback is not None:
+            callback()
+
+    def _finish(self) -> None:
+        if self._over:
+            raise LocalProtocolError("the call has already been answered")
+        self._over = True
+        self._on_cancel = None

@@ -1,0 +1,165 @@
+"""The blocking client: a socket around `ClientConnection`.
+
+    with connect("host", 2103) as connection:
+        connection.bind(interface_uuid, (1, 0))
+        answer = connection.call(31, stub)
+
+A connection belongs to one thread. For many calls at once use `aio`.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Self
+from uuid import UUID
+
+from openmsmq.rpc.client_connection import (
+    BindRefused,
+    Bound,
+    ClientConnection,
+    ConnectionEnded,
+    Event,
+    FaultReceived,
+    ResponseReceived,
+)
+from openmsmq.rpc.credentials import Credentials, SecurityChoice, choose_security
+from openmsmq.rpc.errors import BindError, LocalProtocolError, RpcConnectionError, RpcFault
+from openmsmq.rpc.limits import Limits
+from openmsmq.rpc.pdu import AuthLevel, SyntaxId
+
+RECEIVE_SIZE = 65536
+
+
+class Connection:
+    """A connection to one endpoint; see `connect`."""
+
+    def __init__(self, sock: socket.socket, core: ClientConnection, security: SecurityChoice) -> None:
+        self._socket = sock
+        self._core = core
+        self._security: SecurityChoice | None = security
+        self._interface: SyntaxId | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def core(self) -> ClientConnection:
+        """The protocol state, for what this class does not offer."""
+        return self._core
+
+    def close(self) -> None:
+        """Close the connection; the server runs context handles down with the last one of an association."""
+        self._socket.close()
+
+    def bind(self, uuid: UUID, version: tuple[int, int]) -> SyntaxId:
+        """Bind the interface, and authenticate with the first bind. `call` uses the interface bound last.
+
+        Raises `BindError` if the server does not offer it, `AuthenticationError` if the server cannot be trusted.
+        """
+        interface = SyntaxId(uuid, version)
+        if interface not in self._core.contexts:
+            if self._security is not None:
+                auth_type, level, context = self._security
+                self._core.bind([interface], auth_type=auth_type, level=level, security=context)
+                self._security = None
+            else:
+                self._core.bind([interface])
+            event = self._exchange(lambda e: isinstance(e, Bound | BindRefused))
+            if isinstance(event, BindRefused):
+                raise BindError(f"bind of {interface} was refused with {event.status:#x}")
+            if interface not in self._core.contexts:
+                raise BindError(f"the server does not offer {interface}")
+        self._interface = interface
+        return interface
+
+    def call(
+        self,
+        opnum: int,
+        stub: bytes,
+        object_uuid: UUID | None = None,
+        *,
+        interface: SyntaxId | None = None,
+        timeout: float | None = None,
+    ) -> bytes:
+        """Call an operation and return the stub of its answer.
+
+        `timeout` in seconds; after it the connection is closed, because the answer may still come. Raises `RpcFault`
+        for a fault, `RpcConnectionError` if the connection is lost.
+        """
+        target = interface or self._interface
+        if target is None:
+            raise LocalProtocolError("no interface is bound")
+        call_id = self._core.request(target, opnum, stub, object_uuid)
+        event = self._exchange(lambda e: getattr(e, "call_id", None) == call_id, timeout)
+        if isinstance(event, FaultReceived):
+            raise RpcFault(event.status)
+        assert isinstance(event, ResponseReceived)
+        return event.stub
+
+    def _exchange(self, wanted: Callable[[Event], bool], timeout: float | None = None) -> Event:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            while True:
+                data = self._core.data_to_send()
+                if data:
+                    self._socket.sendall(data)
+                if deadline is not None:
+                    self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+                received = self._socket.recv(RECEIVE_SIZE)
+                if not received:
+                    raise RpcConnectionError("the server closed the connection")
+                found = None
+                for event in self._core.receive_data(received):
+                    if isinstance(event, ConnectionEnded):
+                        raise RpcConnectionError(event.reason)
+                    if wanted(event):
+                        found = event
+                if found is not None:
+                    data = self._core.data_to_send()
+                    if data:
+                        self._socket.sendall(data)
+                    return found
+        except TimeoutError as error:
+            self.close()
+            raise RpcConnectionError("the server did not answer in time") from error
+        except RpcConnectionError:
+            self.close()
+            raise
+        except OSError as error:
+            self.close()
+            raise RpcConnectionError(str(error)) from error
+        finally:
+            if deadline is not None and self._socket.fileno() >= 0:
+                self._socket.settimeout(None)
+
+
+def connect(
+    host: str,
+    port: int,
+    *,
+    credentials: Credentials | None = None,
+    level: AuthLevel | None = None,
+    spnego: bool = False,
+    timeout: float | None = 10.0,
+    max_fragment: int | None = None,
+    limits: Limits | None = None,
+) -> Connection:
+    """Connect to an endpoint. Nothing is sent before the first `bind`.
+
+    `timeout` bounds the connect alone. `level` defaults to PKT_INTEGRITY with credentials and to NONE without.
+    `spnego` negotiates the mechanism instead of speaking NTLM at once. Raises `RpcConnectionError`.
+    """
+    security = choose_security(credentials, level, spnego=spnego)
+    try:
+        sock = socket.create_connection((host, port), timeout)
+        sock.settimeout(None)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError as error:
+        raise RpcConnectionError(f"{host}:{port}: {error}") from error
+    core = ClientConnection(max_fragment=max_fragment, limits=limits)
+    return Connection(sock, core, security)

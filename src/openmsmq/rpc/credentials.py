@@ -1,0 +1,55 @@
+"""How a client authenticates: what the two clients share."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from openmsmq.rpc.errors import LocalProtocolError
+from openmsmq.rpc.ntlm import NtlmInitiator
+from openmsmq.rpc.pdu import AuthLevel, AuthType
+from openmsmq.rpc.security import SecurityContext
+from openmsmq.rpc.spnego import SpnegoInitiator
+
+# 1970 as FILETIME.
+EPOCH_AS_FILETIME: Final = 116_444_736_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A user with a password. `domain` may be empty for a server that stands alone."""
+
+    user: str
+    password: str = field(repr=False)
+    domain: str = ""
+
+
+class SecurityChoice(NamedTuple):
+    """What a bind is authenticated with; without a context it is not."""
+
+    auth_type: int
+    level: AuthLevel
+    context: SecurityContext | None
+
+
+def choose_security(
+    credentials: Credentials | None, level: AuthLevel | None = None, *, spnego: bool = False
+) -> SecurityChoice:
+    """A fresh security context for one bind; the level defaults to PKT_INTEGRITY with credentials, else NONE."""
+    if level is None:
+        level = AuthLevel.PKT_INTEGRITY if credentials else AuthLevel.NONE
+    if level <= AuthLevel.NONE:
+        return SecurityChoice(AuthType.NONE, AuthLevel.NONE, None)
+    if credentials is None:
+        raise LocalProtocolError(f"level {level.name} needs credentials")
+    user = NtlmInitiator(credentials.user, credentials.password, credentials.domain, random=os.urandom, now=filetime)
+    if spnego:
+        return SecurityChoice(AuthType.GSS_NEGOTIATE, level, SpnegoInitiator(user))
+    return SecurityChoice(AuthType.WINNT, level, user)
+
+
+def filetime() -> int:
+    """The system's clock as FILETIME ([MS-DTYP] 2.3.3): 100 ns since 1601, UTC."""
+    return time.time_ns() // 100 + EPOCH_AS_FILETIME

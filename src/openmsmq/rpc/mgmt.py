@@ -1,0 +1,72 @@
+"""The remote management interface, which every endpoint offers (C706 Appendix Q, [MS-RPCE] 2.2.1.3)."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from openmsmq.interfaces import ms_rpce_mgmt as wire
+from openmsmq.ndr import BadStubData
+from openmsmq.rpc.call import Call, InterfaceTable
+from openmsmq.rpc.faults import NCA_S_OP_RNG_ERROR, RPC_S_ACCESS_DENIED, RPC_X_BAD_STUB_DATA, Fault
+from openmsmq.rpc.pdu import AuthLevel
+from openmsmq.rpc.server import Statistics
+
+RPC_S_UNKNOWN_AUTHN_SERVICE: Final = 1747
+
+
+class Management:
+    """The interface `mgmt` v1.0 for one endpoint, whose `interfaces` it lists.
+
+    `principal` is the name to authenticate to, for those who ask.
+    """
+
+    name = "mgmt"
+    uuid = wire.mgmt.uuid
+    version = wire.mgmt.version
+    minimum_level = AuthLevel.NONE
+    open_opnums = frozenset(range(5))
+
+    def __init__(self, interfaces: InterfaceTable, statistics: Statistics, principal: str = "") -> None:
+        self._interfaces = interfaces
+        self._statistics = statistics
+        self._principal = principal
+
+    def accepts(self, opnum: int) -> bool:
+        return opnum < len(wire.mgmt.operations)
+
+    def call(self, call: Call) -> None:
+        operation = wire.mgmt.operations[call.opnum]
+        try:
+            request = operation.decode_request(call.stub, call.byte_order)
+        except BadStubData:
+            raise Fault(RPC_X_BAD_STUB_DATA) from None
+        match operation.name:
+            case "rpc_mgmt_inq_if_ids":
+                stub = operation.encode_response(self._interface_ids())
+            case "rpc_mgmt_inq_stats":
+                values = self._values()[: request.count]
+                stub = operation.encode_response(wire.rpc_mgmt_inq_stats_Response(len(values), values, 0))
+            case "rpc_mgmt_is_server_listening":
+                stub = operation.encode_response(wire.rpc_mgmt_is_server_listening_Response(0, 1))
+            case "rpc_mgmt_stop_server_listening":
+                # Nobody stops this server over the network.
+                stub = operation.encode_response(wire.rpc_mgmt_stop_server_listening_Response(RPC_S_ACCESS_DENIED))
+            case "rpc_mgmt_inq_princ_name":
+                fits = self._principal and len(self._principal) < request.princ_name_size
+                name, status = (self._principal, 0) if fits else ("", RPC_S_UNKNOWN_AUTHN_SERVICE)
+                stub = operation.encode_response(wire.rpc_mgmt_inq_princ_name_Response(name, status))
+                # max_count is what the caller asked for (size_is), not what it gets.
+                stub = struct.pack("<I", max(request.princ_name_size, 1)) + stub[4:]
+            case _:
+                raise Fault(NCA_S_OP_RNG_ERROR)
+        call.reply(stub)
+
+    def _interface_ids(self) -> wire.rpc_mgmt_inq_if_ids_Response:
+        ids = [wire.RPC_IF_ID(i.uuid.bytes_le, *i.version) for i in self._interfaces]
+        return wire.rpc_mgmt_inq_if_ids_Response(wire.rpc_if_id_vector_t(len(ids), ids), 0)
+
+    def _values(self) -> list[int]:
+        """Calls in, calls out, packets in, packets out (C706 Appendix Q)."""
+        statistics = self._statistics
+        return [n & 0xFFFFFFFF for n in (statistics.calls_in, 0, statistics.packets_in, statistics.packets_out)]

@@ -1,0 +1,320 @@
+"""The asyncio server: it moves bytes between transports and `ServerConnection`, and calls to their interfaces.
+
+One `asyncio.Protocol` per connection, no task and no thread per connection or call. Replies that become ready in one
+iteration of the loop leave in one write. Nothing a peer sends, and nothing an interface raises, ends the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from dataclasses import dataclass
+from typing import Final, cast
+
+from openmsmq.rpc.association import AssociationTable, Random
+from openmsmq.rpc.call import Call, InterfaceTable
+from openmsmq.rpc.faults import NCA_S_FAULT_UNSPEC, NCA_S_OP_RNG_ERROR, RPC_S_ACCESS_DENIED, Fault
+from openmsmq.rpc.limits import Limits
+from openmsmq.rpc.pdu import AuthLevel
+from openmsmq.rpc.security import AcceptorFactory
+from openmsmq.rpc.server_connection import CallCancelled, ConnectionEnded, Event, ServerConnection
+
+log = logging.getLogger(__name__)
+
+# How often connections are looked at for the timeouts below. One sweep costs less than a timer per connection.
+SWEEP_PERIOD: Final = 5.0
+# Replies are handed to the transport when so much has gathered, which tells whether the peer reads them.
+FLUSH_SIZE: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityPolicy:
+    """Who may call at all.
+
+    allow_anonymous: whether callers without an identity are served; an interface's `open_opnums` always are.
+    minimum_level: what every caller must have negotiated, on top of what its interface asks for.
+    """
+
+    allow_anonymous: bool = True
+    minimum_level: AuthLevel = AuthLevel.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Bounds for all connections together, and times in seconds.
+
+    max_connections: file descriptors are finite, and the log needs some.
+    first_pdu: a connection that has not bound by then is closed; a client binds at once.
+    incomplete_pdu: a PDU or fragmented request may take this long to arrive.
+    unread_replies: a peer that does not read its replies for so long is gone.
+    idle: a bound connection without calls is closed after this time; None keeps it, because a client may hold context
+        handles for days and MSMQ clients do.
+    """
+
+    max_connections: int = 4096
+    first_pdu: float = 30.0
+    incomplete_pdu: float = 60.0
+    unread_replies: float = 120.0
+    idle: float | None = None
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What the management interface reports ([MS-RPCE] 2.2.1.3.3); packets are portions read and written."""
+
+    calls_in: int = 0
+    packets_in: int = 0
+    packets_out: int = 0
+    faults: int = 0
+    connections: int = 0
+
+
+class RpcServer:
+    """Serves interfaces on any number of endpoints, which share associations and therefore context handles.
+
+    `acceptor` makes a security context for each authentication (see `spnego.ntlm_acceptor`), `random` gives bytes.
+    """
+
+    def __init__(
+        self,
+        interfaces: InterfaceTable | None = None,
+        *,
+        policy: SecurityPolicy | None = None,
+        acceptor: AcceptorFactory | None = None,
+        random: Random = os.urandom,
+        limits: Limits | None = None,
+        server_limits: ServerLimits | None = None,
+        sweep_period: float = SWEEP_PERIOD,
+    ) -> None:
+        self.interfaces = interfaces or InterfaceTable()
+        self.policy = policy or SecurityPolicy()
+        self.acceptor = acceptor
+        self.limits = limits or Limits()
+        self.server_limits = server_limits or ServerLimits()
+        self.associations = AssociationTable(random)
+        self.statistics = Statistics()
+        self.connections: set[_Connection] = set()
+        self._servers: list[asyncio.Server] = []
+        self._sweep_period = sweep_period
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def listen(self, host: str, port: int, interfaces: InterfaceTable | None = None) -> tuple[str, int]:
+        """Open an endpoint and return its address; port 0 lets the system choose. Raises `OSError`."""
+        loop = asyncio.get_running_loop()
+        table = self.interfaces if interfaces is None else interfaces
+        server = await loop.create_server(lambda: _Connection(self, table), host, port, family=socket.AF_INET)
+        self._servers.append(server)
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(self._sweep_period, self._sweep)
+        address = server.sockets[0].getsockname()
+        return address[0], address[1]
+
+    def close_listeners(self) -> None:
+        """Take no new connections."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+    def close(self) -> None:
+        """Close every endpoint and connection; pending calls are cancelled and context handles run down."""
+        self.close_listeners()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for connection in tuple(self.connections):
+            connection.close()
+
+    def dispatch(self, call: Call) -> None:
+        """Hand the call to its interface, if its caller may call it."""
+        self.statistics.calls_in += 1
+        interface, caller, opnum = call.interface, call.caller, call.opnum
+        try:
+            if not interface.accepts(opnum):
+                raise Fault(NCA_S_OP_RNG_ERROR)
+            policy = self.policy
+            level = caller.level
+            if (
+                level < interface.minimum_level
+                or level < policy.minimum_level
+                or not (policy.allow_anonymous or caller.authenticated)
+            ) and opnum not in interface.open_opnums:
+                raise Fault(RPC_S_ACCESS_DENIED)
+            interface.call(call)
+        except Fault as fault:
+            self._refuse(call, fault.status)
+        except Exception:
+            log.exception("%s opnum %d failed", interface.name, opnum)
+            self._refuse(call, NCA_S_FAULT_UNSPEC)
+
+    def _refuse(self, call: Call, status: int) -> None:
+        self.statistics.faults += 1
+        if not call.over:
+            call.fault(status)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in tuple(self.connections):
+            connection.check_time(now, self.server_limits)
+        self._sweeper = loop.call_later(self._sweep_period, self._sweep)
+
+
+class _Connection(asyncio.Protocol):
+    """Bytes in, bytes out."""
+
+    def __init__(self, server: RpcServer, interfaces: InterfaceTable) -> None:
+        self._server = server
+        self._interfaces = interfaces
+        self._transport: asyncio.Transport | None = None
+        self._core: ServerConnection | None = None
+        self._corked = False
+        self._backlog: list[Event] = []
+        self._flush_scheduled = False
+        self._connected = self._heard = 0.0
+        self._incomplete_since: float | None = None
+        self._paused_since: float | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        server = self._server
+        self._transport = cast(asyncio.Transport, transport)
+        if len(server.connections) >= server.server_limits.max_connections:
+            log.warning("connection refused: there are %d already", len(server.connections))
+            self._transport.abort()
+            return
+        self._loop = asyncio.get_running_loop()
+        self._connected = self._heard = self._loop.time()
+        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        self._core = ServerConnection(
+            self._interfaces,
+            server.associations,
+            peer_host=peer[0] if peer else "",
+            local_host=local[0] if local else "",
+            # C706 12.6.4.4: the secondary address is the endpoint; for TCP, its port.
+            secondary_address=str(local[1]).encode() if local else b"",
+            acceptor=server.acceptor,
+            limits=server.limits,
+        )
+        self._core.on_output = self._output_ready
+        server.connections.add(self)
+        server.statistics.connections += 1
+
+    def data_received(self, data: bytes) -> None:
+        core = self._core
+        if core is None:
+            return
+        self._heard = self._loop.time()
+        self._server.statistics.packets_in += 1
+        self._serve(core, data)
+        if not core.waits_for_bytes:
+            self._incomplete_since = None
+        elif self._incomplete_since is None:
+            self._incomplete_since = self._heard
+
+    def _serve(self, core: ServerConnection, data: bytes) -> None:
+        """Dispatch what has arrived, until there is no more or the peer does not read the replies."""
+        self._corked = True
+        try:
+            events = core.receive_data(data)
+            if self._backlog:
+                events, self._backlog = self._backlog + events, []
+            while True:
+                for done, event in enumerate(events, 1):
+                    if isinstance(event, Call):
+                        self._server.dispatch(event)
+                    elif isinstance(event, CallCancelled):
+                        self._cancel(event.call)
+                    else:
+                        self._end(event)
+                    if core.output_size > FLUSH_SIZE:
+                        self._flush()
+                        if self._paused_since is not None:
+                            self._backlog += events[done:]
+                            return
+                if not core.more:
+                    break
+                events = core.receive_data(b"")
+        except Exception:
+            # Nothing above is meant to raise; if it does, this connection cannot be trusted any more.
+            log.exception("connection handler failed")
+            self.close()
+        finally:
+            self._corked = False
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.discard(self)
+        core, self._core = self._core, None
+        if core is not None:
+            for call in core.connection_lost():
+                self._cancel(call)
+            core.leave()
+
+    def pause_writing(self) -> None:
+        # The peer does not read. Its further requests would only make more replies that nobody reads.
+        self._paused_since = self._loop.time()
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._paused_since = None
+        if self._core is not None:
+            self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        """Serve what had to wait, and read on if the peer keeps up."""
+        core = self._core
+        if core is None or self._transport is None or self._paused_since is not None:
+            return
+        self._serve(core, b"")
+        if self._paused_since is None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Close without waiting for a peer that does not read."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def check_time(self, now: float, limits: ServerLimits) -> None:
+        """Close the connection if it has been silent, slow or deaf for too long."""
+        core = self._core
+        if core is None:
+            return
+        reasons = (
+            ("it has not bound", None if core.bound else self._connected, limits.first_pdu),
+            ("a PDU is incomplete", self._incomplete_since, limits.incomplete_pdu),
+            ("it does not read its replies", self._paused_since, limits.unread_replies),
+            ("it is idle", None if core.pending else self._heard, limits.idle),
+        )
+        for reason, since, allowed in reasons:
+            if since is not None and allowed is not None and now - since > allowed:
+                log.info("connection from %s closed: %s for %.0f s", core.peer_host, reason, now - since)
+                self.close()
+                return
+
+    def _cancel(self, call: Call) -> None:
+        try:
+            call.cancel()
+        except Exception:
+            log.exception("cancelling %s opnum %d failed", call.interface.name, call.opnum)
+
+    def _end(self, event: ConnectionEnded) -> None:
+        assert self._core is not None
+        assert self._transport is not None
+        log.info("connection from %s ended: %s", self._core.peer_host, event.reason)
+        self._flush()
+        self._transport.close()
+
+    def _output_ready(self) -> None:
+        if not self._corked and not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self._core is not None and self._transport is not None:
+            data = self._core.data_to_send()
+            if data and not self._transport.is_closing():
+                self._server.statistics.packets_out += 1
+                self._transport.write(data)

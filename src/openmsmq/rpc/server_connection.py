@@ -1,0 +1,390 @@
+"""The server's side of one connection, without I/O.
+
+Bytes go into `receive_data`, which returns what happened: `Call` objects to serve, `CallCancelled`, and at the end
+`ConnectionEnded`; while `more` is set, it is to be called again with no bytes. What must be sent waits in
+`data_to_send`; `on_output` is called when a reply put something there.
+
+The life of a connection ([MS-RPCE] 3.3.3.4, C706 11.1): a bind opens it and joins an association; further binds and
+alter_contexts add presentation contexts and security contexts; requests refer to both by id. Whatever the peer sends
+that has no meaning ends in a fault and, where the two sides can no longer agree on what follows, in the end of the
+connection. `server_binding` holds the part that binds.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from openmsmq.rpc.association import Association, AssociationTable
+from openmsmq.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, RejectReason
+from openmsmq.rpc.call import UNAUTHENTICATED, Call, InterfaceTable
+from openmsmq.rpc.call_pdus import CALL_HEADER_SIZE, CoCancel, FaultPdu, Orphaned, decode, stub_start
+from openmsmq.rpc.errors import AuthenticationError, RemoteProtocolError
+from openmsmq.rpc.faults import (
+    NCA_S_FAULT_REMOTE_NO_MEMORY,
+    NCA_S_PROTO_ERROR,
+    NCA_S_SERVER_TOO_BUSY,
+    NCA_S_UNK_IF,
+    RPC_S_ACCESS_DENIED,
+)
+from openmsmq.rpc.limits import Limits
+from openmsmq.rpc.pdu import (
+    HEADER_SIZE,
+    PFC_DID_NOT_EXECUTE,
+    PFC_FIRST_FRAG,
+    PFC_LAST_FRAG,
+    PFC_OBJECT_UUID,
+    PFC_WHOLE,
+    AuthLevel,
+    Header,
+    PacketType,
+    read_uuid,
+)
+from openmsmq.rpc.security import AcceptorFactory, Channel, fragments
+from openmsmq.rpc.server_binding import Binder
+from openmsmq.rpc.splitter import Splitter
+from openmsmq.rpc.verification import strip_trailer
+
+
+@dataclass(frozen=True, slots=True)
+class CallCancelled:
+    """The client cancelled the call, or orphaned it and will not read an answer."""
+
+    call: Call
+    orphaned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEnded:
+    """The peer broke the protocol: send what is left, then close."""
+
+    reason: str
+
+
+Event = Call | CallCancelled | ConnectionEnded
+
+# version, type and flags as one integer, then data representation, lengths, call id, alloc_hint, context id, opnum.
+_REQUEST: Final = struct.Struct("<IIHHIIHH")
+_RESPONSE: Final = struct.Struct("<IIHHIIHBB")
+_WHOLE_LITTLE_REQUEST: Final = 0x03000005
+_WHOLE_RESPONSE: Final = 0x03020005
+_LITTLE_DREP: Final = 0x10
+_CALL_FIELDS: Final = {"<": struct.Struct("<IHH"), ">": struct.Struct(">IHH")}
+
+
+# Events of one `receive_data`. A client may send thousands of small requests in one segment: they are served by and by,
+# so that those which are answered at once do not all count as pending, and their replies do not pile up.
+MAX_EVENTS: Final = 64
+
+
+class _Assembly:
+    """A request whose last fragment has not come. With `refused` its fragments are read and dropped."""
+
+    __slots__ = ("channel", "context_id", "object_uuid", "opnum", "pieces", "refused", "size")
+
+    def __init__(self, context_id: int, opnum: int, channel: Channel | None) -> None:
+        self.context_id = context_id
+        self.opnum = opnum
+        self.channel = channel
+        self.object_uuid: UUID | None = None
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.refused = False
+
+
+class ServerConnection:
+    """See the module. `acceptor` makes security contexts; without it only unauthenticated binds are accepted."""
+
+    def __init__(
+        self,
+        interfaces: InterfaceTable,
+        associations: AssociationTable,
+        *,
+        peer_host: str = "",
+        local_host: str = "",
+        secondary_address: bytes = b"",
+        acceptor: AcceptorFactory | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.peer_host = peer_host
+        self.local_host = local_host
+        self.limits = limits or Limits()
+        self.on_output: Callable[[], None] | None = None
+        self._associations = associations
+        self._binder = Binder(interfaces, associations, peer_host, secondary_address, acceptor, self.limits)
+        self._contexts = self._binder.contexts
+        self._splitter = Splitter(self.limits.max_fragment)
+        self._max_fragment = self.limits.max_fragment
+        self._out: list[bytes] = []
+        self.output_size = 0
+        self.more = False
+        self._pending: dict[int, Call] = {}
+        self._assemblies: dict[int, _Assembly] = {}
+        self._assembled = 0
+        self._ended = False
+
+    @property
+    def association(self) -> Association | None:
+        """The association group, once bound."""
+        return self._binder.association
+
+    @property
+    def bound(self) -> bool:
+        """Whether a bind succeeded."""
+        return self._binder.association is not None
+
+    @property
+    def pending(self) -> int:
+        """How many calls wait for their answer."""
+        return len(self._pending)
+
+    @property
+    def waits_for_bytes(self) -> bool:
+        """Whether a PDU or a fragmented request is incomplete."""
+        return self._splitter.in_the_middle or bool(self._assemblies)
+
+    def data_to_send(self) -> bytes:
+        """Take what must be sent; `output_size` tells roughly how much it is."""
+        out = self._out
+        self.output_size = 0
+        if len(out) == 1:
+            return out.pop()
+        data = b"".join(out)
+        out.clear()
+        return data
+
+    def receive_data(self, data: bytes) -> list[Event]:
+        """Take bytes that arrived, in any portions. After `ConnectionEnded` bytes are ignored.
+
+        While `more` is set afterwards, further PDUs have arrived: call again with `b""`.
+        """
+        events: list[Event] = []
+        if self._ended:
+            return events
+        splitter = self._splitter
+        if not splitter.in_the_middle and len(data) >= CALL_HEADER_SIZE:
+            # The hot path: one whole request in one fragment without a verifier.
+            word, drep, length, auth, call_id, _, context_id, opnum = _REQUEST.unpack_from(data)
+            if (
+                word == _WHOLE_LITTLE_REQUEST
+                and drep == _LITTLE_DREP
+                and not auth
+                and length == len(data) <= self._max_fragment
+                and not self._assemblies
+                and self._binder.plain_requests
+            ):
+                context = self._contexts.get(context_id)
+                pending = self._pending
+                if context is not None and call_id not in pending and len(pending) < self.limits.max_pending:
+                    stub = data[CALL_HEADER_SIZE:]
+                    call = Call(self, context.interface, UNAUTHENTICATED, None, call_id, context_id, opnum, stub)
+                    pending[call_id] = call
+                    events.append(call)
+                    return events
+        splitter.feed(data)
+        raw = b""
+        try:
+            self.more = False
+            while found := splitter.next():
+                header, raw = found
+                self._handle(header, raw, events)
+                raw = b""
+                if len(events) >= MAX_EVENTS:
+                    self.more = True
+                    break
+        except RemoteProtocolError as error:
+            self._refuse(raw or splitter.rest(), str(error))
+            events.append(self._end(str(error)))
+        return events
+
+    def connection_lost(self) -> list[Call]:
+        """The transport is gone. Returns the calls to cancel; afterwards `leave` gives the association up."""
+        self._ended = True
+        self._assemblies.clear()
+        pending = list(self._pending.values())
+        self._pending.clear()
+        return pending
+
+    def leave(self) -> None:
+        """Leave the association; the last connection of it runs the context handles down."""
+        association, self._binder.association = self._binder.association, None
+        if association is not None:
+            self._associations.leave(association)
+
+    # --- answers ---------------------------------------------------------------------------------------------------
+
+    def send_reply(self, call: Call, stub: bytes) -> None:
+        """`Call.reply`: nothing happens if the call was orphaned or the connection is gone."""
+        if self._pending.get(call.call_id) is not call:
+            return
+        del self._pending[call.call_id]
+        size = CALL_HEADER_SIZE + len(stub)
+        channel = call.channel
+        if channel is None and size <= self._binder.max_xmit_frag:
+            head = _RESPONSE.pack(
+                _WHOLE_RESPONSE, _LITTLE_DREP, size, 0, call.call_id, len(stub), call.context_id, 0, 0
+            )
+            self._out.append(head + stub)
+        else:
+            head = struct.pack("<HBB", call.context_id, 0, 0)
+            self._out += fragments(
+                PacketType.RESPONSE, 0, call.call_id, head, stub, self._binder.max_xmit_frag, channel
+            )
+        self.output_size += size
+        if self.on_output is not None:
+            self.on_output()
+
+    def send_fault(self, call: Call, status: int) -> None:
+        """`Call.fault`."""
+        if self._pending.get(call.call_id) is not call:
+            return
+        del self._pending[call.call_id]
+        self._fault(call.call_id, status, call.context_id)
+        if self.on_output is not None:
+            self.on_output()
+
+    def _fault(self, call_id: int, status: int, context_id: int = 0, flags: int = 0) -> None:
+        # Faults carry no verifier: they hold no secret, and clients take them either way.
+        self._out.append(FaultPdu(call_id, status, context_id, flags=PFC_WHOLE | flags).pack())
+
+    def _refuse(self, raw: bytes, reason: str) -> None:
+        """The last words to a peer that broke the protocol; `raw` begins with the offending header."""
+        if len(raw) < HEADER_SIZE or raw[2] == PacketType.AUTH3:
+            return  # nobody to answer; and auth3 is never answered ([MS-RPCE] 3.3.1.5.2.1)
+        call_id = int.from_bytes(raw[12:16], "little" if raw[4] & 0x10 else "big")
+        if raw[2] == PacketType.BIND:
+            self._out.append(BindNak(call_id, RejectReason.PROTOCOL_VERSION_NOT_SPECIFIED).pack())
+        else:
+            self._fault(call_id, NCA_S_PROTO_ERROR)
+
+    def _end(self, reason: str) -> ConnectionEnded:
+        self._ended = True
+        self._assemblies.clear()
+        return ConnectionEnded(reason)
+
+    # --- PDUs ------------------------------------------------------------------------------------------------------
+
+    def _handle(self, header: Header, raw: bytes, events: list[Event]) -> None:
+        if header.packet_type == PacketType.REQUEST:
+            self._request(header, raw, events)
+            return
+        pdu = decode(header, raw)
+        if header.flags & PFC_WHOLE != PFC_WHOLE:
+            raise RemoteProtocolError("only requests may be fragmented")
+        match pdu:
+            case AlterContext():
+                self._out.append(self._binder.alter(pdu))
+            case Bind():
+                self._out.append(self._binder.bind(pdu))
+            case Auth3():
+                self._binder.auth3(pdu)
+            case CoCancel():
+                call = self._pending.get(pdu.call_id)
+                if call is not None:
+                    events.append(CallCancelled(call, False))
+            case Orphaned():
+                self._drop_assembly(pdu.call_id)
+                call = self._pending.pop(pdu.call_id, None)
+                if call is not None:
+                    events.append(CallCancelled(call, True))
+            case _:
+                raise RemoteProtocolError(f"{pdu.packet_type.name} is not for a server")
+
+    def _request(self, header: Header, raw: bytes, events: list[Event]) -> None:
+        if not self.bound:
+            raise RemoteProtocolError("request before bind")
+        start = stub_start(header)
+        order, call_id, flags = header.byte_order, header.call_id, header.flags
+        _, context_id, opnum = _CALL_FIELDS[order].unpack_from(raw, HEADER_SIZE)
+        channel, status = self._binder.channel_of(header, raw)
+        stub = b""
+        if not status:
+            try:
+                stub = channel.open(header, raw, start) if channel and header.auth_length else raw[start:]
+            except AuthenticationError as error:
+                # What follows on this channel cannot be verified either: its sequence and cipher state are lost.
+                self._fault(call_id, RPC_S_ACCESS_DENIED, context_id, PFC_DID_NOT_EXECUTE)
+                events.append(self._end(f"request was refused by the security provider: {error}"))
+                return
+        assembly = self._assemblies.get(call_id)
+        if flags & PFC_FIRST_FRAG:
+            if assembly is not None or call_id in self._pending:
+                raise RemoteProtocolError(f"call id {call_id} is in use")
+            assembly = _Assembly(context_id, opnum, channel)
+            if not status and context_id not in self._contexts:
+                status = NCA_S_UNK_IF
+            if not status and len(self._pending) + len(self._assemblies) >= self.limits.max_pending:
+                status = NCA_S_SERVER_TOO_BUSY
+            if flags & PFC_OBJECT_UUID:
+                assembly.object_uuid = read_uuid(raw, CALL_HEADER_SIZE, order)
+            if not flags & PFC_LAST_FRAG:
+                if len(self._assemblies) >= self.limits.max_pending:
+                    raise RemoteProtocolError("too many requests are incomplete")
+                self._assemblies[call_id] = assembly
+        elif assembly is None:
+            raise RemoteProtocolError("fragment of a request that has not begun")
+        elif (assembly.context_id, assembly.opnum) != (context_id, opnum):
+            raise RemoteProtocolError("context id or opnum changes within a request")
+        elif assembly.channel is not channel:
+            raise RemoteProtocolError("security context changes within a request")
+        if not status and not assembly.refused and self._assembled + len(stub) > self.limits.max_call_size:
+            status = NCA_S_FAULT_REMOTE_NO_MEMORY
+        if status and not assembly.refused:
+            self._fault(call_id, status, context_id, PFC_DID_NOT_EXECUTE)
+            self._assembled -= assembly.size
+            assembly.refused, assembly.size = True, 0
+            assembly.pieces.clear()
+        if not assembly.refused and stub:
+            assembly.pieces.append(stub)
+            assembly.size += len(stub)
+            self._assembled += len(stub)
+        if flags & PFC_LAST_FRAG:
+            self._assemblies.pop(call_id, None)
+            self._assembled -= assembly.size
+            if not assembly.refused:
+                self._deliver(header, raw, assembly, events)
+
+    def _deliver(self, header: Header, raw: bytes, assembly: _Assembly, events: list[Event]) -> None:
+        stub = b"".join(assembly.pieces)
+        context = self._contexts[assembly.context_id]
+        channel, call_id = assembly.channel, header.call_id
+        caller = self._binder.caller(channel)
+        if channel is not None and channel.level >= AuthLevel.PKT:
+            try:
+                stub = strip_trailer(
+                    stub,
+                    abstract_syntax=context.abstract_syntax,
+                    transfer_syntax=context.transfer_syntax,
+                    header_signing=self._binder.header_signing,
+                    call_id=call_id,
+                    context_id=assembly.context_id,
+                    opnum=assembly.opnum,
+                    drep=raw[4:8],
+                )
+            except AuthenticationError:
+                self._fault(call_id, RPC_S_ACCESS_DENIED, assembly.context_id, PFC_DID_NOT_EXECUTE)
+                return
+        # At level CONNECT neither side protects anything, and the known servers send no verifier.
+        answer_channel = channel if channel is not None and channel.level >= AuthLevel.PKT else None
+        call = Call(
+            self,
+            context.interface,
+            caller,
+            answer_channel,
+            call_id,
+            assembly.context_id,
+            assembly.opnum,
+            stub,
+            header.byte_order,
+            assembly.object_uuid,
+        )
+        self._pending[call_id] = call
+        events.append(call)
+
+    def _drop_assembly(self, call_id: int) -> None:
+        assembly = self._assemblies.pop(call_id, None)
+        if assembly is not None:
+            self._assembled -= assembly.size

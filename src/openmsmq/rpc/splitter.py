@@ -1,0 +1,44 @@
+"""From a stream of bytes to PDUs.
+
+Each PDU comes out as one `bytes` object whose header has been checked; what is inside is for `decode` or the fast
+paths of the connections. At most one fragment is buffered.
+"""
+
+from __future__ import annotations
+
+from openmsmq.rpc.pdu import HEADER_SIZE, MAX_FRAGMENT, Header
+
+
+class Splitter:
+    """Feed bytes, get whole PDUs. Raises `RemoteProtocolError` at the first bad header; nothing may follow it."""
+
+    def __init__(self, maximum: int = MAX_FRAGMENT) -> None:
+        self._maximum = maximum
+        self._partial = bytearray()
+
+    @property
+    def in_the_middle(self) -> bool:
+        """Whether part of a PDU has arrived."""
+        return bool(self._partial)
+
+    def rest(self) -> bytes:
+        """What has arrived of the PDU that is not complete, or was bad."""
+        return bytes(memoryview(self._partial)[:HEADER_SIZE])
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes that arrived."""
+        self._partial += data
+
+    def next(self) -> tuple[Header, bytes] | None:
+        """The next whole PDU, or None until more bytes come."""
+        partial = self._partial
+        if len(partial) < HEADER_SIZE:
+            return None
+        header = Header.unpack(partial, self._maximum)
+        length = header.frag_length
+        if len(partial) < length:
+            return None
+        pdu = bytes(memoryview(partial)[:length])
+        # bytearray drops its head without moving the rest, so a long run of fragments stays linear.
+        del partial[:length]
+        return header, pdu

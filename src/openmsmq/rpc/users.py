@@ -1,0 +1,167 @@
+"""The file of users whom NTLM authenticates.
+
+JSON with mode 0600, replaced atomically. It holds NT hashes, which are as good as passwords to an attacker, so it is
+refused when others may read it. SIDs follow [MS-DTYP] 2.4.2: a machine SID drawn once, and a RID from 1000 that is
+never given twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from openmsmq.rpc.ntlm import nt_hash
+
+# RIDs below are Windows' own.
+FIRST_RID: Final = 1000
+# [MS-SAMR] 3.1.1.8.4: a user name has at most 20 characters on Windows; domain accounts may have 256 as UPN.
+MAX_NAME: Final = 256
+_FORBIDDEN: Final = re.compile(r'["/\\\[\]:;|=,+*?<>\x00-\x1f]')
+
+
+class UsersFileError(Exception):
+    """The file cannot be used, or the change makes no sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One account. Names compare without regard to case."""
+
+    name: str
+    sid: str
+    nt_hash: bytes = field(repr=False)
+
+
+class UsersFile:
+    """Users on disk. `lookup` reads the file again when it has changed, so the daemon need not be told."""
+
+    def __init__(self, path: Path, *, random: Callable[[int], bytes] = os.urandom) -> None:
+        self._path = path
+        self._random = random
+        self._seen: tuple[int, int, int] | None = None
+        self._machine_sid = ""
+        self._next_rid = FIRST_RID
+        self._users: dict[str, User] = {}
+
+    def list(self) -> list[User]:
+        """All users, by name. A file that does not exist holds none. Raises `UsersFileError`."""
+        self._load()
+        return sorted(self._users.values(), key=lambda user: user.name.casefold())
+
+    def add(self, name: str, password: str) -> User:
+        """A new user with a new SID. Raises `UsersFileError` if the name is taken or impossible."""
+        if not name or len(name) > MAX_NAME or _FORBIDDEN.search(name):
+            raise UsersFileError(f"{name!r} cannot be a user name")
+        self._load()
+        if name.casefold() in self._users:
+            raise UsersFileError(f"user {name} exists")
+        user = User(name, f"{self._machine_sid}-{self._next_rid}", nt_hash(password))
+        self._next_rid += 1
+        self._users[name.casefold()] = user
+        self._save()
+        return user
+
+    def remove(self, name: str) -> None:
+        """Raises `UsersFileError` if there is no such user."""
+        self._load()
+        self._get(name)
+        del self._users[name.casefold()]
+        self._save()
+
+    def set_password(self, name: str, password: str) -> None:
+        """Raises `UsersFileError` if there is no such user."""
+        self._load()
+        user = self._get(name)
+        self._users[name.casefold()] = User(user.name, user.sid, nt_hash(password))
+        self._save()
+
+    @property
+    def machine_sid(self) -> str:
+        """The SID under which this file's users live; drawn when the file is first written."""
+        self._load()
+        return self._machine_sid
+
+    def lookup(self, domain: str, user: str) -> tuple[bytes, str] | None:
+        """The NT hash and SID for `ntlm.UserLookup`. Any domain is taken: the users are local.
+
+        A file that cannot be read knows nobody.
+        """
+        try:
+            self._load()
+        except UsersFileError:
+            return None
+        found = self._users.get(user.casefold())
+        return (found.nt_hash, found.sid) if found else None
+
+    def _get(self, name: str) -> User:
+        user = self._users.get(name.casefold())
+        if user is None:
+            raise UsersFileError(f"there is no user {name}")
+        return user
+
+    def _load(self) -> None:
+        try:
+            with self._path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                seen = (status.st_ino, status.st_mtime_ns, status.st_size)
+                if seen == self._seen:
+                    return
+                if status.st_mode & 0o077:
+                    raise UsersFileError(f"{self._path} may be read by others; make its mode 0600")
+                content = json.load(file)
+            users, machine_sid, next_rid = _parse(content)
+        except FileNotFoundError:
+            self._users, self._next_rid, self._seen = {}, FIRST_RID, None
+            self._machine_sid = self._machine_sid or self._new_machine_sid()
+            return
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsersFileError(f"{self._path}: {error}") from error
+        self._users, self._machine_sid, self._next_rid, self._seen = users, machine_sid, next_rid, seen
+
+    def _new_machine_sid(self) -> str:
+        parts = (int.from_bytes(self._random(4), "little") for _ in range(3))
+        return "S-1-5-21-" + "-".join(map(str, parts))
+
+    def _save(self) -> None:
+        content = {
+            "machine_sid": self._machine_sid,
+            "next_rid": self._next_rid,
+            "users": [
+                {"name": user.name, "sid": user.sid, "nt_hash": user.nt_hash.hex()}
+                for _, user in sorted(self._users.items())
+            ],
+        }
+        temporary = self._path.with_name(self._path.name + ".new")
+        try:
+            temporary.unlink(missing_ok=True)
+            # Created with its final mode: the hashes are never readable by others, not even for a moment.
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(content, file, indent=1)
+                file.write("\n")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self._path)
+            directory = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise UsersFileError(f"{self._path}: {error}") from error
+        self._seen = None
+
+
+def _parse(content: Any) -> tuple[dict[str, User], str, int]:
+    users = {}
+    for entry in content["users"]:
+        user = User(str(entry["name"]), str(entry["sid"]), bytes.fromhex(entry["nt_hash"]))
+        if len(user.nt_hash) != 16 or not user.sid.startswith("S-1-"):
+            raise ValueError(f"entry of {user.name} is malformed")
+        users[user.name.casefold()] = user
+    return users, str(content["machine_sid"]), int(content["next_rid"])

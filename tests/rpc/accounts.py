@@ -1,0 +1,21 @@
+"""One user, as the servers of these tests know it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openmsmq.rpc.credentials import Credentials
+from openmsmq.rpc.ntlm import ServerNames, nt_hash
+from openmsmq.rpc.spnego import ntlm_acceptor
+
+NOW = 0x01DC0731F1746000
+SID = "S-1-5-21-1-2-3-1000"
+TESTER = Credentials("tester", "Passw0rd!", "WORKGROUP")
+
+
+def lookup(domain: str, user: str) -> tuple[bytes, str] | None:
+    return (nt_hash("Passw0rd!"), SID) if user.lower() == "tester" else None
+
+
+def acceptor(random: Any, now: Any = lambda: NOW, **arguments: Any) -> Any:
+    return ntlm_acceptor(lookup, ServerNames("RIG"), random=random, now=now, **arguments)

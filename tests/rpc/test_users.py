@@ -1,0 +1,80 @@
+"""The file of users."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from openmsmq.rpc.ntlm import nt_hash
+from openmsmq.rpc.users import UsersFile, UsersFileError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "users.json"
+
+
+def test_users_are_found_without_regard_to_case_and_domain(path: Path) -> None:
+    user = UsersFile(path).add("Anna", "secret")
+    assert UsersFile(path).lookup("ANY", "anna") == (nt_hash("secret"), user.sid)
+    assert UsersFile(path).lookup("ANY", "bert") is None
+
+
+def test_sids_belong_to_one_machine_and_are_never_given_twice(path: Path) -> None:
+    users = UsersFile(path)
+    first = users.add("anna", "x").sid
+    users.remove("anna")
+    second = UsersFile(path).add("anna", "x").sid
+    assert first.rpartition("-")[0] == second.rpartition("-")[0] == users.machine_sid
+    assert (first.rpartition("-")[2], second.rpartition("-")[2]) == ("1000", "1001")
+
+
+def test_the_file_is_for_its_owner_only(path: Path) -> None:
+    UsersFile(path).add("anna", "x")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)
+    with pytest.raises(UsersFileError, match="0600"):
+        UsersFile(path).list()
+    assert UsersFile(path).lookup("", "anna") is None
+
+
+def test_a_change_by_another_process_is_seen(path: Path) -> None:
+    daemon, tool = UsersFile(path), UsersFile(path)
+    assert daemon.lookup("", "anna") is None
+    sid = tool.add("anna", "one").sid
+    assert daemon.lookup("", "anna") == (nt_hash("one"), sid)
+    tool.set_password("ANNA", "two")
+    assert daemon.lookup("", "anna") == (nt_hash("two"), sid)
+    tool.remove("anna")
+    assert daemon.lookup("", "anna") is None
+
+
+def test_impossible_changes_are_refused(path: Path) -> None:
+    users = UsersFile(path)
+    users.add("anna", "x")
+    for name in ("", "a/b", "a\\b", "a\nb", "x" * 257, "ANNA"):
+        with pytest.raises(UsersFileError):
+            users.add(name, "x")
+    with pytest.raises(UsersFileError):
+        users.remove("bert")
+    with pytest.raises(UsersFileError):
+        users.set_password("bert", "x")
+    assert [user.name for user in users.list()] == ["anna"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"users": [{}]}', json.dumps({"users": 3})])
+def test_a_damaged_file_is_an_error_and_knows_nobody(path: Path, text: str) -> None:
+    path.touch(0o600)
+    path.write_text(text)
+    with pytest.raises(UsersFileError):
+        UsersFile(path).list()
+    assert UsersFile(path).lookup("", "anna") is None
+
+
+def test_hashes_do_not_show_when_a_user_is_printed(path: Path) -> None:
+    user = UsersFile(path).add("anna", "x")
+    assert user.nt_hash.hex() not in repr(user)
+    assert repr(user.nt_hash) not in repr(user)
