@@ -231,7 +231,8 @@ def test_a_connection_joins_the_association_of_another_and_shares_its_handles() 
     handle = handles.create("queue", object())
     second = Pair(*pair.toys)
     second.server._binder._associations = second.server._associations = pair.associations
-    second.client.bind([ECHO], assoc_group_id=pair.client.assoc_group_id)
+    second.client.assoc_group_id = pair.client.assoc_group_id
+    second.client.bind([ECHO])
     assert second.exchange() == [Bound((ECHO,), ())]
     assert second.server.association.handles.get(handle, "queue")
     for connection in (pair.server, second.server):
@@ -241,9 +242,26 @@ def test_a_connection_joins_the_association_of_another_and_shares_its_handles() 
     assert len(handles) == 0
 
 
+def test_a_handle_for_a_client_that_is_gone_is_run_down_at_once() -> None:
+    pair = bound()
+    call = pair.client.request(ECHO, WAIT, b"")
+    pair.exchange()
+    (late,) = pair.toys[0].waiting
+    assert late.call_id == call
+    pair.server.connection_lost()
+    pair.server.leave()
+    pair.server.leave()
+    rundowns: list[str] = []
+    assert len(late.association.handles.create("queue", "q", rundowns.append)) == 20
+    assert rundowns == ["q"]
+    late.reply(b"nobody hears this")
+    assert pair.server.data_to_send() == b""
+
+
 def test_an_unknown_association_group_is_refused() -> None:
     pair = Pair()
-    pair.client.bind([ECHO], assoc_group_id=77)
+    pair.client.assoc_group_id = 77
+    pair.client.bind([ECHO])
     assert pair.exchange() == [BindRefused(0)]
 
 

@@ -71,11 +71,11 @@ def test_impacket_reads_the_management_interface(mapper: tuple[EndpointMapper, i
     dce = impacket_client(mapper[1])
     dce.bind(impacket_mgmt.MSRPC_UUID_MGMT)
     vector = impacket_mgmt.hinq_if_ids(dce)["if_id_vector"]
-    ids = [vector["if_id"][i]["Data"]["uuid"] for i in range(vector["count"])]
+    ids = [vector["if_id"][i]["Data"]["Uuid"] for i in range(vector["count"])]
     assert ids == [wire.ept.uuid.bytes_le, ECHO.uuid.bytes_le]
     assert impacket_mgmt.his_server_listening(dce)["status"] == 0
     assert impacket_mgmt.hinq_stats(dce)["count"] == 4
-    assert impacket_mgmt.hinq_princ_name(dce)["princ_name"].rstrip("\0") == "RIG$"
+    assert b"".join(impacket_mgmt.hinq_princ_name(dce, 10, 100)["princ_name"]) == b"RIG$\0"
     with pytest.raises(Exception, match="access_denied"):
         impacket_mgmt.hstop_server_listening(dce)
 

@@ -78,11 +78,8 @@ FATAL_AFTER_BIND = {
     "bind with too many transfer syntaxes": patched(Bind(7, (CONTEXT,)), 30, "<B", 255),
     "auth3 that nothing waits for": Auth3(7, AuthVerifier(10, 5, 1, NEGOTIATE)).pack(),
     "auth3 without a verifier": patched(Auth3(7, AuthVerifier(10, 5, 1, b"")), 10, "<H", 0),
-    "auth padding that exceeds the stub": Request(7, 0, 1, b"", verifier=AuthVerifier(10, 5, 1, bytes(16))).pack(),
+    "auth padding that exceeds the body": patched(Auth3(7, AuthVerifier(10, 5, 1, b"x" * 16)), 22, "<B", 255),
 }
-FATAL_AFTER_BIND["auth padding that exceeds the stub"] = (
-    lambda data: data[: len(data) - 24 + 2] + b"\xff" + data[len(data) - 24 + 3 :]
-)(FATAL_AFTER_BIND["auth padding that exceeds the stub"])
 
 
 @pytest.mark.parametrize("name", FATAL_AFTER_BIND)
@@ -218,6 +215,14 @@ def test_a_bind_with_a_token_that_makes_no_sense_is_refused(auth_type: int, reas
         assert (nak.call_id, nak.reason) == (3, reason)
         assert not pair.server.bound
         assert len(pair.associations) == 0
+
+
+def test_authentication_padding_that_exceeds_the_stub_ends_the_connection() -> None:
+    for level in (AuthLevel.CONNECT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY):
+        pair = bound(level)
+        pair.serve(patched(Request(7, 0, 1, b"x", verifier=AuthVerifier(10, level, 1, bytes(16))), 27, "<B", 255))
+        assert len(pair.ended) == 1
+        assert not pair.toys[0].calls
 
 
 def test_a_bind_of_another_protocol_version_is_told_which_one_is_spoken() -> None:

@@ -92,6 +92,8 @@ class _Module:
             case w.Pointer(kind=kind, to=to):
                 inner_annotation = self._annotation(to)
                 return inner_annotation if kind == "ref" or "None" in inner_annotation else f"{inner_annotation} | None"
+            case w.Array(string=True, fixed=None):
+                return "str"
             case w.Array(element=element):
                 if _is_bytes(element):
                     return "bytes"
@@ -110,6 +112,8 @@ class _Module:
                 return self._default(to)
             case w.Pointer():
                 return "None"
+            case w.Array(string=True, fixed=None):
+                return '""'
             case w.Array(element=element):
                 return 'b""' if _is_bytes(element) else '""' if _is_wchar(element) else "field(default_factory=list)"
             case w.Struct() | w.Union():
@@ -373,6 +377,7 @@ class _Decoder(_Emitter):
         self.modulus = max(self.modulus, struct.alignment)
         for f in struct.fields:
             if f is struct.fields[-1] and struct.conformant:
+                self.flush()  # the count is compared with a field before the array
                 self._check_count(f"{name}.{f.name}", "n0", struct.conformant.size, "o")
                 self._elements(struct.conformant.element, "n0", f"o.{f.name}", f"{name}.{f.name}")
             else:

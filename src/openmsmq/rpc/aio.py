@@ -25,6 +25,7 @@ from openmsmq.rpc.credentials import Credentials, SecurityChoice, choose_securit
 from openmsmq.rpc.errors import BindError, LocalProtocolError, RpcConnectionError, RpcFault
 from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
+from openmsmq.rpc.sockets import set_options
 
 
 class AsyncConnection(asyncio.Protocol):
@@ -106,6 +107,9 @@ class AsyncConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            set_options(sock)
 
     def data_received(self, data: bytes) -> None:
         for event in self._core.receive_data(data):
@@ -163,11 +167,12 @@ async def connect(
     timeout: float | None = 10.0,
     max_fragment: int | None = None,
     limits: Limits | None = None,
+    assoc_group_id: int = 0,
 ) -> AsyncConnection:
     """As `client.connect`, for asyncio."""
     security = choose_security(credentials, level, spnego=spnego)
     loop = asyncio.get_running_loop()
-    core = ClientConnection(max_fragment=max_fragment, limits=limits)
+    core = ClientConnection(max_fragment=max_fragment, limits=limits, assoc_group_id=assoc_group_id)
     try:
         async with asyncio.timeout(timeout):
             _, protocol = await loop.create_connection(lambda: AsyncConnection(core, security), host, port)

@@ -31,6 +31,7 @@ class ContextHandles:
         self._random = random
         self._maximum = maximum
         self._entries: dict[bytes, tuple[str, Any, Rundown | None]] = {}
+        self._over = False
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -38,8 +39,12 @@ class ContextHandles:
     def create(self, kind: str, obj: Any, rundown: Rundown | None = None) -> bytes:
         """A new handle for `obj`. `rundown(obj)` is called if the client goes without closing it.
 
-        Raises `Fault` when the association holds too many.
+        If the client is gone already, which happens to a call that was under way, it is called at once. Raises
+        `Fault` when the association holds too many.
         """
+        if self._over:
+            _run_down(kind, obj, rundown)
+            return bytes(4) + self._random(16)
         if len(self._entries) >= self._maximum:
             raise Fault(NCA_S_FAULT_REMOTE_NO_MEMORY)
         handle = bytes(4) + self._random(16)
@@ -61,14 +66,18 @@ class ContextHandles:
 
     def run_down(self) -> None:
         """Run every handle down, newest first: a cursor before the queue it belongs to."""
+        self._over = True
         while self._entries:
-            _, (kind, obj, rundown) = self._entries.popitem()
-            if rundown is None:
-                continue
-            try:
-                rundown(obj)
-            except Exception:
-                log.exception("rundown of a %s handle failed", kind)
+            _, entry = self._entries.popitem()
+            _run_down(*entry)
+
+
+def _run_down(kind: str, obj: Any, rundown: Rundown | None) -> None:
+    if rundown is not None:
+        try:
+            rundown(obj)
+        except Exception:
+            log.exception("rundown of a %s handle failed", kind)
 
 
 class Association:

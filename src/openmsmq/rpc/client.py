@@ -28,6 +28,7 @@ from openmsmq.rpc.credentials import Credentials, SecurityChoice, choose_securit
 from openmsmq.rpc.errors import BindError, LocalProtocolError, RpcConnectionError, RpcFault
 from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
+from openmsmq.rpc.sockets import set_options
 
 RECEIVE_SIZE = 65536
 
@@ -148,18 +149,21 @@ def connect(
     timeout: float | None = 10.0,
     max_fragment: int | None = None,
     limits: Limits | None = None,
+    assoc_group_id: int = 0,
 ) -> Connection:
     """Connect to an endpoint. Nothing is sent before the first `bind`.
 
     `timeout` bounds the connect alone. `level` defaults to PKT_INTEGRITY with credentials and to NONE without.
-    `spnego` negotiates the mechanism instead of speaking NTLM at once. Raises `RpcConnectionError`.
+    `spnego` negotiates the mechanism instead of speaking NTLM at once. `assoc_group_id` joins the association of
+    another connection to the same server (its `core.assoc_group_id`), and so shares its context handles. Raises
+    `RpcConnectionError`.
     """
     security = choose_security(credentials, level, spnego=spnego)
     try:
         sock = socket.create_connection((host, port), timeout)
         sock.settimeout(None)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        set_options(sock)
     except OSError as error:
         raise RpcConnectionError(f"{host}:{port}: {error}") from error
-    core = ClientConnection(max_fragment=max_fragment, limits=limits)
+    core = ClientConnection(max_fragment=max_fragment, limits=limits, assoc_group_id=assoc_group_id)
     return Connection(sock, core, security)

@@ -109,10 +109,12 @@ class _Negotiation:
 class ClientConnection:
     """See the module. One negotiation may be under way at a time; calls are multiplexed by call id."""
 
-    def __init__(self, *, max_fragment: int | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, *, max_fragment: int | None = None, limits: Limits | None = None, assoc_group_id: int = 0
+    ) -> None:
         self.limits = limits or Limits()
         self.max_xmit_frag = max_fragment or self.limits.max_fragment
-        self.assoc_group_id = 0
+        self.assoc_group_id = assoc_group_id
         self.secondary_address = b""
         self.contexts: dict[SyntaxId, int] = {}
         self._offered: dict[SyntaxId, int] = {}
@@ -143,7 +145,6 @@ class ClientConnection:
         auth_type: int = 0,
         level: AuthLevel = AuthLevel.NONE,
         security: SecurityContext | None = None,
-        assoc_group_id: int = 0,
         again: bool = False,
     ) -> None:
         """Offer interfaces: a bind at first, an alter_context afterwards (or a further bind with `again`).
@@ -169,8 +170,7 @@ class ClientConnection:
         if kind is Bind:
             flags |= PFC_CONC_MPX
         size = self.limits.max_fragment
-        group = self.assoc_group_id or assoc_group_id
-        pdu = kind(negotiation.call_id, negotiation.contexts, size, size, group, flags, verifier)
+        pdu = kind(negotiation.call_id, negotiation.contexts, size, size, self.assoc_group_id, flags, verifier)
         self._negotiation = negotiation
         self._out.append(pdu.pack())
 
@@ -213,10 +213,11 @@ class ClientConnection:
         events: list[Event] = []
         if self._ended:
             return events
-        self._splitter.feed(data)
         try:
-            while found := self._splitter.next():
+            found = self._splitter.feed_one(data)
+            while found := found or self._splitter.next():
                 self._handle(*found, events)
+                found = None
         except (RemoteProtocolError, AuthenticationError) as error:
             self._ended = True
             events.append(ConnectionEnded(str(error)))

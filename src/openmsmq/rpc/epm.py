@@ -123,7 +123,7 @@ class EndpointMapper:
             ]
 
         found, handle = self._page(call, request.entry_handle, request.max_towers, matching)
-        towers = [_tower(endpoint, call.connection.local_host) for endpoint in found]
+        towers: list[wire.twr_t | None] = [_tower(endpoint, call.connection.local_host) for endpoint in found]
         status = 0 if towers else EPT_S_NOT_REGISTERED
         stub = wire.ept.operations[call.opnum].encode_response(
             wire.ept_map_Response(handle, len(towers), towers, status)

@@ -63,7 +63,7 @@ class Management:
         call.reply(stub)
 
     def _interface_ids(self) -> wire.rpc_mgmt_inq_if_ids_Response:
-        ids = [wire.RPC_IF_ID(i.uuid.bytes_le, *i.version) for i in self._interfaces]
+        ids: list[wire.RPC_IF_ID | None] = [wire.RPC_IF_ID(i.uuid.bytes_le, *i.version) for i in self._interfaces]
         return wire.rpc_mgmt_inq_if_ids_Response(wire.rpc_if_id_vector_t(len(ids), ids), 0)
 
     def _values(self) -> list[int]:

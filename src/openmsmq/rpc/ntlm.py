@@ -76,7 +76,53 @@ def _hmac_md5(key: bytes, data: bytes) -> bytes:
 
 
 def _rc4(key: bytes, data: bytes) -> bytes:
-    return ARC4.new(key).encrypt(data)
+    encrypted: bytes = ARC4.new(key).encrypt(data)
+    return encrypted
+
+
+class _HmacMd5:
+    """HMAC-MD5 with one key for many messages: the key's two blocks are hashed once (RFC 2104 section 4)."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, key: bytes) -> None:
+        block = key.ljust(64, b"\0")
+        self._inner = hashlib.md5(bytes(octet ^ 0x36 for octet in block))
+        self._outer = hashlib.md5(bytes(octet ^ 0x5C for octet in block))
+
+    def digest(self, message: bytes) -> bytes:
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(message)
+        outer.update(inner.digest())
+        return outer.digest()
+
+
+class _Rc4Stream:
+    """One direction's RC4 stream, its key stream drawn ahead.
+
+    A signature takes eight octets of it: drawing a block at a time and combining here costs a quarter of calling the
+    cipher for each.
+    """
+
+    __slots__ = ("_at", "_cipher", "_keystream")
+
+    BLOCK = 2048
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher = ARC4.new(key)
+        self._keystream = b""
+        self._at = 0
+
+    def encrypt(self, data: bytes) -> bytes:
+        """Encryption and decryption are the same."""
+        size, at = len(data), self._at
+        if at + size > len(self._keystream):
+            missing = max(self.BLOCK, at + size - len(self._keystream))
+            self._keystream = self._keystream[at:] + self._cipher.encrypt(bytes(missing))
+            at = 0
+        self._at = at + size
+        mask = int.from_bytes(self._keystream[at : at + size], "little")
+        return (int.from_bytes(data, "little") ^ mask).to_bytes(size, "little")
 
 
 class Session:
@@ -92,22 +138,23 @@ class Session:
         ]
         self.client_signing_key, self.client_sealing_key, self.server_signing_key, self.server_sealing_key = keys
         if is_client:
-            self._sign_key, self._seal_key, self._verify_key, self._unseal_key = keys
+            sign_key, self._seal_key, verify_key, self._unseal_key = keys
         else:
-            self._verify_key, self._unseal_key, self._sign_key, self._seal_key = keys
+            verify_key, self._unseal_key, sign_key, self._seal_key = keys
+        self._signer, self._verifier = _HmacMd5(sign_key), _HmacMd5(verify_key)
         self._sent = self._received = 0
         self.reset_ciphers()
 
     def reset_ciphers(self) -> None:
         """Begin both RC4 streams again, as after a mechListMIC; sequence numbers go on ([MS-SPNG] 3.3.5.1)."""
-        self._seal = ARC4.new(self._seal_key)
-        self._unseal = ARC4.new(self._unseal_key)
+        self._seal = _Rc4Stream(self._seal_key)
+        self._unseal = _Rc4Stream(self._unseal_key)
 
     def sign(self, message: bytes) -> bytes:
         """NTLMSSP_MESSAGE_SIGNATURE with extended session security (3.4.4.2)."""
         number = self._sent.to_bytes(4, "little")
         self._sent = (self._sent + 1) & 0xFFFFFFFF
-        checksum = hmac.digest(self._sign_key, number + message, "md5")[:8]
+        checksum = self._signer.digest(number + message)[:8]
         if self._encrypt_checksum:
             checksum = self._seal.encrypt(checksum)
         return b"\x01\0\0\0" + checksum + number
@@ -116,7 +163,7 @@ class Session:
         """Check the peer's next signature. Raises `AuthenticationError`."""
         number = self._received.to_bytes(4, "little")
         self._received = (self._received + 1) & 0xFFFFFFFF
-        checksum = hmac.digest(self._verify_key, number + message, "md5")[:8]
+        checksum = self._verifier.digest(number + message)[:8]
         if self._encrypt_checksum:
             checksum = self._unseal.encrypt(checksum)
         if not hmac.compare_digest(b"\x01\0\0\0" + checksum + number, signature):
@@ -129,7 +176,7 @@ class Session:
 
     def unwrap(self, prefix: bytes, body: bytes, suffix: bytes, signature: bytes) -> bytes:
         """The reverse of `wrap` (3.4.7)."""
-        plain: bytes = self._unseal.encrypt(body)
+        plain = self._unseal.encrypt(body)
         self.verify(prefix + plain + suffix, signature)
         return plain
 

@@ -20,6 +20,7 @@ from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.security import AcceptorFactory
 from openmsmq.rpc.server_connection import CallCancelled, ConnectionEnded, Event, ServerConnection
+from openmsmq.rpc.sockets import set_options
 
 log = logging.getLogger(__name__)
 
@@ -197,6 +198,9 @@ class _Connection(asyncio.Protocol):
             limits=server.limits,
         )
         self._core.on_output = self._output_ready
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            set_options(sock)
         server.connections.add(self)
         server.statistics.connections += 1
 

@@ -6,6 +6,7 @@ C706 12.6.4.3-5 and [MS-RPCE] 3.3.1.5.2-4, 3.3.1.5.6-7.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from openmsmq.rpc.association import Association, AssociationTable
 from openmsmq.rpc.bind_pdus import (
@@ -245,9 +246,9 @@ class Binder:
     def channel_of(self, header: Header, raw: bytes) -> tuple[Channel | None, int]:
         """The channel that a request belongs to, and the status to refuse it with (0: go on)."""
         if header.auth_length:
-            verifier = AuthVerifier.unpack(raw, header, 0)
-            assert verifier is not None
-            channel = self.channels.get(verifier.context_id)
+            at = header.body_end + 4
+            order: Literal["little", "big"] = "little" if header.byte_order == "<" else "big"
+            channel = self.channels.get(int.from_bytes(raw[at : at + 4], order))
             if channel is None:
                 return None, RPC_S_ACCESS_DENIED
         else:

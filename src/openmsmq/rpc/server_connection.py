@@ -125,10 +125,11 @@ class ServerConnection:
         self._assemblies: dict[int, _Assembly] = {}
         self._assembled = 0
         self._ended = False
+        self._left = False
 
     @property
     def association(self) -> Association | None:
-        """The association group, once bound."""
+        """The association group, once bound; still there when it has been left, for calls that end later."""
         return self._binder.association
 
     @property
@@ -184,12 +185,14 @@ class ServerConnection:
                     pending[call_id] = call
                     events.append(call)
                     return events
-        splitter.feed(data)
-        raw = b""
+        self.more = False
+        raw = data
         try:
-            self.more = False
-            while found := splitter.next():
+            found = splitter.feed_one(data)
+            raw = b""
+            while found := found or splitter.next():
                 header, raw = found
+                found = None
                 self._handle(header, raw, events)
                 raw = b""
                 if len(events) >= MAX_EVENTS:
@@ -210,9 +213,10 @@ class ServerConnection:
 
     def leave(self) -> None:
         """Leave the association; the last connection of it runs the context handles down."""
-        association, self._binder.association = self._binder.association, None
-        if association is not None:
-            self._associations.leave(association)
+        if self.bound and not self._left:
+            self._left = True
+            assert self._binder.association is not None
+            self._associations.leave(self._binder.association)
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
@@ -367,8 +371,8 @@ class ServerConnection:
             except AuthenticationError:
                 self._fault(call_id, RPC_S_ACCESS_DENIED, assembly.context_id, PFC_DID_NOT_EXECUTE)
                 return
-        # At level CONNECT neither side protects anything, and the known servers send no verifier.
-        answer_channel = channel if channel is not None and channel.level >= AuthLevel.PKT else None
+        # At level CONNECT nothing is protected: a client that sent a verifier gets one back, others get none.
+        answer_channel = channel if header.auth_length else None
         call = Call(
             self,
             context.interface,

@@ -29,6 +29,17 @@ class Splitter:
         """Add bytes that arrived."""
         self._partial += data
 
+    def feed_one(self, data: bytes) -> tuple[Header, bytes] | None:
+        """As `feed`, but if `data` is exactly one PDU it comes back at once, without a copy."""
+        if not self._partial and len(data) >= HEADER_SIZE:
+            length = int.from_bytes(data[8:10], "little" if data[4] & 0x10 else "big")
+            if length == len(data) <= self._maximum:
+                header = Header.unpack(data, self._maximum)
+                if header.frag_length == length:
+                    return header, data
+        self._partial += data
+        return None
+
     def next(self) -> tuple[Header, bytes] | None:
         """The next whole PDU, or None until more bytes come."""
         partial = self._partial
