@@ -52,9 +52,7 @@ class QmComm2(NdrInterface):
         transaction = self._transaction(call, ptb)
         descriptor = owned_descriptor(self, call, q.hQMContext)
         if descriptor.access is Access.SEND or (action is Action.RECEIVE and not descriptor.destructive):
-            raise MsmqError(
-                HResult.MQ_ERROR_ACCESS_DENIED, f"the queue was opened with {descriptor.access.name} access"
-            )
+            raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"opened with {descriptor.access.name} access")
         cursor = None
         if receive.Cursor:
             cursor = descriptor.cursors.get(receive.Cursor)

@@ -97,8 +97,11 @@ class QueueManager:
         self._transaction_numbers = itertools.count(1)
         self.descriptors: dict[int, OpenQueueDescriptor] = {}
         self.transactions: dict[bytes, Transaction] = {}
-        self._timeouts: Timers[WaitingMessageReadOperation] = Timers(_is_waiting)
+        self._timeouts: Timers[WaitingMessageReadOperation] = Timers(_is_waiting, self._tell_deadline)
         self._recover(recovered or {})
+
+    def _tell_deadline(self) -> None:
+        self.state.deadline_changed()
 
     # -- recovery and checkpoints ----------------------------------------------------------------------------
 

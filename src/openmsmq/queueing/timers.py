@@ -14,10 +14,12 @@ _STALE_ALLOWED = 4096  # entries of what is over already, before a rebuild is wo
 class Timers(Generic[T]):
     """Entries are (deadline in milliseconds, number, item); numbers of equal deadlines and items differ."""
 
-    def __init__(self, is_pending: Callable[[int, T], bool]) -> None:
-        """`is_pending(number, item)` tells whether what the deadline is for has not ended before."""
+    def __init__(self, is_pending: Callable[[int, T], bool], head_changed: Callable[[], None]) -> None:
+        """`is_pending(number, item)` tells whether what the deadline is for has not ended before; `head_changed` is
+        called when a deadline earlier than all others was added."""
         self._heap: list[tuple[int, int, T]] = []
         self._is_pending = is_pending
+        self._head_changed = head_changed
         self._limit = _STALE_ALLOWED
 
     def __iter__(self) -> Iterator[tuple[int, int, T]]:
@@ -25,11 +27,14 @@ class Timers(Generic[T]):
         return iter(self._heap)
 
     def add(self, deadline: int, number: int, item: T) -> None:
+        is_first = not self._heap or deadline < self._heap[0][0]
         heapq.heappush(self._heap, (deadline, number, item))
         if len(self._heap) > self._limit:
             self._heap = [entry for entry in self._heap if self._is_pending(entry[1], entry[2])]
             heapq.heapify(self._heap)
             self._limit = 2 * len(self._heap) + _STALE_ALLOWED
+        if is_first:
+            self._head_changed()
 
     def next(self) -> int | None:
         """The earliest deadline that is still pending."""

@@ -113,9 +113,7 @@ def _read_security(message: Message, old: CACTransferBufferV1) -> None:
                 HResult.MQ_ERROR_INVALID_PARAMETER, f"pulProvType is {old.pulProvType}; the default provider has type 1"
             )
     elif not _given(old.ppwcsProvName):
-        raise MsmqError(
-            HResult.MQ_ERROR_INVALID_PARAMETER, "ppwcsProvName is NULL, but the provider is not the default"
-        )
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "ppwcsProvName is NULL without default provider")
     message.authentication_provider_type = old.pulProvType or 0
     if _given(old.ppwcsProvName):
         message.authentication_provider_name = old.ppwcsProvName.partition("\0")[0]
