@@ -617,7 +617,8 @@ class _Decoder(_Emitter):
         assert expression is not None
         wanted = _python(expression, owner)
         absent = f"{count} is not None and " if self.available is not None else ""
-        check = f"if {absent}{count} != {wanted}: raise BadStubData(f'{where}: {{{count}}} elements, {{{wanted}}} announced')"
+        error = f"BadStubData(f'{where}: {{{count}}} elements, {{{wanted}}} announced')"
+        check = f"if {absent}{count} != {wanted}: raise {error}"
         if self.available is None:
             self.line(check)
         else:  # a parameter may come after the array whose size it tells

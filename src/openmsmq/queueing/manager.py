@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +52,7 @@ from openmsmq.queueing.readers import Accept, Cursor, OpenQueueDescriptor, Reply
 from openmsmq.queueing.records import decode_properties, encode_properties, split_deadline_word
 from openmsmq.queueing.state import LAST_QUEUE_NUMBER, Machine, State, not_here
 from openmsmq.queueing.storage import MessageStore
+from openmsmq.queueing.timers import Timers
 from openmsmq.queueing.transactions import Dequeued, Enqueued, Transaction
 from openmsmq.store import DamagedRecord, Drop, Operation, Put, QueueColumns, Remove, StoreFull
 
@@ -59,7 +61,7 @@ logger = logging.getLogger(__name__)
 _QUEUE_PREFIX = b"queue/"
 _LAST_NUMBER = b"last-queue-number"
 _FIRST_HANDLE = 0x100  # above the reserved cursor value 0x0000000b of [MS-MQMP] 3.1.4.19
-_PURGE_BATCH = 512  # messages removed by one record when a queue is purged
+_ORPHAN_BATCH = 512  # messages of deleted queues removed by one record at start-up
 
 # Open for whom: the right that an access mode demands, by kind of queue.
 _QUEUE_RIGHTS = {
@@ -95,8 +97,11 @@ class QueueManager:
         self._transaction_numbers = itertools.count(1)
         self.descriptors: dict[int, OpenQueueDescriptor] = {}
         self.transactions: dict[bytes, Transaction] = {}
-        self._waiting_until: dict[int, WaitingMessageReadOperation] = {}
+        self._timeouts: Timers[WaitingMessageReadOperation] = Timers(_is_waiting, self._tell_deadline)
         self._recover(recovered or {})
+
+    def _tell_deadline(self) -> None:
+        self.state.deadline_changed()
 
     # -- recovery and checkpoints ----------------------------------------------------------------------------
 
@@ -118,15 +123,15 @@ class QueueManager:
                 lookup_identifier, deadline = split_deadline_word(word, sequence)
                 rows.append((lookup_identifier, location, size))
                 if deadline:
-                    state.timers.add(deadline, lookup_identifier, number)
+                    state.expiry.add(deadline, lookup_identifier, number)
             queue.load(rows)
-        for start in range(0, len(orphans), _PURGE_BATCH):
-            state.store.append(orphans[start : start + _PURGE_BATCH])
+        for start in range(0, len(orphans), _ORPHAN_BATCH):
+            state.store.append(orphans[start : start + _ORPHAN_BATCH])
 
     def columns(self) -> Iterator[tuple[int, QueueColumns]]:
         """The live messages for a checkpoint: committed ones, locked or not, sorted by sequence number."""
         for queue in self.state.queues.values():
-            deadlines = self.state.timers.deadlines(queue.number)
+            deadlines = {key: deadline for deadline, key, number in self.state.expiry if number == queue.number}
             rows = sorted(
                 (key & ((1 << 56) - 1), location, size, (key >> 56) << 56 | deadlines.get(key, 0))
                 for key, location, size in queue.stored_rows()
@@ -183,9 +188,10 @@ class QueueManager:
         )
         properties = queue_properties.changed(properties, values, creating=True)
         number = self._new_queue_number()
-        state.store.append(
-            [Put(_definition(number), encode_properties(properties)), Put(_LAST_NUMBER, str(number).encode())]
-        )
+        with storing():
+            state.store.append(
+                [Put(_definition(number), encode_properties(properties)), Put(_LAST_NUMBER, str(number).encode())]
+            )
         return state.register(number, properties)
 
     def _new_queue_number(self) -> int:
@@ -200,32 +206,34 @@ class QueueManager:
         self._demand(queue, caller, QueueAccessMask.DELETE_QUEUE)
         if queue.kind is not QueueKind.PRIVATE:
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "system queues and journals stay")
-        for doomed in (queue, queue.journal):
-            if doomed is not None:
-                self._remove_all(doomed, MessageClass.NACK_Q_DELETED)
-        self.state.store.append([Drop(_definition(queue.number))])
+        with storing():
+            for doomed in (queue, queue.journal):
+                if doomed is not None:
+                    self._remove_all(doomed, MessageClass.NACK_Q_DELETED)
+            self.state.store.append([Drop(_definition(queue.number))])
         self.state.forget(queue)
         for closing in (queue, queue.journal):
             if closing is None:
                 continue
             for reader in list(closing.waiting.values()):
-                self._waiting_until.pop(reader.number, None)
                 reader.end(HResult.MQ_ERROR_QUEUE_DELETED)
             for descriptor in closing.descriptors:
                 descriptor.queue = None
 
     def _remove_all(self, queue: Queue, reason: MessageClass) -> None:
-        keys = list(queue.entries)
-        for start in range(0, len(keys), _PURGE_BATCH):
-            plan = Plan(self.state)
-            for key in keys[start : start + _PURGE_BATCH]:
-                lock = queue.locked.get(key)
-                if lock is not None and lock.kind is LockKind.ENQUEUE:
-                    # Never was in the queue for anybody; the transaction's end finds its queue gone.
-                    queue.remove(key)
-                    continue
-                plan.remove(queue, key, queue.message(key), reason)
-            plan.carry_out()
+        for key in [k for k, lock in queue.locked.items() if lock.kind is LockKind.ENQUEUE]:
+            queue.remove(key)  # never was in the queue for anybody; the transaction's end finds its queue gone
+        self._sweep(queue, list(queue.entries), reason)
+
+    def _sweep(self, queue: Queue, keys: list[int], reason: MessageClass) -> None:
+        """Remove many messages, a bounded batch at a time."""
+        plan = Plan(self.state)
+        for key in keys:
+            plan.remove(queue, key, queue.message(key), reason)
+            if plan.is_full:
+                plan.carry_out()
+                plan = Plan(self.state)
+        plan.carry_out()
 
     def set_properties(self, queue: Queue, values: Mapping[int, Any], caller: Caller) -> None:
         """Change properties by PROPID; all or none. Raises what properties.changed raises, and AccessDenied."""
@@ -275,7 +283,8 @@ class QueueManager:
         return SecurityDescriptor.parse(queue.properties.security).select(information).pack()
 
     def _define(self, queue: Queue, properties: QueueProperties) -> None:
-        self.state.store.append([Put(_definition(queue.number), encode_properties(properties))])
+        with storing():
+            self.state.store.append([Put(_definition(queue.number), encode_properties(properties))])
         self.state.update(queue, properties)
 
     def _only_private(self, queue: Queue) -> None:
@@ -406,7 +415,6 @@ class QueueManager:
         queue.descriptors.discard(descriptor)
         for reader in [r for r in queue.waiting.values() if r.descriptor is descriptor]:
             queue.waiting.pop(reader.number, None)
-            self._waiting_until.pop(reader.number, None)
             reader.end(HResult.MQ_ERROR_OPERATION_CANCELLED)
         for key in [k for k, lock in queue.locked.items() if lock.owner is descriptor]:
             self._release(queue, key)
@@ -423,7 +431,10 @@ class QueueManager:
         """
         if descriptor.access is not Access.SEND:
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.format_name} was not opened for sending")
-        targets = descriptor.parts or [descriptor]
+        with storing():
+            return self._enqueue(descriptor.parts or [descriptor], message, transaction)
+
+    def _enqueue(self, targets: list[OpenQueueDescriptor], message: Message, transaction: Transaction | None) -> bytes:
         plan = Plan(self.state)
         identifier = b""
         for target in targets:
@@ -443,7 +454,7 @@ class QueueManager:
                 plan.insert(queue, copy, size)
                 plan.arrive(queue, copy)
         if transaction is None:
-            self._carry_out(plan)
+            plan.carry_out()
         return identifier
 
     def _check_message(self, queue: Queue, message: Message, transaction: Transaction | None) -> None:
@@ -486,21 +497,12 @@ class QueueManager:
         if send.location is not None or send.queue.deleted:
             return
         insert = store_insert(send.queue, send.message)
-        try:
-            send.location = self.state.store.append_pending(transaction.number, [insert])[0]
-        except StoreFull as error:
-            raise MessageStorageFailed(detail=str(error)) from error
+        send.location = self.state.store.append_pending(transaction.number, [insert])[0]
         transaction.wrote_pending = True
         send.queue.total_bytes += len(insert.payload) - send.size
         send.size = len(insert.payload)
         send.queue.settle(send.message.lookup_identifier, send.location, send.size)
         send.message.body = b""  # on disk now; only the headers are needed for what the commit entails
-
-    def _carry_out(self, plan: Plan, transaction: Transaction | None = None) -> None:
-        try:
-            plan.carry_out(transaction)
-        except StoreFull as error:
-            raise MessageStorageFailed(detail=str(error)) from error
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -535,7 +537,7 @@ class QueueManager:
             reply(status, None)
             return None
         reader = WaitingMessageReadOperation(
-            next(self._readers), descriptor, destructive, accept, reply, None, cursor, transaction, two_phase
+            next(self._readers), descriptor, destructive, accept, reply, cursor, transaction, two_phase
         )
         if position is not None:
             self._satisfy(reader, queue, position)
@@ -548,8 +550,7 @@ class QueueManager:
             cursor.wait(destructive)
         queue.waiting[reader.number] = reader
         if timeout != INFINITE:
-            reader.deadline = self.state.clock() + timeout
-            self._waiting_until[reader.number] = reader
+            self._timeouts.add(self.state.clock() + timeout, reader.number, reader)
         return reader
 
     @staticmethod
@@ -571,9 +572,11 @@ class QueueManager:
     def _satisfy(self, reader: WaitingMessageReadOperation, queue: Queue, position: int) -> bool:
         """Give a position to a reader. Returns whether the reader took it away from others."""
         queue.waiting.pop(reader.number, None)
-        self._waiting_until.pop(reader.number, None)
         if reader.cursor is not None:
             reader.cursor.wait_ended()
+        if reader.transaction is not None and reader.transaction.finished:
+            reader.reply(HResult.MQ_ERROR_TRANSACTION_SEQUENCE, None)
+            return False
         try:
             message = queue.message(position)
         except (DamagedRecord, ValueError, OSError) as error:
@@ -601,13 +604,17 @@ class QueueManager:
         elif reader.two_phase:
             queue.lock(position, Lock(LockKind.READ, reader.descriptor))
         else:
-            plan = Plan(self.state)
-            plan.remove(queue, position, message, MessageClass.ACK_RECEIVE)
             try:
-                plan.carry_out()
-            except StoreFull:
-                return HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED
+                self._delete(queue, position, message, MessageClass.ACK_RECEIVE)
+            except MessageStorageFailed as error:
+                return error.hresult
         return HResult.MQ_OK
+
+    def _delete(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
+        with storing():
+            plan = Plan(self.state)
+            plan.remove(queue, lookup_identifier, message, reason)
+            plan.carry_out()
 
     def end_two_phase(self, descriptor: OpenQueueDescriptor, lookup_identifier: int, delete: bool) -> None:
         """Dequeue Message End, [MS-MQDMPR] 3.1.7.1.12. Raises QueueDeleted, TransactionSequence."""
@@ -620,10 +627,8 @@ class QueueManager:
         if not delete and not lock.purge_pending:
             self._release(queue, lookup_identifier)
             return
-        plan = Plan(self.state)
         reason = MessageClass.NACK_Q_PURGED if lock.purge_pending else MessageClass.ACK_RECEIVE
-        plan.remove(queue, lookup_identifier, queue.message(lookup_identifier), reason)
-        self._carry_out(plan)
+        self._delete(queue, lookup_identifier, queue.message(lookup_identifier), reason)
 
     def _release(self, queue: Queue, lookup_identifier: int) -> None:
         """Put a locked position back: purged if that was asked meanwhile, expired if its time came, else available."""
@@ -640,16 +645,13 @@ class QueueManager:
             queue.unlock(lookup_identifier)
             self.state.serve(queue, lookup_identifier)
         else:
-            plan = Plan(self.state)
-            plan.remove(queue, lookup_identifier, message, reason)
-            self._carry_out(plan)
+            self._delete(queue, lookup_identifier, message, reason)
 
     def cancel(self, reader: WaitingMessageReadOperation, status: int = HResult.MQ_ERROR_OPERATION_CANCELLED) -> bool:
         """Cancel Waiting Message Read Request, 3.1.7.1.17. Returns False if the read is over already."""
         queue = reader.descriptor.queue
         if queue is None or queue.waiting.pop(reader.number, None) is None:
             return False
-        self._waiting_until.pop(reader.number, None)
         reader.end(status)
         return True
 
@@ -687,11 +689,8 @@ class QueueManager:
             if lock.kind is not LockKind.ENQUEUE:
                 lock.purge_pending = True
         keys = list(queue.available)
-        for start in range(0, len(keys), _PURGE_BATCH):
-            plan = Plan(self.state)
-            for key in keys[start : start + _PURGE_BATCH]:
-                plan.remove(queue, key, queue.message(key), MessageClass.NACK_Q_PURGED)
-            self._carry_out(plan)
+        with storing():
+            self._sweep(queue, keys, MessageClass.NACK_Q_PURGED)
         return len(keys)
 
     # -- transactions ----------------------------------------------------------------------------------------
@@ -718,16 +717,16 @@ class QueueManager:
         """
         if transaction.last_send is not None:
             transaction.last_send.message.last_in_transaction = True
-        plan = Plan(self.state)
-        for operation in transaction.operations:
-            if isinstance(operation, Enqueued):
-                plan.commit_send(operation)
-            elif operation.lookup_identifier in operation.queue.entries:
-                message = operation.queue.message(operation.lookup_identifier)
-                plan.remove(operation.queue, operation.lookup_identifier, message, MessageClass.ACK_RECEIVE)
         self._finish(transaction)
         try:
-            self._carry_out(plan, transaction)
+            with storing():
+                plan = Plan(self.state)
+                for operation in transaction.operations:
+                    if isinstance(operation, Enqueued):
+                        plan.commit_send(operation)
+                    elif (key := operation.lookup_identifier) in operation.queue.entries:
+                        plan.remove(operation.queue, key, operation.queue.message(key), MessageClass.ACK_RECEIVE)
+                plan.carry_out(transaction)
         except MsmqError:
             transaction.finished = False
             self.transactions[transaction.identifier] = transaction
@@ -755,24 +754,20 @@ class QueueManager:
 
     def next_deadline(self) -> int | None:
         """When `expire` has something to do, in milliseconds since 1970 UTC."""
-        deadlines = [r.deadline for r in self._waiting_until.values() if r.deadline is not None]
-        expiry = self.state.timers.next()
-        if expiry is not None:
-            deadlines.append(expiry)
-        return min(deadlines, default=None)
+        candidates = (self._timeouts.next(), self.state.expiry.next())
+        return min((deadline for deadline in candidates if deadline is not None), default=None)
 
     def expire(self) -> None:
         """Waiting Message Read Timer Expired and Time To Be Received Timer Expired (3.1.6.3, 3.1.7.2.7)."""
         now = self.state.clock()
-        for reader in [r for r in self._waiting_until.values() if r.deadline is not None and r.deadline <= now]:
+        for _, reader in self._timeouts.due(now):
             self.cancel(reader, HResult.MQ_ERROR_IO_TIMEOUT)
-        for number, lookup_identifier in self.state.timers.expired(now):
+        for lookup_identifier, number in self.state.expiry.due(now):
             queue = self.state.queues[number]
             if lookup_identifier in queue.locked:
                 continue  # looked at again when it is put back
-            plan = Plan(self.state)
-            plan.remove(queue, lookup_identifier, queue.message(lookup_identifier), MessageClass.NACK_RECEIVE_TIMEOUT)
-            self._carry_out(plan)
+            message = queue.message(lookup_identifier)
+            self._delete(queue, lookup_identifier, message, MessageClass.NACK_RECEIVE_TIMEOUT)
 
     # -- finding ---------------------------------------------------------------------------------------------
 
@@ -793,6 +788,20 @@ class QueueManager:
             return self.descriptors[handle]
         except KeyError:
             raise InvalidHandle(detail=f"no open queue has the handle {handle:#x}") from None
+
+
+def _is_waiting(_: int, reader: WaitingMessageReadOperation) -> bool:
+    queue = reader.descriptor.queue
+    return queue is not None and reader.number in queue.waiting
+
+
+@contextmanager
+def storing() -> Iterator[None]:
+    """A full disk is the operation's failure, with nothing changed; a failed store is the end of the process."""
+    try:
+        yield
+    except StoreFull as error:
+        raise MessageStorageFailed(detail=str(error)) from error
 
 
 def _definition(number: int) -> bytes:

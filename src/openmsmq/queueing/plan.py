@@ -159,7 +159,7 @@ class Plan:
                 queue.insert(message, None, size)
             deadline = message.deadline()
             if deadline and queue.kind is QueueKind.PRIVATE:
-                state.timers.add(deadline, key, queue.number)
+                state.expiry.add(deadline, key, queue.number)
             arrived.append((queue, key))
         for queue, key in arrived:
             state.serve(queue, key)

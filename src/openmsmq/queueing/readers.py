@@ -100,14 +100,13 @@ class Cursor:
 
 @dataclass(slots=True, eq=False)
 class WaitingMessageReadOperation:
-    """[MS-MQDMPR] 3.1.1.10: a read that waits for a message. `deadline` in milliseconds, None for ever."""
+    """[MS-MQDMPR] 3.1.1.10: a read that waits for a message."""
 
     number: int
     descriptor: OpenQueueDescriptor
     destructive: bool
     accept: Accept
     reply: Reply
-    deadline: int | None
     cursor: Cursor | None = None
     transaction: Transaction | None = None
     two_phase: bool = False

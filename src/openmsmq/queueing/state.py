@@ -18,7 +18,7 @@ from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.readers import WaitingMessageReadOperation
 from openmsmq.queueing.storage import MessageStore
-from openmsmq.queueing.timers import ExpiryTimers
+from openmsmq.queueing.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,9 @@ class State:
         self.by_name: dict[str, Queue] = {}  # private queues by lower-case name
         self.sequence = store.high_key
         self._reserved = store.high_key
-        self.timers = ExpiryTimers(self._is_present)
+        self.deadline_changed: Callable[[], None] = _nothing  # told when something expires earlier than all else
+        # Of messages: lookup identifier, queue number.
+        self.expiry: Timers[int] = Timers(self._is_present, self._tell_deadline)
         self.discarded = 0  # copies and acknowledgments that found no room
         self.system_journal = self._system_queue(SYSTEM_JOURNAL, "journal", machine.journal_quota)
         self.dead_letters = self._system_queue(SYSTEM_DEADLETTER, "deadletter", INFINITE)
@@ -78,6 +80,9 @@ class State:
         queue = Queue(number, QueueKind.SYSTEM, properties, self.store.read)
         self.queues[number] = queue
         return queue
+
+    def _tell_deadline(self) -> None:
+        self.deadline_changed()
 
     # -- queues ----------------------------------------------------------------------------------------------
 
@@ -163,7 +168,7 @@ class State:
     def _suffixed(queue: Queue | None, suffix: names.Suffix) -> Queue | None:
         return queue.journal if queue is not None and suffix is names.Suffix.JOURNAL else queue
 
-    def _is_present(self, queue_number: int, lookup_identifier: int) -> bool:
+    def _is_present(self, lookup_identifier: int, queue_number: int) -> bool:
         queue = self.queues.get(queue_number)
         return queue is not None and lookup_identifier in queue.entries
 
@@ -219,6 +224,10 @@ class State:
                 return
             if reader.number in queue.waiting and self.take(reader, queue, lookup_identifier):
                 return
+
+
+def _nothing() -> None:
+    return None
 
 
 def not_here(name: names.FormatName) -> MsmqError:

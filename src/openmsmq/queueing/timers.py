@@ -1,42 +1,52 @@
-"""When messages expire: a heap with lazy deletion, rebuilt when most of it is stale."""
+"""Deadlines: a heap with lazy deletion, rebuilt when most of it is stale."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
 
-_STALE_ALLOWED = 4096  # entries of messages that are gone, before a rebuild is worth its time
+T = TypeVar("T")
+
+_STALE_ALLOWED = 4096  # entries of what is over already, before a rebuild is worth its time
 
 
-class ExpiryTimers:
-    """Entries are (deadline in milliseconds, lookup identifier, queue number)."""
+class Timers(Generic[T]):
+    """Entries are (deadline in milliseconds, number, item); numbers of equal deadlines and items differ."""
 
-    def __init__(self, is_present: Callable[[int, int], bool]) -> None:
-        """`is_present(queue number, lookup identifier)` tells whether a position still exists."""
-        self._heap: list[tuple[int, int, int]] = []
-        self._is_present = is_present
+    def __init__(self, is_pending: Callable[[int, T], bool], head_changed: Callable[[], None]) -> None:
+        """`is_pending(number, item)` tells whether what the deadline is for has not ended before; `head_changed` is
+        called when a deadline earlier than all others was added."""
+        self._heap: list[tuple[int, int, T]] = []
+        self._is_pending = is_pending
+        self._head_changed = head_changed
         self._limit = _STALE_ALLOWED
 
-    def add(self, deadline: int, lookup_identifier: int, queue_number: int) -> None:
-        heapq.heappush(self._heap, (deadline, lookup_identifier, queue_number))
+    def __iter__(self) -> Iterator[tuple[int, int, T]]:
+        """All entries, in no order; some may be stale."""
+        return iter(self._heap)
+
+    def add(self, deadline: int, number: int, item: T) -> None:
+        is_first = not self._heap or deadline < self._heap[0][0]
+        heapq.heappush(self._heap, (deadline, number, item))
         if len(self._heap) > self._limit:
-            self._heap = [entry for entry in self._heap if self._is_present(entry[2], entry[1])]
+            self._heap = [entry for entry in self._heap if self._is_pending(entry[1], entry[2])]
             heapq.heapify(self._heap)
             self._limit = 2 * len(self._heap) + _STALE_ALLOWED
-
-    def deadlines(self, queue_number: int) -> dict[int, int]:
-        """Lookup identifier -> deadline of one queue's messages."""
-        return {key: deadline for deadline, key, number in self._heap if number == queue_number}
+        if is_first:
+            self._head_changed()
 
     def next(self) -> int | None:
-        """The earliest deadline, of a message that may be gone already."""
+        """The earliest deadline that is still pending."""
+        while self._heap and not self._is_pending(*self._heap[0][1:]):
+            heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def expired(self, now: int) -> list[tuple[int, int]]:
-        """Take what is due: (queue number, lookup identifier), in order of deadline."""
-        due = []
+    def due(self, now: int) -> list[tuple[int, T]]:
+        """Take what is pending and due: (number, item), in order of deadline."""
+        taken = []
         while self._heap and self._heap[0][0] <= now:
-            _, lookup_identifier, number = heapq.heappop(self._heap)
-            if self._is_present(number, lookup_identifier):
-                due.append((number, lookup_identifier))
-        return due
+            _, number, item = heapq.heappop(self._heap)
+            if self._is_pending(number, item):
+                taken.append((number, item))
+        return taken

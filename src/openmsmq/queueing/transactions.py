@@ -38,3 +38,4 @@ class Transaction:
     last_send: Enqueued | None = None  # held back from the store until it is known whether it is the last one
     wrote_pending: bool = False
     finished: bool = False
+    owner: object = None  # whatever the protocol binds it to

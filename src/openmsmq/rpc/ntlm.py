@@ -56,9 +56,7 @@ _OFFERED: Final = (
 )
 _SUPPORTED: Final = int(_OFFERED | NegotiateFlags.TARGET_INFO | NegotiateFlags.IDENTIFY)
 _ADDED: Final = int(NegotiateFlags.TARGET_INFO | NegotiateFlags.TARGET_TYPE_SERVER | NegotiateFlags.VERSION)
-_REQUIRED: Final = int(
-    NegotiateFlags.UNICODE | NegotiateFlags.EXTENDED_SESSION_SECURITY | NegotiateFlags.KEY_128
-)
+_REQUIRED: Final = int(NegotiateFlags.UNICODE | NegotiateFlags.EXTENDED_SESSION_SECURITY | NegotiateFlags.KEY_128)
 
 
 def nt_hash(password: str) -> bytes:

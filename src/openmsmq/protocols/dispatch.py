@@ -1,0 +1,121 @@
+"""From an RPC call to a handler and back: decoding, errors, and replies that wait for the disk.
+
+A handler is a method named after its operation: it gets the call and the decoded request and returns the response, or
+None when it will answer later through `finish`. Raised MsmqErrors become the operation's HRESULT; out parameters that
+are in parameters too come back as they were.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+from uuid import UUID
+
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.ndr import BadStubData, Interface, NdrError, Operation
+from openmsmq.protocols.environment import Environment
+from openmsmq.rpc.call import Call
+from openmsmq.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
+from openmsmq.rpc.pdu import AuthLevel
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Handler = Callable[[Call, Any], Any]
+
+
+class NdrInterface:
+    """An interface whose IDL has been compiled; subclasses provide the handlers."""
+
+    description: Interface
+    open_opnums: frozenset[int] = frozenset()
+
+    def __init__(self, environment: Environment, minimum_level: AuthLevel = AuthLevel.NONE) -> None:
+        self.environment = environment
+        self.minimum_level = minimum_level
+        self._handlers: list[tuple[Operation, Handler] | None] = [
+            (operation, getattr(self, operation.name)) if operation.used_on_wire else None
+            for operation in self.description.operations
+        ]
+
+    @property
+    def name(self) -> str:
+        return self.description.name
+
+    @property
+    def uuid(self) -> UUID:
+        return self.description.uuid
+
+    @property
+    def version(self) -> tuple[int, int]:
+        return self.description.version
+
+    def accepts(self, opnum: int) -> bool:
+        """Operations `not used on the wire` do not exist here."""
+        return opnum < len(self._handlers) and self._handlers[opnum] is not None
+
+    def call(self, call: Call) -> None:
+        """Serve one call; see `rpc.call.Interface`."""
+        entry = self._handlers[call.opnum]
+        assert entry is not None
+        operation, handler = entry
+        try:
+            request = operation.decode_request(call.stub, call.byte_order)
+        except BadStubData as error:
+            logger.info("%s from %s: %s", operation.name, call.peer, error)
+            raise Fault(RPC_X_BAD_STUB_DATA) from None
+        store = self.environment.store
+        before = store.position
+        try:
+            response = handler(call, request)
+        except MsmqError as error:
+            logger.debug("%s: %s", operation.name, error)
+            response = self.failure(operation, request, error.hresult)
+        if response is not None:
+            self.finish(call, operation, response, store.position != before)
+
+    def finish(self, call: Call, operation: Operation, response: Any, durable: bool) -> None:
+        """Send a response; with `durable`, only once everything written up to now is on the disk."""
+        try:
+            stub = operation.encode_response(response)
+        except NdrError:
+            logger.exception("the response of %s can't be encoded", operation.name)
+            call.fault(RPC_X_BAD_STUB_DATA)
+            return
+        if durable:
+            self.environment.when_durable(lambda: None if call.over else call.reply(stub))
+        else:
+            call.reply(stub)
+
+    @staticmethod
+    def failure(operation: Operation, request: Any, hresult: int) -> Any:
+        """A response that says `hresult`; a fault for an operation without a result."""
+        assert operation.response is not None
+        response = operation.response()
+        if not hasattr(response, "result"):
+            raise Fault(hresult)
+        for name in _shared_fields(operation):
+            setattr(response, name, getattr(request, name))
+        response.result = hresult
+        return response
+
+
+def _shared_fields(operation: Operation) -> Iterator[str]:
+    requested = getattr(operation.request, "__slots__", ())
+    for name in getattr(operation.response, "__slots__", ()):
+        if name in requested:
+            yield name
+
+
+def present(value: T | None, name: str) -> T:
+    """`value`, which must not be NULL; raises MsmqError MQ_ERROR_INVALID_PARAMETER naming it."""
+    if value is None:
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{name} is NULL")
+    return value
+
+
+def check(condition: bool, detail: str, hresult: int = HResult.MQ_ERROR_INVALID_PARAMETER) -> None:
+    """Raise MsmqError unless the constraint holds."""
+    if not condition:
+        raise MsmqError(hresult, detail)

@@ -1,0 +1,326 @@
+"""The interface qmcomm ([MS-MQMP] 3.1.4): queues, handles, transactions."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from openmsmq.interfaces import ms_mqmp as m
+from openmsmq.model import names
+from openmsmq.model.constants import Access, Share
+from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueNotFound
+from openmsmq.ndr import NULL
+from openmsmq.protocols.dispatch import NdrInterface, check, present
+from openmsmq.protocols.environment import MSMQ_VERSION
+from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.readers import OpenQueueDescriptor
+from openmsmq.queueing.transactions import Transaction
+from openmsmq.rpc.association import NULL_HANDLE
+from openmsmq.rpc.call import Call
+from openmsmq.rpc.faults import Fault
+from openmsmq.transfer.propvariants import pack_properties, unpack_properties
+from openmsmq.transfer.queue_format import UNKNOWN, from_queue_format, to_queue_format
+from openmsmq.transfer.send_buffer import utf16_length
+
+# Kinds of context handles.
+RPC_QUEUE_HANDLE = "RPC_QUEUE_HANDLE"
+RPC_INT_XACT_HANDLE = "RPC_INT_XACT_HANDLE"
+PCTX_OPENREMOTE_HANDLE_TYPE = "PCTX_OPENREMOTE_HANDLE_TYPE"
+
+MQDS_QUEUE = 1
+OBJECT_QUEUE = 1
+RESERVED_CURSOR = 0x0000000B
+QUERY_SERVERS, QUERY_TIME_TO_REACH_QUEUE, QUERY_ENTERPRISE, QUERY_VERSION, QUERY_MACHINE = range(5)
+
+
+class QmComm(NdrInterface):
+    description = m.qmcomm
+    # [MS-MQMP] 5.1: answered before any authentication.
+    open_opnums = frozenset([m.qmcomm.operation("R_QMGetRTQMServerPort").opnum])
+
+    # -- remote reading ([MS-MQQP] and this interface's opnums 1 to 4) -----------------------------------------
+
+    def R_QMGetRemoteQueueName(self, call: Call, q: m.R_QMGetRemoteQueueName_Request) -> None:
+        """3.1.4.1: obsolete; raises the exception MQ_ERROR_ILLEGAL_OPERATION."""
+        raise Fault(HResult.MQ_ERROR_ILLEGAL_OPERATION)
+
+    def R_QMOpenRemoteQueue(self, call: Call, q: m.R_QMOpenRemoteQueue_Request) -> m.R_QMOpenRemoteQueue_Response:
+        """3.1.4.2: a queue of this machine is opened for a reader on another one."""
+        queue_format = present(q.pQueueFormat, "pQueueFormat")
+        check(q.dwDesiredAccess in (Access.RECEIVE, Access.PEEK), f"dwDesiredAccess is {q.dwDesiredAccess:#x}")
+        share = _share(q.dwShareMode)
+        descriptor = self._open(call, from_queue_format(queue_format), Access(q.dwDesiredAccess), share)
+        handle = call.association.handles.create(
+            PCTX_OPENREMOTE_HANDLE_TYPE, descriptor, self.environment.manager.close_queue
+        )
+        value = descriptor.handle
+        return m.R_QMOpenRemoteQueue_Response(pphContext=handle, pdwContext=value, dwpQueue=value, phQueue=value)
+
+    def R_QMCloseRemoteQueueContext(
+        self, call: Call, q: m.R_QMCloseRemoteQueueContext_Request
+    ) -> m.R_QMCloseRemoteQueueContext_Response:
+        """3.1.4.3."""
+        descriptor = call.association.handles.close(q.pphContext, PCTX_OPENREMOTE_HANDLE_TYPE)
+        self.environment.manager.close_queue(descriptor)
+        return m.R_QMCloseRemoteQueueContext_Response(pphContext=NULL_HANDLE)
+
+    def R_QMCreateRemoteCursor(
+        self, call: Call, q: m.R_QMCreateRemoteCursor_Request
+    ) -> m.R_QMCreateRemoteCursor_Response:
+        """3.1.4.4: ptb1 is ignored."""
+        manager = self.environment.manager
+        cursor = manager.open_cursor(owned_descriptor(self, call, q.hQueue))
+        return m.R_QMCreateRemoteCursor_Response(phCursor=cursor.handle)
+
+    # -- queue objects ---------------------------------------------------------------------------------------
+
+    def R_QMCreateObjectInternal(
+        self, call: Call, q: m.R_QMCreateObjectInternal_Request
+    ) -> m.R_QMCreateObjectInternal_Response:
+        """3.1.4.5."""
+        check(q.dwObjectType == MQDS_QUEUE, f"dwObjectType is {q.dwObjectType}, only 1 (a queue) can be created")
+        check((q.pSecurityDescriptor is None) == (q.SDSize == 0), "SDSize and pSecurityDescriptor disagree")
+        values = unpack_properties(q.aProp, q.apVar)
+        manager = self.environment.manager
+        manager.create_queue(q.lpwcsPathName, values, q.pSecurityDescriptor, self.environment.caller(call))
+        return m.R_QMCreateObjectInternal_Response()
+
+    def R_QMSetObjectSecurityInternal(
+        self, call: Call, q: m.R_QMSetObjectSecurityInternal_Request
+    ) -> m.R_QMSetObjectSecurityInternal_Response:
+        """3.1.4.6."""
+        descriptor = present(q.pSecurityDescriptor, "pSecurityDescriptor")
+        queue, caller = self._queue(q.pObjectFormat), self.environment.caller(call)
+        self.environment.manager.set_security(queue, q.SecurityInformation, descriptor, caller)
+        return m.R_QMSetObjectSecurityInternal_Response()
+
+    def R_QMGetObjectSecurityInternal(
+        self, call: Call, q: m.R_QMGetObjectSecurityInternal_Request
+    ) -> m.R_QMGetObjectSecurityInternal_Response:
+        """3.1.4.7: the buffer always comes back with nLength bytes."""
+        response = m.R_QMGetObjectSecurityInternal_Response(pSecurityDescriptor=bytes(q.nLength))
+        try:
+            caller = self.environment.caller(call)
+            descriptor = self.environment.manager.get_security(
+                self._queue(q.pObjectFormat), q.RequestedInformation, caller
+            )
+        except MsmqError as error:
+            response.result = error.hresult
+            return response
+        response.lpnLengthNeeded = len(descriptor)
+        if len(descriptor) > q.nLength:
+            response.result = HResult.MQ_ERROR_SECURITY_DESCRIPTOR_TOO_SMALL
+        else:
+            response.pSecurityDescriptor = descriptor.ljust(q.nLength, b"\0")
+        return response
+
+    def R_QMDeleteObject(self, call: Call, q: m.R_QMDeleteObject_Request) -> m.R_QMDeleteObject_Response:
+        """3.1.4.8."""
+        self.environment.manager.delete_queue(self._queue(q.pObjectFormat), self.environment.caller(call))
+        return m.R_QMDeleteObject_Response()
+
+    def R_QMGetObjectProperties(
+        self, call: Call, q: m.R_QMGetObjectProperties_Request
+    ) -> m.R_QMGetObjectProperties_Response:
+        """3.1.4.9."""
+        queue, caller = self._queue(q.pObjectFormat), self.environment.caller(call)
+        values = self.environment.manager.get_properties(queue, q.aProp, caller)
+        return m.R_QMGetObjectProperties_Response(apVar=pack_properties(q.aProp, values, q.apVar))
+
+    def R_QMSetObjectProperties(
+        self, call: Call, q: m.R_QMSetObjectProperties_Request
+    ) -> m.R_QMSetObjectProperties_Response:
+        """3.1.4.10."""
+        values = unpack_properties(present(q.aProp, "aProp"), present(q.apVar, "apVar"))
+        queue, caller = self._queue(q.pObjectFormat), self.environment.caller(call)
+        self.environment.manager.set_properties(queue, values, caller)
+        return m.R_QMSetObjectProperties_Response()
+
+    def R_QMObjectPathToObjectFormat(
+        self, call: Call, q: m.R_QMObjectPathToObjectFormat_Request
+    ) -> m.R_QMObjectPathToObjectFormat_Response:
+        """3.1.4.11: answers with the private format name."""
+        queue_format = present(q.pObjectFormat.pQueueFormat, "pObjectFormat.pQueueFormat")
+        check(queue_format.m_qft == UNKNOWN, f"m_qft is {queue_format.m_qft}, not 0")
+        path = names.parse_path_name(q.lpwcsPathName)
+        state = self.environment.manager.state
+        queue = state.queue_for_path_name(path)
+        if queue is None:
+            raise QueueNotFound(detail=str(path))
+        formatted = m.OBJECT_FORMAT(OBJECT_QUEUE, to_queue_format(state.private_format_name(queue)))
+        return m.R_QMObjectPathToObjectFormat_Response(pObjectFormat=formatted)
+
+    def _queue(self, object_format: m.OBJECT_FORMAT) -> Queue:
+        queue_format = present(object_format.pQueueFormat, "pObjectFormat.pQueueFormat")
+        return self.environment.manager.queue_for(from_queue_format(queue_format))
+
+    # -- transactions ----------------------------------------------------------------------------------------
+
+    def R_QMGetTmWhereabouts(self, call: Call, q: m.R_QMGetTmWhereabouts_Request) -> m.R_QMGetTmWhereabouts_Response:
+        """3.1.4.12."""
+        response = m.R_QMGetTmWhereabouts_Response(pbWhereabouts=bytes(q.cbBufSize))
+        try:
+            whereabouts = self.environment.coordinator.whereabouts()
+        except MsmqError as error:
+            response.result = error.hresult
+            return response
+        response.pcbWhereabouts = len(whereabouts)
+        if len(whereabouts) > q.cbBufSize:
+            response.result = HResult.MQ_ERROR_USER_BUFFER_TOO_SMALL
+        else:
+            response.pbWhereabouts = whereabouts.ljust(q.cbBufSize, b"\0")
+        return response
+
+    def R_QMEnlistTransaction(self, call: Call, q: m.R_QMEnlistTransaction_Request) -> m.R_QMEnlistTransaction_Response:
+        """3.1.4.13."""
+        self.environment.coordinator.enlist(q.pUow.rgb, q.pbCookie)
+        return m.R_QMEnlistTransaction_Response()
+
+    def R_QMEnlistInternalTransaction(
+        self, call: Call, q: m.R_QMEnlistInternalTransaction_Request
+    ) -> m.R_QMEnlistInternalTransaction_Response:
+        """3.1.4.14: a client that goes without ending it aborts it (3.1.7.3)."""
+        manager = self.environment.manager
+        transaction = manager.create_transaction(q.pUow.rgb)
+        transaction.owner = call.association
+        try:
+            handle = call.association.handles.create(RPC_INT_XACT_HANDLE, transaction, self._run_down)
+        except Fault:
+            manager.abort(transaction)
+            raise
+        return m.R_QMEnlistInternalTransaction_Response(phIntXact=handle)
+
+    def _run_down(self, transaction: Transaction) -> None:
+        if not transaction.finished:
+            self.environment.manager.abort(transaction)
+
+    def R_QMCommitTransaction(self, call: Call, q: m.R_QMCommitTransaction_Request) -> m.R_QMCommitTransaction_Response:
+        """3.1.4.15: a commit that fails, for want of disk space, leaves the transaction and its handle."""
+        handles = call.association.handles
+        self.environment.manager.commit(handles.get(q.phIntXact, RPC_INT_XACT_HANDLE))
+        handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
+        return m.R_QMCommitTransaction_Response(phIntXact=NULL_HANDLE)
+
+    def R_QMAbortTransaction(self, call: Call, q: m.R_QMAbortTransaction_Request) -> m.R_QMAbortTransaction_Response:
+        """3.1.4.16."""
+        transaction = call.association.handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
+        self.environment.manager.abort(transaction)
+        return m.R_QMAbortTransaction_Response(phIntXact=NULL_HANDLE)
+
+    # -- open queues -----------------------------------------------------------------------------------------
+
+    def rpc_QMOpenQueueInternal(
+        self, call: Call, q: m.rpc_QMOpenQueueInternal_Request
+    ) -> m.rpc_QMOpenQueueInternal_Response:
+        """3.1.4.17. A queue of another machine that is opened for reading answers with its path name only."""
+        try:
+            access = Access(q.dwDesiredAccess)
+        except ValueError:
+            allowed = ", ".join(f"{a:#x}" for a in Access)
+            raise MsmqError(
+                HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"dwDesiredAccess is {q.dwDesiredAccess:#x}, not {allowed}"
+            ) from None
+        share = _share(q.dwShareMode)
+        name = from_queue_format(q.pQueueFormat)
+        if q.hRemoteQueue:
+            raise MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, "reading through another queue manager")
+        check(q.dwpRemoteContext == 0, "dwpRemoteContext without hRemoteQueue")
+        try:
+            descriptor = self._open(call, name, access, share)
+        except QueueNotFound:
+            remote = self._remote_path_name(name, access)
+            if remote is None:
+                raise
+            return m.rpc_QMOpenQueueInternal_Response(lplpRemoteQueueName=remote, phQueue=NULL_HANDLE)
+        handle = call.association.handles.create(RPC_QUEUE_HANDLE, descriptor, self.environment.manager.close_queue)
+        unset = NULL if q.lplpRemoteQueueName is not None else None
+        return m.rpc_QMOpenQueueInternal_Response(
+            lplpRemoteQueueName=unset, pdwQMContext=descriptor.handle, phQueue=handle
+        )
+
+    def _open(self, call: Call, name: names.FormatName, access: Access, share: Share) -> OpenQueueDescriptor:
+        caller = self.environment.caller(call)
+        return self.environment.manager.open_queue(name, access, share, caller, owner=call.association)
+
+    def _remote_path_name(self, name: names.FormatName, access: Access) -> str | None:
+        """Get Queue Path ([MS-MQDMPR] 3.1.7.1.26) for a queue that another machine may have; only direct format
+        names can be resolved without a directory."""
+        if access is Access.SEND or not isinstance(name, names.DirectFormatName):
+            return None
+        return None if self.environment.manager.state.is_local(name) else str(name.path_name())
+
+    def rpc_ACCloseHandle(self, call: Call, q: m.rpc_ACCloseHandle_Request) -> m.rpc_ACCloseHandle_Response:
+        """3.1.4.18."""
+        descriptor = call.association.handles.close(q.phQueue, RPC_QUEUE_HANDLE)
+        self.environment.manager.close_queue(descriptor)
+        return m.rpc_ACCloseHandle_Response(phQueue=NULL_HANDLE)
+
+    def rpc_ACCloseCursor(self, call: Call, q: m.rpc_ACCloseCursor_Request) -> m.rpc_ACCloseCursor_Response:
+        """3.1.4.19."""
+        if q.hCursor != RESERVED_CURSOR:
+            descriptor: OpenQueueDescriptor = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+            cursor = descriptor.cursors.get(q.hCursor)
+            if cursor is None:
+                raise InvalidHandle(detail=f"no cursor {q.hCursor:#x} on this queue")
+            self.environment.manager.close_cursor(cursor)
+        return m.rpc_ACCloseCursor_Response()
+
+    def rpc_ACSetCursorProperties(self, call: Call, q: m.rpc_ACSetCursorProperties_Request) -> None:
+        """3.1.4.20: obsolete."""
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION)
+
+    def rpc_ACHandleToFormatName(
+        self, call: Call, q: m.rpc_ACHandleToFormatName_Request
+    ) -> m.rpc_ACHandleToFormatName_Response:
+        """3.1.4.21: the buffer comes back as long as it went in, terminated even where it is too small."""
+        descriptor: OpenQueueDescriptor = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+        size = q.dwFormatNameRPCBufferLen
+        check(q.pdwLength == size, f"pdwLength is {q.pdwLength}, dwFormatNameRPCBufferLen {size}")
+        check(q.lpwcsFormatName is not None or size == 0, "lpwcsFormatName is NULL")
+        text = str(descriptor.format_name) + "\0"
+        length = utf16_length(text)
+        response = m.rpc_ACHandleToFormatName_Response(lpwcsFormatName=q.lpwcsFormatName, pdwLength=length)
+        if length > size:
+            response.result = HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL
+        if size and q.lpwcsFormatName is not None:
+            data = text.encode("utf-16-le", "surrogatepass")[: 2 * (size - 1)] + b"\0\0"
+            response.lpwcsFormatName = data.ljust(2 * size, b"\0").decode("utf-16-le", "surrogatepass")
+        return response
+
+    def rpc_ACPurgeQueue(self, call: Call, q: m.rpc_ACPurgeQueue_Request) -> m.rpc_ACPurgeQueue_Response:
+        """3.1.4.22."""
+        self.environment.manager.purge(call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE))
+        return m.rpc_ACPurgeQueue_Response()
+
+    # -- information -----------------------------------------------------------------------------------------
+
+    def R_QMQueryQMRegistryInternal(
+        self, call: Call, q: m.R_QMQueryQMRegistryInternal_Request
+    ) -> m.R_QMQueryQMRegistryInternal_Response:
+        """3.1.4.23. Without a directory there are no MQIS servers, and no forest has a GUID."""
+        check(q.dwQueryType in range(5), f"dwQueryType is {q.dwQueryType}, allowed are 0 to 4")
+        if q.dwQueryType == QUERY_ENTERPRISE:
+            raise MsmqError(HResult.MQ_ERROR_NO_DS, "no directory")
+        text = {
+            QUERY_SERVERS: "",
+            QUERY_TIME_TO_REACH_QUEUE: str(self.environment.default_time_to_reach_queue),
+            QUERY_VERSION: MSMQ_VERSION,
+            QUERY_MACHINE: str(UUID(bytes_le=self.environment.manager.state.machine.identifier)),
+        }[q.dwQueryType]
+        return m.R_QMQueryQMRegistryInternal_Response(lplpMQISServer=text)
+
+    def R_QMGetRTQMServerPort(self, call: Call, q: m.R_QMGetRTQMServerPort_Request) -> m.R_QMGetRTQMServerPort_Response:
+        """3.1.4.24: the port, or 0 for what is not served."""
+        return m.R_QMGetRTQMServerPort_Response(result=self.environment.ports.get(q.fIP, 0))
+
+
+def owned_descriptor(interface: NdrInterface, call: Call, handle: int) -> OpenQueueDescriptor:
+    """The open queue that a DWORD names, if it belongs to the caller's association: such values can be guessed."""
+    descriptor = interface.environment.manager.descriptor(handle)
+    if descriptor.owner is not call.association:
+        raise InvalidHandle(detail=f"the open queue {handle:#x} belongs to another client")
+    return descriptor
+
+
+def _share(value: int) -> Share:
+    check(value in (0, 1), f"dwShareMode is {value}, allowed are 0 and 1", HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE)
+    return Share(value)

@@ -1,0 +1,96 @@
+"""The interface qmcomm2 ([MS-MQMP] 3.1.5): sending, reading, cursors."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from openmsmq.interfaces import ms_mqmp as m
+from openmsmq.model.constants import Access, Action, Delivery
+from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
+from openmsmq.model.message import Message
+from openmsmq.model.names import DirectFormatName
+from openmsmq.protocols.dispatch import NdrInterface, check
+from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, owned_descriptor
+from openmsmq.queueing.readers import OpenQueueDescriptor, WaitingMessageReadOperation
+from openmsmq.queueing.transactions import Transaction
+from openmsmq.rpc.call import Call
+from openmsmq.transfer.receive_buffer import fill, objectid
+from openmsmq.transfer.send_buffer import CACTB_RECEIVE, NULL_UOW, message_from_send
+
+_ACTIONS = {int(action): action for action in Action}
+
+
+class QmComm2(NdrInterface):
+    description = m.qmcomm2
+    _receive = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
+
+    def QMSendMessageInternalEx(self, call: Call, q: m.QMSendMessageInternalEx_Request) -> None:
+        """3.1.5.1: this server never answers STATUS_RETRY, so nothing is to be done here."""
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION)
+
+    def rpc_ACSendMessageEx(self, call: Call, q: m.rpc_ACSendMessageEx_Request) -> m.rpc_ACSendMessageEx_Response:
+        """3.1.5.2."""
+        environment = self.environment
+        descriptor: OpenQueueDescriptor = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+        message = message_from_send(q.ptb, environment.sender_sid(call))
+        if message.privacy_level and isinstance(descriptor.format_name, DirectFormatName):
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "encryption with a direct format name")
+        transaction = self._transaction(call, q.ptb)
+        identifier = environment.manager.enqueue(descriptor, message, transaction)
+        return m.rpc_ACSendMessageEx_Response(pMessageID=objectid(identifier) if q.pMessageID is not None else None)
+
+    def rpc_ACReceiveMessageEx(self, call: Call, q: m.rpc_ACReceiveMessageEx_Request) -> None:
+        """3.1.5.3: answers at once or when a message comes, the time is up, or the call is cancelled."""
+        environment, ptb = self.environment, q.ptb
+        receive = ptb.old.Receive
+        check(ptb.old.uTransferType == CACTB_RECEIVE and receive is not None, "uTransferType is not CACTB_RECEIVE")
+        assert receive is not None
+        action = _ACTIONS.get(receive.Action)
+        if action is None:
+            allowed = ", ".join(f"{a:#x}" for a in Action)
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"Action is {receive.Action:#x}, not {allowed}")
+        transaction = self._transaction(call, ptb)
+        descriptor = owned_descriptor(self, call, q.hQMContext)
+        if descriptor.access is Access.SEND or (action is Action.RECEIVE and not descriptor.destructive):
+            raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"opened with {descriptor.access.name} access")
+        cursor = None
+        if receive.Cursor:
+            cursor = descriptor.cursors.get(receive.Cursor)
+            if cursor is None:
+                raise InvalidHandle(detail=f"no cursor {receive.Cursor:#x} on this queue")
+        reader = environment.manager.read(
+            descriptor,
+            action,
+            receive.RequestTimeout,
+            lambda message: fill(ptb, message, environment.manager.state.clock() // 1000),
+            partial(self._answer, call, ptb),
+            cursor=cursor,
+            transaction=transaction,
+        )
+        if reader is not None:
+            call.on_cancel = partial(self._cancel, reader)
+
+    def _cancel(self, reader: WaitingMessageReadOperation) -> None:
+        self.environment.manager.cancel(reader)
+
+    def _answer(self, call: Call, ptb: m.CACTransferBufferV2, status: int, message: Message | None) -> None:
+        response = m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=status)
+        # What a reader has seen must not vanish in a crash, so it waits until the message itself is durable.
+        recoverable = message is not None and message.delivery_guarantee == Delivery.RECOVERABLE
+        self.finish(call, self._receive, response, recoverable and self.environment.is_dirty)
+
+    def rpc_ACCreateCursorEx(self, call: Call, q: m.rpc_ACCreateCursorEx_Request) -> m.rpc_ACCreateCursorEx_Response:
+        """3.1.5.4. The other members serve remote cursors; they come back as they were."""
+        descriptor: OpenQueueDescriptor = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+        q.pcc.hCursor = self.environment.manager.open_cursor(descriptor).handle
+        return m.rpc_ACCreateCursorEx_Response(pcc=q.pcc)
+
+    def _transaction(self, call: Call, ptb: m.CACTransferBufferV2) -> Transaction | None:
+        """The enlisted transaction of pUow. A zero unit of work is none: clients pass a buffer they did not fill."""
+        uow = ptb.old.pUow
+        if uow is None or uow.rgb == NULL_UOW:
+            return None
+        transaction = self.environment.manager.transaction(uow.rgb)
+        if transaction.owner is not call.association:
+            raise MsmqError(HResult.MQ_ERROR_TRANSACTION_USAGE, "the unit of work belongs to another client")
+        return transaction

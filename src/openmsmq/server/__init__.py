@@ -1,0 +1,1 @@
+"""The daemon: configuration, listeners, start-up order, shutdown."""

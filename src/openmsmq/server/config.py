@@ -1,0 +1,142 @@
+"""The configuration of the daemon: one schema for TOML file, environment and command line.
+
+A setting `rpc_port` is `rpc_port = 2103` in the file, `OPENMSMQ_RPC_PORT=2103` in the environment and
+`--rpc-port 2103` on the command line; the later wins. Unknown names are refused with the names that exist.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from openmsmq.model.constants import INFINITE
+from openmsmq.rpc.pdu import AuthLevel
+
+LEVELS = {
+    "none": AuthLevel.NONE,
+    "connect": AuthLevel.CONNECT,
+    "packet": AuthLevel.PKT,
+    "integrity": AuthLevel.PKT_INTEGRITY,
+    "privacy": AuthLevel.PKT_PRIVACY,
+}
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+class ConfigurationError(Exception):
+    """A setting is unknown or has a value that is not allowed; the message names both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """All settings. Ports of 0 let the system choose."""
+
+    data_dir: Path = field(default=Path("/var/lib/openmsmq"), metadata={"help": "where queues and messages live"})
+    listen: str = field(default="127.0.0.1", metadata={"help": "address to listen on"})
+    port_offset: int = field(default=0, metadata={"help": "added to every standard port"})
+    endpoint_mapper_port: int = field(default=135, metadata={"help": "port of the endpoint mapper"})
+    rpc_port: int = field(default=2103, metadata={"help": "port of qmcomm and qmcomm2"})
+    computer_name: str = field(default="", metadata={"help": "name in path names; default: the host's"})
+    users_file: Path | None = field(default=None, metadata={"help": "users; default: users.json in the data directory"})
+    allow_anonymous: bool | None = field(
+        default=None, metadata={"help": "serve unauthenticated callers; default: only on loopback"}
+    )
+    minimum_level: str = field(default="none", metadata={"help": f"least protection of calls: {', '.join(LEVELS)}"})
+    machine_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for all queues"})
+    journal_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for the machine journal"})
+    checkpoint_megabytes: int = field(default=256, metadata={"help": "log written between checkpoints"})
+    log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
+
+    def __post_init__(self) -> None:
+        _check(self.minimum_level in LEVELS, "minimum_level", self.minimum_level, f"one of {', '.join(LEVELS)}")
+        levels = ("debug", "info", "warning", "error")
+        _check(self.log_level in levels, "log_level", self.log_level, f"one of {', '.join(levels)}")
+        for name in ("endpoint_mapper_port", "rpc_port"):
+            port = getattr(self, name)
+            _check(0 <= port <= 65535, name, port, "0 to 65535")
+            _check(port == 0 or port + self.port_offset <= 65535, "port_offset", self.port_offset, "ports to 65535")
+        _check(self.port_offset >= 0, "port_offset", self.port_offset, "0 or more")
+        for name in ("machine_quota", "journal_quota"):
+            _check(0 <= getattr(self, name) <= INFINITE, name, getattr(self, name), "0 to 4294967295 kilobytes")
+        _check(self.checkpoint_megabytes > 0, "checkpoint_megabytes", self.checkpoint_megabytes, "1 or more")
+        try:
+            ipaddress.IPv4Address(self.listen)
+        except ValueError:
+            _check(self.listen == "localhost", "listen", self.listen, "an IPv4 address or localhost")
+
+    @property
+    def on_loopback(self) -> bool:
+        return self.listen == "localhost" or ipaddress.IPv4Address(self.listen).is_loopback
+
+    @property
+    def accepts_anonymous(self) -> bool:
+        return self.on_loopback if self.allow_anonymous is None else self.allow_anonymous
+
+    @property
+    def machine_name(self) -> str:
+        return self.computer_name or socket.gethostname().partition(".")[0] or "localhost"
+
+    @property
+    def users_path(self) -> Path:
+        return self.users_file or self.data_dir / "users.json"
+
+    def port(self, standard: int) -> int:
+        return standard + self.port_offset if standard else 0
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Configuration:
+    """Merge file, environment and options (None values are not given). Raises ConfigurationError."""
+    values: dict[str, Any] = {}
+    if file is not None:
+        values.update(_read_file(file))
+    for name, text in (environment if environment is not None else os.environ).items():
+        if name.startswith("OPENMSMQ_") and (setting := name.removeprefix("OPENMSMQ_").lower()) in _TYPES:
+            values[setting] = text
+    values.update({name: value for name, value in (options or {}).items() if value is not None})
+    return Configuration(**{name: _convert(name, value) for name, value in values.items()})
+
+
+_TYPES = {f.name: str(f.type) for f in fields(Configuration)}
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{file}: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{file}: {error}") from error
+    for name in values:
+        if name not in _TYPES:
+            raise ConfigurationError(f"{file}: unknown setting {name!r}; known are {', '.join(sorted(_TYPES))}")
+    return values
+
+
+def _convert(name: str, value: Any) -> Any:
+    kind = _TYPES[name]
+    if "Path" in kind:
+        return Path(value).expanduser()
+    if "bool" in kind and isinstance(value, str):
+        lowered = value.lower()
+        _check(lowered in _TRUE + _FALSE, name, value, f"one of {', '.join(_TRUE + _FALSE)}")
+        return lowered in _TRUE
+    if kind == "int":
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            _check(False, name, value, "a whole number")
+    return value
+
+
+def _check(condition: bool, name: str, value: object, allowed: str) -> None:
+    if not condition:
+        raise ConfigurationError(f"{name} is {value!r}; allowed: {allowed}")

@@ -1,0 +1,273 @@
+"""The daemon: store, queue manager, RPC endpoints, timers, checkpoints, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from openmsmq.model.errors import MsmqError
+from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.qmcomm import QmComm
+from openmsmq.protocols.qmcomm2 import QmComm2
+from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.state import Machine
+from openmsmq.rpc.call import InterfaceTable
+from openmsmq.rpc.credentials import filetime
+from openmsmq.rpc.epm import Endpoint, EndpointMapper
+from openmsmq.rpc.mgmt import Management
+from openmsmq.rpc.ntlm import ServerNames
+from openmsmq.rpc.pdu import SyntaxId
+from openmsmq.rpc.server import RpcServer, SecurityPolicy
+from openmsmq.rpc.spnego import ntlm_acceptor
+from openmsmq.rpc.users import UsersFile
+from openmsmq.server.addresses import local_addresses
+from openmsmq.server.config import LEVELS, Configuration
+from openmsmq.store import Put, Store
+from openmsmq.store.committer import Committer
+
+logger = logging.getLogger(__name__)
+
+IP_HANDSHAKE = 0  # fIP of R_QMGetRTQMServerPort: qmcomm and qmcomm2
+PORT_INCREMENT = 11  # [MS-MQMP] 3.1.4.24: tried when the default port is in use
+PORT_ATTEMPTS = 10
+UNPRIVILEGED_OFFSET = 10000  # all ports move by this when the endpoint mapper's needs a privilege we lack
+HOUSEKEEPING_PERIOD = 1.0  # seconds between looks at checkpoints and compaction
+_IDENTIFIER = b"queue-manager-identifier"
+
+
+class Daemon:
+    """One queue manager and its listeners; see `serve`."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        """Open the store and recover. Raises what `Store.open` raises."""
+        self.configuration = configuration
+        self.failure: BaseException | None = None
+        started = time.monotonic()
+        configuration.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.store = Store.open(configuration.data_dir / "store")
+        self.manager = self._recover()
+        self.restart_seconds = time.monotonic() - started
+        self.stopping = asyncio.Event()
+        self.endpoints: dict[str, tuple[str, int]] = {}
+        self._rpc: RpcServer | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._checkpoint_position = self.store.position
+        self._housekeeping: asyncio.Task[None] | None = None
+
+    def _recover(self) -> QueueManager:
+        configuration, store = self.configuration, self.store
+        identifier = store.definitions.get(_IDENTIFIER)
+        if identifier is None:
+            identifier = os.urandom(16)
+            store.append([Put(_IDENTIFIER, identifier)])
+            store.sync()
+        machine = Machine(
+            configuration.machine_name,
+            identifier,
+            qualified_name=socket.getfqdn(),
+            addresses=local_addresses(configuration.listen),
+            quota=configuration.machine_quota,
+            journal_quota=configuration.journal_quota,
+        )
+        recovered = store.recovered
+        manager = QueueManager(machine, store, _milliseconds, os.urandom, recovered.queues)
+        logger.info(
+            "%d queues with %d messages recovered%s",
+            len(manager.state.by_name),
+            sum(len(queue) for queue in manager.state.queues.values()),
+            " from a checkpoint" if recovered.report.from_checkpoint else "",
+        )
+        return manager
+
+    # -- start and stop --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the endpoints. Raises OSError when a port can't be had."""
+        loop = asyncio.get_running_loop()
+        committer = Committer(self.store, loop, on_failure=self._store_failed)
+        environment = Environment(self.manager, self.store, committer.when_durable)
+        configuration = self.configuration
+        policy = SecurityPolicy(configuration.accepts_anonymous, LEVELS[configuration.minimum_level])
+        users = UsersFile(configuration.users_path)
+        names = ServerNames(configuration.machine_name.upper(), dns_computer=socket.getfqdn())
+        acceptor = ntlm_acceptor(
+            users.lookup, names, random=os.urandom, now=filetime, allow_anonymous=configuration.accepts_anonymous
+        )
+        self._rpc = rpc = RpcServer(policy=policy, acceptor=acceptor)
+        table = InterfaceTable([QmComm(environment), QmComm2(environment)])
+        table.add(Management(table, rpc.statistics))
+        mapper = EndpointMapper()
+        mapper_table = InterfaceTable([mapper])
+        mapper_table.add(Management(mapper_table, rpc.statistics))
+        await self._listen(rpc, mapper_table, table)
+        address, port = self.endpoints["qmcomm"]
+        environment.ports[IP_HANDSHAKE] = port
+        for interface in table:
+            if interface.name != Management.name:
+                host = "" if address == "0.0.0.0" else address
+                mapper.register(Endpoint(SyntaxId(interface.uuid, interface.version), port, "Message Queuing", host))
+        self._announce_security()
+        self.manager.state.deadline_changed = self._arm_timer
+        self._committer = committer
+        self._arm_timer()
+        self._housekeeping = asyncio.create_task(self._keep_house())
+
+    async def _listen(self, rpc: RpcServer, mapper_table: InterfaceTable, table: InterfaceTable) -> None:
+        configuration = self.configuration
+        offset = configuration.port_offset
+        mapper_port = configuration.endpoint_mapper_port
+        try:
+            self.endpoints["ept"] = await rpc.listen(
+                configuration.listen, mapper_port + offset if mapper_port else 0, mapper_table
+            )
+        except PermissionError:
+            if offset:
+                raise
+            offset = UNPRIVILEGED_OFFSET
+            logger.warning("port %d needs a privilege: all ports move by %d", mapper_port, offset)
+            self.endpoints["ept"] = await rpc.listen(configuration.listen, mapper_port + offset, mapper_table)
+        port = configuration.rpc_port + offset if configuration.rpc_port else 0
+        for attempt in range(PORT_ATTEMPTS):
+            try:
+                self.endpoints["qmcomm"] = await rpc.listen(configuration.listen, port, table)
+                return
+            except OSError:
+                if not port or attempt == PORT_ATTEMPTS - 1:
+                    raise
+                logger.warning("port %d is in use, trying %d", port, port + PORT_INCREMENT)
+                port += PORT_INCREMENT
+
+    def _announce_security(self) -> None:
+        configuration = self.configuration
+        if configuration.accepts_anonymous:
+            where = "loopback only" if configuration.on_loopback else "EVERYWHERE"
+            logger.warning("anonymous callers are accepted from %s (listening on %s)", where, configuration.listen)
+        else:
+            logger.info("anonymous callers are refused; users come from %s", configuration.users_path)
+
+    async def stop(self) -> None:
+        """Stop taking calls, finish what is written, and leave a checkpoint."""
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._rpc is not None:
+            self._rpc.close()
+        await asyncio.sleep(0)  # lets connections run their context handles down
+        if self.failure is None:
+            self.store.checkpoint(self.manager.columns())
+            self.store.close()
+
+    def _store_failed(self, error: BaseException) -> None:
+        logger.critical("the store has failed, nothing more is acknowledged: %s", error)
+        self.failure = error
+        self.stopping.set()
+
+    # -- time ------------------------------------------------------------------------------------------------
+
+    def _arm_timer(self) -> None:
+        """Wake when the next read or message expires."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.manager.next_deadline()
+        if deadline is not None:
+            delay = max(0, deadline - _milliseconds()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        before = self.store.position
+        try:
+            self.manager.expire()
+        except MsmqError as error:
+            logger.error("expiry: %s", error)
+        if self.store.position != before:
+            self._committer.request()
+        self._arm_timer()
+
+    async def _keep_house(self) -> None:
+        """Checkpoints when enough has been written, compaction when garbage dominates."""
+        threshold = self.configuration.checkpoint_megabytes << 20
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_PERIOD)
+            try:
+                if self.store.position - self._checkpoint_position >= threshold:
+                    await self._checkpoint()
+            except OSError as error:
+                logger.error("checkpoint: %s", error)
+
+    async def _checkpoint(self) -> None:
+        started = time.monotonic()
+        job = self.store.capture_checkpoint(self.manager.columns())
+        self._checkpoint_position = job.position
+        held = time.monotonic() - started
+        await asyncio.get_running_loop().run_in_executor(None, job.write)
+        await self._committer.drain()
+        self.store.finish_checkpoint(job)
+        logger.info("checkpoint in %.2f s, the loop was held for %.2f s", time.monotonic() - started, held)
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def serve(configuration: Configuration, ready: Callable[[Daemon], None] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit code, 1 if the store failed."""
+    daemon = Daemon(configuration)
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, daemon.stopping.set)
+    try:
+        await daemon.start()
+        (ready or announce)(daemon)
+        notify_systemd("READY=1")
+        await daemon.stopping.wait()
+        notify_systemd("STOPPING=1")
+    finally:
+        await daemon.stop()
+    return 1 if daemon.failure is not None else 0
+
+
+def announce(daemon: Daemon) -> None:
+    """One line of JSON on standard output: the endpoints, for whoever started the daemon."""
+    line = {
+        "event": "ready",
+        "pid": os.getpid(),
+        "endpoints": {name: {"address": a, "port": p} for name, (a, p) in daemon.endpoints.items()},
+        "computer_name": daemon.configuration.machine_name,
+        "data_dir": str(Path(daemon.configuration.data_dir).resolve()),
+        "restart_seconds": round(daemon.restart_seconds, 3),
+    }
+    print(json.dumps(line), flush=True)
+
+
+def notify_systemd(state: str) -> None:
+    """Tell systemd, where it started us with Type=notify (sd_notify(3))."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
+            notifier.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)
+
+
+def run(configuration: Configuration) -> int:
+    """Configure logging and serve, on uvloop where it is installed."""
+    logging.basicConfig(
+        level=configuration.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(serve(configuration))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve(configuration))

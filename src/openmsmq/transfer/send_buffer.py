@@ -1,0 +1,200 @@
+"""CACTransferBufferV2 of a send ([MS-MQMP] 3.1.5.2): from a message to the buffer and back, with every constraint."""
+
+from __future__ import annotations
+
+from typing import TypeGuard, TypeVar
+
+from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Send, CACTransferBufferV2
+from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT, XACTUOW
+from openmsmq.model import names
+from openmsmq.model.constants import INFINITE, MAXIMUM_LABEL, MessageClass
+from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
+from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
+from openmsmq.ndr import NULL, Null
+from openmsmq.transfer.queue_format import from_queue_format, to_queue_format
+
+CACTB_SEND, CACTB_RECEIVE, CACTB_CREATECURSOR = range(3)
+SENDERID_NONE, SENDERID_SID, SENDERID_QM = range(3)
+PROV_RSA_FULL = 1
+NULL_UOW = bytes(16)
+T = TypeVar("T")
+
+# One-byte members: (member, attribute, default, allowed values).
+_BYTES = (
+    ("pPriority", "priority", 3, range(8)),
+    ("pTrace", "tracing_requested", 0, range(2)),
+    ("pDelivery", "delivery_guarantee", 0, range(2)),
+    ("pAuditing", "journaling_requested", 0, range(4)),
+    ("pAcknowledge", "acknowledgements_requested", 0, range(16)),
+)
+
+
+def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
+    """The message that a send buffer describes; what 3.1.5.2 tells servers to ignore is ignored.
+
+    `sender_sid` stands in when the buffer names no sender. Raises MsmqError for a value outside its constraints.
+    """
+    old = ptb.old
+    if old.uTransferType != CACTB_SEND or old.Send is None:
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"uTransferType is {old.uTransferType}, not CACTB_SEND")
+    message = Message()
+    for member, attribute, default, allowed in _BYTES:
+        value = getattr(old, member)
+        if value is None:
+            value = default
+        elif value not in allowed:
+            raise IllegalPropertyValue(detail=f"{member} is {value}, allowed are 0 to {allowed[-1]}")
+        setattr(message, attribute, value)
+    message.administration_queue_format_name = _format_name(old.Send.pAdminQueueFormat)
+    message.response_queue_format_name = _format_name(old.Send.pResponseQueueFormat)
+    message.message_class = old.pClass or 0
+    if _given(old.ppConnectorType):
+        message.connector_type_identifier = old.ppConnectorType
+    if message.message_class != MessageClass.NORMAL and message.connector_type_identifier == NULL_GUID:
+        raise MsmqError(HResult.MQ_ERROR_MISSING_CONNECTOR_TYPE, f"pClass is {message.message_class:#06x}")
+    if _given(old.ppCorrelationID):
+        if len(old.ppCorrelationID) != len(NULL_IDENTIFIER):
+            raise MsmqError(
+                HResult.MQ_ERROR_ILLEGAL_PROPERTY_SIZE, f"ppCorrelationID has {len(old.ppCorrelationID)} bytes, not 20"
+            )
+        message.correlation_identifier = old.ppCorrelationID
+    message.application_tag = old.pApplicationTag or 0
+    message.body_type = old.pulBodyType or 0
+    if _given(old.ppTitle):
+        # The 250th character is the terminator that the server adds.
+        message.label = old.ppTitle[: old.ulTitleBufferSizeInWCHARs].partition("\0")[0][:MAXIMUM_LABEL]
+    if _given(old.ppMsgExtension):
+        message.extension = old.ppMsgExtension
+    if _given(old.ppBody):
+        message.body = old.ppBody
+    message.time_to_reach_queue = old.ulAbsoluteTimeToQueue or INFINITE
+    # Deviation: the text has this rule for the time to reach the queue only, but clients that set neither leave 0 in
+    # both, and do not mean messages that die at once.
+    message.time_to_be_received = old.ulRelativeTimeToLive or INFINITE
+    _read_sender(message, old, sender_sid)
+    _read_security(message, old)
+    return message
+
+
+def _read_sender(message: Message, old: CACTransferBufferV1, sender_sid: bytes) -> None:
+    if old.pulSenderIDType is None:
+        if old.uSenderIDLen:
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "pulSenderIDType is NULL, but uSenderIDLen is not 0")
+        if sender_sid:
+            message.sender_identifier_type, message.sender_identifier = SENDERID_SID, sender_sid
+        return
+    if old.pulSenderIDType not in (SENDERID_NONE, SENDERID_SID, SENDERID_QM):
+        raise IllegalPropertyValue(detail=f"pulSenderIDType is {old.pulSenderIDType}, allowed are 0, 1 and 2")
+    message.sender_identifier_type = old.pulSenderIDType
+    if old.pulSenderIDType == SENDERID_NONE:
+        return
+    message.sender_identifier = old.ppSenderID if _given(old.ppSenderID) else sender_sid
+
+
+def _read_security(message: Message, old: CACTransferBufferV1) -> None:
+    message.privacy_level = old.pulPrivLevel or 0
+    message.hash_algorithm = old.pulHashAlg or 0
+    message.encryption_algorithm = old.pulEncryptAlg or 0
+    if _given(old.ppSenderCert):
+        message.sender_certificate = old.ppSenderCert
+    if old.bEncrypted and _given(old.ppSymmKeys) and old.ulSymmKeysSize:
+        raise MsmqError(
+            HResult.MQ_ERROR_COMPUTER_DOES_NOT_SUPPORT_ENCRYPTION, "this queue manager has no key to decrypt the body"
+        )
+    if _given(old.ppSymmKeys):
+        message.symmetric_key = old.ppSymmKeys
+    if not old.ulSignatureSize:
+        return
+    if old.pulHashAlg is None:
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "pulHashAlg is NULL, but there is a signature")
+    if old.fDefaultProvider:
+        if old.pulProvType != PROV_RSA_FULL:
+            raise MsmqError(
+                HResult.MQ_ERROR_INVALID_PARAMETER, f"pulProvType is {old.pulProvType}; the default provider has type 1"
+            )
+    elif not _given(old.ppwcsProvName):
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "ppwcsProvName is NULL without default provider")
+    message.authentication_provider_type = old.pulProvType or 0
+    if _given(old.ppwcsProvName):
+        message.authentication_provider_name = old.ppwcsProvName.partition("\0")[0]
+    if not _given(old.ppSignature):
+        return
+    message.signature = old.ppSignature
+    if old.pulAuthProvNameLenProp is not None:
+        # Two parts in one buffer; the second, an MSMQ 2.0 signature, counts.
+        second = old.pulAuthProvNameLenProp - old.ulProvNameLen
+        if not 0 <= second <= old.ulSignatureSize:
+            raise MsmqError(
+                HResult.MQ_ERROR_INVALID_PARAMETER,
+                f"pulAuthProvNameLenProp - ulProvNameLen is {second}, ulSignatureSize {old.ulSignatureSize}",
+            )
+        if second:
+            message.signature = old.ppSignature[old.ulSignatureSize - second :]
+
+
+def send_buffer(message: Message, uow: bytes | None = None) -> CACTransferBufferV2:
+    """The buffer with which a client sends `message`, in the unit of work `uow` (16 bytes) or in none."""
+    label = message.label + "\0" if message.label else ""
+    old = CACTransferBufferV1(
+        uTransferType=CACTB_SEND,
+        Send=CACTransferBufferV1_Send(
+            _queue_format(message.administration_queue_format_name), _queue_format(message.response_queue_format_name)
+        ),
+        pClass=message.message_class,
+        ppCorrelationID=message.correlation_identifier,
+        pPriority=message.priority,
+        pDelivery=message.delivery_guarantee,
+        pAcknowledge=message.acknowledgements_requested,
+        pAuditing=message.journaling_requested,
+        pApplicationTag=message.application_tag,
+        ppBody=message.body,
+        ulBodyBufferSizeInBytes=len(message.body),
+        ulAllocBodyBufferInBytes=len(message.body),
+        pBodySize=len(message.body),
+        ulAbsoluteTimeToQueue=message.time_to_reach_queue,
+        ulRelativeTimeToLive=message.time_to_be_received,
+        pTrace=message.tracing_requested,
+        pulPrivLevel=message.privacy_level,
+        pulBodyType=message.body_type,
+    )
+    if label:
+        old.ppTitle, old.ulTitleBufferSizeInWCHARs = label, utf16_length(label)
+        old.pulTitleBufferSizeInWCHARs = old.ulTitleBufferSizeInWCHARs
+    if message.extension:
+        old.ppMsgExtension, old.ulMsgExtensionBufferInBytes = message.extension, len(message.extension)
+        old.pMsgExtensionSize = len(message.extension)
+    if message.connector_type_identifier != NULL_GUID:
+        old.ppConnectorType = message.connector_type_identifier
+    if message.sender_identifier:
+        old.pulSenderIDType = message.sender_identifier_type
+        old.ppSenderID, old.uSenderIDLen = message.sender_identifier, len(message.sender_identifier)
+        old.pulSenderIDLenProp = old.uSenderIDLen
+    if message.sender_certificate:
+        old.ppSenderCert, old.ulSenderCertLen = message.sender_certificate, len(message.sender_certificate)
+    if message.signature:
+        name = message.authentication_provider_name + "\0"
+        old.ppSignature, old.ulSignatureSize = message.signature, len(message.signature)
+        old.pulHashAlg = message.hash_algorithm
+        old.ppwcsProvName, old.ulProvNameLen = name, utf16_length(name)
+        old.pulProvType = message.authentication_provider_type
+    if uow is not None:
+        old.pUow = XACTUOW(uow)
+    return CACTransferBufferV2(old=old)
+
+
+def utf16_length(text: str) -> int:
+    """The number of WCHARs a text takes."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _format_name(value: QUEUE_FORMAT | None) -> str:
+    return "" if value is None or value.m_qft == 0 else str(from_queue_format(value))
+
+
+def _queue_format(text: str) -> QUEUE_FORMAT | None:
+    return to_queue_format(names.parse_format_name(text)) if text else None
+
+
+def _given(pointer: T | Null | None) -> TypeGuard[T]:
+    """Whether a two-level pointer leads to data."""
+    return pointer is not None and pointer is not NULL
