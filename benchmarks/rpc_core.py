@@ -1,6 +1,6 @@
 """CPU of the server's core for one single-fragment call: bytes of a request in, bytes of the answer out; no I/O.
 
-    python benchmarks/rpc_core.py
+python benchmarks/rpc_core.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Null calls over loopback: server and clients in a process of their own each.
 
-    python benchmarks/rpc_loopback.py
+python benchmarks/rpc_loopback.py
 """
 
 from __future__ import annotations

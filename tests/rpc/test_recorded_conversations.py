@@ -65,7 +65,7 @@ def test_an_authenticated_conversation_is_answered_with_the_recorded_bytes(path:
     for item in recorded["pdus"]:
         raw = bytes.fromhex(item["hex"])
         if item["direction"] == "client":
-            for portion in ([raw[i : i + 1] for i in range(len(raw))] if chunk else [raw]):
+            for portion in [raw[i : i + 1] for i in range(len(raw))] if chunk else [raw]:
                 for event in connection.receive_data(portion):
                     assert isinstance(event, Call)
                     waiting[event.call_id] = event

@@ -8,9 +8,11 @@ randomness are arguments. `server` and `client` are the thin layers that move th
 | `pdu`, `bind_pdus`, `call_pdus`, `splitter` | the PDUs and how a stream of bytes becomes PDUs |
 | `faults`, `errors` | status codes that travel, and the exceptions for them |
 | `security` | what a security provider must offer, and how a fragment is protected with it |
-| `ntlm`, `ntlm_messages`, `spnego` | the providers |
-| `association` | association groups and context handles |
-| `call`, `server_connection`, `client_connection` | the two sides of a connection |
+| `ntlm`, `ntlm_messages`, `spnego` (`der`) | the providers |
+| `verification` | the verification trailer after a request's stub |
+| `association`, `assembly`, `limits` | association groups and context handles; incomplete requests; bounds |
+| `call`, `server_connection`, `server_binding`, `client_connection` | the two sides of a connection |
 | `server`, `client`, `aio` | asyncio server, blocking client, asyncio client |
-| `users` | the file of users whom NTLM authenticates |
+| `epm`, `tower`, `mgmt` | endpoint mapper and management interface, ready to serve |
+| `credentials`, `users` | what a client authenticates with; the file of users whom a server knows |
 """

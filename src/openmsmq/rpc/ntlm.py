@@ -101,12 +101,12 @@ class _Rc4Stream:
     """One direction's RC4 stream, its key stream drawn ahead.
 
     A signature takes eight octets of it: drawing a block at a time and combining here costs a quarter of calling the
-    cipher for each.
+    cipher for each. Whole bodies go to the cipher.
     """
 
     __slots__ = ("_at", "_cipher", "_keystream")
 
-    BLOCK = 2048
+    BLOCK = 256
 
     def __init__(self, key: bytes) -> None:
         self._cipher = ARC4.new(key)
@@ -116,9 +116,13 @@ class _Rc4Stream:
     def encrypt(self, data: bytes) -> bytes:
         """Encryption and decryption are the same."""
         size, at = len(data), self._at
-        if at + size > len(self._keystream):
-            missing = max(self.BLOCK, at + size - len(self._keystream))
-            self._keystream = self._keystream[at:] + self._cipher.encrypt(bytes(missing))
+        left = len(self._keystream) - at
+        if size > left + self.BLOCK:
+            head = self.encrypt(data[:left])
+            body: bytes = head + self._cipher.encrypt(data[left:])
+            return body
+        if size > left:
+            self._keystream = self._keystream[at:] + self._cipher.encrypt(bytes(self.BLOCK))
             at = 0
         self._at = at + size
         mask = int.from_bytes(self._keystream[at : at + size], "little")

@@ -242,9 +242,8 @@ class ServerConnection:
             self._out.append(head + stub)
         else:
             head = struct.pack("<HBB", call.context_id, 0, 0)
-            self._out += fragments(
-                PacketType.RESPONSE, 0, call.call_id, head, stub, self._binder.max_xmit_frag, channel
-            )
+            limit = self._binder.max_xmit_frag
+            self._out += fragments(PacketType.RESPONSE, 0, call.call_id, head, stub, limit, channel)
         self.output_size += size
         if self.on_output is not None:
             self.on_output()
