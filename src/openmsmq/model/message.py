@@ -7,8 +7,10 @@ GUIDs are 16 bytes in the same order. Times are seconds since 1970 UTC.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
+from openmsmq.model.bodies import BodyValue, decode_body, encode_body
 from openmsmq.model.constants import INFINITE
 
 NULL_GUID = bytes(16)
@@ -69,6 +71,25 @@ class Message:
     # Not attributes of a message but of its place: where it came from when it was rejected or expired.
     abort_count: int = 0
     move_count: int = 0
+
+    @classmethod
+    def of(cls, value: BodyValue, **properties: Any) -> Message:
+        """A message whose body holds `value` in the form of its type; see `bodies.encode_body`."""
+        body, body_type = encode_body(value)
+        return cls(**{"body": body, "body_type": body_type, **properties})
+
+    def decode(self) -> BodyValue:
+        """The body as a value of the type that `body_type` names. Raises BodyError."""
+        return decode_body(self.body, self.body_type)
+
+    @property
+    def id(self) -> str:
+        """The identifier in its usual text form, `{guid}\\number`."""
+        return identifier_text(self.identifier)
+
+    @property
+    def recoverable(self) -> bool:
+        return bool(self.delivery_guarantee)
 
     @property
     def size(self) -> int:

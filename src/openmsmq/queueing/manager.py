@@ -203,7 +203,7 @@ class QueueManager:
 
     def delete_queue(self, queue: Queue, caller: Caller) -> None:
         """Delete Queue, [MS-MQDMPR] 3.1.7.1.4, with its journal and all its messages."""
-        self._demand(queue, caller, QueueAccessMask.DELETE_QUEUE)
+        self.demand(queue, caller, QueueAccessMask.DELETE_QUEUE)
         if queue.kind is not QueueKind.PRIVATE:
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "system queues and journals stay")
         with storing():
@@ -237,14 +237,14 @@ class QueueManager:
 
     def set_properties(self, queue: Queue, values: Mapping[int, Any], caller: Caller) -> None:
         """Change properties by PROPID; all or none. Raises what properties.changed raises, and AccessDenied."""
-        self._demand(queue, caller, QueueAccessMask.SET_QUEUE_PROPERTIES)
+        self.demand(queue, caller, QueueAccessMask.SET_QUEUE_PROPERTIES)
         self._only_private(queue)
         updated = queue_properties.changed(queue.properties, values, creating=False)
         self._define(queue, replace(updated, modify_time=self.state.clock() // 1000))
 
     def get_properties(self, queue: Queue, propids: list[int], caller: Caller) -> list[Any]:
         """The values of PROPIDs, in order. Raises MsmqError for one that is no queue property, and AccessDenied."""
-        self._demand(queue, caller, QueueAccessMask.GET_QUEUE_PROPERTIES)
+        self.demand(queue, caller, QueueAccessMask.GET_QUEUE_PROPERTIES)
         self._only_private(queue)
         machine = self.state.machine
         computed = {
@@ -266,7 +266,7 @@ class QueueManager:
             wanted |= QueueAccessMask.TAKE_QUEUE_OWNERSHIP
         if information & ~SecurityInformation.OWNER:
             wanted |= QueueAccessMask.CHANGE_QUEUE_PERMISSIONS
-        self._demand(queue, caller, wanted)
+        self.demand(queue, caller, wanted)
         self._only_private(queue)
         current = SecurityDescriptor.parse(queue.properties.security)
         merged = current.merge(SecurityDescriptor.parse(descriptor), information)
@@ -278,7 +278,7 @@ class QueueManager:
         Deviation from [MS-MQMP] 3.1.4.7: the published rules are chained with `Else if` and would return one part
         only; every part that is asked for is returned.
         """
-        self._demand(queue, caller, QueueAccessMask.GET_QUEUE_PERMISSIONS)
+        self.demand(queue, caller, QueueAccessMask.GET_QUEUE_PERMISSIONS)
         self._only_private(queue)
         return SecurityDescriptor.parse(queue.properties.security).select(information).pack()
 
@@ -294,7 +294,7 @@ class QueueManager:
                 f"{queue.properties.path_name} is a system queue or a journal",
             )
 
-    def _demand(self, queue: Queue, caller: Caller, wanted: int) -> None:
+    def demand(self, queue: Queue, caller: Caller, wanted: int) -> None:
         """Access check on a queue; a journal is guarded by its queue's descriptor."""
         owner = queue
         if queue.kind is QueueKind.JOURNAL:
@@ -388,7 +388,7 @@ class QueueManager:
                     wanted = MachineAccessMask.RECEIVE_DEADLETTER_MESSAGE
             demand(state.security, caller, wanted, queue.properties.path_name)
         else:
-            self._demand(queue, caller, _QUEUE_RIGHTS[queue.kind][access])
+            self.demand(queue, caller, _QUEUE_RIGHTS[queue.kind][access])
 
     def _check_sharing(self, queue: Queue, access: Access, share: Share) -> None:
         """The rules at the end of 3.1.7.1.5: who may read beside whom."""

@@ -17,6 +17,7 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.qmcomm import QmComm
 from openmsmq.protocols.qmcomm2 import QmComm2
+from openmsmq.protocols.qmmgmt import QmMgmt
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.state import Machine
 from openmsmq.rpc.call import InterfaceTable
@@ -102,7 +103,7 @@ class Daemon:
             users.lookup, names, random=os.urandom, now=filetime, allow_anonymous=configuration.accepts_anonymous
         )
         self._rpc = rpc = RpcServer(policy=policy, acceptor=acceptor)
-        table = InterfaceTable([QmComm(environment), QmComm2(environment)])
+        table = InterfaceTable([QmComm(environment), QmComm2(environment), QmMgmt(environment)])
         table.add(Management(table, rpc.statistics))
         mapper = EndpointMapper()
         mapper_table = InterfaceTable([mapper])

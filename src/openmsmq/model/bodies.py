@@ -1,0 +1,102 @@
+"""Message bodies as programs see them: text, numbers and times by VARTYPE, or raw bytes.
+
+The types are those of System.Messaging's ActiveXMessageFormatter ([MS-OAUT] 2.2.7, [MS-MQMQ] 2.2.12): the body type
+of a message names the VARTYPE of its body. Raw bytes have VT_EMPTY, which is also what XML and .NET binary bodies have.
+"""
+
+from __future__ import annotations
+
+import struct
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+from openmsmq.model.constants import VarType
+
+BodyValue = str | bytes | bool | int | float | Decimal | datetime | UUID | None
+
+VT_ARRAY_UI1 = 0x2011
+_NUMBERS = {
+    VarType.VT_I1: "<b",
+    VarType.VT_UI1: "<B",
+    VarType.VT_I2: "<h",
+    VarType.VT_UI2: "<H",
+    VarType.VT_I4: "<i",
+    VarType.VT_UI4: "<I",
+    VarType.VT_I8: "<q",
+    VarType.VT_UI8: "<Q",
+    VarType.VT_R4: "<f",
+    VarType.VT_R8: "<d",
+}
+_DATE_ORIGIN = datetime(1899, 12, 30, tzinfo=UTC)
+_FILETIME_ORIGIN = datetime(1601, 1, 1, tzinfo=UTC)
+_I4 = range(-(1 << 31), 1 << 31)
+
+
+class BodyError(ValueError):
+    """A body does not have the form that its type demands, or a value has no body form."""
+
+
+def encode_body(value: BodyValue) -> tuple[bytes, int]:
+    """(body, body type) for a value: str VT_BSTR, int VT_I4 or VT_I8, float VT_R8, bool VT_BOOL, datetime VT_DATE,
+    Decimal VT_CY, UUID VT_CLSID, bytes as they are. Raises BodyError for other types and ints beyond 64 bits."""
+    match value:
+        case None:
+            return b"", VarType.VT_EMPTY
+        case bytes() | bytearray() | memoryview():
+            return bytes(value), VarType.VT_EMPTY
+        case str():
+            return value.encode("utf-16-le", "surrogatepass"), VarType.VT_BSTR
+        case bool():
+            return struct.pack("<h", -value), VarType.VT_BOOL
+        case int():
+            kind = VarType.VT_I4 if value in _I4 else VarType.VT_I8
+            try:
+                return struct.pack(_NUMBERS[kind], value), kind
+            except struct.error:
+                raise BodyError(f"{value} does not fit into 64 bits") from None
+        case float():
+            return struct.pack("<d", value), VarType.VT_R8
+        case Decimal():
+            return struct.pack("<q", int(value.scaleb(4).to_integral_value())), VarType.VT_CY
+        case datetime():
+            moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+            return struct.pack("<d", (moment - _DATE_ORIGIN) / timedelta(days=1)), VarType.VT_DATE
+        case UUID():
+            return value.bytes_le, VarType.VT_CLSID
+    raise BodyError(f"{type(value).__name__} has no body form; allowed are str, bytes, int, float, bool, datetime, "
+                    "Decimal and UUID")  # fmt: skip
+
+
+def decode_body(body: bytes, body_type: int) -> BodyValue:
+    """The value of a body; bytes where the type says nothing about it. Raises BodyError."""
+    try:
+        return _decode(body, body_type)
+    except (struct.error, UnicodeDecodeError, ValueError, OverflowError) as error:
+        raise BodyError(f"a body of {len(body)} bytes is no VARTYPE {body_type:#x}: {error}") from None
+
+
+def _decode(body: bytes, body_type: int) -> BodyValue:
+    if body_type in _NUMBERS:
+        number: int | float = struct.unpack(_NUMBERS[VarType(body_type)], body)[0]
+        return number
+    match body_type:
+        case VarType.VT_NULL:
+            return None
+        case VarType.VT_BSTR:
+            return body.decode("utf-16-le", "surrogatepass")
+        case VarType.VT_LPWSTR:
+            return body.decode("utf-16-le", "surrogatepass").removesuffix("\0")
+        case VarType.VT_LPSTR:
+            return body.decode("latin-1").removesuffix("\0")
+        case VarType.VT_BOOL:
+            return bool(struct.unpack("<h", body)[0])
+        case VarType.VT_CY:
+            return Decimal(struct.unpack("<q", body)[0]).scaleb(-4)
+        case VarType.VT_DATE:
+            return _DATE_ORIGIN + timedelta(days=struct.unpack("<d", body)[0])
+        case VarType.VT_FILETIME:
+            return _FILETIME_ORIGIN + timedelta(microseconds=struct.unpack("<Q", body)[0] / 10)
+        case VarType.VT_CLSID:
+            return UUID(bytes_le=body)
+    return body
