@@ -213,32 +213,57 @@ def _has_buffer(owner: object, name: str) -> bool:
 # -- the client's side ---------------------------------------------------------------------------------------------
 
 
+MAXIMUM_BODY = 4 << 20
+
+
+@dataclass(slots=True)
+class BufferSizes:
+    """Room that a read asks for: bytes of body, extension and sender, characters of each format name.
+
+    Buffers travel in both directions, so they begin small and grow with what the queue holds.
+    """
+
+    body: int = 1024
+    extension: int = 0
+    sender: int = 68  # the longest SID
+    format_name: int = 64
+
+    def enlarge(self, status: int, ptb: CACTransferBufferV2) -> bool:
+        """Make room after a buffer proved too small, with the lengths the server told; False if there is no more."""
+        old = ptb.old
+        before = (self.body, self.extension, self.sender, self.format_name)
+        if status == HResult.MQ_ERROR_BUFFER_OVERFLOW:
+            told = (old.pBodySize or 0, old.pMsgExtensionSize or 0)
+            self.body, self.extension = max(self.body, told[0]), max(self.extension, told[1])
+            if (self.body, self.extension) == before[:2]:  # a server that does not tell
+                self.body = min(2 * self.body, MAXIMUM_BODY)
+                self.extension = min(2 * self.extension + 256, MAXIMUM_BODY)
+        elif status == HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL:
+            self.format_name = MAXIMUM_FORMAT_NAME_BUFFER
+        elif status == HResult.MQ_ERROR_SENDERID_BUFFER_TOO_SMALL:
+            self.sender = max(self.sender, min(old.pulSenderIDLenProp or 0, 0xFFFF))
+        return (self.body, self.extension, self.sender, self.format_name) != before
+
+
 def receive_buffer(
-    action: Action,
-    timeout: int,
-    cursor: int = 0,
-    uow: bytes | None = None,
-    *,
-    body: int = 0,
-    extension: int = 0,
+    action: Action, timeout: int, cursor: int = 0, uow: bytes | None = None, sizes: BufferSizes | None = None
 ) -> CACTransferBufferV2:
-    """A buffer that asks for every property, with room for so many bytes of body and extension."""
+    """A buffer that asks for every property; `timeout` in milliseconds."""
+    sizes = sizes or BufferSizes()
     receive = CACTransferBufferV1_Receive(RequestTimeout=timeout, Action=action, Cursor=cursor)
     for text in FORMAT_NAMES:
-        setattr(receive, text.buffer, "\0" * MAXIMUM_FORMAT_NAME_BUFFER)
-        setattr(receive, text.size, MAXIMUM_FORMAT_NAME_BUFFER)
-        setattr(receive, text.length, MAXIMUM_FORMAT_NAME_BUFFER)
+        setattr(receive, text.buffer, "\0" * sizes.format_name)
+        setattr(receive, text.size, sizes.format_name)
+        setattr(receive, text.length, sizes.format_name)
     old = CACTransferBufferV1(uTransferType=CACTB_RECEIVE, Receive=receive)
     for name, value in SCALARS:
         setattr(old, name, value(_BLANK, 0))
     label = 250
     old.ppTitle, old.ulTitleBufferSizeInWCHARs, old.pulTitleBufferSizeInWCHARs = "\0" * label, label, label
-    old.ppBody, old.ulBodyBufferSizeInBytes, old.ulAllocBodyBufferInBytes = bytes(body), body, body
-    old.ppMsgExtension, old.ulMsgExtensionBufferInBytes = bytes(extension), extension
+    old.ppBody, old.ulBodyBufferSizeInBytes, old.ulAllocBodyBufferInBytes = bytes(sizes.body), sizes.body, sizes.body
+    old.ppMsgExtension, old.ulMsgExtensionBufferInBytes = bytes(sizes.extension), sizes.extension
     old.pBodySize = old.pMsgExtensionSize = 0
-    old.ppSenderID, old.uSenderIDLen, old.pulSenderIDLenProp = bytes(68), 68, 0  # the longest SID
-    # The lengths alone: certificates, keys and signatures are fetched by a second call where a message has them.
-    old.pulSenderCertLenProp = old.pulSymmKeysSizeProp = old.pulSignatureSizeProp = old.pulAuthProvNameLenProp = 0
+    old.ppSenderID, old.uSenderIDLen, old.pulSenderIDLenProp = bytes(sizes.sender), sizes.sender, 0
     if uow is not None:
         old.pUow = XACTUOW(uow)
     ptb = CACTransferBufferV2(old=old)
