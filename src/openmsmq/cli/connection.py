@@ -1,0 +1,58 @@
+"""Options that every client command has, and the connection they describe."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+import openmsmq
+from openmsmq.client.sync import QueueManager
+from openmsmq.server.config import LEVELS
+
+
+def connected(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `qm`, a connected QueueManager, from --host, --port, --port-offset, --user and --level."""
+
+    @click.option("--host", default="localhost", envvar="OPENMSMQ_HOST", show_default=True, help="Server to talk to.")
+    @click.option("--port", type=int, envvar="OPENMSMQ_PORT", help="Its port; default 2103 plus the offset.")
+    @click.option("--port-offset", type=int, default=0, envvar="OPENMSMQ_PORT_OFFSET", help="Added to 2103.")
+    @click.option("--user", envvar="OPENMSMQ_USER", help="Authenticate as DOMAIN\\\\USER or USER.")
+    @click.option("--password-env", default="OPENMSMQ_PASSWORD", help="Environment variable with the password.")
+    @click.option("--level", type=click.Choice(list(LEVELS)), help="Protection; default integrity with --user.")
+    @functools.wraps(command)
+    def wrapper(
+        *args: Any,
+        host: str,
+        port: int | None,
+        port_offset: int,
+        user: str | None,
+        password_env: str,
+        level: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        with connect(host, port, port_offset, user, password_env, level) as qm:
+            return command(qm, *args, **kwargs)
+
+    return wrapper
+
+
+def connect(
+    host: str, port: int | None, port_offset: int, user: str | None, password_env: str, level: str | None
+) -> QueueManager:
+    domain, password = "", ""
+    if user is not None:
+        domain, _, user = user.rpartition("\\")
+        password = os.environ.get(password_env) or click.prompt(f"Password of {user}", hide_input=True, err=True)
+    return openmsmq.connect(
+        host,
+        port,
+        port_offset=port_offset,
+        user=user,
+        password=password,
+        domain=domain,
+        level=LEVELS[level] if level else None,
+    )

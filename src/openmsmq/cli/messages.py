@@ -1,0 +1,292 @@
+"""`openmsmq send|peek|receive|copy|export|import`"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from openmsmq.cli.connection import connected
+from openmsmq.cli.output import from_json, print_json, print_message, progress, to_json
+from openmsmq.cli.queues import json_option, path_of
+from openmsmq.client.sync import QueueManager, Transaction
+from openmsmq.model.errors import ReceiveTimeout
+from openmsmq.model.message import Message
+
+_BATCH = 200  # messages in one transaction when many are moved
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("body", required=False)
+@click.option("--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Body from a file.")
+@click.option("--label", default="", help="At most 249 characters.")
+@click.option("--priority", type=click.IntRange(0, 7), default=3, show_default=True)
+@click.option("--recoverable", is_flag=True, help="Survives a restart of the server.")
+@click.option("--transaction", is_flag=True, help="Send in a transaction of its own.")
+@click.option("--raw", is_flag=True, help="Send the text as UTF-8 bytes, not as a VT_BSTR string.")
+@click.option("--ttl", type=int, help="Seconds until the message expires if nobody receives it.")
+@click.option("--response-queue", default="", help="Format name.")
+@click.option("--admin-queue", default="", help="Format name for acknowledgments; asks for all of them.")
+@click.option("--deadletter", is_flag=True, help="Copy to the dead-letter queue if it expires.")
+@json_option
+@connected
+def send(
+    qm: QueueManager,
+    queue: str,
+    body: str | None,
+    file: Path | None,
+    label: str,
+    priority: int,
+    recoverable: bool,
+    transaction: bool,
+    raw: bool,
+    ttl: int | None,
+    response_queue: str,
+    admin_queue: str,
+    deadletter: bool,
+    as_json: bool,
+) -> None:
+    """Send one message: BODY, a file, or standard input."""
+    value: str | bytes
+    if body is not None and file is not None:
+        raise click.UsageError("give BODY or --file, not both")
+    if file is not None:
+        value = file.read_bytes()
+    elif body is not None:
+        value = body.encode() if raw else body
+    else:
+        value = sys.stdin.buffer.read()
+    message = Message.of(
+        value,
+        label=label,
+        priority=priority,
+        delivery_guarantee=int(recoverable),
+        response_queue_format_name=response_queue,
+        administration_queue_format_name=admin_queue,
+        acknowledgements_requested=0x0F if admin_queue else 0,
+        journaling_requested=int(deadletter),
+    )
+    if ttl is not None:
+        message.time_to_be_received = ttl
+    with qm.open(path_of(queue), "send") as opened:
+        if transaction:
+            with qm.transaction() as tx:
+                identifier = opened.send(message, transaction=tx)
+        else:
+            identifier = opened.send(message)
+    if as_json:
+        print_json({"id": identifier})
+    else:
+        click.echo(identifier)
+
+
+@click.command()
+@click.argument("queue")
+@click.option("--count", "-n", type=int, default=10, show_default=True, help="At most so many; 0 for all.")
+@json_option
+@connected
+def peek(qm: QueueManager, queue: str, count: int, as_json: bool) -> None:
+    """Look at messages and leave them."""
+    with qm.open(path_of(queue), "peek") as opened:
+        for number, message in enumerate(opened):
+            if count and number >= count:
+                break
+            _show(message, number, as_json)
+
+
+@click.command()
+@click.argument("queue")
+@click.option("--count", "-n", type=int, default=1, show_default=True, help="At most so many; 0 for all there are.")
+@click.option("--timeout", type=float, default=0.0, show_default=True, help="Seconds to wait for the first.")
+@click.option("--body-only", is_flag=True, help="Write nothing but the bytes of the body.")
+@json_option
+@connected
+def receive(
+    qm: QueueManager, queue: str, count: int, timeout: float, body_only: bool, as_json: bool
+) -> None:
+    """Take messages away. From a transactional queue, each one in a transaction."""
+    with qm.open(path_of(queue)) as opened:
+        transactional = _is_transactional(qm, queue)
+        number = 0
+        while not count or number < count:
+            try:
+                if transactional:
+                    with qm.transaction() as tx:
+                        message = opened.receive(timeout if number == 0 else 0, transaction=tx)
+                        _write(message, number, body_only, as_json)
+                else:
+                    message = opened.receive(timeout if number == 0 else 0)
+                    _write(message, number, body_only, as_json)
+            except ReceiveTimeout:
+                if number == 0:
+                    raise
+                break
+            number += 1
+
+
+def _write(message: Message, number: int, body_only: bool, as_json: bool) -> None:
+    if body_only:
+        sys.stdout.buffer.write(message.body)
+        sys.stdout.buffer.flush()
+    else:
+        _show(message, number, as_json)
+
+
+def _show(message: Message, number: int, as_json: bool) -> None:
+    if as_json:
+        print_json(to_json(message))
+    else:
+        if number:
+            click.echo()
+        print_message(message)
+
+
+def _is_transactional(qm: QueueManager, queue: str) -> bool:
+    path = path_of(queue)
+    if ";" in path or path.upper().startswith("MACHINE="):
+        return False  # journals and dead-letter queues are read without
+    return bool(qm.properties(path, "transactional")["transactional"])
+
+
+@click.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--move", is_flag=True, help="Take the messages away from SOURCE once they are in TARGET.")
+@connected
+def copy(qm: QueueManager, source: str, target: str, move: bool) -> None:
+    """Copy all messages of one queue to another, with their properties."""
+    with qm.open(path_of(source), "receive" if move else "peek") as incoming, qm.open(path_of(target), "send") as out:
+        wanted = qm.counts(path_of(source))["message_count"]
+        transactional = _is_transactional(qm, target)
+        messages: Iterable[Message] = incoming
+        copied = _send_all(qm, out, _limited(messages, wanted), wanted, transactional, "copying")
+        if move:
+            for _ in range(copied):
+                incoming.receive(0)
+    click.echo(f"{'moved' if move else 'copied'} {copied} messages from {path_of(source)} to {path_of(target)}")
+
+
+def _limited(messages: Iterable[Message], count: int) -> Iterator[Message]:
+    """No more than there were at the beginning, or a copy into the same queue would never end."""
+    for number, message in enumerate(messages):
+        if number >= count:
+            return
+        yield message
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
+@connected
+def export(qm: QueueManager, queue: str, file: IO[str]) -> None:
+    """Write all messages as JSON lines, with every property and the body in base64. Takes nothing away."""
+    total = qm.counts(path_of(queue))["message_count"]
+    count = 0
+    with qm.open(path_of(queue), "peek") as opened, progress("exporting") as bar:
+        task = bar.add_task("", total=total, rate="")
+        started = time.monotonic()
+        for message in opened:
+            file.write(json.dumps(to_json(message), ensure_ascii=False) + "\n")
+            count += 1
+            bar.update(task, completed=count, rate=_rate(count, started))
+    click.echo(f"exported {count} messages of {path_of(queue)}", err=True)
+
+
+@click.command("import")
+@click.argument("queue")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--restart", is_flag=True, help="Begin anew, not where an interrupted import of the same file ended.")
+@connected
+def import_(qm: QueueManager, queue: str, file: Path, restart: bool) -> None:
+    """Send the messages of a file that `export` wrote.
+
+    Progress is kept in FILE.progress; an interrupted import goes on from there.
+    """
+    state = file.with_name(file.name + ".progress")
+    target = path_of(queue)
+    done = 0
+    if state.exists() and not restart:
+        kept = json.loads(state.read_text(encoding="utf-8"))
+        if kept.get("queue") == target:
+            done = int(kept["lines"])
+    with file.open(encoding="utf-8") as lines:
+        total = sum(1 for line in lines if line.strip())
+
+    def remember(count: int) -> None:
+        state.write_text(json.dumps({"queue": target, "lines": done + count}), encoding="utf-8")
+
+    with qm.open(target, "send") as opened:
+        transactional = _is_transactional(qm, queue)
+        messages = _read_messages(file, done)
+        count = _send_all(qm, opened, messages, total - done, transactional, "importing", remember)
+    state.unlink(missing_ok=True)
+    skipped = f", {done} were there already" if done else ""
+    click.echo(f"imported {count} messages into {target}{skipped}", err=True)
+
+
+def _read_messages(file: Path, skip: int) -> Iterator[Message]:
+    number = 0
+    with file.open(encoding="utf-8") as lines:
+        for line_number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            number += 1
+            if number <= skip:
+                continue
+            try:
+                yield from_json(json.loads(line))
+            except ValueError as error:
+                raise click.ClickException(f"{file}, line {line_number}: {error}") from None
+
+
+def _send_all(
+    qm: QueueManager,
+    target: Any,
+    messages: Iterable[Message],
+    total: int,
+    transactional: bool,
+    verb: str,
+    remember: Any = None,
+) -> int:
+    """Send messages with a progress bar, in transactions of bounded size where the queue wants them."""
+    count = 0
+    transaction: Transaction | None = None
+    with progress(verb) as bar:
+        task = bar.add_task("", total=total, rate="")
+        started = time.monotonic()
+        try:
+            for message in messages:
+                if transactional and transaction is None:
+                    transaction = qm.transaction()
+                target.send(_own(message), transaction=transaction)
+                count += 1
+                if transaction is not None and count % _BATCH == 0:
+                    transaction.commit()
+                    transaction = None
+                if transaction is None and remember is not None:
+                    remember(count)
+                bar.update(task, completed=count, rate=_rate(count, started))
+            if transaction is not None:
+                transaction.commit()
+                transaction = None
+        finally:
+            if transaction is not None:
+                transaction.abort()
+    return count
+
+
+def _own(message: Message) -> Message:
+    """What a sender may give: a class other than normal needs a connector type, which a copy has not."""
+    return replace(message, message_class=0)
+
+
+def _rate(count: int, started: float) -> str:
+    elapsed = time.monotonic() - started
+    return f"{count / elapsed:,.0f}/s" if elapsed > 0.5 else ""

@@ -1,0 +1,143 @@
+"""Messages and tables on a terminal, and as JSON for machines."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from openmsmq.model.bodies import BodyError
+from openmsmq.model.constants import MessageClass
+from openmsmq.model.message import Message
+
+_IDENTIFIERS = ("identifier", "correlation_identifier", "transaction_identifier")
+_GUIDS = ("source_machine_identifier", "connector_type_identifier")
+
+
+def to_json(message: Message) -> dict[str, Any]:
+    """Every property; bytes in base64 but identifiers in hexadecimal, so that `from_json` gives the same message."""
+    result: dict[str, Any] = {}
+    for field in fields(Message):
+        value = getattr(message, field.name)
+        if field.name in _IDENTIFIERS + _GUIDS:
+            value = value.hex()
+        elif isinstance(value, bytes):
+            value = base64.b64encode(value).decode()
+        result[field.name] = value
+    return result
+
+
+def from_json(values: Mapping[str, Any]) -> Message:
+    """The inverse of `to_json`. Raises ValueError naming an unknown or malformed property."""
+    known = {field.name: field for field in fields(Message)}
+    properties: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known:
+            raise ValueError(f"{name!r} is no message property; known are {', '.join(known)}")
+        try:
+            if name in _IDENTIFIERS + _GUIDS:
+                value = bytes.fromhex(value)
+            elif str(known[name].type) == "bytes":
+                value = base64.b64decode(value, validate=True)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{name}: {error}") from None
+        properties[name] = value
+    return Message(**properties)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return str(value)
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def body_text(message: Message, limit: int | None = None) -> str:
+    """The body for people: text where it is text, else hexadecimal."""
+    try:
+        value = message.decode()
+    except BodyError:
+        value = message.body
+    if isinstance(value, bytes):
+        text = _text_of(value)
+        shown = text if text is not None else value.hex(" ")
+    else:
+        shown = str(value)
+    return shown if limit is None or len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def _text_of(body: bytes) -> str | None:
+    for codec in ("utf-8", "utf-16-le"):
+        try:
+            text = body.decode(codec)
+        except UnicodeDecodeError:
+            continue
+        if all(c.isprintable() or c in "\r\n\t" for c in text):
+            return text
+    return None
+
+
+def print_message(message: Message) -> None:
+    """One message on several lines: what is set, then the body."""
+    rows: list[tuple[str, str]] = [("id", message.id)]
+    if message.label:
+        rows.append(("label", message.label))
+    rows.append(("class", class_name(message.message_class)))
+    rows += [("sent", time_text(message.sent_time)), ("arrived", time_text(message.arrival_time))]
+    delivery = "recoverable" if message.recoverable else "express"
+    rows.append(("delivery", f"{delivery}, priority {message.priority}"))
+    for name in ("destination", "response", "administration"):
+        value = getattr(message, f"{name}_queue_format_name")
+        if value:
+            rows.append((name, value))
+    for key, value in rows:
+        click.echo(f"{key + ':':13}{value}")
+    click.echo(f"{'body:':13}{body_text(message)}")
+
+
+def class_name(value: int) -> str:
+    try:
+        return MessageClass(value).name
+    except ValueError:
+        return f"0x{value:04x}"
+
+
+def time_text(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ").replace("+00:00", " UTC")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*[str(cell) for cell in row])
+    Console(soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def progress(description: str) -> Progress:
+    """A bar with count and rate on standard error; nothing where that is no terminal."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn(description),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )

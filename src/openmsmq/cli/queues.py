@@ -1,0 +1,145 @@
+"""`openmsmq queue …`"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from openmsmq.cli.connection import connected
+from openmsmq.cli.output import print_json, print_table, time_text
+from openmsmq.client.operations import PROPERTIES
+from openmsmq.client.sync import QueueManager
+from openmsmq.model.security import SecurityDescriptor
+
+_FLAGS = ("journal", "transactional", "authenticate")
+_NUMBERS = ("quota", "journal_quota", "base_priority", "priv_level")
+_TEXTS = ("label", "multicast_address")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document a line.")
+
+
+def path_of(name: str) -> str:
+    """`orders` is short for `.\\private$\\orders`."""
+    return name if "\\" in name or "=" in name else f".\\private$\\{name}"
+
+
+@click.group()
+def queue() -> None:
+    """Create, list, show, change, delete and purge queues.
+
+    NAME is a path name (.\\private$\\orders), a format name (DIRECT=OS:...), or just the name of a private queue.
+    """
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--label", help="Text for people, at most 124 characters.")
+@click.option("--transactional", is_flag=True, help="Takes messages in transactions only.")
+@click.option("--journal", is_flag=True, help="Keep copies of received messages in the queue's journal.")
+@click.option("--quota", type=int, help="Kilobytes of messages.")
+@click.option("--journal-quota", type=int, help="Kilobytes of journal.")
+@click.option("--multicast-address", help="address:port")
+@json_option
+@connected
+def create(qm: QueueManager, name: str, as_json: bool, **options: Any) -> None:
+    """Create a private queue."""
+    properties = {key: value for key, value in options.items() if value not in (None, False)}
+    format_name = qm.create_queue(path_of(name), **properties)
+    if as_json:
+        print_json({"path_name": path_of(name), "format_name": format_name})
+    else:
+        click.echo(f"created {path_of(name)}")
+
+
+@queue.command("list")
+@json_option
+@connected
+def list_(qm: QueueManager, as_json: bool) -> None:
+    """List private queues with their counts."""
+    rows = []
+    for path_name in sorted(qm.queues()):
+        rows.append({"path_name": path_name, **qm.counts(path_name)})
+    if as_json:
+        for row in rows:
+            print_json(row)
+    else:
+        print_table(
+            ["queue", "messages", "bytes", "journal"],
+            [[r["path_name"], r["message_count"], r["bytes_in_queue"], r["journal_message_count"]] for r in rows],
+        )
+
+
+@queue.command()
+@click.argument("name")
+@json_option
+@connected
+def show(qm: QueueManager, name: str, as_json: bool) -> None:
+    """Show all properties, counts and the security descriptor of a queue."""
+    path = path_of(name)
+    properties = qm.properties(path)
+    descriptor = SecurityDescriptor.parse(qm.security(path))
+    counts = qm.counts(path)
+    if as_json:
+        aces = [{"type": a.type, "mask": a.mask, "sid": a.sid} for a in descriptor.dacl or ()]
+        print_json({**properties, **counts, "owner": descriptor.owner, "dacl": aces})
+        return
+    for key in ("create_time", "modify_time"):
+        properties[key] = time_text(properties[key])
+    rows = [*properties.items(), *counts.items(), ("owner", descriptor.owner)]
+    kinds = {0: "allow", 1: "deny"}
+    rows += [("access", f"{kinds.get(a.type, a.type)} {a.sid} 0x{a.mask:08x}") for a in descriptor.dacl or ()]
+    print_table(["property", "value"], rows)
+
+
+@queue.command("set")
+@click.argument("name")
+@click.argument("assignments", nargs=-1, required=True, metavar="PROPERTY=VALUE...")
+@connected
+def set_(qm: QueueManager, name: str, assignments: tuple[str, ...]) -> None:
+    """Change properties: label, journal, quota, journal_quota, authenticate, priv_level, ..."""
+    qm.set_properties(path_of(name), **dict(_assignment(a) for a in assignments))
+    click.echo(f"changed {path_of(name)}")
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    key, separator, value = text.partition("=")
+    key = key.replace("-", "_")
+    if not separator or key not in PROPERTIES:
+        raise click.UsageError(f"{text!r}: expected PROPERTY=VALUE with one of {', '.join(PROPERTIES)}")
+    if key in _FLAGS:
+        if value.lower() not in ("0", "1", "true", "false", "yes", "no"):
+            raise click.UsageError(f"{text!r}: expected 0, 1, true, false, yes or no")
+        return key, value.lower() in ("1", "true", "yes")
+    if key in _NUMBERS:
+        try:
+            return key, int(value, 0)
+        except ValueError:
+            raise click.UsageError(f"{text!r}: expected a whole number") from None
+    return key, value
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connected
+def delete(qm: QueueManager, name: str, yes: bool) -> None:
+    """Delete a queue with its messages."""
+    count = qm.counts(path_of(name))["message_count"]
+    if count and not yes:
+        click.confirm(f"{path_of(name)} holds {count} messages. Delete?", abort=True, err=True)
+    qm.delete_queue(path_of(name))
+    click.echo(f"deleted {path_of(name)}")
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connected
+def purge(qm: QueueManager, name: str, yes: bool) -> None:
+    """Delete all messages of a queue."""
+    count = qm.counts(path_of(name))["message_count"]
+    if count and not yes:
+        click.confirm(f"Delete {count} messages of {path_of(name)}?", abort=True, err=True)
+    with qm.open(path_of(name)) as opened:
+        opened.purge()
+    click.echo(f"purged {path_of(name)}: {count} messages")

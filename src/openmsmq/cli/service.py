@@ -1,0 +1,157 @@
+"""`openmsmq serve|user|fsck|protocols`"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from openmsmq.cli.output import print_json, print_table
+from openmsmq.cli.queues import json_option
+from openmsmq.rpc.users import UsersFile, UsersFileError
+from openmsmq.server.config import Configuration, ConfigurationError, load
+
+_KINDS = {"int": int, "str": str, "bool": bool}
+
+
+def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """One option for each setting of the configuration."""
+    for field in reversed(fields(Configuration)):
+        kind = str(field.type)
+        flag = "--" + field.name.replace("_", "-")
+        text = field.metadata["help"]
+        if "bool" in kind:
+            command = click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=text)(command)
+        else:
+            option_type = click.Path(path_type=Path) if "Path" in kind else _KINDS[kind]
+            shown = text if "default" in text or field.default is None else f"{text} (default {field.default})"
+            command = click.option(flag, field.name, type=option_type, default=None, help=shown)(command)
+    return command
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path), help="TOML file with the same settings.")
+@_settings
+def serve(config: Path | None, **options: Any) -> None:
+    """Run the queue manager until SIGTERM.
+
+    Prints one line of JSON when it accepts calls; logs go to standard error. Every setting may also stand in --config
+    (rpc_port = 2103) or in the environment (OPENMSMQ_RPC_PORT=2103).
+    """
+    from openmsmq.server.daemon import run
+
+    try:
+        configuration = load(config, options=options)
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from None
+    sys.exit(run(configuration))
+
+
+@click.group()
+@click.option("--data-dir", type=click.Path(path_type=Path), default=None, envvar="OPENMSMQ_DATA_DIR")
+@click.option("--users-file", type=click.Path(path_type=Path), default=None, envvar="OPENMSMQ_USERS_FILE")
+@click.pass_context
+def user(context: click.Context, data_dir: Path | None, users_file: Path | None) -> None:
+    """Manage the users that NTLM authenticates. A running daemon notices changes."""
+    configuration = load(options={"data_dir": data_dir, "users_file": users_file})
+    context.obj = UsersFile(configuration.users_path)
+    configuration.users_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def _password(given: bool) -> str:
+    if given:
+        return sys.stdin.readline().rstrip("\n")
+    password: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    return password
+
+
+_stdin_option = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+
+
+@user.command("add")
+@click.argument("name")
+@_stdin_option
+@click.pass_obj
+def user_add(users: UsersFile, name: str, password_stdin: bool) -> None:
+    """Add a user; prints its SID."""
+    with _users_errors():
+        click.echo(users.add(name, _password(password_stdin)).sid)
+
+
+@user.command("list")
+@json_option
+@click.pass_obj
+def user_list(users: UsersFile, as_json: bool) -> None:
+    """List users with their SIDs."""
+    with _users_errors():
+        found = users.list()
+    if as_json:
+        for entry in found:
+            print_json({"name": entry.name, "sid": entry.sid})
+    else:
+        print_table(["user", "SID"], [[entry.name, entry.sid] for entry in found])
+
+
+@user.command("remove")
+@click.argument("name")
+@click.pass_obj
+def user_remove(users: UsersFile, name: str) -> None:
+    """Remove a user."""
+    with _users_errors():
+        users.remove(name)
+
+
+@user.command("passwd")
+@click.argument("name")
+@_stdin_option
+@click.pass_obj
+def user_passwd(users: UsersFile, name: str, password_stdin: bool) -> None:
+    """Give a user another password."""
+    with _users_errors():
+        users.set_password(name, _password(password_stdin))
+
+
+class _users_errors:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, UsersFileError):
+            raise click.ClickException(str(error)) from None
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--repair", is_flag=True, help="Move damaged records into a file and lose nothing else.")
+@click.option("--quarantine", type=click.Path(path_type=Path), help="That file; default: DIRECTORY/quarantine-N.")
+@json_option
+def fsck(directory: Path, repair: bool, quarantine: Path | None, as_json: bool) -> None:
+    """Verify the store in a data DIRECTORY. Exit code 0 if it is sound, 1 if not."""
+    from openmsmq.store import fsck as store_fsck
+
+    store = directory / "store" if (directory / "store").is_dir() else directory
+    report = store_fsck.repair(store, quarantine) if repair else store_fsck.verify(store)
+    if as_json:
+        print_json(asdict(report))
+    else:
+        click.echo(str(report))
+    sys.exit(0 if report.sound else 1)
+
+
+@click.command()
+@json_option
+@click.option("--markdown", is_flag=True, help="The table of the README.")
+def protocols(as_json: bool, markdown: bool) -> None:
+    """List the interfaces and operations that are served, with the tests that prove them."""
+    from openmsmq.cli.protocol_table import markdown_table, rows
+
+    if as_json:
+        print_json(rows())
+    elif markdown:
+        click.echo(markdown_table())
+    else:
+        print_table(["interface", "opnum", "operation", "state", "test"], [list(row.values()) for row in rows()])
