@@ -155,6 +155,25 @@ def test_a_peer_that_never_reads_is_not_served_further_and_then_closed() -> None
     serve(scenario, server_limits=ServerLimits(unread_replies=0.1), sweep_period=0.02)
 
 
+def test_late_answers_that_nobody_reads_are_bounded() -> None:
+    async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
+        client = await aio.connect("127.0.0.1", port)
+        await client.bind(ECHO.uuid, ECHO.version)
+        tasks = [asyncio.create_task(client.call(WAIT, b"")) for _ in range(100)]
+        await until(lambda: len(toy.waiting) == 100)
+        client._transport.pause_reading()
+        for call in toy.waiting:
+            if not call.over:
+                call.reply(bytes(1_000_000))
+                await asyncio.sleep(0)
+        await until(lambda: not server.connections)
+        assert len(toy.cancelled) > 50
+        client.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    serve(scenario, server_limits=ServerLimits(unread_bytes=10_000_000))
+
+
 def test_a_peer_that_reads_late_gets_every_answer() -> None:
     async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
         client = await aio.connect("127.0.0.1", port)

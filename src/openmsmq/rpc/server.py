@@ -57,6 +57,7 @@ class ServerLimits:
         largest size. A request that does not fit is refused with nca_s_fault_remote_no_memory.
     first_pdu: a connection that has not bound by then is closed; a client binds at once.
     incomplete_pdu: when a PDU or fragmented request is incomplete, the next whole PDU may take this long.
+    unread_bytes: replies that wait in one connection for the peer to read; sixteen of the largest size.
     unread_replies: a peer that does not read its replies for so long is gone.
     idle: a bound connection without calls is closed after this time; None keeps it, because a client may hold context
         handles for days and MSMQ clients do.
@@ -64,6 +65,7 @@ class ServerLimits:
 
     max_connections: int = 4096
     incomplete_requests: int = 256 * 1024 * 1024
+    unread_bytes: int = 64 * 1024 * 1024
     first_pdu: float = 30.0
     incomplete_pdu: float = 60.0
     unread_replies: float = 120.0
@@ -351,6 +353,14 @@ class _Connection(asyncio.Protocol):
         self._flush()
         self._transport.close()
 
+    def _check_unread(self) -> None:
+        """Calls that waited may all be answered at once; a peer that reads none of it does not get to keep it here."""
+        assert self._transport is not None
+        size = self._transport.get_write_buffer_size()
+        if size > self._server.server_limits.unread_bytes:
+            log.info("connection closed: %d bytes of replies are unread", size)
+            self.close()
+
     def _output_ready(self) -> None:
         if not self._corked and not self._flush_scheduled:
             self._flush_scheduled = True
@@ -363,3 +373,5 @@ class _Connection(asyncio.Protocol):
             if data and not self._transport.is_closing():
                 self._server.statistics.packets_out += 1
                 self._transport.write(data)
+                if self._paused_since is not None:
+                    self._check_unread()
