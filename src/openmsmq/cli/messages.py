@@ -108,9 +108,7 @@ def peek(qm: QueueManager, queue: str, count: int, as_json: bool) -> None:
 @click.option("--body-only", is_flag=True, help="Write nothing but the bytes of the body.")
 @json_option
 @connected
-def receive(
-    qm: QueueManager, queue: str, count: int, timeout: float, body_only: bool, as_json: bool
-) -> None:
+def receive(qm: QueueManager, queue: str, count: int, timeout: float, body_only: bool, as_json: bool) -> None:
     """Take messages away. From a transactional queue, each one in a transaction."""
     with qm.open(path_of(queue)) as opened:
         transactional = _is_transactional(qm, queue)

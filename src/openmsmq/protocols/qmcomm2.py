@@ -9,7 +9,7 @@ from openmsmq.model.constants import Access, Action, Delivery
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.names import DirectFormatName
-from openmsmq.protocols.dispatch import NdrInterface, check
+from openmsmq.protocols.dispatch import NdrInterface, answers, check
 from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, owned_descriptor
 from openmsmq.queueing.readers import OpenQueueDescriptor, WaitingMessageReadOperation
 from openmsmq.queueing.transactions import Transaction
@@ -24,6 +24,7 @@ class QmComm2(NdrInterface):
     description = m.qmcomm2
     _receive = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
 
+    @answers("MQ_ERROR_ILLEGAL_OPERATION, as specified")
     def QMSendMessageInternalEx(self, call: Call, q: m.QMSendMessageInternalEx_Request) -> None:
         """3.1.5.1: this server never answers STATUS_RETRY, so nothing is to be done here."""
         raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION)

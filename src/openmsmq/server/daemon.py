@@ -15,9 +15,6 @@ from pathlib import Path
 
 from openmsmq.model.errors import MsmqError
 from openmsmq.protocols.environment import Environment
-from openmsmq.protocols.qmcomm import QmComm
-from openmsmq.protocols.qmcomm2 import QmComm2
-from openmsmq.protocols.qmmgmt import QmMgmt
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.state import Machine
 from openmsmq.rpc.call import InterfaceTable
@@ -31,6 +28,7 @@ from openmsmq.rpc.spnego import ntlm_acceptor
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.addresses import local_addresses
 from openmsmq.server.config import LEVELS, Configuration
+from openmsmq.server.interfaces import SERVED
 from openmsmq.store import Put, Store
 from openmsmq.store.committer import Committer
 
@@ -103,7 +101,7 @@ class Daemon:
             users.lookup, names, random=os.urandom, now=filetime, allow_anonymous=configuration.accepts_anonymous
         )
         self._rpc = rpc = RpcServer(policy=policy, acceptor=acceptor)
-        table = InterfaceTable([QmComm(environment), QmComm2(environment), QmMgmt(environment)])
+        table = InterfaceTable([interface(environment) for interface in SERVED])
         table.add(Management(table, rpc.statistics))
         mapper = EndpointMapper()
         mapper_table = InterfaceTable([mapper])
