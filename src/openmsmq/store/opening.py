@@ -18,6 +18,7 @@ from openmsmq.store.segments import (
     Segment,
     Supply,
     fill_with_zeros,
+    segment_name,
     segment_number,
 )
 from openmsmq.store.vfs import Vfs
@@ -126,9 +127,12 @@ def _resume(
 ) -> Opened:
     outcome = replay_log(vfs, found, codec)
     replay = outcome.replay
-    _erase(vfs, found, outcome)
     state = replay.finish()
     live = count_live(state, codec.segment_size)
+    lost = [number for number in live if number < found.segments[0].number]
+    if lost:
+        raise DamagedStore(f"{directory}/{segment_name(min(lost))}", 0, "segment file is missing")
+    _erase(vfs, found, outcome)
     tail_number = outcome.position // codec.segment_size
     supply = Supply(vfs, directory, codec, found.segments[-1].number + 1, background)
     segments: dict[int, Segment] = {}

@@ -142,9 +142,10 @@ def _check_shape(found: Survey, directory: str) -> None:
             found.damages.append(Damage(f"{directory}/{segment_name(expected)}", 0, 0, "segment file is missing"))
             expected += 1
         expected = file.number + 1
-    if not found.segments and found.checkpoints:
-        number = found.checkpoints[0].position // codec.segment_size
-        found.damages.append(Damage(f"{directory}/{segment_name(number)}", 0, 0, "segment file is missing"))
+    for state in found.checkpoints[:1]:
+        last = state.position // codec.segment_size
+        for number in range(expected or last, last + 1):
+            found.damages.append(Damage(f"{directory}/{segment_name(number)}", 0, 0, "segment file is missing"))
 
 
 def read_segment(vfs: Vfs, file: SegmentFile, segment_size: int) -> bytes:
@@ -165,12 +166,9 @@ def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = 
     """
     size = codec.segment_size
     first = found.segments[0].number
-    last = found.segments[-1].number
     start = State(first * size + FRAMES_START)
     if use_checkpoint:
         for state in found.checkpoints:
-            if state.position // size > last:
-                raise DamagedStore(found.segments[-1].path, found.segments[-1].size, "the end of the log is missing")
             if state.position // size >= first:
                 start = state
                 break

@@ -110,6 +110,10 @@ class Replay:
             self.position = complete[2] + frames.frame_size(complete[1])
         return end - base, sealed
 
+    def skip(self) -> None:
+        """Durable frames were lost here: what is left of a chain that was begun counts."""
+        self._apply_chain()
+
     def finish(self, *, keep_pending: bool = False) -> State:
         """The state at `position`. Without `keep_pending`, transactions that never committed are gone."""
         queues = self._merge()
@@ -136,9 +140,8 @@ class Replay:
         """Take one frame that is no lone insert."""
         kind, flags = fields[8], fields[9]
         if kind in frames.STRUCTURAL:
-            if kind == frames.SKIP and self._chain:
-                # Repair found this chain durable and lost a part of it: what is left of it counts.
-                self._apply_chain()
+            if kind == frames.SKIP:
+                self.skip()
             return
         if flags & FIRST and self._chain:
             self._chain.clear()
