@@ -123,7 +123,7 @@ class Store:
         return self._codec.largest_payload
 
     def insert(self, queue: int, key: int, deadline: int, payload: bytes) -> int:
-        """Append one message as a batch of its own; the hot path of `append`.
+        """Append one message as a batch of its own: `append` of one Insert, faster.
 
         Returns:
             Its location.
@@ -136,6 +136,13 @@ class Store:
             self._check()
         location = self._writer.insert(queue, key, deadline, payload)
         return location if location else self.append((Insert(queue, key, deadline, payload),))[0]
+
+    def remove(self, key: int, location: int) -> None:
+        """Append the removal of one message as a batch of its own; raises as `append`."""
+        if self._failure is not None:
+            self._check()
+        if not self._writer.remove(key, location):
+            self.append((Remove(key, location),))
 
     def append(self, operations: Sequence[Operation]) -> list[int]:
         """Append a batch: after a crash either all of it counts or nothing. It is durable after the next `sync`.

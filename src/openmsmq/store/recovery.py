@@ -157,6 +157,23 @@ def read_segment(vfs: Vfs, file: SegmentFile, segment_size: int) -> bytes:
         vfs.close(handle)
 
 
+class SegmentReader:
+    """Reads segments into one buffer: fresh memory for each would cost as much as reading."""
+
+    def __init__(self, vfs: Vfs, segment_size: int) -> None:
+        self._vfs = vfs
+        self._buffer = bytearray(segment_size)
+
+    def read(self, file: SegmentFile) -> bytearray:
+        """All bytes of a segment of full length, until the next call; raises OSError."""
+        handle = self._vfs.open(file.path)
+        try:
+            self._vfs.pread_into(handle, self._buffer, 0)
+        finally:
+            self._vfs.close(handle)
+        return self._buffer
+
+
 def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = True) -> Outcome:
     """Replay checkpoint and log.
 
@@ -173,13 +190,13 @@ def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = 
                 start = state
                 break
     replay = Replay(codec, start)
+    reader = SegmentReader(vfs, size)
     file, end, sealed = found.segments[0], FRAMES_START, False
     for file in found.segments:
         if file.number < start.position // size:
             continue
         begin = start.position % size if file.number == start.position // size else FRAMES_START
-        data = read_segment(vfs, file, size)
-        end, sealed = replay.segment(file.number, data, begin)
+        end, sealed = replay.segment(file.number, reader.read(file), begin)
         if not sealed:
             break
     if sealed:
@@ -187,7 +204,7 @@ def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = 
         raise DamagedStore(missing, 0, "segment file is missing")
     hole = file.number * size + end
     wipes = []
-    for extent in _frames_behind(vfs, found, codec, replay.position):
+    for extent in _frames_behind(reader, found, codec, replay.position):
         number, begin, stop, latest_write = extent
         if latest_write > hole:
             raise DamagedStore(file.path, end, "invalid record, and records behind it are valid")
@@ -195,14 +212,16 @@ def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = 
     return Outcome(replay, replay.position, wipes, start.position > first * size + FRAMES_START or bool(start.written))
 
 
-def _frames_behind(vfs: Vfs, found: Survey, codec: Codec, position: int) -> Iterator[tuple[int, int, int, int]]:
+def _frames_behind(
+    reader: SegmentReader, found: Survey, codec: Codec, position: int
+) -> Iterator[tuple[int, int, int, int]]:
     """Valid frames behind `position`: segment, offset to erase from, end of the last one, latest start of a write."""
     size = codec.segment_size
     for file in found.segments:
         if file.number < position // size:
             continue
         begin = position % size if file.number == position // size else FRAMES_START
-        data = read_segment(vfs, file, size)
+        data = reader.read(file)
         stop, latest = 0, 0
         for fields in codec.search(data, begin, file.number * size):
             stop = fields[2] - file.number * size + frame_size(fields[1])

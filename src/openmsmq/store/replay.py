@@ -63,36 +63,39 @@ class Replay:
         for transaction, queues in start.pending.items():
             self._pending[transaction] = _headers_of(queues)
 
-    def segment(self, number: int, data: bytes, offset: int) -> tuple[int, bool]:
+    def segment(self, number: int, data: bytes | bytearray, offset: int) -> tuple[int, bool]:
         """Apply the frames of one segment from `offset`.
 
         Returns:
             The offset behind the last valid frame, and whether that was a SEAL.
         """
         base = number * self._codec.segment_size
-        fresh = self._fresh
+        fresh, chain = self._fresh, self._chain
         high_key = self.high_key
         count = messages = volume = 0
         last: Fields | None = None
         complete: Fields | None = None
+        view = memoryview(data)
         for fields in self._codec.walk(data, offset, base):
+            _, length, position, key, _, queue, _, _, kind, flags, _ = fields
             count += 1
             last = fields
-            if fields[3] > high_key:
-                high_key = fields[3]
-            if fields[8] == INSERT and fields[9] == ALONE and not self._chain:
-                start = fields[2] - base
-                fresh[fields[5]] += data[start : start + HEADER_SIZE]
+            if key > high_key:
+                high_key = key
+            start = position - base
+            if kind == INSERT and flags == ALONE and not chain:
+                # Nearly all frames of a full log come this way.
+                fresh[queue] += view[start : start + HEADER_SIZE]
                 messages += 1
-                volume += fields[1]
+                volume += length
                 complete = fields
-            else:
-                self._feed(fields, data, fields[2] - base)
-                if fields[8] in LASTING:
-                    messages += 1
-                    volume += fields[1]
-                if not self._chain:
-                    complete = fields
+                continue
+            self._feed(fields, data, start)
+            if kind in LASTING:
+                messages += 1
+                volume += length
+            if not chain:
+                complete = fields
         self.high_key = high_key
         self.records += count
         if messages:
@@ -136,7 +139,7 @@ class Replay:
 
     # ------------------------------------------------------------------------------------------------- frames
 
-    def _feed(self, fields: Fields, data: bytes, offset: int) -> None:
+    def _feed(self, fields: Fields, data: bytes | bytearray, offset: int) -> None:
         """Take one frame that is no lone insert."""
         kind, flags = fields[8], fields[9]
         if kind in frames.STRUCTURAL:
@@ -145,7 +148,7 @@ class Replay:
             return
         if flags & FIRST and self._chain:
             self._chain.clear()
-        self._chain.append((fields, data[offset : offset + HEADER_SIZE + fields[1]]))
+        self._chain.append((fields, bytes(data[offset : offset + HEADER_SIZE + fields[1]])))
         if flags & LAST:
             self._apply_chain()
 
@@ -192,8 +195,7 @@ class Replay:
                 queues[queue].extend(columns)
             else:
                 queues[queue] = columns
-        for columns in queues.values():
-            columns.sort()
+            queues[queue].sort()
         return {queue: columns for queue, columns in queues.items() if len(columns)}
 
     def _without_dead(self, columns: QueueColumns) -> QueueColumns:

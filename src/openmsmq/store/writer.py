@@ -66,13 +66,15 @@ class LogWriter:
         self._buffered: dict[int, bytes] = {}
         self._writing: dict[int, bytes] = {}
         self._in_flight = False
+        self._soft_limit = self._half = (FRAMES_START + self._limit) // 2
         if opened.tail is None:
             self._supply.ensure(1)
             self.tail = self._supply.take()
             books.segments[self.tail.number] = self.tail
         else:
             self.tail = opened.tail
-            self._supply.replenish()
+        # One spare from the beginning: removals need it on a full disk, and its header is a copy of the identity.
+        self._supply.replenish(1)
         if self._offset == FRAMES_START:
             self._emit(FrameSpec(frames.OPENING, key=self.high_key), ALONE, 0)
 
@@ -85,7 +87,7 @@ class LogWriter:
         """Append one message if it fits into the tail; gives its location, or 0 if it does not fit."""
         length = len(payload)
         end = (self._offset + HEADER_SIZE + length + 7) & ~7
-        if end > self._limit:
+        if end > self._soft_limit and not self._fits(end):
             return 0
         location = self._base + self._offset
         header = self._codec.header(
@@ -105,6 +107,20 @@ class LogWriter:
         tail.ever += 1
         tail.volume += length
         return location
+
+    def remove(self, key: int, location: int) -> bool:
+        """Append the removal of one message if it fits into the tail; gives whether it did."""
+        offset = self._offset
+        if offset + HEADER_SIZE > self._soft_limit and not self._fits(offset + HEADER_SIZE):
+            return False
+        position = self._base + offset
+        location = self._books.current(location)
+        header = self._codec.header(REMOVE, ALONE, position, position - self._write_start, b"", key, location)
+        self._parts.append(header)
+        self._offset = offset + HEADER_SIZE
+        self.stopped = False
+        self._books.bury(location, position + HEADER_SIZE)
+        return True
 
     def chain(self, specs: Sequence[FrameSpec], transaction: int = 0, *, urgent: bool = False) -> list[int]:
         """Append frames that count together or not at all.
@@ -158,6 +174,17 @@ class LogWriter:
 
     # ----------------------------------------------------------------------------------------------------- details
 
+    def _fits(self, end: int) -> bool:
+        """Whether a frame that ends at `end` fits into the tail.
+
+        When the tail is half full it is time to get the next segment ready. Not earlier: until then, an old segment
+        may have become free, and recycling it is cheaper than writing a new one.
+        """
+        if end > self._half and self._soft_limit == self._half:
+            self._soft_limit = self._limit
+            self._supply.replenish()
+        return end <= self._limit
+
     def _make_room(self, specs: Sequence[FrameSpec], urgent: bool) -> None:
         """Have the segments that the frames need, before anything is changed."""
         offset, needed, grows = self._offset, 0, False
@@ -178,7 +205,7 @@ class LogWriter:
         """Put one frame behind the others; gives its location."""
         payload = spec.payload
         size = frame_size(len(payload))
-        if self._offset + size > self._limit and spec.kind not in (frames.SEAL, frames.OPENING):
+        if not self._fits(self._offset + size) and spec.kind not in (frames.SEAL, frames.OPENING):
             self._roll()
         location = self._base + self._offset
         header = self._codec.header(
@@ -201,6 +228,7 @@ class LogWriter:
         self._books.segments[self.tail.number] = self.tail
         self._base = self.tail.number * self._codec.segment_size
         self._offset = self._chunk_offset = FRAMES_START
+        self._soft_limit = self._half
         self._emit(FrameSpec(frames.OPENING, key=self.high_key), ALONE, 0)
 
     def _seal_chunk(self) -> None:
