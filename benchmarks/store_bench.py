@@ -85,8 +85,8 @@ def rates(directory: Path, seconds: float) -> None:
         while time.perf_counter() < end:
             ours += [timed(one) for _ in range(20)]
             theirs += [timed(bare.write) for _ in range(20)]
-        executor.shutdown()
         store.close()
+        executor.shutdown()
         bare.close()
         ours.sort()
         theirs.sort()

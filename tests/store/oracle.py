@@ -163,6 +163,27 @@ class Oracle:
         self.store.sync()
         self.acknowledged = covered
 
+    def sync_in_steps(self) -> None:
+        """As with a thread: more is appended while a batch is being written."""
+        covered = len(self.history) - 1
+        batch = self.store.take_batch()
+        if batch is None:
+            self.acknowledged = covered
+            return
+        for _ in range(self.chance.randrange(3)):
+            self.batch()
+        batch.write()
+        self.store.finish_batch(batch)
+        self.acknowledged = covered
+
+    def checkpoint_in_steps(self) -> None:
+        job = self.store.capture_checkpoint(self.columns())
+        self.batch()
+        self.sync()
+        job.write()
+        self.batch()
+        self.store.finish_checkpoint(job)
+
     def columns(self) -> dict[int, QueueColumns]:
         queues: dict[int, QueueColumns] = {}
         for key in sorted(self.messages):
@@ -187,8 +208,10 @@ class Oracle:
         dice = self.chance.random()
         if dice < 0.40:
             self.batch()
-        elif dice < 0.60:
+        elif dice < 0.52:
             self.sync()
+        elif dice < 0.60:
+            self.sync_in_steps()
         elif dice < 0.66:
             self.begin()
         elif dice < 0.76 and self.pending:
@@ -197,7 +220,7 @@ class Oracle:
         elif dice < 0.78:
             self.reserve()
         elif dice < 0.81:
-            self.checkpoint()
+            self.chance.choice((self.checkpoint, self.checkpoint_in_steps))()
         else:
             self.compact()
 

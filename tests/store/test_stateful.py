@@ -34,6 +34,10 @@ class StoreMachine(RuleBasedStateMachine):
         self.oracle.sync()
 
     @rule()
+    def sync_in_steps(self) -> None:
+        self.oracle.sync_in_steps()
+
+    @rule()
     def begin(self) -> None:
         self.oracle.begin()
 

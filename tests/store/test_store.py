@@ -238,3 +238,24 @@ def test_stragglers_do_not_pin_the_log(tmp_path: Path) -> None:
     assert again.definitions == {b"definition": b"value" * 10}
     assert dict(zip(again.recovered.queues[1].keys, again.recovered.queues[1].locations, strict=True)) == index
     again.close()
+
+
+def test_definitions_do_not_keep_a_drained_store_large(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, segment_size=SMALL)
+    store.append([Put(b"definition", b"value" * 10)])
+    for key in range(1, 300):
+        place = store.insert(1, key, 0, bytes(1000))
+        store.sync()
+        store.remove(key, place)
+        store.sync()
+        while store.compact_step(lambda key, location: False, lambda key, old, new: None):
+            store.sync()
+        assert len(list(tmp_path.glob("segment-*"))) <= 5
+    while store.compact_step(lambda key, location: False, lambda key, old, new: None, thorough=True):
+        store.sync()
+    store.sync()
+    assert len(list(tmp_path.glob("segment-*"))) <= 3
+    store.close()
+    again = Store.open(tmp_path)
+    assert again.definitions == {b"definition": b"value" * 10}
+    again.close()

@@ -54,22 +54,19 @@ class Compactor:
         self._offset = 0
         self._stuck: Segment | None = None
 
-    @property
-    def wanted(self) -> bool:
+    def wanted(self, tolerated: int = TOLERATED) -> bool:
         """Garbage dominates: more segments than twice what the needed records would fill, and some."""
         books = self._books
         count = len(books.segments)
-        return (
-            count > TOLERATED
-            and books.oldest() is not self._stuck
-            and count > 2 * books.live_share + TOLERATED
-        )
+        if count <= tolerated or books.oldest() is self._stuck:
+            return False
+        return count > 2 * books.live_share + tolerated
 
-    def step(self, is_live: IsLive, relocated: Relocated, budget: int) -> bool:
+    def step(self, is_live: IsLive, relocated: Relocated, budget: int, tolerated: int) -> bool:
         """Go through at most `budget` bytes of the oldest segment, or one frame; gives whether more is to be done."""
         segment = self._books.oldest()
         if self._segment is not segment:
-            if not self.wanted:
+            if not self.wanted(tolerated):
                 return False
             self._segment, self._offset = segment, FRAMES_START
         base = segment.number * self._codec.segment_size
@@ -90,7 +87,7 @@ class Compactor:
         if segment.live and last[8] == SEAL:
             logger.warning("%s: %d records were counted as needed and are not", segment.path, segment.live)
             segment.live, segment.last_death = 0, self._writer.position
-        return segment.live > 0 or self.wanted
+        return segment.live > 0 or self.wanted(tolerated)
 
     def _window(self, segment: Segment, budget: int) -> bytes:
         """Bytes from the current offset on, with at least one whole frame."""

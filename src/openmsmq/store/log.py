@@ -18,7 +18,7 @@ from openmsmq.store.batch import Batch, CheckpointJob
 from openmsmq.store.bookkeeping import Bookkeeping
 from openmsmq.store.checkpoints import copy_columns, encode
 from openmsmq.store.columns import QueueColumns
-from openmsmq.store.compaction import Compactor, IsLive, Relocated
+from openmsmq.store.compaction import TOLERATED, Compactor, IsLive, Relocated
 from openmsmq.store.errors import DamagedRecord, StoreError, StoreFailed, StoreFull
 from openmsmq.store.frames import DROP, HEADER_SIZE, INSERT, PENDING, PUT, RELOCATED, REMOVE, pack_definition
 from openmsmq.store.opening import Recovered, open_log
@@ -316,9 +316,11 @@ class Store:
     @property
     def wants_compaction(self) -> bool:
         """Garbage dominates: more segments than twice what is needed and three."""
-        return self._compactor.wanted
+        return self._compactor.wanted()
 
-    def compact_step(self, is_live: IsLive, relocated: Relocated, *, budget: int = COMPACTION_BUDGET) -> bool:
+    def compact_step(
+        self, is_live: IsLive, relocated: Relocated, *, budget: int = COMPACTION_BUDGET, thorough: bool = False
+    ) -> bool:
         """Write live records of the oldest segment again, at the end of the log, if garbage dominates.
 
         The old segment is recycled after a later sync has made that durable, so ask for one.
@@ -328,6 +330,7 @@ class Store:
             relocated: told at once of each message that moved, pending ones of open transactions too. Only locations
                 change; a crash in between leaves the message where either the old or the new frame says.
             budget: bytes to go through, which bounds the time of one step.
+            thorough: for a caller who has nothing else to do: leave no segment besides those that are needed.
 
         Returns:
             Whether more is to be done.
@@ -340,7 +343,7 @@ class Store:
         self._check()
         if self._books.oldest().number >= self.durable_position // self._codec.segment_size:
             return False
-        return self._compactor.step(is_live, relocated, budget)
+        return self._compactor.step(is_live, relocated, budget, 1 if thorough else TOLERATED)
 
     # ----------------------------------------------------------------------------------------------------- closing
 
