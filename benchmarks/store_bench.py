@@ -1,6 +1,6 @@
 """Figures of the store, with a bare `fdatasync` in the same run to compare with.
 
-    .venv/bin/python benchmarks/store_bench.py --messages 1000000 --directory /var/tmp
+.venv/bin/python benchmarks/store_bench.py --messages 1000000 --directory /var/tmp
 """
 
 from __future__ import annotations

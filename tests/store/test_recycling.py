@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
-from openmsmq.store import QueueColumns, Store
+from openmsmq.store import QueueColumns, Store, StoreError
 from openmsmq.store import frames as f
+import pytest
 from store.memory_vfs import MemoryVfs
 from store.oracle import DIRECTORY, snapshot
 
@@ -44,9 +45,9 @@ def test_a_payload_made_of_frames_is_only_a_payload() -> None:
     vfs = MemoryVfs()
     store = open_store(vfs)
     stranger = f.Codec(b"another store!!!", SEGMENT)
-    forged = b"".join(
-        stranger.header(f.INSERT, f.ALONE, position, 0, b"", 666) for position in range(12288, 16384, 8)
-    )[:3000]
+    forged = b"".join(stranger.header(f.INSERT, f.ALONE, position, 0, b"", 666) for position in range(12288, 16384, 8))[
+        :3000
+    ]
     store.insert(1, 1, 0, forged)
     store.sync()
     store.insert(1, 2, 0, forged)
@@ -111,3 +112,16 @@ def test_a_failing_newest_checkpoint_falls_back_to_the_older_one() -> None:
     assert again.recovered.report.from_checkpoint
     assert len(again.recovered.report.damaged_checkpoints) == 1
     assert set(snapshot(again)[0]) == {1, 2, 3}
+
+
+def test_a_checkpoint_is_not_put_in_force_before_the_log_is_durable_up_to_it() -> None:
+    store = open_store(MemoryVfs())
+    columns = QueueColumns()
+    columns.append(1, store.insert(1, 1, 0, b"x"), 1, 0)
+    job = store.capture_checkpoint({1: columns})
+    job.write()
+    with pytest.raises(StoreError, match="ahead"):
+        store.finish_checkpoint(job)
+    store.sync()
+    store.finish_checkpoint(job)
+    store.close()

@@ -26,7 +26,8 @@ from openmsmq.store.frames import (
     unpack_definition,
 )
 from openmsmq.store.segments import Segment
-from openmsmq.store.writer import FrameSpec, LogWriter
+from openmsmq.store.specs import FrameSpec
+from openmsmq.store.writer import LogWriter
 
 logger = logging.getLogger(__name__)
 

@@ -106,9 +106,7 @@ class Codec:
         transaction: int = 0,
     ) -> bytes:
         """Header of a frame at absolute `position`; `group` is the distance to the start of its write."""
-        body = _AFTER_CRC.pack(
-            len(payload), position, key, extra, queue, transaction, group, kind, flags, self.tag
-        )
+        body = _AFTER_CRC.pack(len(payload), position, key, extra, queue, transaction, group, kind, flags, self.tag)
         return _CRC.pack(crc32c(payload, crc32c(body, self.seed))) + body
 
     def frame(self, kind: int, flags: int, position: int, group: int, payload: bytes = b"", key: int = 0) -> bytes:

@@ -20,13 +20,14 @@ from openmsmq.store.checkpoints import copy_columns, encode
 from openmsmq.store.columns import QueueColumns
 from openmsmq.store.compaction import TOLERATED, Compactor, IsLive, Relocated
 from openmsmq.store.errors import DamagedRecord, StoreError, StoreFailed, StoreFull
-from openmsmq.store.frames import DROP, HEADER_SIZE, INSERT, PENDING, PUT, RELOCATED, REMOVE, pack_definition
+from openmsmq.store.frames import HEADER_SIZE, INSERT, PENDING
 from openmsmq.store.opening import Recovered, open_log
-from openmsmq.store.operations import Insert, Move, Operation, Put, Remove
+from openmsmq.store.operations import Insert, Operation, Remove
 from openmsmq.store.replay import State
 from openmsmq.store.segments import Background, OpenHandles, Segment
+from openmsmq.store.specs import FrameSpec, specify
 from openmsmq.store.vfs import OsVfs, Vfs
-from openmsmq.store.writer import FrameSpec, LogWriter
+from openmsmq.store.writer import LogWriter
 
 #: Read together with the header; most messages fit.
 READ_AHEAD: Final = 4096 - HEADER_SIZE
@@ -155,7 +156,7 @@ class Store:
             StoreFailed: the store has failed earlier.
             DamagedRecord: a message to move cannot be read; nothing was applied.
         """
-        return self._chain(self._specify(operations))
+        return self._chain(specify(operations, self._books.current, self.read))
 
     def reserve(self, high: int) -> None:
         """All numbers up to `high` count as used from now on, also after a restart. Durable after the next `sync`."""
@@ -191,7 +192,7 @@ class Store:
         """
         # First and last, so that one damaged frame cannot undo the transaction.
         commit = FrameSpec(frames.COMMIT)
-        locations = self._chain([commit, *self._specify(operations), commit], transaction)
+        locations = self._chain([commit, *specify(operations, self._books.current, self.read), commit], transaction)
         self._books.forget_pending(transaction)
         return locations
 
@@ -386,34 +387,6 @@ class Store:
     def _chain(self, specs: Sequence[FrameSpec], transaction: int = 0) -> list[int]:
         self._check()
         return self._writer.chain(specs, transaction)
-
-    def _specify(self, operations: Sequence[Operation]) -> list[FrameSpec]:
-        """The frames for some operations."""
-        specs = []
-        for operation in operations:
-            if isinstance(operation, Insert):
-                queue, key, deadline, payload = operation
-                specs.append(FrameSpec(INSERT, payload, key, deadline, queue))
-            elif isinstance(operation, Remove):
-                specs.append(FrameSpec(REMOVE, b"", operation.key, self._books.current(operation.location)))
-            elif isinstance(operation, Move):
-                specs += self._specify_move(operation)
-            elif isinstance(operation, Put):
-                specs.append(FrameSpec(PUT, pack_definition(*operation)))
-            else:
-                specs.append(FrameSpec(DROP, operation.name))
-        return specs
-
-    def _specify_move(self, move: Move) -> list[FrameSpec]:
-        """The payload is written again: one frame has to be enough to read a message."""
-        key, location, queue, new_key, deadline = move
-        payload = self.read(self._books.current(location))
-        if key == new_key:
-            return [FrameSpec(INSERT, payload, key, deadline, queue, RELOCATED, self._books.current(location))]
-        return [
-            FrameSpec(INSERT, payload, new_key, deadline, queue),
-            FrameSpec(REMOVE, b"", key, self._books.current(location)),
-        ]
 
     def _read_segment(self, segment: Segment, offset: int, length: int) -> bytes:
         return self._vfs.pread(self._handles.handle(segment), length, offset)

@@ -122,9 +122,7 @@ def _create(
     return Opened(codec, lock, {}, None, position, supply, files, State(position), recovered, False)
 
 
-def _resume(
-    vfs: Vfs, directory: str, lock: int, found: Survey, codec: Codec, background: Background | None
-) -> Opened:
+def _resume(vfs: Vfs, directory: str, lock: int, found: Survey, codec: Codec, background: Background | None) -> Opened:
     outcome = replay_log(vfs, found, codec)
     replay = outcome.replay
     state = replay.finish()
@@ -160,9 +158,7 @@ def _resume(
         logger.warning("%s: dropped %d bytes of an unfinished write", directory, report.torn_bytes)
     recovered = Recovered(dict(state.definitions), state.queues, state.high_key, report)
     stopped = replay.stopped and not outcome.wipes
-    return Opened(
-        codec, lock, segments, tail, outcome.position, supply, found.files, state, recovered, stopped
-    )
+    return Opened(codec, lock, segments, tail, outcome.position, supply, found.files, state, recovered, stopped)
 
 
 def _settle(vfs: Vfs, directory: str, segments: dict[int, Segment], outcome: Outcome, segment_size: int) -> None:

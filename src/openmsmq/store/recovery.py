@@ -102,9 +102,7 @@ def survey(vfs: Vfs, directory: str) -> Survey:
     found = Survey(codec, [], [state for _, state in loaded], files)
     for name in files.damaged:
         found.weak.append(Damage(f"{directory}/{name}", 0, 0, "checkpoint is damaged"))
-    numbers = sorted(
-        number for name in vfs.listdir(directory) if (number := segment_number(name)) is not None
-    )
+    numbers = sorted(number for name in vfs.listdir(directory) if (number := segment_number(name)) is not None)
     for number in numbers:
         path = f"{directory}/{segment_name(number)}"
         handle = vfs.open(path)

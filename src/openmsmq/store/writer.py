@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from openmsmq.store import frames
 from openmsmq.store.batch import Batch, Chunk
@@ -24,19 +23,8 @@ from openmsmq.store.frames import (
     frame_size,
 )
 from openmsmq.store.opening import Opened
+from openmsmq.store.specs import FrameSpec
 from openmsmq.store.vfs import Vfs
-
-
-class FrameSpec(NamedTuple):
-    """One frame to be written. `replaces` is the location that a relocated message leaves, 0 if none."""
-
-    kind: int
-    payload: bytes = b""
-    key: int = 0
-    extra: int = 0
-    queue: int = 0
-    flags: int = 0
-    replaces: int = 0
 
 
 class LogWriter:
@@ -255,5 +243,3 @@ class LogWriter:
             elif spec.replaces:
                 books.bury(spec.replaces, position)
                 books.forward(spec.replaces, place)
-
-
