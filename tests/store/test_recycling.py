@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from openmsmq.store import QueueColumns, Store, StoreError
 from openmsmq.store import frames as f
-import pytest
 from store.memory_vfs import MemoryVfs
 from store.oracle import DIRECTORY, snapshot
 

@@ -70,6 +70,8 @@ class Compactor:
             if not self.wanted(tolerated):
                 return False
             self._segment, self._offset = segment, FRAMES_START
+        if not segment.live:
+            return self.wanted(tolerated)  # empty; it goes with the next sync
         base = segment.number * self._codec.segment_size
         data = self._window(segment, budget)
         last: Fields | None = None

@@ -138,14 +138,14 @@ def repair(directory: str, quarantine_path: str, vfs: Vfs | None = None) -> Repa
         for segment in scan.segments:
             for gap in segment.gaps:
                 _cover(vfs, gap, codec)
-        if scan.segments[-1].sealed or (scan.segments[-1].gaps and scan.segments[-1].gaps[-1].to_the_end):
+        if scan.needs_next and scan.segments[-1].file is found.segments[-1]:
             _add_missing_end(vfs, directory, found, codec)
             found = survey(vfs, directory)
         operations, high_key = _corrections(vfs, found, codec) if found.checkpoints else ([], 0)
     finally:
         vfs.close(lock)
     if operations or before.damages:
-        store = Store.open(directory, vfs=vfs)
+        store = Store.open(directory, vfs=vfs, ignore_checkpoints=True)
         store.append(operations)
         store.reserve(max(high_key, store.high_key))
         store.close()
@@ -183,15 +183,31 @@ def _verify(vfs: Vfs, directory: str) -> Report:
     scan = scan_log(vfs, found, codec)
     state = scan.replay.finish()
     places = count_live(State(0, queues=state.queues), codec.segment_size)
+    damages = (*found.damages, *(damage_of(gap) for s in scan.segments for gap in s.gaps))
+    if scan.needs_next and scan.segments[-1].file is found.segments[-1]:
+        path = f"{directory}/{segment_name(found.segments[-1].number + 1)}"
+        damages += (Damage(path, 0, 0, "segment file is missing"),)
     return Report(
         segments=tuple(_segment_report(segment, places) for segment in scan.segments),
         records=sum(s.records for s in scan.segments),
         messages=sum(map(len, state.queues.values())),
         definitions=len(state.definitions),
         high_key=state.high_key,
-        damages=(*found.damages, *(damage_of(gap) for s in scan.segments for gap in s.gaps)),
+        damages=damages or _missing_beginning(vfs, directory, found, codec),
         weak=tuple(found.weak),
         torn_bytes=scan.torn_bytes,
+    )
+
+
+def _missing_beginning(vfs: Vfs, directory: str, found: Survey, codec: Codec) -> tuple[Damage, ...]:
+    """Segments before the first that exists, if a checkpoint knows of something needed in them."""
+    if not found.checkpoints:
+        return ()
+    needed = count_live(replay_log(vfs, found, codec).replay.finish(), codec.segment_size)
+    return tuple(
+        Damage(f"{directory}/{segment_name(number)}", 0, 0, "segment file is missing")
+        for number in sorted(needed)
+        if number < found.segments[0].number
     )
 
 

@@ -50,9 +50,10 @@ class Store:
         segment_size: int,
         entropy: Callable[[int], bytes],
         background: Background | None,
+        ignore_checkpoints: bool,
     ) -> None:
         """Use Store.open."""
-        opened = open_log(vfs, directory, segment_size, entropy, background)
+        opened = open_log(vfs, directory, segment_size, entropy, background, ignore_checkpoints)
         self.recovered: Recovered = opened.recovered
         self.directory = directory
         self._vfs = vfs
@@ -82,6 +83,7 @@ class Store:
         segment_size: int = frames.DEFAULT_SEGMENT_SIZE,
         entropy: Callable[[int], bytes] = os.urandom,
         background: Background | None = None,
+        ignore_checkpoints: bool = False,
     ) -> Store:
         """Open the store in a directory, making both if needed.
 
@@ -91,6 +93,7 @@ class Store:
             segment_size: bytes; only for a new store, an existing one keeps its own.
             entropy: gives so many random bytes; called once, for a new store.
             background: runs a job elsewhere, to prepare segments ahead of need; without it they are prepared inline.
+            ignore_checkpoints: read the whole log even if a checkpoint would save it.
 
         Raises:
             StoreInUse: another process has it open.
@@ -99,7 +102,7 @@ class Store:
             StoreFull: no room to make a new store.
             OSError: a file cannot be read or written.
         """
-        return cls(os.fspath(directory), vfs or OsVfs(), segment_size, entropy, background)
+        return cls(os.fspath(directory), vfs or OsVfs(), segment_size, entropy, background, ignore_checkpoints)
 
     # ------------------------------------------------------------------------------------------------ appending
 
@@ -334,7 +337,7 @@ class Store:
             thorough: for a caller who has nothing else to do: leave no segment besides those that are needed.
 
         Returns:
-            Whether more is to be done.
+            Whether more is to be done, maybe only after the next sync.
 
         Raises:
             StoreFailed: earlier.

@@ -81,7 +81,12 @@ class Opened:
 
 
 def open_log(
-    vfs: Vfs, directory: str, segment_size: int, entropy: Callable[[int], bytes], background: Background | None
+    vfs: Vfs,
+    directory: str,
+    segment_size: int,
+    entropy: Callable[[int], bytes],
+    background: Background | None,
+    ignore_checkpoints: bool,
 ) -> Opened:
     """Lock, recover, erase what a torn write left; see Store.open for the errors."""
     vfs.make_directory(directory)
@@ -89,6 +94,8 @@ def open_log(
     try:
         remove_temporary_files(vfs, directory)
         found = survey(vfs, directory)
+        if ignore_checkpoints:
+            found.checkpoints.clear()
         if found.damages:
             damage = found.damages[0]
             raise DamagedStore(damage.path, damage.offset, damage.reason)

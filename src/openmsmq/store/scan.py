@@ -51,6 +51,14 @@ class LogScan:
     replay: Replay
     torn_bytes: int = 0
 
+    @property
+    def needs_next(self) -> bool:
+        """The last segment is sealed, or will be when its gap is covered: there must be another."""
+        if not self.segments:
+            return False
+        last = self.segments[-1]
+        return last.sealed or bool(last.gaps and last.gaps[-1].to_the_end)
+
 
 @dataclass(slots=True)
 class _Found:
@@ -82,7 +90,11 @@ def scan_log(vfs: Vfs, found: Survey, codec: Codec, short: frozenset[int] = froz
         durable = max(durable, content.latest_write)
     first = found.segments[0].number if found.segments else 0
     scan = LogScan([], Replay(codec, State(first * size + FRAMES_START)))
+    ended = False
     for file, content in zip(found.segments, contents, strict=True):
+        if ended:
+            scan.torn_bytes += sum(end - start for start, end in content.runs)
+            continue
         base = file.number * size
         known_end = max(0, min(durable, base + size) - base)
         if not content.runs and known_end <= FRAMES_START and file.number not in short:
@@ -96,19 +108,32 @@ def scan_log(vfs: Vfs, found: Survey, codec: Codec, short: frozenset[int] = froz
                 if base + at >= durable:
                     scan.torn_bytes += end - start
                     continue
-                segment.gaps.append(Gap(file, at, start, False))
+                segment.gaps += _split(Gap(file, at, start, False), found, base)
                 scan.replay.skip()
             scan.replay.segment(file.number, data, start)
             at = end
-        if content.sealed or (base + at >= durable and file.number not in short):
+        if content.sealed:
             continue
         goes_on = durable >= base + size
+        ended = not goes_on
+        if base + at >= durable and file.number not in short:
+            continue
         end = size if goes_on or known_end < at + frames.HEADER_SIZE else known_end
         if not goes_on and end == size:
             end = at + frames.HEADER_SIZE  # cut off at its end: one SKIP, so that what is left of a chain counts
-        segment.gaps.append(Gap(file, at, end, goes_on))
+        segment.gaps += _split(Gap(file, at, end, goes_on), found, base)
         scan.replay.skip()
     return scan
+
+
+def _split(gap: Gap, found: Survey, base: int) -> list[Gap]:
+    """Cut a gap where a checkpoint was taken: the log must be readable from there."""
+    pieces = []
+    for position in sorted(state.position for state in found.checkpoints):
+        if gap.start < position - base < gap.end:
+            pieces.append(Gap(gap.file, gap.start, position - base, False))
+            gap = Gap(gap.file, position - base, gap.end, gap.to_the_end)
+    return [*pieces, gap]
 
 
 def _find(codec: Codec, data: bytes, base: int) -> _Found:
