@@ -120,7 +120,7 @@ def frame_at(frames: list[Frame], offset: int) -> int:
 def test_every_flipped_byte_is_noticed_and_only_its_record_is_lost() -> None:
     data = image()[PATH]
     frames = log_frames(data)
-    assert {fields[8] for fields, _ in frames} == f.KINDS - {f.SEAL, f.SKIP, f.STARTED}
+    assert {fields[8] for fields, _ in frames} == f.KINDS - {f.SEAL, f.SKIP, f.STARTED, f.PREPARE}
     intact = without(frames, -1)
     chance = random.Random(5)
     for offset in range(f.FRAMES_START, end_of_log(data)):
@@ -326,7 +326,7 @@ def check_repair(seed: int) -> None:
     assert repaired.after.clean
     store = Store.open(DIRECTORY, vfs=vfs)
     found = snapshot(store)[0]
-    ever = {key: message for (messages, _), _ in oracle.history for key, message in messages.items()}
+    ever = {key: message for (messages, _), _, _ in oracle.history for key, message in messages.items()}
     assert set(found) <= set(ever), "a message that never counted"
     if any(is_hurt(path, offset, offset + f.HEADER_SIZE) for path, offset in guards):
         return

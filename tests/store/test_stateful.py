@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from openmsmq.store import Store
 from store.memory_vfs import MemoryVfs
-from store.oracle import DIRECTORY, Oracle, snapshot
+from store.oracle import DIRECTORY, Oracle, prepared, snapshot
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -42,7 +42,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.oracle.begin()
 
     @precondition(lambda self: self.oracle.pending)
-    @rule(data=st.data(), end=st.sampled_from(("commit", "abort", "add_pending")))
+    @rule(data=st.data(), end=st.sampled_from(("commit", "abort", "add_pending", "prepare")))
     def end(self, data: st.DataObject, end: str) -> None:
         getattr(self.oracle, end)(data.draw(st.sampled_from(sorted(self.oracle.pending))))
 
@@ -69,11 +69,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
+        notes = self.oracle.history[-1][2]
         expected = (dict(self.oracle.messages), dict(self.oracle.definitions))
         high_key = self.oracle.store.high_key
         self.oracle.store.close()
         self.oracle = self.open()
         assert snapshot(self.oracle.store) == expected
+        assert prepared(self.oracle.store) == notes
         assert self.oracle.store.high_key == high_key >= max(expected[0], default=0)
 
     @rule(choice=st.integers(0, 2**32))

@@ -16,7 +16,9 @@ from openmsmq.store.frames import (
     HEADER,
     HEADER_SIZE,
     INSERT,
+    LASTING,
     PENDING,
+    PREPARE,
     PUT,
     RELOCATED,
     SEAL,
@@ -77,7 +79,7 @@ class Compactor:
         last: Fields | None = None
         for fields in self._codec.walk(data, 0, base + self._offset):
             last = fields
-            if fields[8] in (INSERT, PENDING, PUT):
+            if fields[8] in LASTING:
                 start = fields[2] - base - self._offset + HEADER_SIZE
                 self._look_at(fields, data[start : start + fields[1]], is_live, relocated)
                 if not segment.live:
@@ -108,6 +110,10 @@ class Compactor:
         if kind == PUT:
             if books.homes.get(unpack_definition(payload)[0]) == location:
                 writer.chain([FrameSpec(PUT, payload)], urgent=True)
+            return
+        if kind == PREPARE:
+            if books.prepared.get(transaction, (b"", 0))[1] == location:
+                writer.chain([FrameSpec(PREPARE, payload)], transaction, urgent=True)
             return
         pending = books.pending.get(transaction, {}).get(key) if kind == PENDING else None
         if pending is not None and pending.location == location:

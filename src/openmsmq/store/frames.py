@@ -42,15 +42,15 @@ PENDING: Final = 5  # like INSERT, counts when `transaction` commits
 COMMIT: Final = 6  # transaction
 ABORT: Final = 7  # transaction
 RESERVE: Final = 8  # key = highest number given out
-STARTED: Final = 9  # every pending transaction before this frame is void; key = highest number
+STARTED: Final = 9  # every pending transaction that is not prepared before this frame is void; key = highest number
 STOPPED: Final = 10  # clean end; key = highest number
 OPENING: Final = 11  # first frame of a segment; key = highest number
 SEAL: Final = 12  # last frame of a segment
 SKIP: Final = 13  # written by repair over damaged bytes
-PREPARE: Final = 14  # not written yet: for two-phase commit, a prepared transaction survives STARTED
-KINDS: Final = frozenset(range(INSERT, SKIP + 1))
+PREPARE: Final = 14  # transaction; payload is the caller's note; the transaction survives STARTED
+KINDS: Final = frozenset(range(INSERT, PREPARE + 1))
 #: Frames that hold something that is needed later.
-LASTING: Final = frozenset((INSERT, PUT, PENDING))
+LASTING: Final = frozenset((INSERT, PUT, PENDING, PREPARE))
 #: These stand in the log for its own sake and neither begin nor end a chain.
 STRUCTURAL: Final = frozenset((OPENING, SEAL, SKIP, STOPPED))
 

@@ -20,7 +20,7 @@ from openmsmq.store.checkpoints import copy_columns, encode
 from openmsmq.store.columns import QueueColumns
 from openmsmq.store.compaction import TOLERATED, Compactor, IsLive, Relocated
 from openmsmq.store.errors import DamagedRecord, StoreError, StoreFailed, StoreFull
-from openmsmq.store.frames import HEADER_SIZE, INSERT, PENDING
+from openmsmq.store.frames import HEADER_SIZE, INSERT, PENDING, PREPARE
 from openmsmq.store.opening import Recovered, open_log
 from openmsmq.store.operations import Insert, Operation, Remove
 from openmsmq.store.replay import State
@@ -183,6 +183,22 @@ class Store:
         locations = self._chain(specs, transaction)
         self._books.add_pending(transaction, inserts, locations)
         return locations
+
+    def prepare(self, transaction: int, note: bytes) -> None:
+        """The transaction survives a restart from now on, for two-phase commit. Durable after the next `sync`.
+
+        After a restart `recovered.prepared` has the note and the pending messages, and the transaction goes on to
+        `commit` or `abort`. What else it is going to do (removals, for instance) the caller writes into the note, keeps
+        locked meanwhile, and gives to `commit`.
+
+        Args:
+            transaction: with or without pending messages.
+            note: opaque, as large as one payload may be.
+
+        Raises:
+            As `append`.
+        """
+        self._chain([FrameSpec(PREPARE, note)], transaction)
 
     def commit(self, transaction: int, operations: Sequence[Operation] = ()) -> list[int]:
         """Commit the pending messages of a transaction together with more operations, in one atomic batch.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from openmsmq.store.checkpoints import NAMES, Checkpoints
 from openmsmq.store.columns import QueueColumns
@@ -48,6 +48,19 @@ class RecoveryReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prepared transaction; end it with `commit` or `abort`.
+
+    Attributes:
+        note: what the caller gave to `prepare`.
+        queues: queue number to the pending messages, sorted by key.
+    """
+
+    note: bytes
+    queues: dict[int, QueueColumns]
+
+
+@dataclass(frozen=True, slots=True)
 class Recovered:
     """What was in the store when it was opened; the caller builds its index from it.
 
@@ -56,12 +69,14 @@ class Recovered:
         queues: queue number to its live messages, sorted by key. Queues without messages are absent.
         high_key: highest message number that was ever used or reserved.
         report: how it went.
+        prepared: transactions that were prepared and not yet ended.
     """
 
     definitions: dict[bytes, bytes]
     queues: dict[int, QueueColumns]
     high_key: int
     report: RecoveryReport
+    prepared: dict[int, Prepared] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -163,7 +178,10 @@ def _resume(vfs: Vfs, directory: str, lock: int, found: Survey, codec: Codec, ba
     )
     if report.torn_bytes:
         logger.warning("%s: dropped %d bytes of an unfinished write", directory, report.torn_bytes)
-    recovered = Recovered(dict(state.definitions), state.queues, state.high_key, report)
+    prepared = {
+        transaction: Prepared(note, state.pending[transaction]) for transaction, (note, _) in state.prepared.items()
+    }
+    recovered = Recovered(dict(state.definitions), state.queues, state.high_key, report, prepared)
     stopped = replay.stopped and not outcome.wipes
     return Opened(codec, lock, segments, tail, outcome.position, supply, found.files, state, recovered, stopped)
 

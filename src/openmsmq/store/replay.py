@@ -26,6 +26,7 @@ class State:
         definitions: name to value.
         homes: name of a definition to the location of its frame.
         pending: transaction to queue to messages that await its commit.
+        prepared: transaction to the caller's note and the location of its frame.
         written: segment number to messages and definitions ever written to it, and their payload bytes.
     """
 
@@ -36,6 +37,7 @@ class State:
     homes: dict[bytes, int] = field(default_factory=dict)
     pending: dict[int, dict[int, QueueColumns]] = field(default_factory=dict)
     written: dict[int, tuple[int, int]] = field(default_factory=dict)
+    prepared: dict[int, tuple[bytes, int]] = field(default_factory=dict)
 
 
 class Replay:
@@ -52,6 +54,7 @@ class Replay:
         self._written = dict(start.written)
         self.definitions = dict(start.definitions)
         self.homes = dict(start.homes)
+        self.prepared = dict(start.prepared)
         self.high_key = start.high_key
         #: End of the last complete chain.
         self.position = start.position
@@ -117,20 +120,22 @@ class Replay:
         """Durable frames were lost here: what is left of a chain that was begun counts."""
         self._apply_chain()
 
-    def finish(self, *, keep_pending: bool = False) -> State:
-        """The state at `position`. Without `keep_pending`, transactions that never committed are gone."""
-        queues = self._merge()
-        pending: dict[int, dict[int, QueueColumns]] = {}
-        if keep_pending:
-            for transaction, headers in self._pending.items():
-                pending[transaction] = _queues_of(headers)
-        state = State(self.position, self.high_key, queues, self.definitions, self.homes, pending)
+    def finish(self) -> State:
+        """The state at `position`. Transactions that neither committed nor were prepared are gone."""
+        state = State(self.position, self.high_key, self._merge(), self.definitions, self.homes)
         state.written = dict(self._written)
+        state.prepared = self.prepared
+        for transaction in self.prepared:
+            queues = _queues_of(self._pending.get(transaction, bytearray()))
+            for columns in queues.values():
+                self._without_dead(columns).sort()
+            state.pending[transaction] = queues
         return state
 
     @property
     def has_pending(self) -> bool:
-        return any(self._pending.values())
+        """There are messages of transactions that neither committed nor were prepared."""
+        return bool(self._pending.keys() - self.prepared.keys())
 
     @property
     def chain_is_open(self) -> bool:
@@ -170,12 +175,17 @@ class Replay:
             if flags & RELOCATED:
                 self._relocated[key] = position
         elif kind == frames.COMMIT:
+            self.prepared.pop(transaction, None)
             for committed_queue, columns in _queue_headers(self._pending.pop(transaction, bytearray())):
                 self._fresh[committed_queue] += columns
         elif kind == frames.ABORT:
+            self.prepared.pop(transaction, None)
             self._pending.pop(transaction, None)
+        elif kind == frames.PREPARE:
+            self.prepared[transaction] = (raw[HEADER_SIZE:], position)
         elif kind == frames.STARTED:
-            self._pending.clear()
+            for unprepared in self._pending.keys() - self.prepared.keys():
+                del self._pending[unprepared]
         elif kind == frames.PUT:
             name, value = frames.unpack_definition(raw[HEADER_SIZE:])
             self.definitions[name] = value
@@ -223,7 +233,8 @@ def count_live(state: State, segment_size: int) -> dict[int, int]:
     for columns in groups:
         for number, count in count_by_segment(columns.locations, segment_size).items():
             total[number] += count
-    for number, count in count_by_segment(state.homes.values(), segment_size).items():
+    single = [*state.homes.values(), *(location for _, location in state.prepared.values())]
+    for number, count in count_by_segment(single, segment_size).items():
         total[number] += count
     return dict(total)
 

@@ -107,12 +107,13 @@ def scan_log(vfs: Vfs, found: Survey, codec: Codec, short: frozenset[int] = froz
             if start > at:
                 if base + at >= durable:
                     scan.torn_bytes += end - start
+                    ended = True
                     continue
                 segment.gaps += _split(Gap(file, at, start, False), found, base)
                 scan.replay.skip()
             scan.replay.segment(file.number, data, start)
             at = end
-        if content.sealed:
+        if content.sealed or ended:
             continue
         goes_on = durable >= base + size
         ended = not goes_on

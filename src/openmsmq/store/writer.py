@@ -133,7 +133,7 @@ class LogWriter:
             flags = (FIRST if index == 0 else 0) | (LAST if index == last else 0)
             places.append(self._emit(spec, spec.flags | flags, transaction))
         self.stopped = specs[-1].kind == frames.STOPPED
-        self._account(specs, places)
+        self._account(specs, places, transaction)
         return [place for spec, place in zip(specs, places, strict=True) if spec.kind in (INSERT, PENDING)]
 
     def buffered(self, location: int) -> bytes | None:
@@ -228,7 +228,7 @@ class LogWriter:
         self._parts = []
         self._chunk_offset = self._offset
 
-    def _account(self, specs: Sequence[FrameSpec], places: Sequence[int]) -> None:
+    def _account(self, specs: Sequence[FrameSpec], places: Sequence[int], transaction: int) -> None:
         books, position = self._books, self.position
         for spec, place in zip(specs, places, strict=True):
             if spec.kind in LASTING:
@@ -240,6 +240,10 @@ class LogWriter:
                 books.define(name, value, place, position)
             elif spec.kind == frames.DROP:
                 books.undefine(spec.payload, position)
+            elif spec.kind == frames.PREPARE:
+                books.prepare(transaction, spec.payload, place, position)
+            elif spec.kind in (frames.COMMIT, frames.ABORT):
+                books.forget_prepared(transaction, position)
             elif spec.replaces:
                 books.bury(spec.replaces, position)
                 books.forward(spec.replaces, place)
