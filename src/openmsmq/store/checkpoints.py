@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 NAMES: Final = ("checkpoint-0", "checkpoint-1")
 _TEMPORARY: Final = "checkpoint" + TEMPORARY_SUFFIX
 _MAGIC: Final = b"OMQ-CKP\n"
-#: magic, version, segment size, identity, position, high key, counts of segments, definitions, queues, pending, prepared,
-#: length
+#: magic, version, segment size, identity, position, high key,
+#: counts of segments, definitions, queues, pending, prepared, length
 _HEADER: Final = struct.Struct("<8sII16sQQIIIIIQ")
 _CRC: Final = struct.Struct("<I")
 _SEGMENT: Final = struct.Struct("<QQQ")  # number, messages and definitions ever written to it, their payload bytes
@@ -54,7 +54,8 @@ def encode(codec: Codec, state: State) -> list[bytes | memoryview]:
             pending += 1
     header = _HEADER.pack(
         _MAGIC, VERSION, codec.segment_size, codec.identity, state.position, state.high_key,
-        len(state.written), len(state.definitions), len(state.queues), pending, len(state.prepared), sum(map(len, pieces)),
+        len(state.written), len(state.definitions), len(state.queues), pending, len(state.prepared),
+        sum(map(len, pieces)),
     )  # fmt: skip
     return [header, *pieces]
 
