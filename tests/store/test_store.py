@@ -284,28 +284,3 @@ def test_a_prepared_transaction_survives_restarts_until_it_ends(tmp_path: Path) 
     assert contents(store) == {2: {2: b"pending"}}
     assert not store.recovered.prepared
     store.close()
-
-
-def test_a_prepared_transaction_survives_restarts_until_it_ends(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_size=SMALL)
-    (kept,) = store.append([Insert(1, 1, 0, b"to be removed")])
-    store.append_pending(5, [Insert(2, 2, 7, b"pending")])
-    store.prepare(5, b"removes 1")
-    store.append_pending(6, [Insert(2, 3, 0, b"not prepared")])
-    store.close()
-    for _ in range(2):
-        store = Store.open(tmp_path)
-        assert contents(store) == {1: {1: b"to be removed"}}
-        assert list(store.recovered.prepared) == [5]
-        found = store.recovered.prepared[5]
-        assert found.note == b"removes 1"
-        assert store.read(found.queues[2].locations[0]) == b"pending"
-        store.checkpoint(store.recovered.queues)
-        store.close()
-    store = Store.open(tmp_path)
-    store.commit(5, [Remove(1, kept)])
-    store.close()
-    store = Store.open(tmp_path)
-    assert contents(store) == {2: {2: b"pending"}}
-    assert not store.recovered.prepared
-    store.close()
