@@ -179,7 +179,7 @@ def restarts(directory: Path, messages: int) -> None:
     report("removals, 256 a sync", f"{messages / (time.perf_counter() - begin):.0f} messages/s")
     report("segments with one message in a thousand left", str(len(list(directory.glob("segment-*")))))
 
-    def relocated(key: int, _: int, new: int) -> None:
+    def relocated(queue: int, key: int, deadline: int, _: int, new: int) -> None:
         kept[key] = new
 
     begin = time.perf_counter()
@@ -187,7 +187,7 @@ def restarts(directory: Path, messages: int) -> None:
     steps = 0
     while True:
         step = time.perf_counter()
-        more = store.compact_step(lambda key, place: kept.get(key) == place, relocated)
+        more = store.compact_step(lambda queue, key, deadline, place: kept.get(key) == place, relocated)
         longest = max(longest, time.perf_counter() - step)
         steps += 1
         if steps % 8 == 0 or not more:

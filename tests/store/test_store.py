@@ -214,7 +214,7 @@ def test_stragglers_do_not_pin_the_log(tmp_path: Path) -> None:
     store.sync()
     late: list[int] = []
 
-    def relocated(key: int, old: int, new: int) -> None:
+    def relocated(queue: int, key: int, deadline: int, old: int, new: int) -> None:
         if key == 1000:
             late.append(new)
         else:
@@ -222,7 +222,7 @@ def test_stragglers_do_not_pin_the_log(tmp_path: Path) -> None:
             index[key] = new
 
     for _ in range(500):
-        if not store.compact_step(lambda key, location: index.get(key) == location, relocated, budget=3000):
+        if not store.compact_step(lambda queue, key, deadline, location: index.get(key) == location, relocated, budget=3000):
             break
         store.sync()
     store.sync()

@@ -142,6 +142,25 @@ class QueueManager:
                     columns.append(sequence, location, size, word)
                 yield queue.number, columns
 
+    def is_live(self, number: int, sequence: int, word: int, location: int) -> bool:
+        """For compaction: whether the store's message at this location is still one of ours."""
+        queue = self.state.queues.get(number)
+        key = split_deadline_word(word, sequence)[0]
+        return queue is not None and key in queue.entries and queue.location(key) == location
+
+    def relocated(self, number: int, sequence: int, word: int, old: int, new: int) -> None:
+        """For compaction: a message has moved in the log."""
+        queue = self.state.queues.get(number)
+        if queue is None:
+            return
+        key = split_deadline_word(word, sequence)[0]
+        queue.replace_location(key, old, new)
+        lock = queue.locked.get(key)
+        if lock is not None and isinstance(lock.owner, Transaction):
+            for operation in lock.owner.operations:
+                if isinstance(operation, Enqueued) and operation.location == old:
+                    operation.location = new
+
     # -- queues ----------------------------------------------------------------------------------------------
 
     def create_queue(

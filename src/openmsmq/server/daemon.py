@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from openmsmq.model.errors import MsmqError
@@ -29,7 +30,7 @@ from openmsmq.rpc.users import UsersFile
 from openmsmq.server.addresses import local_addresses
 from openmsmq.server.config import LEVELS, Configuration
 from openmsmq.server.interfaces import SERVED
-from openmsmq.store import Put, Store
+from openmsmq.store import Put, Store, StoreFailed, StoreFull
 from openmsmq.store.committer import Committer
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ PORT_INCREMENT = 11  # [MS-MQMP] 3.1.4.24: tried when the default port is in use
 PORT_ATTEMPTS = 10
 UNPRIVILEGED_OFFSET = 10000  # all ports move by this when the endpoint mapper's needs a privilege we lack
 HOUSEKEEPING_PERIOD = 1.0  # seconds between looks at checkpoints and compaction
+COMPACTION_PAUSE = 0.005  # seconds between steps of compaction, for everybody else
 _IDENTIFIER = b"queue-manager-identifier"
 
 
@@ -51,7 +53,8 @@ class Daemon:
         self.failure: BaseException | None = None
         started = time.monotonic()
         configuration.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.store = Store.open(configuration.data_dir / "store")
+        self._background = ThreadPoolExecutor(1, "segments")
+        self.store = Store.open(configuration.data_dir / "store", background=self._background.submit)
         self.manager = self._recover()
         self.restart_seconds = time.monotonic() - started
         self.stopping = asyncio.Event()
@@ -164,6 +167,7 @@ class Daemon:
         if self.failure is None:
             self.store.checkpoint(self.manager.columns())
             self.store.close()
+        self._background.shutdown()
 
     def _store_failed(self, error: BaseException) -> None:
         logger.critical("the store has failed, nothing more is acknowledged: %s", error)
@@ -201,8 +205,15 @@ class Daemon:
             try:
                 if self.store.position - self._checkpoint_position >= threshold:
                     await self._checkpoint()
-            except OSError as error:
-                logger.error("checkpoint: %s", error)
+                while self.store.wants_compaction and self.store.compact_step(
+                    self.manager.is_live, self.manager.relocated
+                ):
+                    await self._committer.drain()
+                    await asyncio.sleep(COMPACTION_PAUSE)
+            except (OSError, StoreFull) as error:
+                logger.error("checkpoint or compaction: %s", error)
+            except StoreFailed:
+                return  # the committer has told already
 
     async def _checkpoint(self) -> None:
         started = time.monotonic()

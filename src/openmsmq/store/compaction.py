@@ -33,10 +33,10 @@ from openmsmq.store.writer import LogWriter
 
 logger = logging.getLogger(__name__)
 
-#: Whether the message `key` at `location` is still needed; locked ones are.
-IsLive: TypeAlias = Callable[[int, int], bool]
-#: A message changed its location: key, old location, new location.
-Relocated: TypeAlias = Callable[[int, int, int], object]
+#: Whether the message is still needed (queue, key, deadline, location); locked ones are.
+IsLive: TypeAlias = Callable[[int, int, int, int], bool]
+#: A message changed its location: queue, key, deadline, old location, new location.
+Relocated: TypeAlias = Callable[[int, int, int, int, int], object]
 #: Bytes of a segment from an offset, fewer at its end.
 ReadSegment: TypeAlias = Callable[[Segment, int, int], bytes]
 
@@ -119,8 +119,8 @@ class Compactor:
         if pending is not None and pending.location == location:
             spec = FrameSpec(PENDING, payload, key, deadline, queue, RELOCATED, location)
             (pending.location,) = (new,) = writer.chain([spec], transaction, urgent=True)
-        elif books.current(location) == location and is_live(key, location):
+        elif books.current(location) == location and is_live(queue, key, deadline, location):
             (new,) = writer.chain([FrameSpec(INSERT, payload, key, deadline, queue, RELOCATED, location)], urgent=True)
         else:
             return
-        relocated(key, location, new)
+        relocated(queue, key, deadline, location, new)
