@@ -228,7 +228,9 @@ class Oracle:
         self.acknowledged = len(self.history) - 1
 
     def compact(self) -> None:
-        self.store.compact_step(lambda queue, key, deadline, place: self.locations.get(key) == place, self.relocated, budget=4000)
+        self.store.compact_step(
+            lambda queue, key, deadline, place: self.locations.get(key) == place, self.relocated, budget=4000
+        )
 
     def relocated(self, queue: int, key: int, deadline: int, old: int, new: int) -> None:
         places = self.locations if key in self.locations else self.pending_locations

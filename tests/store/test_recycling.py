@@ -70,7 +70,10 @@ def test_the_log_without_checkpoints_says_the_same_as_with_them() -> None:
             store.remove(gone, live.pop(gone))
         if key % 10 == 0:
             store.sync()
-            store.compact_step(lambda k, place: live.get(k) == place, lambda k, old, new: live.update({k: new}))
+            store.compact_step(
+                lambda queue, k, deadline, place: live.get(k) == place,
+                lambda queue, k, deadline, old, new: live.update({k: new}),
+            )
         if key % 50 == 0:
             columns = QueueColumns()
             for k in sorted(live):

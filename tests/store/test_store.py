@@ -222,7 +222,8 @@ def test_stragglers_do_not_pin_the_log(tmp_path: Path) -> None:
             index[key] = new
 
     for _ in range(500):
-        if not store.compact_step(lambda queue, key, deadline, location: index.get(key) == location, relocated, budget=3000):
+        still_there = lambda queue, key, deadline, location: index.get(key) == location  # noqa: E731
+        if not store.compact_step(still_there, relocated, budget=3000):
             break
         store.sync()
     store.sync()
@@ -248,10 +249,10 @@ def test_definitions_do_not_keep_a_drained_store_large(tmp_path: Path) -> None:
         store.sync()
         store.remove(key, place)
         store.sync()
-        while store.compact_step(lambda key, location: False, lambda key, old, new: None):
+        while store.compact_step(lambda queue, key, deadline, location: False, lambda *moved: None):
             store.sync()
         assert len(list(tmp_path.glob("segment-*"))) <= 5
-    while store.compact_step(lambda key, location: False, lambda key, old, new: None, thorough=True):
+    while store.compact_step(lambda queue, key, deadline, location: False, lambda *moved: None, thorough=True):
         store.sync()
     store.sync()
     assert len(list(tmp_path.glob("segment-*"))) <= 3

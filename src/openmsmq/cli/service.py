@@ -152,8 +152,9 @@ def fsck(directory: Path, repair: bool, quarantine: Path | None, as_json: bool) 
             click.echo(f"weak    {damage}")
         click.echo(
             f"{len(report.segments)} segments, {report.records} records, {report.messages} messages, "
-            f"{report.definitions} definitions, {report.torn_bytes} torn bytes: {'clean' if report.clean else 'DAMAGED'}"
+            f"{report.definitions} definitions, {report.torn_bytes} torn bytes"
         )
+        click.echo("clean" if report.clean else "DAMAGED: openmsmq fsck --repair")
     sys.exit(0 if report.clean else 1)
 
 
