@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -303,11 +303,13 @@ def read(queue: OpenQueue, action: Action, timeout: int, cursor: int, uow: bytes
     """Receive or peek; buffers that prove too small are enlarged, and the sizes that did are kept for the next read."""
     operation = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
     while True:
-        ptb = receive_buffer(action, timeout, cursor, uow, queue.sizes)
+        used = replace(queue.sizes)
+        ptb = receive_buffer(action, timeout, cursor, uow, used)
         response = yield Call(m.qmcomm2, operation, m.rpc_ACReceiveMessageEx_Request(queue.context, ptb), timeout)
         if response.result not in _TOO_SMALL:
             break
-        if not queue.sizes.enlarge(response.result, response.ptb):
+        queue.sizes.enlarge(response.result, response.ptb)
+        if queue.sizes == used:  # other threads enlarge them too
             break
     if response.result & 0x80000000:
         raise error_for(response.result, f"{queue.name} ({operation.name})")
