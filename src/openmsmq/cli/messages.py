@@ -15,7 +15,7 @@ import click
 from openmsmq.cli.connection import connected
 from openmsmq.cli.output import from_json, print_json, print_message, progress, to_json
 from openmsmq.cli.queues import json_option, path_of
-from openmsmq.client.sync import QueueManager, Transaction
+from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
 from openmsmq.model.errors import ReceiveTimeout
 from openmsmq.model.message import Message
 
@@ -160,15 +160,39 @@ def _is_transactional(qm: QueueManager, queue: str) -> bool:
 @connected
 def copy(qm: QueueManager, source: str, target: str, move: bool) -> None:
     """Copy all messages of one queue to another, with their properties."""
-    with qm.open(path_of(source), "receive" if move else "peek") as incoming, qm.open(path_of(target), "send") as out:
-        wanted = qm.counts(path_of(source))["message_count"]
-        transactional = _is_transactional(qm, target)
-        messages: Iterable[Message] = incoming
-        copied = _send_all(qm, out, _limited(messages, wanted), wanted, transactional, "copying")
+    source, target = path_of(source), path_of(target)
+    wanted = qm.counts(source)["message_count"]
+    transactional = _is_transactional(qm, target)
+    with qm.open(source, "receive" if move else "peek") as incoming, qm.open(target, "send") as outgoing:
         if move:
-            for _ in range(copied):
-                incoming.receive(0)
-    click.echo(f"{'moved' if move else 'copied'} {copied} messages from {path_of(source)} to {path_of(target)}")
+            copied = _move_all(qm, incoming, outgoing, wanted, transactional)
+        else:
+            copied = _send_all(qm, outgoing, _limited(incoming, wanted), wanted, transactional, "copying")
+    click.echo(f"{'moved' if move else 'copied'} {copied} messages from {source} to {target}")
+
+
+def _move_all(
+    qm: QueueManager, incoming: MessageQueue, outgoing: MessageQueue, wanted: int, transactional: bool
+) -> int:
+    """Each message is sent first and taken after, by a cursor that takes just this one: none is lost on the way."""
+    count = 0
+    with incoming.cursor() as cursor, progress("moving") as bar:
+        task = bar.add_task("", total=wanted, rate="")
+        started = time.monotonic()
+        while count < wanted:
+            try:
+                message = cursor.peek(0)
+            except ReceiveTimeout:
+                break
+            if transactional:
+                with qm.transaction() as transaction:
+                    outgoing.send(_own(message), transaction=transaction)
+            else:
+                outgoing.send(_own(message))
+            cursor.receive(0)
+            count += 1
+            bar.update(task, completed=count, rate=_rate(count, started))
+    return count
 
 
 def _limited(messages: Iterable[Message], count: int) -> Iterator[Message]:
@@ -246,7 +270,7 @@ def _read_messages(file: Path, skip: int) -> Iterator[Message]:
 
 def _send_all(
     qm: QueueManager,
-    target: Any,
+    target: MessageQueue,
     messages: Iterable[Message],
     total: int,
     transactional: bool,

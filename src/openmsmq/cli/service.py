@@ -15,6 +15,7 @@ from openmsmq.cli.output import print_json, print_table
 from openmsmq.cli.queues import json_option
 from openmsmq.rpc.users import UsersFile, UsersFileError
 from openmsmq.server.config import Configuration, ConfigurationError, load
+from openmsmq.server.interfaces import check_interfaces
 
 _KINDS = {"int": int, "str": str, "bool": bool}
 
@@ -47,6 +48,7 @@ def serve(config: Path | None, **options: Any) -> None:
 
     try:
         configuration = load(config, options=options)
+        check_interfaces(configuration)
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
     sys.exit(run(configuration))

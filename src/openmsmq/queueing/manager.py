@@ -518,7 +518,6 @@ class QueueManager:
         insert = store_insert(send.queue, send.message)
         send.location = self.state.store.append_pending(transaction.number, [insert])[0]
         transaction.wrote_pending = True
-        send.queue.total_bytes += len(insert.payload) - send.size
         send.size = len(insert.payload)
         send.queue.settle(send.message.lookup_identifier, send.location, send.size)
         send.message.body = b""  # on disk now; only the headers are needed for what the commit entails

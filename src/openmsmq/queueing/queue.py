@@ -128,7 +128,8 @@ class Queue:
             self.entries[lookup_identifier] = stored(new, entry >> _LOCATION_BITS)
 
     def settle(self, lookup_identifier: int, location: int, size: int) -> None:
-        """A message that was held in memory is in the store now."""
+        """A message that was held in memory is in the store now, and counts for what it takes there."""
+        self.total_bytes += size - _size_of(self.entries[lookup_identifier])
         self.entries[lookup_identifier] = stored(location, size)
 
     def lock(self, lookup_identifier: int, lock: Lock) -> None:
@@ -143,8 +144,7 @@ class Queue:
 
     def remove(self, lookup_identifier: int) -> None:
         """Delete a position, available or locked."""
-        entry = self.entries.pop(lookup_identifier)
-        self.total_bytes -= entry.size if isinstance(entry, Message) else entry >> _LOCATION_BITS
+        self.total_bytes -= _size_of(self.entries.pop(lookup_identifier))
         if self.locked.pop(lookup_identifier, None) is None:
             self.available.remove(lookup_identifier)
 
@@ -154,6 +154,10 @@ class Queue:
         for key, entry in self.entries.items():
             if isinstance(entry, int) and not (key in locked and locked[key].kind is LockKind.ENQUEUE):
                 yield key, entry & _LOCATION_MASK, entry >> _LOCATION_BITS
+
+
+def _size_of(entry: Message | Stored) -> int:
+    return entry.size if isinstance(entry, Message) else entry >> _LOCATION_BITS
 
 
 def stored(location: int, size: int) -> Stored:

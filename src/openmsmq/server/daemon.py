@@ -104,7 +104,9 @@ class Daemon:
             users.lookup, names, random=os.urandom, now=filetime, allow_anonymous=configuration.accepts_anonymous
         )
         self._rpc = rpc = RpcServer(policy=policy, acceptor=acceptor)
-        table = InterfaceTable([interface(environment) for interface in SERVED])
+        table = InterfaceTable(
+            interface(environment, configuration.minimum_level_of(interface.description.name)) for interface in SERVED
+        )
         table.add(Management(table, rpc.statistics))
         mapper = EndpointMapper()
         mapper_table = InterfaceTable([mapper])
