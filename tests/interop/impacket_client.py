@@ -87,8 +87,9 @@ class Client:
     def properties(self, queue: str, *propids: int) -> list[Any]:
         blank = [{"vt": 1, "u": {"null": None}} for _ in propids]
         response = self.done(
-            "R_QMGetObjectProperties", pObjectFormat=queue_object(queue), cp=len(propids), aProp=list(propids), apVar=blank
-        )
+            "R_QMGetObjectProperties", pObjectFormat=queue_object(queue), cp=len(propids), aProp=list(propids),
+            apVar=blank,
+        )  # fmt: skip
         return [_value(v) for v in response["apVar"]]
 
     def open(self, queue: str, access: int = RECEIVE_ACCESS, share: int = 0) -> Any:

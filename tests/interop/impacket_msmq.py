@@ -4,6 +4,8 @@ Nothing here is shared with the product: what impacket sends and understands thr
 implementation would. `request` fills a call, with every pointer that is not given NULL.
 """
 
+# ruff: noqa: RUF012 - class attributes are how impacket's NDR is declared
+
 from __future__ import annotations
 
 from typing import Any
@@ -21,10 +23,10 @@ from impacket.dcerpc.v5.ndr import (
     NDRUHYPER,
     NDRULONG,
     NDRUNION,
-    NDRUniConformantArray,
-    NDRUniConformantVaryingArray,
     NDRUSHORT,
     NDRUSMALL,
+    NDRUniConformantArray,
+    NDRUniConformantVaryingArray,
 )
 from impacket.uuid import uuidtup_to_bin
 
