@@ -106,7 +106,7 @@ class Daemon:
                 self._process.stdout.close()
 
     def __enter__(self) -> Daemon:
-        return self.start()
+        return self if self.alive else self.start()
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
