@@ -635,6 +635,8 @@ class _Decoder(_Emitter):
         with self.block(f"if any(b[{end} - {size}:{end}]):"):
             self.line(f"raise BadStubData('{where}: no terminator')")
         self.line(f"{target} = b[p:{end} - {size}].decode({codec!r}{errors})")
+        with self.block(f"if '\\0' in {target}:"):
+            self.line(f"raise BadStubData('{where}: a string with an embedded NUL')")
         self.line(f"p = {end}")
         self.forget_alignment()
 
