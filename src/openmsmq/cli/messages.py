@@ -13,7 +13,7 @@ from typing import IO, Any
 import click
 
 from openmsmq.cli.connection import connected
-from openmsmq.cli.output import from_json, print_json, print_message, progress, to_json
+from openmsmq.cli.output import from_json, print_json, print_message, progress, report, to_json
 from openmsmq.cli.queues import json_option, path_of
 from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
 from openmsmq.model.errors import ReceiveTimeout
@@ -81,10 +81,7 @@ def send(
                 identifier = opened.send(message, transaction=tx)
         else:
             identifier = opened.send(message)
-    if as_json:
-        print_json({"id": identifier})
-    else:
-        click.echo(identifier)
+    report(as_json, identifier, {"id": identifier})
 
 
 @click.command()
@@ -157,8 +154,9 @@ def _is_transactional(qm: QueueManager, queue: str) -> bool:
 @click.argument("source")
 @click.argument("target")
 @click.option("--move", is_flag=True, help="Take the messages away from SOURCE once they are in TARGET.")
+@json_option
 @connected
-def copy(qm: QueueManager, source: str, target: str, move: bool) -> None:
+def copy(qm: QueueManager, source: str, target: str, move: bool, as_json: bool) -> None:
     """Copy all messages of one queue to another, with their properties."""
     source, target = path_of(source), path_of(target)
     wanted = qm.counts(source)["message_count"]
@@ -168,7 +166,9 @@ def copy(qm: QueueManager, source: str, target: str, move: bool) -> None:
             copied = _move_all(qm, incoming, outgoing, wanted, transactional)
         else:
             copied = _send_all(qm, outgoing, _limited(incoming, wanted), wanted, transactional, "copying")
-    click.echo(f"{'moved' if move else 'copied'} {copied} messages from {source} to {target}")
+    verb = "moved" if move else "copied"
+    document = {verb: copied, "source": source, "target": target}
+    report(as_json, f"{verb} {copied} messages from {source} to {target}", document)
 
 
 def _move_all(
@@ -225,8 +225,9 @@ def export(qm: QueueManager, queue: str, file: IO[str]) -> None:
 @click.argument("queue")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--restart", is_flag=True, help="Begin anew, not where an interrupted import of the same file ended.")
+@json_option
 @connected
-def import_(qm: QueueManager, queue: str, file: Path, restart: bool) -> None:
+def import_(qm: QueueManager, queue: str, file: Path, restart: bool, as_json: bool) -> None:
     """Send the messages of a file that `export` wrote.
 
     Progress is kept in FILE.progress; an interrupted import goes on from there.
@@ -250,7 +251,8 @@ def import_(qm: QueueManager, queue: str, file: Path, restart: bool) -> None:
         count = _send_all(qm, opened, messages, total - done, transactional, "importing", remember)
     state.unlink(missing_ok=True)
     skipped = f", {done} were there already" if done else ""
-    click.echo(f"imported {count} messages into {target}{skipped}", err=True)
+    document = {"imported": count, "skipped": done, "queue": target}
+    report(as_json, f"imported {count} messages into {target}{skipped}", document, err=True)
 
 
 def _read_messages(file: Path, skip: int) -> Iterator[Message]:

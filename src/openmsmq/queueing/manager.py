@@ -445,6 +445,8 @@ class QueueManager:
     ) -> bytes:
         """Enqueue Message To An Open Queue, [MS-MQDMPR] 3.1.7.1.27. Returns the message's identifier (20 bytes).
 
+        The message becomes the queue's: what the queue manager fills in, it fills into this very object.
+
         Raises QueueDeleted, TransactionUsage, InsufficientResources (quotas, size), MessageStorageFailed (disk full).
         With a multiple-element format name each queue gets its copy, all or none.
         """
@@ -460,9 +462,10 @@ class QueueManager:
             queue = target.queue
             if queue is None:
                 raise QueueDeleted(detail=str(target.format_name))
-            copy = replace(message, destination_queue_format_name=str(target.format_name))
-            self._check_message(queue, copy, transaction)
+            copy = message if len(targets) == 1 else replace(message)
+            copy.destination_queue_format_name = target.name
             size = copy.size
+            self._check_message(queue, copy, size, transaction)
             if not plan.has_room(queue, size):
                 raise InsufficientResources(detail=f"the quota of {queue.properties.path_name} or of the machine")
             self.state.stamp(copy, queue)
@@ -476,14 +479,14 @@ class QueueManager:
             plan.carry_out()
         return identifier
 
-    def _check_message(self, queue: Queue, message: Message, transaction: Transaction | None) -> None:
+    def _check_message(self, queue: Queue, message: Message, size: int, transaction: Transaction | None) -> None:
         if queue.properties.transactional and transaction is None:
             raise TransactionUsage(detail=f"{queue.properties.path_name} takes messages in transactions only")
         if transaction is not None and not queue.properties.transactional:
             raise TransactionUsage(detail=f"{queue.properties.path_name} is not transactional")
-        if message.size > MAXIMUM_MESSAGE_SIZE:
+        if size > MAXIMUM_MESSAGE_SIZE:
             raise InsufficientResources(
-                detail=f"the message has {message.size} bytes with its headers, at most {MAXIMUM_MESSAGE_SIZE}"
+                detail=f"the message has {size} bytes with its headers, at most {MAXIMUM_MESSAGE_SIZE}"
             )
         if queue.properties.authentication:  # signatures can't be verified here, so none counts as authentic
             raise MsmqError(HResult.MQ_ERROR_MESSAGE_NOT_AUTHENTICATED, queue.properties.path_name)
