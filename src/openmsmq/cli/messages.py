@@ -6,9 +6,10 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 
@@ -205,20 +206,52 @@ def _limited(messages: Iterable[Message], count: int) -> Iterator[Message]:
 
 @click.command()
 @click.argument("queue")
-@click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@click.option("--resume", is_flag=True, help="Append to FILE what it does not hold yet.")
 @connected
-def export(qm: QueueManager, queue: str, file: IO[str]) -> None:
-    """Write all messages as JSON lines, with every property and the body in base64. Takes nothing away."""
+def export(qm: QueueManager, queue: str, file: Path | None, resume: bool) -> None:
+    """Write all messages as JSON lines to FILE or standard output: every property, the body in base64.
+
+    Takes nothing away.
+    """
+    if resume and file is None:
+        raise click.UsageError("--resume needs FILE")
+    held = _exported(file) if resume and file is not None and file.exists() else set()
     total = qm.counts(path_of(queue))["message_count"]
-    count = 0
-    with qm.open(path_of(queue), "peek") as opened, progress("exporting") as bar:
+    count = skipped = 0
+    with (
+        qm.open(path_of(queue), "peek") as opened,
+        progress("exporting") as bar,
+        file.open("a" if resume else "w", encoding="utf-8") if file else nullcontext(sys.stdout) as output,
+    ):
         task = bar.add_task("", total=total, rate="")
         started = time.monotonic()
         for message in opened:
-            file.write(json.dumps(to_json(message), ensure_ascii=False) + "\n")
-            count += 1
-            bar.update(task, completed=count, rate=_rate(count, started))
-    click.echo(f"exported {count} messages of {path_of(queue)}", err=True)
+            if message.identifier.hex() in held:
+                skipped += 1
+            else:
+                output.write(json.dumps(to_json(message), ensure_ascii=False) + "\n")
+                count += 1
+            bar.update(task, completed=count + skipped, rate=_rate(count, started))
+    known = f", {skipped} were there already" if skipped else ""
+    click.echo(f"exported {count} messages of {path_of(queue)}{known}", err=True)
+
+
+def _exported(file: Path) -> set[str]:
+    """Identifiers of the messages in a file; a last line that was cut off is removed from it."""
+    identifiers: set[str] = set()
+    kept = 0
+    with file.open("rb+") as lines:
+        for line in lines:
+            try:
+                identifiers.add(json.loads(line)["identifier"])
+            except (ValueError, KeyError):
+                break
+            if not line.endswith(b"\n"):
+                break
+            kept += len(line)
+        lines.truncate(kept)
+    return identifiers
 
 
 @click.command("import")

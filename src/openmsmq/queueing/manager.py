@@ -47,9 +47,9 @@ from openmsmq.queueing import properties as queue_properties
 from openmsmq.queueing.access import Caller, default_queue_security, demand
 from openmsmq.queueing.plan import Plan, new_identifier, store_insert
 from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE, QueueProperties
-from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind
+from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind, columns_of, entries_of
 from openmsmq.queueing.readers import Accept, Cursor, OpenQueueDescriptor, Reply, WaitingMessageReadOperation
-from openmsmq.queueing.records import decode_properties, encode_properties, split_deadline_word
+from openmsmq.queueing.records import TIME_MASK, decode_properties, encode_properties, split_deadline_word
 from openmsmq.queueing.state import LAST_QUEUE_NUMBER, Machine, State, not_here
 from openmsmq.queueing.storage import MessageStore
 from openmsmq.queueing.timers import Timers
@@ -116,31 +116,23 @@ class QueueManager:
             if queue is None:  # deleted while a transaction had written ahead to it
                 orphans += [Remove(*row) for row in zip(columns.keys, columns.locations, strict=True)]
                 continue
-            rows = []
-            for sequence, location, size, word in zip(
-                columns.keys, columns.locations, columns.sizes, columns.deadlines, strict=True
-            ):
-                lookup_identifier, deadline = split_deadline_word(word, sequence)
-                rows.append((lookup_identifier, location, size))
-                if deadline:
-                    state.expiry.add(deadline, lookup_identifier, number)
-            queue.load(rows)
+            keys, values = entries_of(columns)
+            queue.load(keys, values, sum(columns.sizes))
+            for key, word in zip(keys, columns.deadlines, strict=True):
+                if deadline := word & TIME_MASK:
+                    state.expiry.add(deadline, key, number)
         for start in range(0, len(orphans), _ORPHAN_BATCH):
             state.store.append(orphans[start : start + _ORPHAN_BATCH])
 
     def columns(self) -> Iterator[tuple[int, QueueColumns]]:
         """The live messages for a checkpoint: committed ones, locked or not, sorted by sequence number."""
+        deadlines: dict[int, dict[int, int]] = {}
+        for deadline, key, number in self.state.expiry:
+            deadlines.setdefault(number, {})[key] = deadline
         for queue in self.state.queues.values():
-            deadlines = {key: deadline for deadline, key, number in self.state.expiry if number == queue.number}
-            rows = sorted(
-                (key & ((1 << 56) - 1), location, size, (key >> 56) << 56 | deadlines.get(key, 0))
-                for key, location, size in queue.stored_rows()
-            )
-            if rows:
-                columns = QueueColumns()
-                for sequence, location, size, word in rows:
-                    columns.append(sequence, location, size, word)
-                yield queue.number, columns
+            keys, values = queue.stored_entries()
+            if keys:
+                yield queue.number, columns_of(keys, values, deadlines.get(queue.number, {}))
 
     def is_live(self, number: int, sequence: int, word: int, location: int) -> bool:
         """For compaction: whether the store's message at this location is still one of ours."""

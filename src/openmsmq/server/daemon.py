@@ -82,6 +82,7 @@ class Daemon:
         )
         recovered = store.recovered
         manager = QueueManager(machine, store, _milliseconds, os.urandom, recovered.queues)
+        recovered.queues.clear()  # the manager has its own index
         logger.info(
             "%d queues with %d messages recovered%s",
             len(manager.state.by_name),
