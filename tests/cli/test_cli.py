@@ -86,6 +86,16 @@ def test_an_export_imports_to_the_same_messages(run, tmp_path):
     assert not (tmp_path / "all.jsonl.progress").exists()
 
 
+def test_an_interrupted_export_is_completed(run, tmp_path):
+    run("queue", "create", "exported")
+    for number in range(4):
+        run("send", "exported", str(number), "--label", f"l{number}")
+    lines = run("export", "exported").splitlines(keepends=True)
+    (tmp_path / "part.jsonl").write_text("".join(lines[:2]) + lines[2][:20])
+    run("export", "exported", "part.jsonl", "--resume")
+    assert [json.loads(line)["label"] for line in (tmp_path / "part.jsonl").open()] == ["l0", "l1", "l2", "l3"]
+
+
 def test_an_interrupted_import_goes_on_where_it_ended(run, tmp_path):
     run("queue", "create", "resumed")
     lines = [json.dumps({"label": f"l{n}", "body": ""}) for n in range(4)]

@@ -7,7 +7,7 @@ from uuid import UUID
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model import names
 from openmsmq.model.constants import Access, Share
-from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueNotFound
+from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueNotFound, SharingViolation
 from openmsmq.ndr import NULL
 from openmsmq.protocols.dispatch import NdrInterface, answers, check, present
 from openmsmq.protocols.environment import MSMQ_VERSION
@@ -49,7 +49,17 @@ class QmComm(NdrInterface):
         queue_format = present(q.pQueueFormat, "pQueueFormat")
         check(q.dwDesiredAccess in (Access.RECEIVE, Access.PEEK), f"dwDesiredAccess is {q.dwDesiredAccess:#x}")
         share = _share(q.dwShareMode)
-        descriptor = self._open(call, from_queue_format(queue_format), Access(q.dwDesiredAccess), share)
+        name = from_queue_format(queue_format)
+        unreadable = isinstance(name, names.DistributionListFormatName | names.MulticastFormatName)
+        check(
+            not unreadable and not (isinstance(name, names.DirectFormatName) and name.is_http),
+            f"{name} can't be read",
+            HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+        )
+        try:
+            descriptor = self._open(call, name, Access(q.dwDesiredAccess), share)
+        except SharingViolation as error:
+            raise MsmqError(HResult.STATUS_SHARING_VIOLATION, error.detail) from None
         handle = call.association.handles.create(
             PCTX_OPENREMOTE_HANDLE_TYPE, descriptor, self.environment.manager.close_queue
         )

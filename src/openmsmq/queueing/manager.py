@@ -47,9 +47,9 @@ from openmsmq.queueing import properties as queue_properties
 from openmsmq.queueing.access import Caller, default_queue_security, demand
 from openmsmq.queueing.plan import Plan, new_identifier, store_insert
 from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE, QueueProperties
-from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind
+from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind, columns_of, entries_of
 from openmsmq.queueing.readers import Accept, Cursor, OpenQueueDescriptor, Reply, WaitingMessageReadOperation
-from openmsmq.queueing.records import decode_properties, encode_properties, split_deadline_word
+from openmsmq.queueing.records import TIME_MASK, decode_properties, encode_properties, split_deadline_word
 from openmsmq.queueing.state import LAST_QUEUE_NUMBER, Machine, State, not_here
 from openmsmq.queueing.storage import MessageStore
 from openmsmq.queueing.timers import Timers
@@ -116,31 +116,23 @@ class QueueManager:
             if queue is None:  # deleted while a transaction had written ahead to it
                 orphans += [Remove(*row) for row in zip(columns.keys, columns.locations, strict=True)]
                 continue
-            rows = []
-            for sequence, location, size, word in zip(
-                columns.keys, columns.locations, columns.sizes, columns.deadlines, strict=True
-            ):
-                lookup_identifier, deadline = split_deadline_word(word, sequence)
-                rows.append((lookup_identifier, location, size))
-                if deadline:
-                    state.expiry.add(deadline, lookup_identifier, number)
-            queue.load(rows)
+            keys, values = entries_of(columns)
+            queue.load(keys, values, sum(columns.sizes))
+            for key, word in zip(keys, columns.deadlines, strict=True):
+                if deadline := word & TIME_MASK:
+                    state.expiry.add(deadline, key, number)
         for start in range(0, len(orphans), _ORPHAN_BATCH):
             state.store.append(orphans[start : start + _ORPHAN_BATCH])
 
     def columns(self) -> Iterator[tuple[int, QueueColumns]]:
         """The live messages for a checkpoint: committed ones, locked or not, sorted by sequence number."""
+        deadlines: dict[int, dict[int, int]] = {}
+        for deadline, key, number in self.state.expiry:
+            deadlines.setdefault(number, {})[key] = deadline
         for queue in self.state.queues.values():
-            deadlines = {key: deadline for deadline, key, number in self.state.expiry if number == queue.number}
-            rows = sorted(
-                (key & ((1 << 56) - 1), location, size, (key >> 56) << 56 | deadlines.get(key, 0))
-                for key, location, size in queue.stored_rows()
-            )
-            if rows:
-                columns = QueueColumns()
-                for sequence, location, size, word in rows:
-                    columns.append(sequence, location, size, word)
-                yield queue.number, columns
+            keys, values = queue.stored_entries()
+            if keys:
+                yield queue.number, columns_of(keys, values, deadlines.get(queue.number, {}))
 
     def is_live(self, number: int, sequence: int, word: int, location: int) -> bool:
         """For compaction: whether the store's message at this location is still one of ours."""
@@ -445,6 +437,8 @@ class QueueManager:
     ) -> bytes:
         """Enqueue Message To An Open Queue, [MS-MQDMPR] 3.1.7.1.27. Returns the message's identifier (20 bytes).
 
+        The message becomes the queue's: what the queue manager fills in, it fills into this very object.
+
         Raises QueueDeleted, TransactionUsage, InsufficientResources (quotas, size), MessageStorageFailed (disk full).
         With a multiple-element format name each queue gets its copy, all or none.
         """
@@ -460,9 +454,10 @@ class QueueManager:
             queue = target.queue
             if queue is None:
                 raise QueueDeleted(detail=str(target.format_name))
-            copy = replace(message, destination_queue_format_name=str(target.format_name))
-            self._check_message(queue, copy, transaction)
+            copy = message if len(targets) == 1 else replace(message)
+            copy.destination_queue_format_name = target.name
             size = copy.size
+            self._check_message(queue, copy, size, transaction)
             if not plan.has_room(queue, size):
                 raise InsufficientResources(detail=f"the quota of {queue.properties.path_name} or of the machine")
             self.state.stamp(copy, queue)
@@ -476,14 +471,14 @@ class QueueManager:
             plan.carry_out()
         return identifier
 
-    def _check_message(self, queue: Queue, message: Message, transaction: Transaction | None) -> None:
+    def _check_message(self, queue: Queue, message: Message, size: int, transaction: Transaction | None) -> None:
         if queue.properties.transactional and transaction is None:
             raise TransactionUsage(detail=f"{queue.properties.path_name} takes messages in transactions only")
         if transaction is not None and not queue.properties.transactional:
             raise TransactionUsage(detail=f"{queue.properties.path_name} is not transactional")
-        if message.size > MAXIMUM_MESSAGE_SIZE:
+        if size > MAXIMUM_MESSAGE_SIZE:
             raise InsufficientResources(
-                detail=f"the message has {message.size} bytes with its headers, at most {MAXIMUM_MESSAGE_SIZE}"
+                detail=f"the message has {size} bytes with its headers, at most {MAXIMUM_MESSAGE_SIZE}"
             )
         if queue.properties.authentication:  # signatures can't be verified here, so none counts as authentic
             raise MsmqError(HResult.MQ_ERROR_MESSAGE_NOT_AUTHENTICATED, queue.properties.path_name)

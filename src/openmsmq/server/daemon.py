@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -81,6 +82,7 @@ class Daemon:
         )
         recovered = store.recovered
         manager = QueueManager(machine, store, _milliseconds, os.urandom, recovered.queues)
+        recovered.queues.clear()  # the manager has its own index
         logger.info(
             "%d queues with %d messages recovered%s",
             len(manager.state.by_name),
@@ -270,8 +272,16 @@ def notify_systemd(state: str) -> None:
             notifier.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)
 
 
+def allow_connections() -> None:
+    """Let the process open as many files as it may: the usual soft limit of 1024 is fewer than our connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def run(configuration: Configuration) -> int:
     """Configure logging and serve, on uvloop where it is installed."""
+    allow_connections()
     logging.basicConfig(
         level=configuration.log_level.upper(),
         stream=sys.stderr,
