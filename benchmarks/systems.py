@@ -1,0 +1,130 @@
+"""The servers that are measured, each a process of its own on the same file system."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import wires
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from daemon import Daemon  # noqa: E402
+
+RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+START = 90.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(ready: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START
+    while True:
+        try:
+            ready()
+            return
+        except (OSError, AssertionError, ValueError) as error:
+            if time.monotonic() > deadline or process.poll() is not None:
+                raise RuntimeError(f"{process.args!r} does not answer") from error
+            time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def openmsmq(directory: Path) -> Iterator[Daemon]:
+    with Daemon(directory / "openmsmq", "--log-level", "error") as daemon:
+        yield daemon
+
+
+@contextlib.contextmanager
+def rabbitmq(directory: Path) -> Iterator[int]:
+    port, distribution, mapper = free_port(), free_port(), free_port()
+    home = directory / "rabbitmq"
+    home.mkdir()
+    (home / "plugins").write_text("[].")
+    environment = dict(
+        os.environ, HOME=str(home), RABBITMQ_MNESIA_BASE=str(home), RABBITMQ_LOG_BASE=str(home),
+        RABBITMQ_NODENAME="bench@localhost", RABBITMQ_NODE_IP_ADDRESS="127.0.0.1", RABBITMQ_NODE_PORT=str(port),
+        RABBITMQ_DIST_PORT=str(distribution), ERL_EPMD_PORT=str(mapper), RABBITMQ_PID_FILE=str(home / "pid"),
+        RABBITMQ_ENABLED_PLUGINS_FILE=str(home / "plugins"),
+    )  # fmt: skip
+    # Started here so that it can be ended here; the server would leave one behind.
+    with ended(subprocess.Popen(["epmd", "-port", str(mapper)], env=environment, stderr=subprocess.DEVNULL)):
+        output = (home / "output").open("wb")
+        with output:
+            process = subprocess.Popen([RABBITMQ], env=environment, stdout=output, stderr=output)
+        with ended(process):
+            wait_for(lambda: wires.amqp_declare(port, "classic", "classic"), process)
+            wires.amqp_declare(port, "quorum", "quorum")
+            yield port
+
+
+@contextlib.contextmanager
+def redis(directory: Path) -> Iterator[int]:
+    port, home = free_port(), directory / "redis"
+    home.mkdir()
+    options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(home), "--appendonly", "yes"]
+    options += ["--appendfsync", "always", "--save", ""]
+    process = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with ended(process):
+        wait_for(lambda: socket.create_connection(("127.0.0.1", port), 1).close(), process)
+        yield port
+
+
+def postgresql_programs() -> Path | None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    return found[-1].parent if found else None
+
+
+@contextlib.contextmanager
+def postgresql(directory: Path) -> Iterator[int]:
+    programs = postgresql_programs()
+    assert programs is not None
+    port, home = free_port(), directory / "postgresql"
+    home.mkdir()
+    user = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
+    if user:
+        shutil.chown(home, user)
+    data = home / "data"
+    subprocess.run(
+        [programs / "initdb", "-A", "trust", "-U", "postgres", "-D", data], user=user, cwd=home, check=True,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    process = subprocess.Popen(
+        [programs / "postgres", "-D", data, "-p", str(port), "-k", home, "-h", "127.0.0.1"],
+        user=user, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    with ended(process):
+        table = "CREATE TABLE IF NOT EXISTS q (id bigserial PRIMARY KEY, b bytea NOT NULL)"
+        wait_for(lambda: wires.postgresql_query(port, table), process)
+        yield port
+
+
+def installed() -> dict[str, bool]:
+    return {
+        "rabbitmq": Path(RABBITMQ).exists(),
+        "redis": shutil.which("redis-server") is not None,
+        "postgresql": postgresql_programs() is not None,
+    }

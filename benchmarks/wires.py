@@ -1,0 +1,291 @@
+"""Connections that repeat one prepared request: the load generator spends as little as it can for every system alike.
+
+Each function makes a connected socket ready with blocking calls and gives it with the bytes to repeat and a splitter,
+which takes what has arrived and says how many answers it holds, how many of them are failures, and what is left over.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from openmsmq.interfaces import ms_mqmp as m
+from openmsmq.interfaces.ms_mqmq import OBJECTID, QUEUE_FORMAT
+from openmsmq.model.constants import INFINITE, Action
+from openmsmq.model.message import Message
+from openmsmq.rpc import client
+from openmsmq.transfer.receive_buffer import receive_buffer
+from openmsmq.transfer.send_buffer import send_buffer
+
+BODY = bytes(range(256)) * 4
+OPERATIONS = ("null", "express send", "durable send", "receive")
+Splitter = Callable[[bytes], tuple[int, int, bytes]]
+
+
+class Wire(NamedTuple):
+    sock: socket.socket
+    request: bytes
+    split: Splitter
+    # What an answer demands to be sent before the next one comes, where that differs each time.
+    follow: Callable[[bytes], bytes] | None = None
+    # Sent once before the first request; with `follow`, the only request.
+    keep: Any = None
+
+
+# -- openmsmq --------------------------------------------------------------------------------------------------------
+
+
+def openmsmq(port: int, what: str, queue: str, timeout: int = 0) -> Wire:
+    connection = client.connect("127.0.0.1", port)
+    qmcomm = connection.bind(m.qmcomm.uuid, m.qmcomm.version)
+    qmcomm2 = connection.bind(m.qmcomm2.uuid, m.qmcomm2.version)
+    if what == "null":
+        connection.core.request(qmcomm, 31, bytes(4))
+        return Wire(connection._socket, connection.core.data_to_send(), _split_rpc, keep=connection)
+    name = QUEUE_FORMAT(m_qft=3, m_pDirectID=f"OS:.\\private$\\{queue}")
+    operation = m.qmcomm.operation("rpc_QMOpenQueueInternal")
+    access = 1 if what == "receive" else 2
+    stub = operation.encode_request(
+        m.rpc_QMOpenQueueInternal_Request(name, access, 0, 0, None, 0, bytes(16), "bench", 0, 0)
+    )
+    opened = operation.decode_response(connection.call(operation.opnum, stub, interface=qmcomm))
+    assert opened.result == 0, hex(opened.result)
+    if what == "receive":
+        operation = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
+        request: Any = m.rpc_ACReceiveMessageEx_Request(opened.pdwQMContext, receive_buffer(Action.RECEIVE, timeout))
+    else:
+        operation = m.qmcomm2.operation("rpc_ACSendMessageEx")
+        message = Message(body=BODY, delivery_guarantee=int(what == "durable send"))
+        request = m.rpc_ACSendMessageEx_Request(opened.phQueue, send_buffer(message), OBJECTID())
+    connection.core.request(qmcomm2, operation.opnum, operation.encode_request(request))
+    return Wire(connection._socket, connection.core.data_to_send(), _split_results, keep=connection)
+
+
+def openmsmq_waiting(port: int, what: str, queue: str) -> Wire:
+    """A receive that waits for its message."""
+    return openmsmq(port, what, queue, INFINITE)
+
+
+def _split_rpc(data: bytes) -> tuple[int, int, bytes]:
+    count = failed = 0
+    while len(data) >= 16:
+        length = data[8] | data[9] << 8
+        if len(data) < length:
+            break
+        count += 1
+        failed += data[2] != 2
+        data = data[length:]
+    return count, failed, data
+
+
+def _split_results(data: bytes) -> tuple[int, int, bytes]:
+    count = failed = 0
+    while len(data) >= 16:
+        length = data[8] | data[9] << 8
+        if len(data) < length:
+            break
+        count += 1
+        failed += data[2] != 2 or data[length - 4 : length] != b"\0\0\0\0"
+        data = data[length:]
+    return count, failed, data
+
+
+# -- RabbitMQ: AMQP 0-9-1, persistent messages with publisher confirms; a consumer with one message at a time ---------
+
+
+def _frame(kind: int, channel: int, payload: bytes) -> bytes:
+    return struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
+
+
+def _method(channel: int, family: int, method: int, arguments: bytes = b"") -> bytes:
+    return _frame(1, channel, struct.pack(">HH", family, method) + arguments)
+
+
+def _short(text: str) -> bytes:
+    return bytes([len(text)]) + text.encode()
+
+
+def _amqp_answer(sock: socket.socket, family: int, method: int) -> bytes:
+    while True:
+        kind, _, size = struct.unpack(">BHI", sock.recv(7, socket.MSG_WAITALL))
+        payload = sock.recv(size + 1, socket.MSG_WAITALL)[:-1]
+        if kind == 1:
+            assert struct.unpack_from(">HH", payload) == (family, method), payload[:100]
+            return payload[4:]
+
+
+def amqp_login(port: int) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port), 30)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.sendall(b"AMQP\0\0\x09\x01")
+    _amqp_answer(sock, 10, 10)
+    login = b"\0guest\0guest"
+    sock.sendall(
+        _method(0, 10, 11, bytes(4) + _short("PLAIN") + struct.pack(">I", len(login)) + login + _short("en_US"))
+    )
+    channels, size, _ = struct.unpack(">HIH", _amqp_answer(sock, 10, 30))
+    sock.sendall(_method(0, 10, 31, struct.pack(">HIH", channels, size, 0)))
+    sock.sendall(_method(0, 10, 40, _short("/") + _short("") + b"\0"))
+    _amqp_answer(sock, 10, 41)
+    sock.sendall(_method(1, 20, 10, _short("")))
+    _amqp_answer(sock, 20, 11)
+    return sock
+
+
+def amqp_declare(port: int, queue: str, kind: str) -> None:
+    sock = amqp_login(port)
+    value = kind.encode()
+    entry = _short("x-queue-type") + b"S" + struct.pack(">I", len(value)) + value
+    arguments = struct.pack(">I", len(entry)) + entry
+    sock.sendall(_method(1, 50, 10, bytes(2) + _short(queue) + b"\x02" + arguments))
+    _amqp_answer(sock, 50, 11)
+    sock.close()
+
+
+def rabbitmq(port: int, what: str, queue: str) -> Wire:
+    sock = amqp_login(port)
+    if what == "durable send":
+        sock.sendall(_method(1, 85, 10, b"\0"))
+        _amqp_answer(sock, 85, 11)
+        publish = _method(1, 60, 40, bytes(2) + _short("") + _short(queue) + b"\0")
+        header = _frame(2, 1, struct.pack(">HHQHB", 60, 0, len(BODY), 1 << 12, 2))
+        return Wire(sock, publish + header + _frame(3, 1, BODY), _split_acks)
+    sock.sendall(_method(1, 60, 10, struct.pack(">IHB", 0, 1, 0)))
+    _amqp_answer(sock, 60, 11)
+    consume = _method(1, 60, 20, bytes(2) + _short(queue) + _short("c") + b"\0" + bytes(4))
+    return Wire(sock, consume, _split_deliveries, _acknowledge)
+
+
+def _frames(data: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
+    found = []
+    while len(data) >= 7:
+        kind, _, size = struct.unpack_from(">BHI", data)
+        if len(data) < size + 8:
+            break
+        found.append((kind, data[7 : 7 + size]))
+        data = data[size + 8 :]
+    return found, data
+
+
+def _split_acks(data: bytes) -> tuple[int, int, bytes]:
+    found, rest = _frames(data)
+    acks = sum(payload[:4] == b"\0\x3c\0\x50" for _, payload in found)
+    return acks, len(found) - acks, rest
+
+
+def _split_deliveries(data: bytes) -> tuple[int, int, bytes]:
+    found, rest = _frames(data)
+    if any(kind == 3 for kind, _ in found):
+        return 1, 0, rest
+    return (0, 0, data) if not found or found[-1][0] != 1 or found[-1][1][:4] != b"\0\x3c\0\x15" else (0, 0, rest)
+
+
+def _acknowledge(data: bytes) -> bytes:
+    for kind, payload in _frames(data)[0]:
+        if kind == 1 and payload[:4] == b"\0\x3c\0\x3c":
+            at = 5 + payload[4]
+            return _method(1, 60, 80, payload[at : at + 8] + b"\0")
+    return b""
+
+
+# -- Redis: appendfsync always ---------------------------------------------------------------------------------------
+
+
+def _resp(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+def redis(port: int, what: str, queue: str) -> Wire:
+    sock = socket.create_connection(("127.0.0.1", port), 30)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if what == "durable send":
+        return Wire(sock, _resp(b"XADD", queue.encode(), b"*", b"b", BODY), _split_resp)
+    if what == "fill":
+        return Wire(sock, _resp(b"LPUSH", queue.encode() + b"-list", BODY), _split_resp)
+    return Wire(sock, _resp(b"RPOP", queue.encode() + b"-list"), _split_resp)
+
+
+def _split_resp(data: bytes) -> tuple[int, int, bytes]:
+    count = failed = 0
+    while (end := data.find(b"\r\n")) >= 0:
+        end += 2
+        if data[:1] == b"$" and (size := int(data[1 : end - 2])) >= 0:
+            end += size + 2
+            if len(data) < end:
+                break
+        elif data[:1] in (b"-", b"$"):
+            failed += 1
+        count += 1
+        data = data[end:]
+    return count, failed, data
+
+
+# -- PostgreSQL: prepared statements, SKIP LOCKED --------------------------------------------------------------------
+
+_STATEMENTS = {
+    "durable send": "INSERT INTO q (b) VALUES ($1)",
+    "receive": "DELETE FROM q WHERE id = (SELECT id FROM q ORDER BY id FOR UPDATE SKIP LOCKED LIMIT 1) RETURNING b",
+}
+
+
+def _message(kind: bytes, payload: bytes) -> bytes:
+    return kind + struct.pack(">I", len(payload) + 4) + payload
+
+
+def _until_ready(sock: socket.socket) -> None:
+    while True:
+        kind, size = struct.unpack(">cI", sock.recv(5, socket.MSG_WAITALL))
+        payload = sock.recv(size - 4, socket.MSG_WAITALL) if size > 4 else b""
+        assert kind != b"E", payload
+        if kind == b"Z":
+            return
+
+
+def postgresql_login(port: int) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port), 30)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    words = b"user\0postgres\0database\0postgres\0\0"
+    sock.sendall(struct.pack(">II", len(words) + 8, 196608) + words)
+    _until_ready(sock)
+    return sock
+
+
+def postgresql_query(port: int, text: str) -> None:
+    sock = postgresql_login(port)
+    sock.sendall(_message(b"Q", text.encode() + b"\0"))
+    _until_ready(sock)
+    sock.close()
+
+
+def postgresql(port: int, what: str, queue: str) -> Wire:
+    sock = postgresql_login(port)
+    sock.sendall(_message(b"P", b"s\0" + _STATEMENTS[what].encode() + b"\0\0\0") + _message(b"S", b""))
+    _until_ready(sock)
+    values = struct.pack(">HHHI", 1, 1, 1, len(BODY)) + BODY if what == "durable send" else struct.pack(">HH", 0, 0)
+    bind = _message(b"B", b"\0s\0" + values + struct.pack(">HH", 1, 1))
+    return Wire(sock, bind + _message(b"E", b"\0" + bytes(4)) + _message(b"S", b""), _split_ready)
+
+
+def _split_ready(data: bytes) -> tuple[int, int, bytes]:
+    count = failed = at = whole = 0
+    while len(data) >= at + 5:
+        end = at + 1 + int.from_bytes(data[at + 1 : at + 5], "big")
+        if len(data) < end:
+            break
+        kind = data[at : at + 1]
+        failed += kind == b"E" or (kind == b"C" and data[at + 5 : end - 1].endswith(b" 0") and data[at + 5 : at + 6] == b"D")
+        at = end
+        if kind == b"Z":
+            count, whole = count + 1, at
+    return count, failed if whole else 0, data[whole:]
+
+
+WIRES: dict[str, Callable[[int, str, str], Wire]] = {
+    "openmsmq": openmsmq,
+    "rabbitmq classic": rabbitmq,
+    "rabbitmq quorum": rabbitmq,
+    "redis": redis,
+    "postgresql": postgresql,
+}
