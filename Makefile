@@ -29,5 +29,9 @@ lint: setup
 	@$(BIN)/ruff check src tests benchmarks
 	@$(BIN)/mypy
 
+# Compares with rabbitmq-server, redis-server and postgresql where they are installed; BENCH=--quick for a short one.
+bench: setup
+	@$(BIN)/python benchmarks/run.py $(BENCH)
+
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,7 +15,7 @@ from pathlib import Path
 import wires
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from daemon import Daemon  # noqa: E402
+from daemon import Daemon
 
 RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 START = 90.0

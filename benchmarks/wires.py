@@ -275,7 +275,9 @@ def _split_ready(data: bytes) -> tuple[int, int, bytes]:
         if len(data) < end:
             break
         kind = data[at : at + 1]
-        failed += kind == b"E" or (kind == b"C" and data[at + 5 : end - 1].endswith(b" 0") and data[at + 5 : at + 6] == b"D")
+        failed += kind == b"E" or (
+            kind == b"C" and data[at + 5 : end - 1].endswith(b" 0") and data[at + 5 : at + 6] == b"D"
+        )
         at = end
         if kind == b"Z":
             count, whole = count + 1, at

@@ -1,0 +1,174 @@
+"""The benchmarks: every system as processes of its own, one after the other on the same disk, in one run.
+
+    make bench                          # all of it; needs rabbitmq-server, redis-server, postgresql for comparison
+    .venv/bin/python benchmarks/run.py --quick
+
+Writes benchmarks/RESULTS.md. Figures of one machine under changing load say little; the ratios within a run say more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import measures
+import systems
+
+HERE = Path(__file__).parent
+ENDLESS = 10**9
+CONNECTIONS = (1, 8, 64)
+Result = dict[str, Any]
+
+
+def command(**options: Any) -> list[str]:
+    return [sys.executable, str(HERE / "load.py"), json.dumps(options)]
+
+
+def load(**options: Any) -> Result:
+    done = subprocess.run(command(**options), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    result: Result = json.loads(done.stdout)
+    print(f"  {options.get('system', 'openmsmq')} {options['what']} x{options.get('connections', 1)}: "
+          f"{result['rate']:,.0f}/s, p50 {result['p50']:.0f}, p99 {result['p99']:.0f} us", flush=True)  # fmt: skip
+    return result
+
+
+class Bench:
+    def __init__(self, directory: Path, seconds: float, messages: int) -> None:
+        self.directory, self.seconds, self.messages = directory, seconds, messages
+        self.results: dict[tuple[str, str, int], Result] = {}
+        self.server_cpu: dict[tuple[str, int], float] = {}
+        self.delivered: dict[str, Result] = {}
+        self.express_under_load: Result = {}
+        self.syncs: list[tuple[float, float]] = []
+        self.missing: list[str] = []
+
+    def sync(self) -> None:
+        self.syncs.append(measures.fdatasync(self.directory, min(1.0, self.seconds)))
+
+    def operation(self, system: str, port: int, what: str, queue: str, connections: int) -> Result:
+        result = load(
+            system=system, port=port, what=what, queue=queue, connections=connections, seconds=self.seconds,
+            count=ENDLESS,
+        )  # fmt: skip
+        assert not result["failed"], f"{system} {what}: {result['failed']} failures"
+        self.results[system, what, connections] = result
+        return result
+
+    def receives(self, system: str, port: int, queue: str, connections: int, fill: str = "durable send") -> None:
+        """Receive what is put there before, less some: nobody waits for a message that does not come."""
+        filled = load(
+            system=system, port=port, what=fill, queue=queue, connections=64, seconds=2 * self.seconds, count=ENDLESS
+        )["count"]
+        result = load(
+            system=system, port=port, what="receive", queue=queue, connections=connections, seconds=self.seconds,
+            count=max(1, filled - 200),
+        )  # fmt: skip
+        self.results[system, "receive", connections] = result
+
+    def openmsmq(self) -> None:
+        with systems.openmsmq(self.directory) as daemon:
+            with daemon.connect() as manager:
+                for name in ("express", "durable", "receive1", "receive8", "receive64", "deliver"):
+                    manager.create_queue(f".\\private$\\{name}")
+            for connections in CONNECTIONS:
+                self.operation("openmsmq", daemon.port, "null", "", connections)
+                self.operation("openmsmq", daemon.port, "express send", "express", connections)
+                self.sync()
+                before = cpu(daemon.pid)
+                result = self.operation("openmsmq", daemon.port, "durable send", "durable", connections)
+                self.server_cpu["durable send", connections] = (cpu(daemon.pid) - before) / result["count"] * 1e6
+                self.receives("openmsmq", daemon.port, f"receive{connections}", connections)
+            for what in ("express send", "durable send"):
+                self.delivered[what] = load(
+                    deliver=True, port=daemon.port, what=what, queue="deliver", count=int(300 * self.seconds)
+                )
+            durable = command(
+                system="openmsmq", port=daemon.port, what="durable send", queue="durable", connections=8,
+                seconds=self.seconds + 1.5, count=ENDLESS,
+            )  # fmt: skip
+            with subprocess.Popen(durable, stdout=subprocess.DEVNULL) as senders:
+                time.sleep(0.8)
+                self.express_under_load = load(
+                    system="openmsmq", port=daemon.port, what="express send", queue="express", connections=1,
+                    seconds=self.seconds, count=ENDLESS,
+                )  # fmt: skip
+                senders.wait()
+
+    def others(self) -> None:
+        there = systems.installed()
+        self.missing = [name for name, installed in there.items() if not installed]
+        started: dict[str, Callable[[Path], contextlib.AbstractContextManager[int]]] = {
+            "rabbitmq": systems.rabbitmq, "redis": systems.redis, "postgresql": systems.postgresql,
+        }  # fmt: skip
+        for name, server in started.items():
+            if not there[name]:
+                continue
+            with server(self.directory) as port:
+                kinds = ["rabbitmq classic", "rabbitmq quorum"] if name == "rabbitmq" else [name]
+                for system in kinds:
+                    queue = system.rpartition(" ")[2]
+                    for connections in (1, 8):
+                        self.sync()
+                        self.operation(system, port, "durable send", queue, connections)
+                        self.receives(system, port, queue, connections, "fill" if name == "redis" else "durable send")
+
+    def rate(self, system: str, what: str, connections: int) -> float:
+        return float(self.results.get((system, what, connections), {}).get("rate", 0))
+
+
+def cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def main() -> None:
+    from report import write
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="short rates and 50,000 messages")
+    parser.add_argument("--messages", type=int, help="stored messages for the restart (default 1,000,000)")
+    parser.add_argument("--seconds", type=float, help="duration of each rate (default 5)")
+    parser.add_argument("--directory", help="where servers keep their files (default: the temporary directory)")
+    parser.add_argument("--output", type=Path, default=HERE / "RESULTS.md")
+    given = parser.parse_args()
+    seconds = given.seconds or (1.0 if given.quick else 5.0)
+    messages = given.messages or (50_000 if given.quick else 1_000_000)
+    directory = Path(tempfile.mkdtemp(prefix="openmsmq-bench-", dir=given.directory))
+    directory.chmod(0o755)  # PostgreSQL runs as another user
+    try:
+        bench = Bench(directory, seconds, messages)
+        bench.openmsmq()
+        bench.others()
+        print("  codec", flush=True)
+        codec = measures.codec()
+        print(f"  {messages:,} stored messages", flush=True)
+        stored = measures.stored(directory, messages)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    machine = f"{os.cpu_count()} × {processor()}, {platform.system()} {platform.release()}"
+    given.output.write_text(write(bench, codec, stored, machine), encoding="utf-8")
+    print(given.output.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()
