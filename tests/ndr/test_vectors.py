@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from ndr.vector_args import fields_to_json, load, operation, vectors, wire_fields
 
 PATHS = vectors()
