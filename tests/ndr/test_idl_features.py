@@ -49,7 +49,7 @@ interface feature {
     void Conformant([in] CONFORMANT *s);
     void ConformantVarying([in] CONFORMANT_VARYING *s);
     void Varying([in] VARYING *s);
-    void Parameters([in] long n, [in, size_is(n * 2 + 1)] byte a[], 
+    void Parameters([in] long n, [in, size_is(n * 2 + 1)] byte a[],
         [in, size_is(n, ), length_is((n + 1) / 2)] short *b);
     void Levels([in] long n, [in, size_is(, n)] byte **a, [in, size_is(n)] TEXT *b);
     void Strings([in, string] wchar_t *a, [in, string, unique] char *b, [in] TEXT c);
@@ -67,6 +67,8 @@ interface feature {
     void Handles([in] SESSION a, [in] ALIAS_OF_SESSION b);
     void Numbers([in] small a, [in] unsigned __int64 b, [in] float c, [in] double d, [in] boolean e);
     void MaxIs([in] short last, [in, max_is(last)] unsigned short *v);
+    typedef struct { hyper h; } WIDE;
+    void NoElements([in] long n, [in, size_is(n)] WIDE *v, [in] long after);
     void Expressions([in] long n, [in, size_is((n & ~3) ? n >> 1 : n % 3)] byte v[]);
 };
 """
@@ -141,6 +143,9 @@ VECTORS: list[tuple[str, dict[str, Any], str, str]] = [
      "ff 00000000000000 0100000000000000 0000c03f 00000000 00000000000000c0 01",
      "ff 00000000000000 0000000000000001 3fc00000 00000000 c000000000000000 01"),
     ("MaxIs", {"last": 1, "v": [1, 2]}, "0100 0000 02000000 0100 0200", "0001 0000 00000002 0001 0002"),
+    ("NoElements", {"n": 0, "v": [], "after": 7}, "00000000 00000000 07000000", "00000000 00000000 00000007"),
+    ("NoElements", {"n": 1, "v": [make("WIDE", h=1)], "after": 7},
+     "01000000 01000000 0100000000000000 07000000", "00000001 00000001 0000000000000001 00000007"),
     ("Expressions", {"n": 5, "v": b"ab"}, "05000000 02000000 6162", "00000005 00000002 6162"),
     ("Expressions", {"n": 2, "v": b"ab"}, "02000000 02000000 6162", "00000002 00000002 6162"),
 ]  # fmt: skip
@@ -232,7 +237,7 @@ def test_a_value_that_breaks_its_declaration_is_not_encoded(name: str, values: d
 def test_the_description_of_the_interface_is_what_the_text_says() -> None:
     assert str(FEATURE.uuid) == "12345678-1234-1234-1234-123456789abc"
     assert FEATURE.version == (1, 2)
-    assert [operation.opnum for operation in FEATURE.operations] == list(range(28))
+    assert [operation.opnum for operation in FEATURE.operations] == list(range(29))
     assert TYPES["LIMIT"] == 4 and TYPES["BLUE"] == 6
 
 

@@ -644,6 +644,8 @@ class _Decoder(_Emitter):
         with self.block(f"if any(b[{end} - {size}:{end}]):"):
             self.line(f"raise BadStubData('{where}: no terminator')")
         self.line(f"{target} = b[p:{end} - {size}].decode({codec!r}{errors})")
+        with self.block(f"if '\\0' in {target}:"):  # what is behind it some would see and others not
+            self.line(f"raise BadStubData('{where}: a string with an embedded NUL')")
         self.line(f"p = {end}")
         self.forget_alignment()
 
@@ -653,7 +655,8 @@ class _Decoder(_Emitter):
         size = w.minimum_size(element)
         if size == 0:
             raise IdlError(f"{where}: elements of size 0")
-        self.align(element.alignment)
+        if not isinstance(element, w.Struct):  # of those each is aligned by itself, so none brings no padding
+            self.align(element.alignment)
         end = self.local("e")
         self.line(f"{end} = p + {size} * {count}")
         with self.block(f"if {end} > len(b):"):
