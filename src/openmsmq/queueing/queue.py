@@ -128,7 +128,9 @@ class Queue:
             self.entries[lookup_identifier] = stored(new, entry >> _LOCATION_BITS)
 
     def settle(self, lookup_identifier: int, location: int, size: int) -> None:
-        """A message that was held in memory is in the store now."""
+        """A message that was held in memory is in the store now; it counts with the size it has there."""
+        entry = self.entries[lookup_identifier]
+        self.total_bytes += size - (entry.size if isinstance(entry, Message) else entry >> _LOCATION_BITS)
         self.entries[lookup_identifier] = stored(location, size)
 
     def lock(self, lookup_identifier: int, lock: Lock) -> None:
