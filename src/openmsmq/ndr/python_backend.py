@@ -92,7 +92,7 @@ class _Module:
             case w.Pointer(kind=kind, to=to):
                 inner_annotation = self._annotation(to)
                 return inner_annotation if kind == "ref" or "None" in inner_annotation else f"{inner_annotation} | None"
-            case w.Array(string=True, fixed=None):
+            case w.Array(string=True):
                 return "str"
             case w.Array(element=element):
                 if _is_bytes(element):
@@ -112,7 +112,7 @@ class _Module:
                 return self._default(to)
             case w.Pointer():
                 return "None"
-            case w.Array(string=True, fixed=None):
+            case w.Array(string=True):
                 return '""'
             case w.Array(element=element):
                 return 'b""' if _is_bytes(element) else '""' if _is_wchar(element) else "field(default_factory=list)"
@@ -218,11 +218,14 @@ def _python(expression: s.Expression, owner: str) -> str:
             return f"{owner}.{text}"
         case s.Unary(operator="*", operand=operand):
             return _python(operand, owner)
+        case s.Unary(operator="!", operand=operand):
+            return f"(not {_python(operand, owner)})"
         case s.Unary(operator=operator, operand=operand):
             return f"({operator}{_python(operand, owner)})"
         case s.Binary(operator=operator, left=left, right=right):
             spelled = {"/": "//", "&&": "and", "||": "or"}.get(operator, operator)
-            return f"({_python(left, owner)} {spelled} {_python(right, owner)})"
+            shift = "31 & " if operator in ("<<", ">>") else ""  # a shift by what was sent must not eat the memory
+            return f"({_python(left, owner)} {spelled} ({shift}{_python(right, owner)}))"
         case s.Conditional(condition=a, then=b, otherwise=c):
             return f"({_python(b, owner)} if {_python(a, owner)} else {_python(c, owner)})"
     raise IdlError(f"{expression} is no expression over fields")
@@ -377,9 +380,7 @@ class _Decoder(_Emitter):
         self.modulus = max(self.modulus, struct.alignment)
         for f in struct.fields:
             if f is struct.fields[-1] and struct.conformant:
-                self.flush()  # the count is compared with a field before the array
-                self._check_count(f"{name}.{f.name}", "n0", struct.conformant.size, "o")
-                self._elements(struct.conformant.element, "n0", f"o.{f.name}", f"{name}.{f.name}")
+                self._counted(struct.conformant, "n0", f"o.{f.name}", "o", f"{name}.{f.name}")
             else:
                 self._body(f, f"o.{f.name}", "o", name)
         self.flush()
@@ -422,10 +423,10 @@ class _Decoder(_Emitter):
             target = f"o.{f.name}"
             if isinstance(f.type, w.Pointer):
                 if f.type.kind == "ref":
-                    self._pointee(f.type.to, target, "o", f.name, null="None")
+                    self._pointee(f.type.to, target, "o", f.name, null="None", switch=f.switch)
                 else:
                     self.scalar("I", 4, 4, target)
-                    self._pointer(f.type, target, "o", f.name)
+                    self._pointer(f.type, target, "o", f.name, switch=f.switch)
                 if f.range:
                     self.flush()
                     self._range(target, f)
@@ -477,9 +478,9 @@ class _Decoder(_Emitter):
                 self.modulus, self.remainder = 1, 0
             case w.Union() as union:
                 self._union_body(union, f"{owner}.{f.switch}", owner, where)
-            case w.Array(fixed=fixed, element=element) if fixed is not None:
+            case w.Array(fixed=fixed) as array if fixed is not None:
                 self.flush()
-                self._elements(element, str(fixed), target, where)
+                self._counted(array, str(fixed), target, owner, f"{where}.{f.name}")
             case _:
                 raise IdlError(f"{where}: no codec for {f.type}")
 
@@ -519,7 +520,7 @@ class _Decoder(_Emitter):
             return
         match f.type:
             case w.Pointer() as pointer:
-                self._pointer(pointer, target, owner, f"{where}.{f.name}")
+                self._pointer(pointer, target, owner, f"{where}.{f.name}", switch=f.switch)
             case w.Struct() as struct:
                 self.flush()
                 self.line(f"p = {self.module.use(struct, f'_f_{struct.name}{self.suffix}')}({target}, b, p, s)")
@@ -549,11 +550,13 @@ class _Decoder(_Emitter):
             keyword = "elif"
         self.forget_alignment()
 
-    def _pointer(self, pointer: w.Pointer, target: str, owner: str, where: str, null: str = "None") -> None:
+    def _pointer(
+        self, pointer: w.Pointer, target: str, owner: str, where: str, null: str = "None", switch: str = ""
+    ) -> None:
         """`target` holds a referent identifier; replace it by what it refers to."""
         self.flush()
         if pointer.kind == "ref":
-            self._pointee(pointer.to, target, owner, where, null="None")
+            self._pointee(pointer.to, target, owner, where, null="None", switch=switch)
             return
         if pointer.kind == "full":
             referent = self.local("r")
@@ -561,26 +564,28 @@ class _Decoder(_Emitter):
             with self.block(f"if {referent} in s.full:"):
                 self.line(f"{target} = s.full[{referent}]")
             with self.block(f"elif {referent}:"):
-                self._pointee(pointer.to, target, owner, where)
+                self._pointee(pointer.to, target, owner, where, switch=switch)
                 self.flush()
                 self.line(f"s.full[{referent}] = {target}")
         else:
             with self.block(f"if {target}:"):
-                self._pointee(pointer.to, target, owner, where)
+                self._pointee(pointer.to, target, owner, where, switch=switch)
         with self.block("else:"):
             self.line(f"{target} = {null}")
         self.forget_alignment()
 
-    def _pointee(self, wire_type: w.WireType, target: str, owner: str, where: str, null: str = "NULL") -> None:
+    def _pointee(
+        self, wire_type: w.WireType, target: str, owner: str, where: str, null: str = "NULL", switch: str = ""
+    ) -> None:
         """Decode a complete construct, with what its own pointers refer to."""
         match wire_type:
             case w.Pointer() as inner:
                 self.scalar("I", 4, 4, target)
-                self._pointer(inner, target, owner, where, null)
+                self._pointer(inner, target, owner, where, null, switch)
             case w.Array(fixed=None) as array:
                 self._conformant(array, target, owner, where)
             case _:
-                field = w.Field(where.rpartition(".")[2], wire_type)
+                field = w.Field(where.rpartition(".")[2], wire_type, switch)
                 self._body(field, target, owner, where)
                 self.flush()
                 self._deferred(field, target, owner, where)
@@ -588,28 +593,32 @@ class _Decoder(_Emitter):
     def _conformant(self, array: w.Array, target: str, owner: str, where: str) -> None:
         """C706 14.3.3: maximum count, for varying arrays offset and actual count, then the elements."""
         self.flush()
-        conformant = array.size is not None or array.string or not array.varying
-        maximum, offset, actual = self.local("n"), self.local("f"), self.local("c")
-        if conformant or array.size is None:
-            self.scalar("I", 4, 4, maximum)
+        maximum = self.local("n")
+        self.scalar("I", 4, 4, maximum)
+        self._counted(array, maximum, target, owner, where)
+        if w.has_pointers(array.element):
+            self._elements_deferred(array.element, target, owner, where)
+
+    def _counted(self, array: w.Array, maximum: str, target: str, owner: str, where: str) -> None:
+        """The part of an array behind its maximum count: for varying ones offset and actual count, the elements."""
+        count = maximum
         if array.varying:
+            offset, count = self.local("f"), self.local("c")
             self.scalar("I", 4, 4, offset)
-            self.scalar("I", 4, 4, actual)
-        self.flush()
-        if array.varying:
-            with self.block(f"if {offset} or {actual} > {maximum}:"):
-                self.line(f"raise BadStubData(f'{where}: elements {{{offset}}} to {{{offset}}} + {{{actual}}} "
+            self.scalar("I", 4, 4, count)
+            self.flush()
+            with self.block(f"if {offset} or {count} > {maximum}:"):
+                self.line(f"raise BadStubData(f'{where}: elements {{{offset}}} to {{{offset}}} + {{{count}}} "
                           f"of {{{maximum}}}')")  # fmt: skip
-        count = actual if array.varying else maximum
-        self._check_count(where, maximum, array.size, owner)
+        self.flush()
+        if array.fixed is None:  # here, because the count of a structure is compared with a field before the array
+            self._check_count(where, maximum, array.size, owner)
         if array.varying:
-            self._check_count(where, actual, array.length, owner)
+            self._check_count(where, count, array.length, owner)
         if array.string:
             self._string(array.element, count, target, where)
         else:
             self._elements(array.element, count, target, where)
-            if w.has_pointers(array.element):
-                self._elements_deferred(array.element, target, owner, where)
 
     def _check_count(self, where: str, count: str, expression: s.Expression | None, owner: str) -> None:
         if not self.resolvable(expression):
@@ -635,6 +644,8 @@ class _Decoder(_Emitter):
         with self.block(f"if any(b[{end} - {size}:{end}]):"):
             self.line(f"raise BadStubData('{where}: no terminator')")
         self.line(f"{target} = b[p:{end} - {size}].decode({codec!r}{errors})")
+        with self.block(f"if '\\0' in {target}:"):  # what is behind it some would see and others not
+            self.line(f"raise BadStubData('{where}: a string with an embedded NUL')")
         self.line(f"p = {end}")
         self.forget_alignment()
 
@@ -644,7 +655,8 @@ class _Decoder(_Emitter):
         size = w.minimum_size(element)
         if size == 0:
             raise IdlError(f"{where}: elements of size 0")
-        self.align(element.alignment)
+        if not isinstance(element, w.Struct):  # of those each is aligned by itself, so none brings no padding
+            self.align(element.alignment)
         end = self.local("e")
         self.line(f"{end} = p + {size} * {count}")
         with self.block(f"if {end} > len(b):"):
@@ -737,22 +749,46 @@ class _Encoder(_Emitter):
         return self.lines
 
     def _struct_body(self, struct: w.Struct) -> None:
-        if struct.conformant:
-            trailing = struct.fields[-1].name
-            data = self._data(struct.conformant.element, f"o.{trailing}")
-            self.line(f"n0 = {self._count(struct.conformant.element, data)}")
-            self._check(f"{struct.name}.{trailing}", "n0", struct.conformant.size, "o")
-            self.scalar("I", 4, 4, "n0")
+        array = struct.conformant
+        if array is not None:
+            trailing, where = f"o.{struct.fields[-1].name}", f"{struct.name}.{struct.fields[-1].name}"
+            data = self._data(array.element, trailing, array.string, where)
+            self.line(f"c0 = {self._count(array.element, data)}")
+            self.scalar("I", 4, 4, self._maximum(array, "c0", "o", where))
             self.flush()
         self.align(struct.alignment)
         self.modulus = max(self.modulus, struct.alignment)
         for f in struct.fields:
-            if f is struct.fields[-1] and struct.conformant:
-                self._elements(struct.conformant.element, data, f"{struct.name}.{f.name}")
+            if array is not None and f is struct.fields[-1]:
+                if array.varying:
+                    self._varying("c0")
+                self._elements(array.element, data, where)
             else:
                 self._body(f, f"o.{f.name}", "o", struct.name)
         self.flush()
         self.line("return")
+
+    def _maximum(self, array: w.Array, count: str, owner: str, where: str) -> str:
+        """The name of the maximum count, after the checks of the count against size_is and length_is."""
+        if not array.varying:
+            self._check(where, count, array.size, owner)
+            return count
+        maximum = count
+        if self.resolvable(array.size):
+            assert array.size is not None
+            maximum = self.local("n")
+            self.line(f"{maximum} = {_python(array.size, owner)}")
+            self._check_maximum(where, count, maximum)
+        self._check(where, count, array.length, owner)
+        return maximum
+
+    def _check_maximum(self, where: str, count: str, maximum: str) -> None:
+        self.line(f"if {count} > {maximum}: raise NdrError(f'{where}: {{{count}}} elements, at most "
+                  f"{{{maximum}}} announced')")  # fmt: skip
+
+    def _varying(self, count: str) -> None:
+        self.scalar("I", 4, 4, "0")
+        self.scalar("I", 4, 4, count)
 
     def call(self, function: str, parameters: list[w.Field]) -> list[str]:
         self.lines += ["", "", f"def {function}(o):"]
@@ -767,10 +803,10 @@ class _Encoder(_Emitter):
                 self._range(value, f)
             if isinstance(f.type, w.Pointer):
                 if f.type.kind == "ref":
-                    self._pointee(f.type.to, value, "o", f.name)
+                    self._pointee(f.type.to, value, "o", f.name, f.switch)
                 else:
                     self.scalar("I", 4, 4, self._referent(f.type, value))
-                    self._pointer(f.type, value, "o", f.name)
+                    self._pointer(f.type, value, "o", f.name, f.switch)
             elif isinstance(f.type, w.Array):
                 self._pointee(f.type, value, "o", f.name)
             else:
@@ -813,6 +849,16 @@ class _Encoder(_Emitter):
                 self.modulus, self.remainder = 1, 0
             case w.Union() as union:
                 self._union_body(union, f"{owner}.{f.switch}", owner, where)
+            case w.Array(fixed=fixed, element=element, varying=True) as array if fixed is not None:
+                self.flush()
+                where = f"{where}.{f.name}"
+                data = self._data(element, value, array.string, where)
+                count = self.local("c")
+                self.line(f"{count} = {self._count(element, data)}")
+                self._check_maximum(where, count, str(fixed))
+                self._check(where, count, array.length, owner)
+                self._varying(count)
+                self._elements(element, data, where)
             case w.Array(fixed=fixed, element=element) if fixed is not None:
                 self.flush()
                 data = self._data(element, value)
@@ -851,7 +897,7 @@ class _Encoder(_Emitter):
             return
         match f.type:
             case w.Pointer() as pointer:
-                self._pointer(pointer, value, owner, f"{where}.{f.name}")
+                self._pointer(pointer, value, owner, f"{where}.{f.name}", f.switch)
             case w.Struct() as struct:
                 self.flush()
                 self.line(f"{self.module.use(struct, f'_g_{struct.name}')}(w, {value}, s)")
@@ -877,27 +923,27 @@ class _Encoder(_Emitter):
             keyword = "elif"
         self.forget_alignment()
 
-    def _pointer(self, pointer: w.Pointer, value: str, owner: str, where: str) -> None:
+    def _pointer(self, pointer: w.Pointer, value: str, owner: str, where: str, switch: str = "") -> None:
         self.flush()
         if pointer.kind == "ref":
-            self._pointee(pointer.to, value, owner, where)
+            self._pointee(pointer.to, value, owner, where, switch)
             return
         with self.block(f"if {value} is not None:"):
-            self._pointee(pointer.to, value, owner, where)
+            self._pointee(pointer.to, value, owner, where, switch)
         self.forget_alignment()
 
-    def _pointee(self, wire_type: w.WireType, value: str, owner: str, where: str) -> None:
+    def _pointee(self, wire_type: w.WireType, value: str, owner: str, where: str, switch: str = "") -> None:
         match wire_type:
             case w.Pointer() as inner:
                 self.flush()
                 self.scalar("I", 4, 4, f"(r() if {value} is not NULL and {value} is not None else 0)")
                 with self.block(f"if {value} is not NULL and {value} is not None:"):
-                    self._pointee(inner.to, value, owner, where)
+                    self._pointee(inner.to, value, owner, where, switch)
                 self.forget_alignment()
             case w.Array(fixed=None) as array:
                 self._conformant(array, value, owner, where)
             case _:
-                field = w.Field(where.rpartition(".")[2], wire_type)
+                field = w.Field(where.rpartition(".")[2], wire_type, switch)
                 self._body(field, value, owner, where)
                 self.flush()
                 self._deferred(field, value, owner, where)
@@ -907,20 +953,9 @@ class _Encoder(_Emitter):
         data = self._data(array.element, value, array.string, where)
         count = self.local("c")
         self.line(f"{count} = {self._count(array.element, data)}")
-        maximum = count
+        self.scalar("I", 4, 4, self._maximum(array, count, owner, where))
         if array.varying:
-            if self.resolvable(array.size):
-                assert array.size is not None
-                maximum = self.local("n")
-                self.line(f"{maximum} = {_python(array.size, owner)}")
-                self.line(f"if {count} > {maximum}: raise NdrError(f'{where}: {{{count}}} elements, at most "
-                          f"{{{maximum}}} announced')")  # fmt: skip
-            self._check(where, count, array.length, owner)
-            for operand in (maximum, "0", count):
-                self.scalar("I", 4, 4, operand)
-        else:
-            self._check(where, count, array.size, owner)
-            self.scalar("I", 4, 4, count)
+            self._varying(count)
         self.flush()
         self._elements(array.element, data, where)
         if w.has_pointers(array.element):

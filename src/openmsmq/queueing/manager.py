@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -61,6 +61,7 @@ logger = logging.getLogger(__name__)
 _QUEUE_PREFIX = b"queue/"
 _LAST_NUMBER = b"last-queue-number"
 _FIRST_HANDLE = 0x100  # above the reserved cursor value 0x0000000b of [MS-MQMP] 3.1.4.19
+_RETRY = 10_000  # milliseconds until an expired message that the full disk kept is tried again
 _ORPHAN_BATCH = 512  # messages of deleted queues removed by one record at start-up
 
 # Open for whom: the right that an access mode demands, by kind of queue.
@@ -130,6 +131,10 @@ class QueueManager:
         for deadline, key, number in self.state.expiry:
             deadlines.setdefault(number, {})[key] = deadline
         for queue in self.state.queues.values():
+            for key, lock in queue.locked.items():  # the timer of one whose time came while it was locked is gone
+                if lock.kind is not LockKind.ENQUEUE and queue.kind is QueueKind.PRIVATE:
+                    with suppress(DamagedRecord, ValueError, OSError):
+                        deadlines.setdefault(queue.number, {})[key] = queue.message(key).deadline()
             keys, values = queue.stored_entries()
             if keys:
                 yield queue.number, columns_of(keys, values, deadlines.get(queue.number, {}))
@@ -232,9 +237,10 @@ class QueueManager:
                 descriptor.queue = None
 
     def _remove_all(self, queue: Queue, reason: MessageClass) -> None:
-        for key in [k for k, lock in queue.locked.items() if lock.kind is LockKind.ENQUEUE]:
-            queue.remove(key)  # never was in the queue for anybody; the transaction's end finds its queue gone
-        self._sweep(queue, list(queue.entries), reason)
+        """Remove everything but uncommitted sends, which were never in the queue for anybody; the end of their
+        transaction finds its queue gone."""
+        unsent = {key for key, lock in queue.locked.items() if lock.kind is LockKind.ENQUEUE}
+        self._sweep(queue, [key for key in queue.entries if key not in unsent], reason)
 
     def _sweep(self, queue: Queue, keys: list[int], reason: MessageClass) -> None:
         """Remove many messages, a bounded batch at a time."""
@@ -448,8 +454,10 @@ class QueueManager:
             return self._enqueue(descriptor.parts or [descriptor], message, transaction)
 
     def _enqueue(self, targets: list[OpenQueueDescriptor], message: Message, transaction: Transaction | None) -> bytes:
+        if transaction is not None and transaction.finished:
+            raise TransactionSequence(detail="the transaction has ended")
         plan = Plan(self.state)
-        identifier = b""
+        copies: list[tuple[Queue, Message, int]] = []
         for target in targets:
             queue = target.queue
             if queue is None:
@@ -461,15 +469,15 @@ class QueueManager:
             if not plan.has_room(queue, size):
                 raise InsufficientResources(detail=f"the quota of {queue.properties.path_name} or of the machine")
             self.state.stamp(copy, queue)
-            identifier = identifier or copy.identifier
-            if transaction is not None:
-                self._enqueue_in(transaction, queue, copy, size)
-            else:
+            copies.append((queue, copy, size))
+            if transaction is None:
                 plan.insert(queue, copy, size)
                 plan.arrive(queue, copy)
         if transaction is None:
             plan.carry_out()
-        return identifier
+        else:
+            self._enqueue_in(transaction, copies)
+        return copies[0][1].identifier
 
     def _check_message(self, queue: Queue, message: Message, size: int, transaction: Transaction | None) -> None:
         if queue.properties.transactional and transaction is None:
@@ -492,20 +500,17 @@ class QueueManager:
             message.priority = 0
             message.transaction_identifier = new_identifier(self.state.machine.identifier, transaction.number)
 
-    def _enqueue_in(self, transaction: Transaction, queue: Queue, message: Message, size: int) -> None:
+    def _enqueue_in(self, transaction: Transaction, copies: list[tuple[Queue, Message, int]]) -> None:
         """A send in a transaction: locked until commit. All but the last one are written ahead, so that a large
         transaction does not sit in memory; the last one waits until it is known to be the last."""
-        if transaction.finished:
-            raise TransactionSequence(detail="the transaction has ended")
-        previous = transaction.last_send
-        if previous is None:
-            message.first_in_transaction = True
-        else:
-            self._write_ahead(transaction, previous)
-        send = Enqueued(queue, message, size)
-        queue.insert(message, None, size, Lock(LockKind.ENQUEUE, transaction))
-        transaction.operations.append(send)
-        transaction.last_send = send
+        if transaction.last_send is not None:
+            self._write_ahead(transaction, transaction.last_send)  # may fail, so it comes before any change
+        for queue, message, size in copies:
+            message.first_in_transaction = transaction.last_send is None
+            send = Enqueued(queue, message, size)
+            queue.insert(message, None, size, Lock(LockKind.ENQUEUE, transaction))
+            transaction.operations.append(send)
+            transaction.last_send = send
 
     def _write_ahead(self, transaction: Transaction, send: Enqueued) -> None:
         if send.location is not None or send.queue.deleted:
@@ -654,11 +659,16 @@ class QueueManager:
             reason = MessageClass.NACK_Q_PURGED
         elif deadline and deadline <= self.state.clock() and queue.kind is QueueKind.PRIVATE:
             reason = MessageClass.NACK_RECEIVE_TIMEOUT
-        if reason is None:
-            queue.unlock(lookup_identifier)
-            self.state.serve(queue, lookup_identifier)
-        else:
-            self._delete(queue, lookup_identifier, message, reason)
+        if reason is not None:
+            try:
+                self._delete(queue, lookup_identifier, message, reason)
+                return
+            except MessageStorageFailed as error:  # whoever puts it back is not to blame, and may hold more locks
+                logger.error("%s: %#x stays: %s", queue.properties.path_name, lookup_identifier, error)
+                if deadline:
+                    self.state.expiry.add(self.state.clock() + _RETRY, lookup_identifier, queue.number)
+        queue.unlock(lookup_identifier)
+        self.state.serve(queue, lookup_identifier)
 
     def cancel(self, reader: WaitingMessageReadOperation, status: int = HResult.MQ_ERROR_OPERATION_CANCELLED) -> bool:
         """Cancel Waiting Message Read Request, 3.1.7.1.17. Returns False if the read is over already."""
@@ -741,6 +751,8 @@ class QueueManager:
                         plan.remove(operation.queue, key, operation.queue.message(key), MessageClass.ACK_RECEIVE)
                 plan.carry_out(transaction)
         except MsmqError:
+            if transaction.last_send is not None:  # more may be sent before the next try
+                transaction.last_send.message.last_in_transaction = False
             transaction.finished = False
             self.transactions[transaction.identifier] = transaction
             raise
@@ -749,7 +761,10 @@ class QueueManager:
         """Transaction Abort, 3.1.4.5: sends vanish, receives return to their place."""
         self._finish(transaction)
         if transaction.wrote_pending:
-            self.state.store.abort(transaction.number)
+            try:
+                self.state.store.abort(transaction.number)
+            except StoreFull as error:  # what never commits is dropped at the next start all the same
+                logger.warning("the abort of a transaction found no room: %s", error)
         for operation in transaction.operations:
             if isinstance(operation, Enqueued):
                 if not operation.queue.deleted and operation.message.lookup_identifier in operation.queue.entries:
@@ -779,8 +794,12 @@ class QueueManager:
             queue = self.state.queues[number]
             if lookup_identifier in queue.locked:
                 continue  # looked at again when it is put back
-            message = queue.message(lookup_identifier)
-            self._delete(queue, lookup_identifier, message, MessageClass.NACK_RECEIVE_TIMEOUT)
+            try:
+                message = queue.message(lookup_identifier)
+                self._delete(queue, lookup_identifier, message, MessageClass.NACK_RECEIVE_TIMEOUT)
+            except (MessageStorageFailed, DamagedRecord, ValueError, OSError) as error:
+                logger.error("%s: %#x stays: %s", queue.properties.path_name, lookup_identifier, error)
+                self.state.expiry.add(now + _RETRY, lookup_identifier, number)
 
     # -- finding ---------------------------------------------------------------------------------------------
 

@@ -117,7 +117,10 @@ class State:
                 if guid.bytes_le != self.machine.identifier:
                     return None
                 queue = self.queues.get(number)
-                return self._suffixed(queue if queue and queue.kind is QueueKind.PRIVATE else None, suffix)
+                return self._suffixed(
+                    queue if queue is not None and queue.kind is QueueKind.PRIVATE else None,  # an empty one is false
+                    suffix,
+                )
             case names.MachineFormatName(guid=guid, suffix=suffix):
                 return self._system(suffix) if guid.bytes_le == self.machine.identifier else None
             case names.DirectFormatName(path=path, suffix=suffix, subqueue=subqueue):
@@ -177,8 +180,8 @@ class State:
     def next_sequence(self) -> int:
         """The next SequentialID: rises over the whole queue manager, never reused, also after a restart."""
         if self.sequence >= self._reserved:
+            self.store.reserve(self.sequence + SEQUENCE_BLOCK)  # raises when the disk is full: then nothing is reserved
             self._reserved = self.sequence + SEQUENCE_BLOCK
-            self.store.reserve(self._reserved)
         self.sequence += 1
         return self.sequence
 
