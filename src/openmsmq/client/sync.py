@@ -99,7 +99,7 @@ def fault_error(fault: RpcFault, operation: str) -> MsmqError:
     """Servers may raise an HRESULT as an exception ([MS-MQMP] 3.1.4.17), or refuse the caller."""
     if fault.status == 5:
         return error_for(HResult.MQ_ERROR_ACCESS_DENIED, f"{operation}: the server refuses this caller")
-    if fault.status & 0xC00E0000 == 0xC00E0000:
+    if fault.status & 0xFFFF0000 == 0xC00E0000:
         return error_for(fault.status, operation)
     return MsmqError(HResult.MQ_ERROR, f"{operation}: {fault}")
 
