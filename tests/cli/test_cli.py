@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from service import Service
+from daemon import Daemon
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    with Service(tmp_path_factory.mktemp("cli")) as running:
+    with Daemon(tmp_path_factory.mktemp("cli") / "data") as running:
         yield running
-    assert "Traceback" not in running.log.read_text()
+    assert "Traceback" not in running.log
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_mistakes_get_an_exit_code_and_one_clear_line(run, arguments, code, said
 
 
 def test_users_are_added_listed_changed_and_removed(run, service):
-    options = ("user", "--data-dir", str(service.data_dir))
+    options = ("user", "--data-dir", str(service.directory))
     sid = run(*options, "add", "alice", "--password-stdin", stdin="secret\n").strip()
     assert sid.startswith("S-1-5-21-")
     assert json.loads(run(*options, "list", "--json")) == {"name": "alice", "sid": sid}
@@ -154,33 +154,33 @@ def test_users_are_added_listed_changed_and_removed(run, service):
 
 
 def test_fsck_refuses_a_store_in_use_and_passes_a_sound_one(run, tmp_path):
-    with Service(tmp_path) as running:
-        assert "another process" in run("fsck", str(running.data_dir), code=1)
+    with Daemon(tmp_path / "data") as running:
+        assert "another process" in run("fsck", str(running.directory), code=1)
         running.stop()
-        assert "clean" in run("fsck", str(running.data_dir))
-        report = json.loads(run("fsck", "--json", str(running.data_dir)))
+        assert "clean" in run("fsck", str(running.directory))
+        report = json.loads(run("fsck", "--json", str(running.directory)))
         assert report["clean"] is True
 
 
 def test_fsck_repairs_a_damaged_store_and_loses_nothing_else(run, tmp_path):
-    with Service(tmp_path) as running:
+    with Daemon(tmp_path / "data") as running:
         with running.connect() as manager:
             queue = manager.create_queue(r".\private$\q")
             with manager.open(queue, "send") as opened:
                 for number in range(10):
                     opened.send(f"message number {number}".encode(), recoverable=True)
         running.kill()
-        segment = min((running.data_dir / "store").glob("segment-*"))
+        segment = min((running.directory / "store").glob("segment-*"))
         data = bytearray(segment.read_bytes())
         data[data.index(b"message number 4")] ^= 0xFF
         segment.write_bytes(data)
         assert (
             "DAMAGED"
             in subprocess.run(
-                [sys.executable, "-m", "openmsmq.cli", "fsck", str(running.data_dir)], capture_output=True, text=True
+                [sys.executable, "-m", "openmsmq.cli", "fsck", str(running.directory)], capture_output=True, text=True
             ).stdout
         )
-        assert "moved to" in run("fsck", "--repair", str(running.data_dir))
+        assert "moved to" in run("fsck", "--repair", str(running.directory))
         running.start()
         with running.connect() as manager, manager.open(queue) as opened:
             assert [m.body[-1:] for m in opened] == [b"%d" % n for n in range(10) if n != 4]

@@ -14,21 +14,21 @@ import pytest
 
 import openmsmq
 import openmsmq.aio
+from daemon import Daemon
 from openmsmq.model import security
 from openmsmq.model.constants import INFINITE, QueueAccessMask, SecurityInformation
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.rpc.errors import AuthenticationError
 from openmsmq.rpc.users import UsersFile
-from service import Service
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
     directory = tmp_path_factory.mktemp("client")
-    with Service(directory) as running:
-        UsersFile(running.data_dir / "users.json").add("tester", "Passw0rd!")
+    with Daemon(directory / "data") as running:
+        UsersFile(running.directory / "users.json").add("tester", "Passw0rd!")
         yield running
-    assert "Traceback" not in running.log.read_text()
+    assert "Traceback" not in running.log
 
 
 @pytest.fixture

@@ -58,7 +58,10 @@ def encode_body(value: BodyValue) -> tuple[bytes, int]:
         case float():
             return struct.pack("<d", value), VarType.VT_R8
         case Decimal():
-            return struct.pack("<q", int(value.scaleb(4).to_integral_value())), VarType.VT_CY
+            try:
+                return struct.pack("<q", int(value.scaleb(4).to_integral_value())), VarType.VT_CY
+            except (struct.error, ValueError, OverflowError, ArithmeticError):
+                raise BodyError(f"{value} does not fit into a currency of 64 bits with 4 decimals") from None
         case datetime():
             moment = value if value.tzinfo else value.replace(tzinfo=UTC)
             return struct.pack("<d", (moment - _DATE_ORIGIN) / timedelta(days=1)), VarType.VT_DATE

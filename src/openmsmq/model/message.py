@@ -130,6 +130,6 @@ def identifier_text(identifier: bytes) -> str:
 def identifier_from_text(text: str) -> bytes:
     """The inverse of `identifier_text`; braces optional. Raises ValueError naming the text."""
     guid, separator, number = text.partition("\\")
-    if not separator or not number.isdecimal():
+    if not separator or not number.isdecimal() or int(number[:11]) >> 32:
         raise ValueError(f"{text!r} is not a message identifier of the form {{guid}}\\number")
     return UUID(guid).bytes_le + int(number).to_bytes(4, "little")

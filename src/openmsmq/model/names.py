@@ -18,7 +18,7 @@ MAXIMUM_QUEUE_NAME = 124  # characters, MS-MQMQ 2.1.1
 MAXIMUM_COMPUTER_NAME = 256
 MAXIMUM_SUBQUEUE_NAME = 32
 MAXIMUM_FORMAT_NAME = 32 * 1024  # characters; a multiple-element name of some 100 elements. Nobody needs more
-_EXCLUDED = re.compile(r'[\\;+,"\x00-\x1f\x7f]')
+_EXCLUDED = re.compile(r'[\\;+,"\x00-\x1f\x7f\ud800-\udfff]')
 _PROTOCOLS = ("TCP", "OS", "HTTP", "HTTPS", "IPX")
 
 
@@ -35,6 +35,7 @@ class Suffix(IntEnum):
 
 _SUFFIXES = {"JOURNAL": Suffix.JOURNAL, "DEADLETTER": Suffix.DEADLETTER, "DEADXACT": Suffix.DEADXACT,
              "XACTONLY": Suffix.XACTONLY}  # fmt: skip
+_READ_ONLY = (Suffix.JOURNAL, Suffix.DEADLETTER, Suffix.DEADXACT)
 _SUFFIX_TEXT = {value: f";{text}" for text, value in _SUFFIXES.items()} | {Suffix.NONE: "", Suffix.SUBQUEUE: ""}
 
 
@@ -74,9 +75,9 @@ def _checked(text: str, name: str, maximum: int, what: str) -> str:
     if not 1 <= len(name) <= maximum:
         raise _bad_path(text, f"the {what} has {len(name)} characters, allowed are 1 to {maximum}")
     if bad := _EXCLUDED.search(name):
+        if bad.group() >= "\ud800":
+            raise _bad_path(text, f"the {what} contains half of a surrogate pair")
         raise _bad_path(text, f'the {what} contains {bad.group()!r}; not allowed are \\ ; + , " and control characters')
-    if any(0xD800 <= ord(c) <= 0xDFFF for c in name):
-        raise _bad_path(text, f"the {what} contains half of a surrogate pair")
     return name
 
 
@@ -136,7 +137,8 @@ class DirectFormatName:
         """The computer name or address; for HTTP the host of the URL (3.1.7.1.5 of [MS-MQDMPR])."""
         if not self.is_http:
             return self.address
-        return self.address.removeprefix("//").split("/")[0].rpartition(":")[0] or self.address[2:].split("/")[0]
+        authority = self.address.removeprefix("//").split("/")[0]
+        return authority[1:].partition("]")[0] if authority.startswith("[") else authority.partition(":")[0]
 
     def path_name(self) -> PathName:
         """The path name this stands for. Raises IllegalFormatName for system queues of HTTP."""
@@ -208,7 +210,7 @@ def parse_format_name(text: str) -> FormatName:
         return _parse_single(text)
     elements = tuple(_parse_single(part.strip()) for part in parts)
     for element in elements:
-        if isinstance(element, MachineFormatName) or getattr(element, "suffix", Suffix.NONE) == Suffix.JOURNAL:
+        if isinstance(element, MachineFormatName) or getattr(element, "suffix", Suffix.NONE) in _READ_ONLY:
             raise IllegalFormatName(detail=f"{element}: a read-only queue in a multiple-element format name")
     return MultipleElementFormatName(elements)
 
@@ -249,14 +251,16 @@ def parse_direct_id(direct_id: str, text: str | None = None) -> DirectFormatName
     is_http = protocol.upper() in ("HTTP", "HTTPS")
     if is_http:
         match = re.fullmatch(r"(//[^/\\]+/msmq)[/\\](.+)", rest, re.IGNORECASE)
-        if match is None:
+        if match is None or _EXCLUDED.search(match[1]) or len(match[1]) > MAXIMUM_COMPUTER_NAME:
             raise _bad(text, "expected //host[:port]/msmq followed by the queue")
         address, path = match.group(1), match.group(2).replace("/", "\\")
     else:
         address, separator, path = rest.partition("\\")
         if not separator or not address or _EXCLUDED.search(address) or len(address) > MAXIMUM_COMPUTER_NAME:
             raise _bad(text, "expected protocol:address\\queue")
-    path, _, tail = path.partition(";")
+    path, separator, tail = path.partition(";")
+    if separator and not tail:
+        raise _bad(text, "nothing follows the semicolon")
     suffix = _SUFFIXES.get(tail.upper(), Suffix.NONE)
     if path.lower() == "system$":
         if suffix not in (Suffix.JOURNAL, Suffix.DEADLETTER, Suffix.DEADXACT):
@@ -293,7 +297,8 @@ def _distribution_list(text: str, rest: str) -> DistributionListFormatName:
 
 
 def _multicast(text: str, rest: str) -> MulticastFormatName:
-    match = re.fullmatch(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3}):(\d{1,5})", rest)
+    octet = r"(0|[1-9][0-9]{0,2})"
+    match = re.fullmatch(rf"{octet}\.{octet}\.{octet}\.{octet}:(0|[1-9][0-9]{{0,4}})", rest)
     if (
         match is None
         or not 224 <= int(match[1]) <= 239
@@ -301,7 +306,7 @@ def _multicast(text: str, rest: str) -> MulticastFormatName:
         or any(int(match[i]) > 255 for i in (2, 3, 4))
     ):
         raise _bad(text, "expected an address from 224.0.0.0 to 239.255.255.255, a colon and a port")
-    return MulticastFormatName(".".join(str(int(match[i])) for i in range(1, 5)), int(match[5]))
+    return MulticastFormatName(rest.partition(":")[0], int(match[5]))
 
 
 _PARSERS: dict[str, Callable[[str, str], SingleFormatName]] = {

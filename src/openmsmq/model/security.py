@@ -21,6 +21,7 @@ ADMINISTRATORS = "S-1-5-32-544"
 
 ACCESS_ALLOWED_ACE_TYPE = 0
 ACCESS_DENIED_ACE_TYPE = 1
+_OBJECT_ACE_TYPES = frozenset([0x05, 0x06, 0x07, 0x08, 0x0B, 0x0C, 0x0F, 0x10])  # need revision 4, [MS-DTYP] 2.4.5
 INHERIT_ONLY_ACE = 0x08
 READ_CONTROL = 0x00020000
 WRITE_DAC = 0x00040000
@@ -203,4 +204,5 @@ def _acl_bytes(aces: tuple[Ace, ...]) -> bytes:
         else:
             sid = sid_bytes(ace.sid)
             body += _ACE.pack(ace.type, ace.flags, _ACE.size + len(sid), ace.mask) + sid
-    return _ACL.pack(2, 0, _ACL.size + len(body), len(aces), 0) + body
+    revision = 4 if any(ace.type in _OBJECT_ACE_TYPES for ace in aces) else 2
+    return _ACL.pack(revision, 0, _ACL.size + len(body), len(aces), 0) + body

@@ -6,6 +6,8 @@ parsed too, because MS-DCOM, MS-OAUT and MC-MQAC use them.
 
 from __future__ import annotations
 
+import contextlib
+
 from openmsmq.ndr import syntax as s
 from openmsmq.ndr.lexer import IdlError, Token, tokenize
 
@@ -61,6 +63,7 @@ class _Parser:
         self._at = 0
         self._file = s.File()
         self._interface = ""
+        self._macros: dict[str, list[Token]] = {}
 
     # -- tokens ----------------------------------------------------------------------------------------------
 
@@ -105,14 +108,12 @@ class _Parser:
         token = self._token
         if token.kind == "define":
             self._define()
-        elif self._accept("import") or self._accept("importlib"):
-            self._accept("(")
+        elif self._accept("import"):
             self._file.imports.append(self._take().text.strip('"'))
             while self._accept(","):
                 self._file.imports.append(self._take().text.strip('"'))
-            self._accept(")")
             self._accept(";")
-        elif self._accept("cpp_quote"):
+        elif self._accept("cpp_quote") or self._accept("importlib"):  # neither is IDL: text for C, a type library
             self._expect("(")
             self._take()
             self._expect(")")
@@ -129,14 +130,24 @@ class _Parser:
     def _define(self) -> None:
         _, name, value = self._take().text.split(None, 2)
         try:
-            expression = _Parser(value, self._filename)._expression()
-        except IdlError:
-            return  # a macro for C, not a constant
+            expression = _Parser(value, self._filename).sole_expression()
+        except IdlError:  # not a constant but text, which stands for a type where one is expected
+            with contextlib.suppress(IdlError):
+                self._macros[name] = list(tokenize(value, self._filename))[:-1]
+            return
         self._file.definitions.append((self._interface, s.Constant(name, expression)))
+
+    def sole_expression(self) -> s.Expression:
+        """The expression that the whole text is."""
+        expression = self._expression()
+        if self._token.kind != "end":
+            raise self._error("the end of the expression")
+        return expression
 
     def _block(self, kind: str, attributes: s.Attributes) -> None:
         name = self._name()
         if self._accept(";"):  # forward declaration
+            self._file.forward.append(name)
             return
         if kind == "library":
             self._expect("{")
@@ -243,6 +254,10 @@ class _Parser:
     def _type(self, attributes: s.Attributes | None = None) -> s.TypeExpression:
         while self._token.text in _QUALIFIERS:
             self._take()
+        if (macro := self._macros.get(self._token.text)) is not None:
+            self._tokens[self._at : self._at + 1] = macro
+            while self._token.text in _QUALIFIERS:
+                self._take()
         token = self._token
         if token.kind != "name":
             raise self._error("a type")

@@ -89,8 +89,14 @@ def short_of(name: str) -> BadStubData:
     return BadStubData(f"{name}: more elements announced than bytes left")
 
 
-_DECODE_ERRORS = (struct.error, UnicodeDecodeError, IndexError, OverflowError, MemoryError)
-_ENCODE_ERRORS = (struct.error, TypeError, AttributeError, UnicodeEncodeError, OverflowError)
+# TypeError, ValueError and ZeroDivisionError: expressions of size_is over NULL, or dividing by what was sent.
+_DECODE_ERRORS = (
+    struct.error, UnicodeDecodeError, IndexError, OverflowError, MemoryError, TypeError, ValueError, ZeroDivisionError,
+)  # fmt: skip
+_ENCODE_ERRORS = (
+    struct.error, TypeError, AttributeError, UnicodeEncodeError, OverflowError, ValueError, ZeroDivisionError,
+    RecursionError,
+)  # fmt: skip
 
 _Decode = Callable[[bytes], Any]
 _Encode = Callable[[Any], bytes]

@@ -92,7 +92,8 @@ class Analyzer:
         self._file = filename
         library, self._own = self._own, self._own if own else w.Library({}, [], [], [])
         defaults = {i.name: _pointer_kind(i.attributes.get("pointer_default")) for i in tree.interfaces}
-        self._interface_names.update(i.name for i in tree.interfaces if "object" in i.attributes or i.is_dispatch)
+        self._interface_names.update(i.name for i in tree.interfaces if i.is_object)
+        self._interface_names.update(tree.forward, (coclass.name for coclass in tree.coclasses))
         for interface, definition in tree.definitions:
             self._register(definition, defaults.get(interface, "unique"))
         for interface, definition in tree.definitions:
@@ -101,7 +102,7 @@ class Analyzer:
                 self._resolve_definition(definition)
         for parsed in tree.interfaces:
             self._pointer_default = defaults[parsed.name]
-            if "object" not in parsed.attributes and not parsed.is_dispatch and "uuid" in parsed.attributes:
+            if not parsed.is_object and "uuid" in parsed.attributes:
                 self._own.interfaces.append(self._interface(parsed))
         self._own = library
 
@@ -112,6 +113,8 @@ class Analyzer:
                 self._constants[definition.name] = self._own.constants[definition.name] = value
             return
         body = definition.type if isinstance(definition, s.Typedef) else definition
+        if isinstance(definition, s.Typedef) and isinstance(body, s.StructType | s.UnionType | s.EnumType):
+            body.tag = body.tag or _tag_for(definition)
         if (isinstance(body, s.StructType) and body.members is not None and body.tag) or (
             isinstance(body, s.UnionType) and body.arms is not None and body.tag
         ):
@@ -263,6 +266,9 @@ class Analyzer:
         except NotMarshalled:
             self._forget(struct)
             raise
+        for f in struct.fields:
+            if isinstance(f.type, w.Struct) and f.type.conformant and len(struct.fields) > 1:
+                raise IdlError(f"{struct.name}.{f.name}: a conformant structure inside another has no codec")
         struct.recursive = _reaches(struct, struct, set())
         self._own.structs.append(struct)
         return struct
@@ -324,7 +330,9 @@ class Analyzer:
                     try:
                         siblings = list(resolved.values())
                         resolved[index] = (
-                            self._union_member(member, siblings) if unions else self._plain(member, parameter)
+                            self._union_member(member, siblings, parameter)
+                            if unions
+                            else self._plain(member, parameter)
                         )
                     except NotMarshalled:
                         raise
@@ -336,9 +344,22 @@ class Analyzer:
         assert member.type is not None
         declarator = member.declarator or s.Declarator("", [])
         built = self._build(member.type, declarator.levels, member.attributes, parameter)
-        return w.Field(declarator.name, built, range=self._range(member.attributes))
+        bounds = self._range(member.attributes)
+        if bounds is None and not declarator.levels:
+            bounds = self._typedef_range(member.type)
+        return w.Field(declarator.name, built, range=bounds)
 
-    def _union_member(self, member: s.Member, siblings: list[w.Field]) -> w.Field:
+    def _typedef_range(self, body: s.TypeExpression) -> tuple[int, int] | None:
+        """The range that a typedef of a scalar carries."""
+        while isinstance(body, s.TypeName) and body.name in self._typedefs:
+            body, levels, attributes, _ = self._typedefs[body.name]
+            if levels:
+                break
+            if "range" in attributes:
+                return self._range(attributes)
+        return None
+
+    def _union_member(self, member: s.Member, siblings: list[w.Field], parameter: bool) -> w.Field:
         switch = member.attributes["switch_is"][0]
         if not isinstance(switch, s.Name):
             raise IdlError("switch_is takes the name of a field")
@@ -351,7 +372,7 @@ class Analyzer:
             assert isinstance(named[0], w.Primitive | w.Enum)
             union: w.WireType = self._arms(member.type, "", named[0])
         else:
-            union = self._build(member.type, declarator.levels, member.attributes, parameter=False)
+            union = self._build(member.type, declarator.levels, member.attributes, parameter)
         return w.Field(declarator.name, union, switch=switch.text)
 
     def _range(self, attributes: s.Attributes) -> tuple[int, int] | None:
@@ -364,7 +385,7 @@ class Analyzer:
 
     def _build(self, body: s.TypeExpression, levels: _Levels, attributes: s.Attributes, parameter: bool) -> w.WireType:
         """Fold the levels of pointers and arrays, innermost first, distributing size_is, length_is and string."""
-        flat, base, is_string_typedef = self._flatten(body, levels)
+        flat, kinds, base, is_string_typedef = self._flatten(body, levels)
         if flat and isinstance(body, s.TypeName | s.StructType) and base is None:
             return w.InterfacePointer(body.name if isinstance(body, s.TypeName) else "")
         if base is None:
@@ -384,7 +405,7 @@ class Analyzer:
                     result = w.Array(result, varying=True, string=True)
                 elif size is not None or length is not None:
                     result = w.Array(result, size=size, length=length, varying=length is not None)
-                result = w.Pointer(self._kind(index, attributes, parameter), result)
+                result = w.Pointer(self._kind(index, kinds[index], attributes, parameter), result)
             elif level is None or (isinstance(level, s.Number) and level.value == -1):
                 result = w.Array(result, size=size, length=length, varying=length is not None or innermost_string,
                                  string=innermost_string)  # fmt: skip
@@ -400,16 +421,22 @@ class Analyzer:
             return w.Opaque("bytes", count, 1)
         return w.Array(element, fixed=count, string=string, length=length, varying=string or length is not None)
 
-    def _flatten(self, body: s.TypeExpression, levels: _Levels) -> tuple[_Levels, w.WireType | None, bool]:
-        """Unfold typedefs that hide pointers or arrays (LPWSTR, PSID), so that attributes reach every level."""
+    def _flatten(
+        self, body: s.TypeExpression, levels: _Levels
+    ) -> tuple[_Levels, list[w.PointerKind | None], w.WireType | None, bool]:
+        """Unfold typedefs that hide pointers or arrays (LPWSTR, PSID), so that attributes reach every level.
+
+        The kinds are what typedefs say of their pointers, None where they say nothing.
+        """
         string = False
         levels = list(levels)
+        kinds: list[w.PointerKind | None] = [None] * len(levels)
         while isinstance(body, s.TypeName):
             if body.name == "void" or body.name in self._interface_names:
-                return levels, None, string
+                return levels, kinds, None, string
             if body.name in _OVERRIDES or body.name in _PRIMITIVES or body.name not in self._typedefs:
                 break
-            inner, inner_levels, attributes, _ = self._typedefs[body.name]
+            inner, inner_levels, attributes, default = self._typedefs[body.name]
             if "context_handle" in attributes or self._is_context_handle(inner):
                 break
             if "string" in attributes:
@@ -417,8 +444,9 @@ class Analyzer:
             if not inner_levels and not isinstance(inner, s.TypeName):
                 break
             levels += inner_levels
+            kinds += [default if index else _explicit_kind(attributes) for index in range(len(inner_levels))]
             body = inner
-        return levels, self._base(body, ""), string
+        return levels, kinds, self._base(body, ""), string
 
     def _level_arguments(self, attributes: s.Attributes, names: tuple[str, ...]) -> list[s.Expression | None]:
         for name in names:
@@ -429,16 +457,14 @@ class Analyzer:
                 return arguments
         return []
 
-    def _kind(self, index: int, attributes: s.Attributes, parameter: bool) -> w.PointerKind:
+    def _kind(
+        self, index: int, of_typedef: w.PointerKind | None, attributes: s.Attributes, parameter: bool
+    ) -> w.PointerKind:
+        """Attributes speak of the outermost pointer, before what its typedef says; parameters default to ref."""
         if index > 0:
-            return self._pointer_default
-        if "ref" in attributes:
-            return "ref"
-        if "unique" in attributes:
-            return "unique"
-        if "ptr" in attributes:
-            return "full"
-        return "ref" if parameter else self._pointer_default
+            return of_typedef or self._pointer_default
+        explicit = _explicit_kind(attributes) or of_typedef
+        return explicit or ("ref" if parameter else self._pointer_default)
 
     # -- constants -------------------------------------------------------------------------------------------
 
@@ -472,6 +498,22 @@ class Analyzer:
                 if operator in operations:
                     return operations[operator]()
         raise IdlError("not a constant expression")
+
+
+def _tag_for(definition: s.Typedef) -> str:
+    """The tag of a type declared without one: all its declarators must find the same type."""
+    for declarator in definition.declarators:
+        if not declarator.levels:
+            return declarator.name
+    return f"_{definition.declarators[0].name}"
+
+
+def _explicit_kind(attributes: s.Attributes) -> w.PointerKind | None:
+    if "ref" in attributes:
+        return "ref"
+    if "unique" in attributes:
+        return "unique"
+    return "full" if "ptr" in attributes else None
 
 
 def _pointer_kind(attribute: list[s.Expression | None] | None) -> w.PointerKind:

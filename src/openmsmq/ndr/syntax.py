@@ -146,6 +146,11 @@ class Interface:
         value = self.attributes.get("uuid")
         return UUID(value[0].value) if value and isinstance(value[0], Text) else None
 
+    @property
+    def is_object(self) -> bool:
+        """Whether it is an interface of objects; Automation writes `odl` or `dual` instead of `object`."""
+        return self.is_dispatch or self.base is not None or bool({"object", "odl", "dual"} & self.attributes.keys())
+
 
 @dataclass(slots=True)
 class CoClass:
@@ -160,3 +165,4 @@ class File:
     definitions: list[tuple[str, Definition]] = field(default_factory=list)  # (interface name or "", definition)
     interfaces: list[Interface] = field(default_factory=list)
     coclasses: list[CoClass] = field(default_factory=list)
+    forward: list[str] = field(default_factory=list)  # interfaces and coclasses announced as `interface IName;`

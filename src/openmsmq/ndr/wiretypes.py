@@ -74,7 +74,9 @@ class Array:
 
     @property
     def alignment(self) -> int:
-        return self.element.alignment if self.fixed is not None else max(4, self.element.alignment)
+        if self.fixed is not None and not self.varying:
+            return self.element.alignment
+        return max(4, self.element.alignment)
 
 
 @dataclass(eq=False, slots=True)
@@ -195,6 +197,8 @@ def minimum_size(wire_type: WireType, depth: int = 0) -> int:
     match wire_type:
         case Primitive() | Opaque() | Enum() | Pointer() | InterfacePointer():
             return wire_type.size
+        case Array(varying=True):
+            return 8
         case Array(fixed=fixed, element=element):
             return fixed * minimum_size(element, depth + 1) if fixed is not None else 4
         case Struct(fields=fields):

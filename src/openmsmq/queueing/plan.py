@@ -182,6 +182,8 @@ class Plan:
             if key in placed:
                 queue.settle(key, *placed[key])
             queue.unlock(key)
+            if deadline := send.message.deadline():
+                self._state.expiry.add(deadline, key, queue.number)
             arrived.append((queue, key))
         return arrived
 

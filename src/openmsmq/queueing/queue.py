@@ -132,7 +132,7 @@ class Queue:
             self.entries[lookup_identifier] = stored(new, entry >> _LOCATION_BITS)
 
     def settle(self, lookup_identifier: int, location: int, size: int) -> None:
-        """A message that was held in memory is in the store now, and counts for what it takes there."""
+        """A message that was held in memory is in the store now; it counts with the size it has there."""
         self.total_bytes += size - _size_of(self.entries[lookup_identifier])
         self.entries[lookup_identifier] = stored(location, size)
 

@@ -94,7 +94,11 @@ class Cursor:
         self.position, self.state = position, CursorState.UNREAD
 
     def wait(self, destructive: bool) -> None:
-        self.before_wait = self.state
+        if self.state not in (
+            CursorState.WAIT_RECEIVE,
+            CursorState.WAIT_PEEK,
+        ):  # several reads may wait with one cursor
+            self.before_wait = self.state
         self.state = CursorState.WAIT_RECEIVE if destructive else CursorState.WAIT_PEEK
 
     def wait_ended(self) -> None:

@@ -179,8 +179,8 @@ class State:
     def next_sequence(self) -> int:
         """The next SequentialID: rises over the whole queue manager, never reused, also after a restart."""
         if self.sequence >= self._reserved:
+            self.store.reserve(self.sequence + SEQUENCE_BLOCK)  # raises when the disk is full: then nothing is reserved
             self._reserved = self.sequence + SEQUENCE_BLOCK
-            self.store.reserve(self._reserved)
         self.sequence += 1
         return self.sequence
 

@@ -1,0 +1,413 @@
+"""Creating, changing, deleting and opening queues ([MS-MQDMPR] 3.1.7.1.3 to 3.1.7.1.6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from openmsmq.model import names, security
+from openmsmq.model.constants import INFINITE, Access, MachineAccessMask, MessageClass, PropId, Share
+from openmsmq.model.constants import QueueAccessMask as Q
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.message import Message
+from openmsmq.model.security import SecurityDescriptor, allow
+from queueing.world import ALICE, BOB, MACHINE, START, World
+
+P = PropId
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def refused(hresult: HResult) -> Any:
+    return pytest.raises(MsmqError, check=lambda error: error.hresult == hresult)
+
+
+# -- creating --------------------------------------------------------------------------------------------------
+
+
+def test_a_new_queue_has_the_defaults_and_survives_a_restart(world: World) -> None:
+    queue = world.create("Orders", LABEL="the label", JOURNAL=1, QUOTA=7, TRANSACTION=1, BASEPRIORITY=-3)
+    before = queue.properties
+    assert (before.path_name, before.label, before.journaling, before.quota) == ("HERE\\Orders".replace(
+        "\\", "\\private$\\"), "the label", True, 7)  # fmt: skip
+    assert (before.journal_quota, before.create_time, before.transactional) == (INFINITE, START // 1000, True)
+    assert before.instance != bytes(16)
+    world.restart()
+    assert world.queue("orders").properties == before
+    assert world.queue("orders").number == queue.number
+
+
+@pytest.mark.parametrize(
+    "path", [".\\private$\\q", "HERE\\private$\\q", "here\\PRIVATE$\\q", "here.example.com\\private$\\q",
+             "127.0.0.1\\private$\\q", "localhost\\private$\\q"]
+)  # fmt: skip
+def test_this_machine_is_known_by_all_its_names(world: World, path: str) -> None:
+    assert world.manager.create_queue(path, {}, None, ALICE).properties.path_name == "HERE\\private$\\q"
+
+
+@pytest.mark.parametrize(
+    "path", ["elsewhere\\private$\\q", "HERE\\q", "HERE\\private$\\q;sub", "HERE\\system$;journal", "q"]
+)
+def test_only_private_queues_of_this_machine_can_be_created(world: World, path: str) -> None:
+    with refused(HResult.MQ_ERROR_ILLEGAL_QUEUE_PATHNAME):
+        world.manager.create_queue(path, {}, None, ALICE)
+    assert not world.state.by_name
+
+
+def test_a_name_is_taken_in_any_case(world: World) -> None:
+    world.create("Orders")
+    with refused(HResult.MQ_ERROR_QUEUE_EXISTS):
+        world.create("oRDERS")
+
+
+def test_creating_needs_the_right_on_the_machine() -> None:
+    descriptor = SecurityDescriptor(dacl=(allow(ALICE.sid, MachineAccessMask.CREATE_QUEUE),))
+    world = World(replace(MACHINE, security=descriptor))
+    world.create("mine", ALICE)
+    with refused(HResult.MQ_ERROR_ACCESS_DENIED):
+        world.create("yours", BOB)
+
+
+def test_a_queue_number_is_never_used_again(world: World) -> None:
+    first = world.create("a")
+    world.manager.delete_queue(first, ALICE)
+    second = world.create("a")
+    assert second.number > first.number
+    world.manager.delete_queue(second, ALICE)
+    world.restart()
+    assert world.create("a").number > second.number
+
+
+def test_a_full_disk_creates_nothing(world: World) -> None:
+    world.store.full = True
+    with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
+        world.create()
+    world.store.full = False
+    assert world.create().number == 1
+
+
+def test_a_given_descriptor_is_completed_with_the_defaults(world: World) -> None:
+    given = SecurityDescriptor(dacl=(allow(BOB.sid, Q.GENERIC_ALL),)).pack()
+    queue = world.manager.create_queue(".\\private$\\q", {}, given, ALICE)
+    parsed = SecurityDescriptor.parse(queue.properties.security)
+    assert (parsed.owner, parsed.group) == (ALICE.sid, ALICE.sid)
+    assert parsed.dacl == (allow(BOB.sid, Q.GENERIC_ALL),)
+    owner_only = SecurityDescriptor(owner=BOB.sid).pack()
+    other = world.manager.create_queue(".\\private$\\r", {}, owner_only, ALICE)
+    parsed = SecurityDescriptor.parse(other.properties.security)
+    assert parsed.owner == BOB.sid and parsed.grants([security.EVERYONE], Q.GENERIC_ALL)
+
+
+# -- properties ------------------------------------------------------------------------------------------------
+
+PROPERTY_RULES = [  # property, good value, bad value or None, may be given on creation, may be set
+    (P.PROPID_Q_INSTANCE, bytes(16), None, False, False),
+    (P.PROPID_Q_TYPE, b"t" * 16, b"short", True, True),
+    (P.PROPID_Q_JOURNAL, 1, 2, True, True),
+    (P.PROPID_Q_QUOTA, 5, -1, True, True),
+    (P.PROPID_Q_BASEPRIORITY, -32768, 32768, True, True),
+    (P.PROPID_Q_JOURNAL_QUOTA, INFINITE, INFINITE + 1, True, True),
+    (P.PROPID_Q_LABEL, "x" * 124, "x" * 125, True, True),
+    (P.PROPID_Q_CREATE_TIME, 5, None, False, False),
+    (P.PROPID_Q_MODIFY_TIME, 5, None, False, False),
+    (P.PROPID_Q_AUTHENTICATE, 1, 2, True, True),
+    (P.PROPID_Q_PRIV_LEVEL, 2, 3, True, True),
+    (P.PROPID_Q_TRANSACTION, 1, 2, True, False),
+    (P.PROPID_Q_PATHNAME_DNS, "x", None, False, False),
+    (P.PROPID_Q_MULTICAST_ADDRESS, "234.1.2.3:80", "1.2.3.4:80", True, True),
+    (P.PROPID_Q_ADS_PATH, "x", None, False, False),
+]
+
+
+@pytest.mark.parametrize(("propid", "good", "bad", "on_create", "on_set"), PROPERTY_RULES)
+def test_a_property_may_be_given_where_its_rule_says(
+    world: World, propid: PropId, good: Any, bad: Any, on_create: bool, on_set: bool
+) -> None:
+    queue = world.create("base")
+    attempts = [
+        (on_create, lambda value: world.manager.create_queue(".\\private$\\new", {propid: value}, None, ALICE)),
+        (on_set, lambda value: world.manager.set_properties(queue, {propid: value}, ALICE)),
+    ]
+    for allowed, attempt in attempts:
+        if not allowed:
+            with refused(HResult.MQ_ERROR_PROPERTY_NOTALLOWED):
+                attempt(good)
+            continue
+        if bad is not None:
+            with refused(HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE):
+                attempt(bad)
+        attempt(good)
+    if on_create:
+        assert world.manager.get_properties(world.queue("new"), [propid], ALICE) == [good]
+    else:
+        assert "new" not in world.state.by_name
+    if on_set:
+        assert world.manager.get_properties(queue, [propid], ALICE) == [good]
+
+
+def test_properties_are_set_all_or_none_and_the_time_of_the_change_is_kept(world: World) -> None:
+    queue = world.create(LABEL="old")
+    with refused(HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE):
+        world.manager.set_properties(queue, {P.PROPID_Q_LABEL: "new", P.PROPID_Q_JOURNAL: 9}, ALICE)
+    assert queue.properties.label == "old"
+    world.now += 5000
+    world.manager.set_properties(queue, {P.PROPID_Q_LABEL: "new", P.PROPID_Q_JOURNAL_QUOTA: 3}, ALICE)
+    assert (queue.properties.label, queue.properties.modify_time) == ("new", START // 1000 + 5)
+    assert queue.journal is not None and queue.journal.properties.quota == 3
+    world.restart()
+    assert world.queue().properties.label == "new"
+    world.store.full = True
+    with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
+        world.manager.set_properties(world.queue(), {P.PROPID_Q_LABEL: "newer"}, ALICE)
+    assert world.queue().properties.label == "new"
+
+
+@pytest.mark.parametrize("propid", [0, 100, 114, 127, 999])
+def test_what_is_no_queue_property_is_refused(world: World, propid: int) -> None:
+    queue = world.create()
+    for attempt in (
+        lambda: world.manager.get_properties(queue, [propid], ALICE),
+        lambda: world.manager.set_properties(queue, {propid: 1}, ALICE),
+    ):
+        with refused(HResult.MQ_ERROR_ILLEGAL_PROPID):
+            attempt()
+
+
+def test_computed_properties(world: World) -> None:
+    queue = world.create()
+    wanted = [P.PROPID_Q_PATHNAME, P.PROPID_Q_PATHNAME_DNS, P.PROPID_Q_ADS_PATH]
+    values = world.manager.get_properties(queue, list(wanted), ALICE)
+    assert values == ["HERE\\private$\\q", "here.example.com\\private$\\q", ""]
+
+
+# -- rights ----------------------------------------------------------------------------------------------------
+
+RIGHTS: list[tuple[Q, Any]] = [
+    (Q.GET_QUEUE_PROPERTIES, lambda w, q: w.manager.get_properties(q, [P.PROPID_Q_LABEL], BOB)),
+    (Q.SET_QUEUE_PROPERTIES, lambda w, q: w.manager.set_properties(q, {P.PROPID_Q_LABEL: "x"}, BOB)),
+    (Q.GET_QUEUE_PERMISSIONS, lambda w, q: w.manager.get_security(q, 15, BOB)),
+    (Q.CHANGE_QUEUE_PERMISSIONS, lambda w, q: w.manager.set_security(q, 4, SecurityDescriptor(dacl=()).pack(), BOB)),
+    (Q.TAKE_QUEUE_OWNERSHIP, lambda w, q: w.manager.set_security(q, 1, SecurityDescriptor(BOB.sid).pack(), BOB)),
+    (Q.DELETE_QUEUE, lambda w, q: w.manager.delete_queue(q, BOB)),
+    (Q.WRITE_MESSAGE, lambda w, q: w.open("q", Access.SEND, caller=BOB)),
+    (Q.PEEK_MESSAGE, lambda w, q: w.open("q", Access.PEEK, caller=BOB)),
+    (Q.RECEIVE_MESSAGE, lambda w, q: w.open("q", Access.RECEIVE, caller=BOB)),
+    (Q.PEEK_MESSAGE, lambda w, q: w.open("DIRECT=OS:.\\private$\\q;JOURNAL", Access.PEEK, caller=BOB)),
+    (Q.RECEIVE_JOURNAL_MESSAGE, lambda w, q: w.open("DIRECT=OS:.\\private$\\q;JOURNAL", Access.RECEIVE, caller=BOB)),
+]
+
+
+@pytest.mark.parametrize(("right", "attempt"), RIGHTS)
+def test_each_operation_needs_exactly_its_right(world: World, right: Q, attempt: Any) -> None:
+    queue = world.create()
+    everything_else = SecurityDescriptor(ALICE.sid, ALICE.sid, (allow(BOB.sid, Q.GENERIC_ALL & ~right),))
+    world.manager.set_security(queue, 4, everything_else.pack(), ALICE)
+    with refused(HResult.MQ_ERROR_ACCESS_DENIED):
+        attempt(world, queue)
+    only_this = SecurityDescriptor(ALICE.sid, ALICE.sid, (allow(BOB.sid, right),))
+    world.manager.set_security(queue, 4, only_this.pack(), ALICE)
+    attempt(world, queue)
+
+
+def test_the_security_of_a_queue_comes_back_in_the_parts_that_are_asked_for(world: World) -> None:
+    queue = world.create()
+    for information in range(16):
+        parsed = SecurityDescriptor.parse(world.manager.get_security(queue, information, ALICE))
+        assert (parsed.owner is not None, parsed.group is not None, parsed.dacl is not None, parsed.sacl) == (
+            bool(information & 1), bool(information & 2), bool(information & 4), None)  # fmt: skip
+
+
+SYSTEM_OPENS = [
+    ("DIRECT=OS:.\\SYSTEM$;DEADLETTER", Access.PEEK, MachineAccessMask.PEEK_DEADLETTER_MESSAGE),
+    ("DIRECT=OS:.\\SYSTEM$;DEADLETTER", Access.RECEIVE, MachineAccessMask.RECEIVE_DEADLETTER_MESSAGE),
+    ("DIRECT=OS:.\\SYSTEM$;DEADXACT", Access.RECEIVE, MachineAccessMask.RECEIVE_DEADLETTER_MESSAGE),
+    ("DIRECT=OS:.\\SYSTEM$;JOURNAL", Access.PEEK, MachineAccessMask.PEEK_JOURNAL_QUEUE_MESSAGE),
+    ("DIRECT=OS:.\\SYSTEM$;JOURNAL", Access.RECEIVE, MachineAccessMask.RECEIVE_JOURNAL_QUEUE_MESSAGE),
+]
+
+
+@pytest.mark.parametrize(("name", "access", "right"), SYSTEM_OPENS)
+def test_system_queues_are_guarded_by_the_machine(name: str, access: Access, right: MachineAccessMask) -> None:
+    everyone = (allow(ALICE.sid, right), allow(BOB.sid, MachineAccessMask.GENERIC_ALL & ~right))
+    world = World(replace(MACHINE, security=SecurityDescriptor(dacl=everyone)))
+    assert world.open(name, access, caller=ALICE).queue is not None
+    with refused(HResult.MQ_ERROR_ACCESS_DENIED):
+        world.open(name, access, caller=BOB)
+
+
+def test_system_queues_and_journals_are_neither_deleted_nor_changed(world: World) -> None:
+    journal = world.create().journal
+    assert journal is not None
+    for queue in (journal, world.state.dead_letters):
+        for attempt in (
+            lambda q=queue: world.manager.delete_queue(q, ALICE),
+            lambda q=queue: world.manager.set_properties(q, {P.PROPID_Q_LABEL: "x"}, ALICE),
+            lambda q=queue: world.manager.get_properties(q, [P.PROPID_Q_LABEL], ALICE),
+            lambda q=queue: world.manager.set_security(q, 4, SecurityDescriptor(dacl=()).pack(), ALICE),
+            lambda q=queue: world.manager.get_security(q, 4, ALICE),
+        ):
+            with refused(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION):
+                attempt()
+
+
+# -- opening ---------------------------------------------------------------------------------------------------
+
+NONE, DENY = Share.DENY_NONE, Share.DENY_RECEIVE_SHARE
+R, K, S = Access.RECEIVE, Access.PEEK, Access.SEND
+MODES = [(R, NONE), (R, DENY), (K, NONE), (K, DENY), (S, NONE)]
+# [MS-MQDMPR] 3.1.7.1.5: what is open already, and what it keeps others from opening.
+CONFLICTS = {
+    (R, DENY): {(R, NONE), (R, DENY), (K, DENY)},
+    (K, DENY): {(R, NONE), (R, DENY)},
+    (R, NONE): {(R, DENY), (K, DENY)},
+    (K, NONE): set(),
+    (S, NONE): set(),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), list(product(MODES, MODES)))
+def test_who_may_open_a_queue_beside_whom(
+    world: World, first: tuple[Access, Share], second: tuple[Access, Share]
+) -> None:
+    world.create()
+    opened = world.open("q", *first)
+    if second in CONFLICTS[first]:
+        with refused(HResult.MQ_ERROR_SHARING_VIOLATION):
+            world.open("q", *second)
+        world.manager.close_queue(opened)
+    world.open("q", *second)
+
+
+def test_a_journal_is_shared_apart_from_its_queue(world: World) -> None:
+    world.create()
+    world.open("q", R, DENY)
+    world.open("DIRECT=OS:.\\private$\\q;JOURNAL", R, DENY)
+
+
+UNSUPPORTED = HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
+GUID = "00000000-0000-0000-0000-0000000000aa"
+HERE = "03020100-0504-0706-0809-0a0b0c0d0e0f"
+OPENS: list[tuple[str, Access, Share, HResult]] = [
+    ("DIRECT=OS:.\\private$\\missing", R, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
+    ("DIRECT=OS:.\\private$\\missing", S, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
+    ("DIRECT=OS:.\\public", R, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
+    ("DIRECT=OS:there\\private$\\q", S, NONE, HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE),
+    ("DIRECT=OS:there\\private$\\q", R, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
+    ("DIRECT=HTTP://here/msmq/private$/q", R, NONE, UNSUPPORTED),
+    ("DIRECT=OS:.\\private$\\q;sub", S, NONE, UNSUPPORTED),
+    (f"MACHINE={HERE};DEADLETTER", S, NONE, UNSUPPORTED),
+    (f"PUBLIC={GUID}", S, NONE, UNSUPPORTED),
+    ("MULTICAST=234.1.1.1:80", R, NONE, UNSUPPORTED),
+    (f"DL={GUID}", S, NONE, HResult.MQ_ERROR_NO_DS),
+    (f"PRIVATE={HERE}\\000000ff", R, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
+    (f"PRIVATE={GUID}\\00000001", S, NONE, HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE),
+    ("DIRECT=OS:.\\private$\\q", S, DENY, HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
+    ("DIRECT=OS:.\\private$\\q;JOURNAL", S, NONE, HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
+    ("DIRECT=OS:.\\SYSTEM$;DEADXACT", S, NONE, HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
+    ("DIRECT=OS:.\\private$\\q", Access.RECEIVE_ADMIN, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
+    ("DIRECT=OS:.\\private$\\q", Access.PEEK_ADMIN, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
+    ("DIRECT=OS:.\\private$\\q,DIRECT=OS:.\\private$\\q2", R, NONE, UNSUPPORTED),
+    ("DIRECT=OS:.\\private$\\q,DIRECT=OS:.\\private$\\q2", S, DENY, HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
+    ("DIRECT=OS:.\\private$\\q,DIRECT=OS:.\\private$\\q2", S, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
+]
+
+
+@pytest.mark.parametrize(("name", "access", "share", "error"), OPENS)
+def test_what_cannot_be_opened_says_why_and_leaves_nothing_open(
+    world: World, name: str, access: Access, share: Share, error: HResult
+) -> None:
+    world.create()
+    with refused(error):
+        world.open(name, access, share)
+    assert not world.manager.descriptors
+    assert not world.queue().descriptors
+
+
+def test_a_queue_opens_by_each_of_its_format_names(world: World) -> None:
+    queue = world.create()
+    for name in ("DIRECT=OS:HERE\\PRIVATE$\\Q", "DIRECT=TCP:127.0.0.1\\private$\\q", f"PRIVATE={HERE}\\00000001"):
+        assert world.open(name).queue is queue
+    assert world.open(f"PRIVATE={HERE}\\1;JOURNAL").queue is queue.journal
+    assert world.open(f"MACHINE={HERE};DEADXACT").queue is world.state.transactional_dead_letters
+
+
+def test_a_handle_is_good_until_it_is_closed(world: World) -> None:
+    world.create()
+    descriptor = world.open()
+    assert world.manager.descriptor(descriptor.handle) is descriptor
+    world.manager.close_queue(descriptor)
+    with refused(HResult.MQ_ERROR_INVALID_HANDLE):
+        world.manager.descriptor(descriptor.handle)
+
+
+# -- deleting --------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_queue_is_gone_with_its_journal_and_messages(world: World) -> None:
+    world.create(JOURNAL=1)
+    for _ in range(3):
+        world.send(delivery_guarantee=1)
+    world.read(world.open())
+    reader, other = world.open(access=K), world.open(access=S)
+    world.manager.delete_queue(world.queue(), ALICE)
+    assert world.read(reader).status == HResult.MQ_ERROR_QUEUE_DELETED
+    with refused(HResult.MQ_ERROR_QUEUE_DELETED):
+        world.manager.enqueue(other, Message())
+    for attempt in (world.manager.open_cursor, lambda d: world.manager.end_two_phase(d, 1, True)):
+        with refused(HResult.MQ_ERROR_QUEUE_DELETED):
+            attempt(reader)
+    world.restart()
+    assert not world.state.by_name
+    assert all(not queue.entries for queue in world.state.queues.values())
+    assert not world.store.recovered.queues
+
+
+def test_waiting_reads_end_when_their_queue_is_deleted(world: World) -> None:
+    world.create()
+    waiting = [world.wait(world.open()), world.wait(world.open("DIRECT=OS:.\\private$\\q;JOURNAL"), timeout=10)]
+    world.manager.delete_queue(world.queue(), ALICE)
+    assert [outcome.status for outcome in waiting] == [HResult.MQ_ERROR_QUEUE_DELETED] * 2
+    world.advance(100)
+
+
+def test_a_queue_whose_deletion_finds_no_room_is_as_it_was(world: World) -> None:
+    world.create(TRANSACTION=1)
+    transaction = world.begin()
+    world.send(label="sent", transaction=transaction)
+    world.store.full = True
+    with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
+        world.manager.delete_queue(world.queue(), ALICE)
+    world.store.full = False
+    world.manager.commit(transaction)
+    assert world.labels() == ["sent"]
+
+
+def test_closing_a_queue_is_idempotent(world: World) -> None:
+    world.create()
+    descriptor = world.open()
+    world.manager.close_queue(descriptor)
+    world.manager.close_queue(descriptor)
+    assert not world.queue().descriptors
+
+
+def test_the_class_of_a_message_in_a_deleted_queue_is_told_to_its_sender(world: World) -> None:
+    world.create()
+    world.create("admin")
+    world.send(label="m", acknowledgements_requested=8, administration_queue_format_name="DIRECT=OS:.\\private$\\admin")
+    world.manager.delete_queue(world.queue(), ALICE)
+    assert [m.message_class for m in world.messages(world.queue("admin"))] == [MessageClass.NACK_Q_DELETED]
+
+
+def test_find_a_queue_by_format_name(world: World) -> None:
+    queue = world.create()
+    assert world.manager.queue_for(names.parse_format_name("DIRECT=OS:.\\private$\\q")) is queue
+    with refused(HResult.MQ_ERROR_QUEUE_NOT_FOUND):
+        world.manager.queue_for(names.parse_format_name("DIRECT=OS:.\\private$\\other"))
+    with refused(UNSUPPORTED):
+        world.manager.queue_for(names.parse_format_name("DIRECT=OS:there\\private$\\q"))

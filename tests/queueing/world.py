@@ -1,0 +1,181 @@
+"""A queue manager on a store in memory, with a clock that the test moves and a full disk at will."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from openmsmq.model import names
+from openmsmq.model.constants import INFINITE, Access, Action, PropId, Share
+from openmsmq.model.errors import HResult
+from openmsmq.model.message import Message
+from openmsmq.queueing.access import Caller
+from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.readers import Cursor, OpenQueueDescriptor
+from openmsmq.queueing.state import Machine
+from openmsmq.queueing.transactions import Transaction
+from openmsmq.store import Operation, Store, StoreFull
+from store.memory_vfs import MemoryVfs
+
+ALICE = Caller.user("S-1-5-21-1-2-3-1001", "alice")
+BOB = Caller.user("S-1-5-21-1-2-3-1002", "bob")
+MACHINE = Machine("HERE", bytes(range(16)), "here.example.com")
+START = 1_700_000_000_000  # milliseconds
+ACCEPT = int(HResult.MQ_OK)
+
+
+class FullableStore:
+    """A store whose disk is full while `full` is set."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.full = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def _room(self) -> None:
+        if self.full:
+            raise StoreFull("the disk is full")
+
+    def append(self, operations: Sequence[Operation]) -> list[int]:
+        self._room()
+        return self._store.append(operations)
+
+    def reserve(self, high: int) -> None:
+        self._room()
+        self._store.reserve(high)
+
+    def append_pending(self, transaction: int, inserts: Sequence[Any]) -> list[int]:
+        self._room()
+        return self._store.append_pending(transaction, inserts)
+
+    def commit(self, transaction: int, operations: Sequence[Operation] = ()) -> list[int]:
+        self._room()
+        return self._store.commit(transaction, operations)
+
+    def abort(self, transaction: int) -> None:
+        self._room()
+        self._store.abort(transaction)
+
+
+class Outcome:
+    """What a read answered; `over` is False while it waits."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, Message | None]] = []
+
+    def __call__(self, status: int, message: Message | None) -> None:
+        assert not self.answers, "a read answers once"
+        self.answers.append((status, message))
+
+    @property
+    def over(self) -> bool:
+        return bool(self.answers)
+
+    @property
+    def status(self) -> HResult:
+        return HResult(self.answers[0][0])
+
+    @property
+    def message(self) -> Message:
+        message = self.answers[0][1]
+        assert message is not None, self.status.name
+        return message
+
+    @property
+    def label(self) -> str:
+        return self.message.label
+
+
+class World:
+    def __init__(self, machine: Machine = MACHINE) -> None:
+        self.machine = machine
+        self.vfs = MemoryVfs()
+        self.now = START
+        self._entropy = 0
+        self._open()
+
+    def _random(self, count: int) -> bytes:
+        self._entropy += 1
+        return self._entropy.to_bytes(count, "little")
+
+    def _open(self) -> None:
+        real = Store.open("/store", vfs=self.vfs, segment_size=1 << 20, entropy=self._random)
+        self.store = FullableStore(real)
+        self.manager = QueueManager(
+            self.machine, self.store, lambda: self.now, self._random, recovered=real.recovered.queues
+        )
+        self.state = self.manager.state
+
+    def restart(self, checkpoint: bool = False) -> None:
+        """Close and open again; with a checkpoint the index comes from there."""
+        if checkpoint:
+            self.store.checkpoint(self.manager.columns())
+        self.store.close()
+        self._open()
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass and do what is due at its end."""
+        self.now += milliseconds
+        self.manager.expire()
+
+    # -- queues ----------------------------------------------------------------------------------------------
+
+    def create(self, name: str = "q", caller: Caller = ALICE, **properties: Any) -> Queue:
+        """`properties` by the last part of their PROPID: create(JOURNAL=1, QUOTA=1)."""
+        values = {PropId[f"PROPID_Q_{key}"]: value for key, value in properties.items()}
+        return self.manager.create_queue(f".\\private$\\{name}", values, None, caller)
+
+    def queue(self, name: str = "q") -> Queue:
+        return self.state.by_name[name]
+
+    def open(
+        self, name: str = "q", access: Access = Access.RECEIVE, share: Share = Share.DENY_NONE, caller: Caller = ALICE
+    ) -> OpenQueueDescriptor:
+        """`name` of a private queue, or a format name."""
+        text = name if "=" in name else f"DIRECT=OS:.\\private$\\{name}"
+        return self.manager.open_queue(names.parse_format_name(text), access, share, caller)
+
+    # -- messages --------------------------------------------------------------------------------------------
+
+    def send(self, name: str = "q", label: str = "", transaction: Transaction | None = None, **values: Any) -> bytes:
+        descriptor = self.open(name, Access.SEND)
+        try:
+            return self.manager.enqueue(descriptor, Message(label=label, **values), transaction)
+        finally:
+            self.manager.close_queue(descriptor)
+
+    def read(
+        self,
+        descriptor: OpenQueueDescriptor,
+        action: Action = Action.RECEIVE,
+        timeout: int = 0,
+        cursor: Cursor | None = None,
+        transaction: Transaction | None = None,
+        two_phase: bool = False,
+        accept: int = ACCEPT,
+    ) -> Outcome:
+        outcome = Outcome()
+        self.manager.read(
+            descriptor, action, timeout, lambda message: accept, outcome,
+            cursor=cursor, transaction=transaction, two_phase=two_phase,
+        )  # fmt: skip
+        return outcome
+
+    def wait(self, descriptor: OpenQueueDescriptor, action: Action = Action.RECEIVE, **values: Any) -> Outcome:
+        outcome = self.read(descriptor, action, values.pop("timeout", INFINITE), **values)
+        assert not outcome.over
+        return outcome
+
+    def begin(self, number: int = 1) -> Transaction:
+        return self.manager.create_transaction(number.to_bytes(16, "little"))
+
+    def labels(self, queue: Queue | str = "q") -> list[str]:
+        """What a reader would find, in order."""
+        found = self.queue(queue) if isinstance(queue, str) else queue
+        return [found.message(key).label for key in found.available]
+
+    def messages(self, queue: Queue) -> list[Message]:
+        return [queue.message(key) for key in queue.available]
