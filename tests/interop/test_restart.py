@@ -64,7 +64,7 @@ def check(history: History) -> None:
 
 
 def test_nothing_is_lost_or_doubled_when_the_daemon_is_killed_under_load(tmp_path: Path) -> None:
-    check(kill_under_load(tmp_path, kills=8, longest=1.0))
+    check(kill_under_load(tmp_path, kills=6, longest=0.8))
 
 
 @pytest.mark.slow

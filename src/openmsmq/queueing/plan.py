@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from openmsmq.queueing.state import State
 
 _SEQUENCE_MASK = (1 << 56) - 1
+# Plain numbers: `&` with a member of an IntFlag makes a new member, which costs fifty times as much.
+_JOURNAL, _DEADLETTER = int(Journal.JOURNAL), int(Journal.DEADLETTER)
+_POS_ARRIVAL, _POS_RECEIVE = int(Acknowledge.POS_ARRIVAL), int(Acknowledge.POS_RECEIVE)
+_NEG_RECEIVE = int(Acknowledge.NEG_RECEIVE)
 _SWEEP_MESSAGES = 512  # removals in one batch when a queue is purged or deleted
 _SWEEP_BYTES = 1 << 20  # of copies and acknowledgments in one such batch
 # Of non-transactional messages that reached their queue, only these end in the dead-letter queue; transactional ones
@@ -63,9 +67,9 @@ class Plan:
 
     def arrive(self, queue: Queue, message: Message) -> None:
         """What the arrival of a message in its destination queue entails; the sender is this queue manager too."""
-        if message.journaling_requested & Journal.JOURNAL:
+        if message.journaling_requested & _JOURNAL:
             self._copy(self._state.system_journal, message)
-        if message.acknowledgements_requested & Acknowledge.POS_ARRIVAL:
+        if message.acknowledgements_requested & _POS_ARRIVAL:
             self._acknowledge(message, MessageClass.ACK_REACH_QUEUE)
 
     def remove(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
@@ -79,12 +83,12 @@ class Plan:
         if reason is MessageClass.ACK_RECEIVE:
             if queue.properties.journaling and queue.journal is not None:
                 self._copy(queue.journal, message)
-            if message.acknowledgements_requested & Acknowledge.POS_RECEIVE:
+            if message.acknowledgements_requested & _POS_RECEIVE:
                 self._acknowledge(message, reason)
             return
-        if message.acknowledgements_requested & Acknowledge.NEG_RECEIVE:
+        if message.acknowledgements_requested & _NEG_RECEIVE:
             self._acknowledge(message, reason)
-        if message.journaling_requested & Journal.DEADLETTER and (message.is_transactional or reason in _DEAD_LETTERED):
+        if message.journaling_requested & _DEADLETTER and (message.is_transactional or reason in _DEAD_LETTERED):
             state = self._state
             target = state.transactional_dead_letters if message.is_transactional else state.dead_letters
             self._copy(target, message, reason)
@@ -97,7 +101,7 @@ class Plan:
         message = send.message
         if send.location is None:
             self._operations.append(store_insert(send.queue, message))
-        elif message.journaling_requested & Journal.JOURNAL:
+        elif message.journaling_requested & _JOURNAL:
             message = send.queue.message(message.lookup_identifier)  # its body was written ahead
         self.arrive(send.queue, message)
 
