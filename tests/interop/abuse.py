@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import openmsmq
 from daemon import Daemon, eventually
-from openmsmq.interfaces import ms_mqmp
+from openmsmq.interfaces import ms_mqmp, ms_mqmr
 from openmsmq.rpc.call_pdus import Request
 from openmsmq.rpc.client_connection import ClientConnection
 from openmsmq.rpc.pdu import SyntaxId
@@ -21,6 +21,7 @@ from openmsmq.rpc.pdu import SyntaxId
 QMCOMM = SyntaxId(ms_mqmp.qmcomm.uuid, ms_mqmp.qmcomm.version)
 QMCOMM2 = SyntaxId(ms_mqmp.qmcomm2.uuid, ms_mqmp.qmcomm2.version)
 FIRST, LAST = 1, 2
+INTERFACES = {"qmcomm": ms_mqmp.qmcomm, "qmcomm2": ms_mqmp.qmcomm2, "qmmgmt": ms_mqmr.qmmgmt}
 MIB = 1 << 20
 EXTREMES = (0, 1, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 BYSTANDER = ".\\private$\\bystander"
