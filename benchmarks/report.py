@@ -85,7 +85,7 @@ def _others(bench: Bench) -> Iterator[str]:
                 ratio = f" ({ours / rate:.2f}×)" if rate and system != "openmsmq" else ""
                 cells.append(f"{rate:,.0f}{ratio}" if rate else "–")
             yield f"| {name}, per second | {connections} | {' | '.join(cells)} |"
-    yield "\nIn brackets: how many times as many openmsmq does.\n"
+    yield ("\nMedians of rounds in which all systems took turns. In brackets: how many times as many openmsmq does.\n")
 
 
 def _rest(bench: Bench, codec: Codec, stored: Stored) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The benchmarks: every system as processes of its own, one after the other on the same disk, in one run.
+"""The benchmarks: every system as processes of its own, in turns on the same disk, in one run.
 
     make bench                          # all of it; needs rabbitmq-server, redis-server, postgresql for comparison
     .venv/bin/python benchmarks/run.py --quick
@@ -14,11 +14,11 @@ import json
 import os
 import platform
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ import systems
 
 HERE = Path(__file__).parent
 ENDLESS = 10**9
+ROUNDS = 3
 CONNECTIONS = (1, 8, 64)
 Result = dict[str, Any]
 
@@ -50,6 +51,7 @@ class Bench:
         self.directory, self.seconds, self.messages = directory, seconds, messages
         self.results: dict[tuple[str, str, int], Result] = {}
         self.server_cpu: dict[tuple[str, int], float] = {}
+        self.compared: dict[tuple[str, str, int], list[float]] = {}
         self.delivered: dict[str, Result] = {}
         self.express_under_load: Result = {}
         self.syncs: list[tuple[float, float]] = []
@@ -67,10 +69,16 @@ class Bench:
         self.results[system, what, connections] = result
         return result
 
-    def receives(self, system: str, port: int, queue: str, connections: int, fill: str = "durable send") -> None:
+    def receives(self, system: str, port: int, queue: str, connections: int) -> None:
         """Receive what is put there before, less some: nobody waits for a message that does not come."""
         filled = load(
-            system=system, port=port, what=fill, queue=queue, connections=64, seconds=2 * self.seconds, count=ENDLESS
+            system=system,
+            port=port,
+            what="durable send",
+            queue=queue,
+            connections=64,
+            seconds=2 * self.seconds,
+            count=ENDLESS,
         )["count"]
         result = load(
             system=system, port=port, what="receive", queue=queue, connections=connections, seconds=self.seconds,
@@ -79,7 +87,7 @@ class Bench:
         self.results[system, "receive", connections] = result
 
     def openmsmq(self) -> None:
-        with systems.openmsmq(self.directory) as daemon:
+        with systems.openmsmq(self.directory / "alone") as daemon:
             with daemon.connect() as manager:
                 for name in ("express", "durable", "receive1", "receive8", "receive64", "deliver"):
                     manager.create_queue(f".\\private$\\{name}")
@@ -107,26 +115,45 @@ class Bench:
                 )  # fmt: skip
                 senders.wait()
 
-    def others(self) -> None:
+    def compare(self) -> None:
+        """All systems in turns, several rounds: what else the machine does then hits them alike."""
         there = systems.installed()
         self.missing = [name for name, installed in there.items() if not installed]
-        started: dict[str, Callable[[Path], contextlib.AbstractContextManager[int]]] = {
-            "rabbitmq": systems.rabbitmq, "redis": systems.redis, "postgresql": systems.postgresql,
-        }  # fmt: skip
-        for name, server in started.items():
-            if not there[name]:
-                continue
-            with server(self.directory) as port:
-                kinds = ["rabbitmq classic", "rabbitmq quorum"] if name == "rabbitmq" else [name]
-                for system in kinds:
-                    queue = system.rpartition(" ")[2]
-                    for connections in (1, 8):
-                        self.sync()
-                        self.operation(system, port, "durable send", queue, connections)
-                        self.receives(system, port, queue, connections, "fill" if name == "redis" else "durable send")
+        ports: dict[str, tuple[int, str]] = {}
+        with contextlib.ExitStack() as stack:
+            daemon = stack.enter_context(systems.openmsmq(self.directory))
+            with daemon.connect() as manager:
+                manager.create_queue(".\\private$\\compared")
+            ports["openmsmq"] = daemon.port, "compared"
+            if there["rabbitmq"]:
+                port = stack.enter_context(systems.rabbitmq(self.directory))
+                ports["rabbitmq classic"], ports["rabbitmq quorum"] = (port, "classic"), (port, "quorum")
+            if there["redis"]:
+                ports["redis"] = stack.enter_context(systems.redis(self.directory)), "compared"
+            if there["postgresql"]:
+                ports["postgresql"] = stack.enter_context(systems.postgresql(self.directory)), "compared"
+            for _ in range(ROUNDS):
+                for connections in (1, 8):
+                    self.sync()
+                    for system, (port, queue) in ports.items():
+                        self.turn(system, port, queue, connections)
+
+    def turn(self, system: str, port: int, queue: str, connections: int) -> None:
+        """Send, put more there, and receive some of it."""
+        cell = self.seconds / ROUNDS
+        options: Result = {"system": system, "port": port, "queue": queue, "count": ENDLESS, "seconds": cell}
+        sent = load(**options, what="durable send", connections=connections)
+        filling = load(**options, what="fill" if system == "redis" else "durable send", connections=64)
+        enough = max(1, int(0.9 * filling["count"]))
+        received = load(**{**options, "count": enough}, what="receive", connections=connections)
+        for what, result in (("durable send", sent), ("receive", received)):
+            assert not result["failed"], f"{system} {what}: {result['failed']} failures"
+            self.compared.setdefault((system, what, connections), []).append(float(result["rate"]))
 
     def rate(self, system: str, what: str, connections: int) -> float:
-        return float(self.results.get((system, what, connections), {}).get("rate", 0))
+        """The median of the rounds of the comparison, 0 for what was not measured."""
+        rounds = self.compared.get((system, what, connections))
+        return statistics.median(rounds) if rounds else 0.0
 
 
 def cpu(pid: int) -> float:
@@ -158,7 +185,7 @@ def main() -> None:
     try:
         bench = Bench(directory, seconds, messages)
         bench.openmsmq()
-        bench.others()
+        bench.compare()
         print("  codec", flush=True)
         codec = measures.codec()
         print(f"  {messages:,} stored messages", flush=True)

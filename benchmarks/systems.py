@@ -54,6 +54,7 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def openmsmq(directory: Path) -> Iterator[Daemon]:
+    directory.mkdir(exist_ok=True)
     with Daemon(directory / "openmsmq", "--log-level", "error") as daemon:
         yield daemon
 
