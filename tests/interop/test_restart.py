@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -184,16 +185,19 @@ def test_identifiers_are_never_given_twice_after_a_kill(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Path:
-    """A file system of 80 MiB: five segments, of which the daemon keeps some in reserve."""
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file system of so many MiB; a segment has 16."""
     directory = tmp_path / "disk"
     directory.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=80m", "tmpfs", str(directory)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={request.param}m", "tmpfs", str(directory)],
+        capture_output=True,
+        check=False,
     )
     if mounted.returncode:
         pytest.skip("needs the right to mount a tmpfs")
-    return directory
+    yield directory
+    subprocess.run(["umount", "-l", str(directory)], check=True)
 
 
 def fill_and_drain(daemon: Daemon, body: bytes, most: int) -> None:
@@ -226,19 +230,41 @@ def attempt(queue: openmsmq.MessageQueue, body: bytes) -> int:
     return HResult.MQ_OK
 
 
+@pytest.mark.parametrize("small_disk", [80], indirect=True)
 def test_a_full_disk_fails_sends_and_nothing_else(small_disk: Path) -> None:
-    try:
-        body = bytes(500_000)
-        daemon = Daemon(small_disk / "data")
-        with daemon:
-            fill_and_drain(daemon, body, most=300)
-            daemon.kill()
-            daemon.start()
-            with daemon.connect() as manager:
-                assert drain_bodies(manager) == [body]
-        assert "Traceback" not in daemon.log, daemon.log
-    finally:
-        subprocess.run(["umount", "-l", str(small_disk)], check=True)
+    body = bytes(500_000)
+    with Daemon(small_disk / "data") as daemon:
+        fill_and_drain(daemon, body, most=300)
+        daemon.kill()
+        daemon.start()
+        with daemon.connect() as manager:
+            assert drain_bodies(manager) == [body]
+    assert "Traceback" not in daemon.log, daemon.log
+
+
+@pytest.mark.parametrize("small_disk", [40, 56], indirect=True)
+def test_sends_never_take_the_room_that_receives_need(small_disk: Path) -> None:
+    body = bytes(100_000)
+    with Daemon(small_disk / "data") as daemon, daemon.connect() as manager:
+        manager.create_queue(QUEUE)
+        with manager.open(QUEUE, "send") as sender, manager.open(QUEUE) as receiver:
+            sent = 0
+            for _ in range(5):  # the first receives take the reserve into use, which sends must leave alone
+                while attempt(sender, body) == HResult.MQ_OK:
+                    sent += 1
+                while attempt(sender, b"small") == HResult.MQ_OK:
+                    sent += 1
+                for _ in range(min(sent, 20)):
+                    receiver.receive(0)
+                    sent -= 1
+            for _ in range(sent):
+                receiver.receive(0)
+
+
+@pytest.mark.parametrize("small_disk", [24], indirect=True)
+def test_a_disk_without_room_for_a_reserve_is_refused_at_the_first_start(small_disk: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"ended with 1:(.|\n)*No space left on device"):
+        Daemon(small_disk / "data").start()
 
 
 def test_a_failing_sync_ends_the_daemon_with_1_and_acknowledges_nothing(

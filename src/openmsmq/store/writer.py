@@ -75,7 +75,7 @@ class LogWriter:
         """Append one message if it fits into the tail; gives its location, or 0 if it does not fit."""
         length = len(payload)
         end = (self._offset + HEADER_SIZE + length + 7) & ~7
-        if end > self._soft_limit and not self._fits(end):
+        if (end > self._soft_limit and not self._fits(end)) or not self._supply:
             return 0
         location = self._base + self._offset
         header = self._codec.header(
@@ -185,9 +185,11 @@ class LogWriter:
                 offset = FRAMES_START + HEADER_SIZE
             offset += size
             grows = grows or spec.kind in LASTING
-        if needed:
-            # New messages leave one segment untouched, so that removals and compaction work on a full disk.
-            self._supply.ensure(needed + (1 if grows and not urgent else 0))
+        # New messages leave one segment untouched, so that removals and compaction work on a full disk: also those
+        # that would still fit into the tail, which may be that segment already.
+        reserve = 1 if grows and not urgent else 0
+        if needed or reserve:
+            self._supply.ensure(needed + reserve)
 
     def _emit(self, spec: FrameSpec, flags: int, transaction: int) -> int:
         """Put one frame behind the others; gives its location."""
