@@ -132,6 +132,15 @@ def test_another_type_of_transfer_is_refused(kind: int) -> None:
 
 
 def test_what_servers_ignore_is_ignored() -> None:
-    ignored = {"ppMessageID": NULL, "pSentTime": 5, "pArrivedTime": 5, "pulRelativeTimeToQueue": 1, "pulVersion": 3,
-               "pulRelativeTimeToLive": 1, "pAuthenticated": 1, "ppSrcQMID": b"s" * 16, "bAuthenticated": 1}  # fmt: skip
+    ignored = {
+        "ppMessageID": NULL,
+        "pSentTime": 5,
+        "pArrivedTime": 5,
+        "pulRelativeTimeToQueue": 1,
+        "pulVersion": 3,
+        "pulRelativeTimeToLive": 1,
+        "pAuthenticated": 1,
+        "ppSrcQMID": b"s" * 16,
+        "bAuthenticated": 1,
+    }
     assert message_from_send(buffer(**ignored), b"") == message_from_send(buffer(), b"")
