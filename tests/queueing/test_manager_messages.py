@@ -340,6 +340,36 @@ def test_an_acknowledgment_that_nobody_can_take_is_dropped(world: World, admin: 
     assert world.labels("t") == [] and world.labels(world.state.dead_letters) == []
 
 
+@pytest.mark.parametrize("end", ["receive", "purge"])
+def test_copies_in_journals_and_dead_letter_queues_are_not_acknowledged_or_copied_again(world: World, end: str) -> None:
+    world.create("admin")
+    world.create("j", JOURNAL=1)
+    values = {"acknowledgements_requested": 10, "administration_queue_format_name": ADMIN, "journaling_requested": 1}
+    world.send("j", "received", **values)
+    world.read(world.open("j"))
+    world.send("j", "expired", time_to_be_received=10, **values)
+    world.advance(10_000)
+    assert len(world.queue("admin")) == 2
+    for name in ("DIRECT=OS:.\\private$\\j;JOURNAL", "DIRECT=OS:.\\SYSTEM$;DEADLETTER"):
+        reader = world.open(name)
+        if end == "receive":
+            assert world.read(reader).status == OK
+        else:
+            assert world.manager.purge(reader) == 1
+        assert reader.queue is not None and len(reader.queue) == 0
+    assert len(world.queue("admin")) == 2
+
+
+def test_copies_do_not_expire_where_they_were_put(world: World) -> None:
+    queue = world.create("j", JOURNAL=1)
+    world.send("j", "m", time_to_be_received=10, delivery_guarantee=1, journaling_requested=2)
+    world.read(world.open("j"))
+    world.restart()
+    world.advance(1 << 30)
+    assert world.labels(world.state.queues[queue.number | 1 << 31]) == ["m"]
+    assert world.labels(world.state.system_journal) == ["m"]
+
+
 # -- waiting ---------------------------------------------------------------------------------------------------
 
 
@@ -515,7 +545,7 @@ def test_a_message_that_expires_while_it_is_locked_goes_when_it_is_put_back(worl
     world.send(label="m", time_to_be_received=10, delivery_guarantee=1, journaling_requested=1)
     reader = world.open()
     key = world.read(reader, two_phase=True).message.lookup_identifier
-    world.advance(20_000)
+    world.advance(10_000)
     assert len(world.queue()) == 1
     if end in ("reject", "acknowledge"):
         world.manager.end_two_phase(reader, key, delete=end == "acknowledge")

@@ -244,3 +244,27 @@ def test_a_purge_leaves_uncommitted_sends_and_takes_uncommitted_receives(world: 
     world.manager.purge(world.open())
     world.manager.commit(other)
     assert world.labels() == ["sent"]
+
+
+def test_a_disk_that_is_full_right_after_a_commit_does_not_undo_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transaction = world.begin()
+    for _ in range(2):
+        world.send("q", "gone", transaction)
+    world.send("r", "kept", transaction)
+    world.manager.delete_queue(world.queue(), ALICE)
+    commit = world.store.commit
+
+    def commit_and_fill(number: int, operations: Any = ()) -> list[int]:
+        locations = commit(number, operations)
+        world.store.full = True
+        return locations
+
+    monkeypatch.setattr(world.store, "commit", commit_and_fill)
+    world.manager.commit(transaction)
+    assert world.labels("r") == ["kept"] and not world.manager.transactions
+    world.restart()
+    world.restart()
+    assert world.labels("r") == ["kept"]
+    assert set(world.store.recovered.queues) == {world.queue("r").number}

@@ -340,7 +340,7 @@ def test_random_programmes_agree_with_the_oracle() -> None:
     run_state_machine_as_test(
         Programme,
         settings=settings(
-            max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=QUIET, database=None
+            max_examples=250, stateful_step_count=50, deadline=None, suppress_health_check=QUIET, database=None
         ),
     )
 
