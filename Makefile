@@ -18,6 +18,9 @@ $(STAMP): requirements.txt pyproject.toml
 test: setup
 	@$(BIN)/python -m pytest -n 2 -m "not slow"
 
+demo: setup
+	@$(BIN)/python demo
+
 nightly: setup
 	@$(BIN)/python -m pytest -n 2
 

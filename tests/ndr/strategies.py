@@ -14,7 +14,7 @@ from ndr.vector_args import INTERFACES, wire_interface
 from openmsmq.ndr import NULL, Operation
 from openmsmq.ndr import syntax as s
 from openmsmq.ndr import wiretypes as w
-from openmsmq.ndr.python_backend import module_name
+from openmsmq.ndr.python_emitter import module_name
 
 _DEEPEST = 2  # levels of nested structures behind pointers that are drawn
 _COUNTS = 4  # elements at most, where the declaration does not demand more

@@ -100,10 +100,15 @@ class MemoryVfs:
         self._call("pread", self.handles[handle][0])
         return bytes(self.handles[handle][1].content[offset : offset + length])
 
+    def pread_into(self, handle: int, buffer: bytearray, offset: int) -> int:
+        data = self.pread(handle, len(buffer), offset)
+        buffer[: len(data)] = data
+        return len(data)
+
     def pwrite(self, handle: int, data: bytes, offset: int) -> int:
         path, inode = self.handles[handle]
         if self._call("pwrite", path) == "short":
-            data = data[: len(data) // 2]
+            data = data[: max(1, len(data) // 2)]
         inode.write(offset, bytes(data))
         return len(data)
 

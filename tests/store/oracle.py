@@ -10,6 +10,7 @@ from openmsmq.store import Drop, Insert, Move, Operation, Put, QueueColumns, Rem
 DIRECTORY = "/store"
 #: key -> (queue, payload, deadline), and the definitions
 Snapshot = tuple[dict[int, tuple[int, bytes, int]], dict[bytes, bytes]]
+Messages = dict[int, tuple[int, bytes, int]]
 
 
 def snapshot(store: Store) -> Snapshot:
@@ -25,6 +26,20 @@ def snapshot(store: Store) -> Snapshot:
             assert len(payload) == size
             messages[key] = (queue, payload, deadline)
     return messages, dict(store.recovered.definitions)
+
+
+def prepared(store: Store) -> dict[int, tuple[bytes, Messages]]:
+    """Note and messages of each prepared transaction that was recovered."""
+    result: dict[int, tuple[bytes, Messages]] = {}
+    for transaction, found in store.recovered.prepared.items():
+        messages: Messages = {}
+        for queue, columns in found.queues.items():
+            rows = zip(columns.keys, columns.locations, columns.deadlines, strict=True)
+            for key, location, deadline in rows:
+                assert key not in messages
+                messages[key] = (queue, store.read(location), deadline)
+        result[transaction] = (found.note, messages)
+    return result
 
 
 @dataclass
@@ -45,7 +60,8 @@ class Oracle:
     pending_locations: dict[int, int] = field(default_factory=dict)
     high_key: int = 0
     next_transaction: int = 1
-    history: list[tuple[Snapshot, int]] = field(default_factory=list)
+    notes: dict[int, bytes] = field(default_factory=dict)
+    history: list[tuple[Snapshot, int, dict[int, tuple[bytes, Messages]]]] = field(default_factory=list)
     acknowledged: int = 0
     largest: int = 900
 
@@ -54,10 +70,17 @@ class Oracle:
         self.messages, self.definitions = snapshot(self.store)
         for columns in self.store.recovered.queues.values():
             self.locations.update(zip(columns.keys, columns.locations, strict=True))
+        for transaction, (note, messages) in prepared(self.store).items():
+            self.notes[transaction] = note
+            self.pending[transaction] = messages
+            for columns in self.store.recovered.prepared[transaction].queues.values():
+                self.pending_locations.update(zip(columns.keys, columns.locations, strict=True))
+            self.next_transaction = max(self.next_transaction, transaction + 1)
         self.remember()
 
     def remember(self) -> None:
-        self.history.append(((dict(self.messages), dict(self.definitions)), self.high_key))
+        notes = {transaction: (note, dict(self.pending[transaction])) for transaction, note in self.notes.items()}
+        self.history.append(((dict(self.messages), dict(self.definitions)), self.high_key, notes))
 
     # ------------------------------------------------------------------------------------------------ operations
 
@@ -132,13 +155,21 @@ class Oracle:
         self.add_pending(transaction)
 
     def add_pending(self, transaction: int) -> None:
+        if transaction in self.notes:
+            return
         inserts = [self.new_message() for _ in range(self.chance.randrange(1, 3))]
         self.remember()
         for insert, place in zip(inserts, self.store.append_pending(transaction, inserts), strict=True):
             self.pending[transaction][insert.key] = (insert.queue, insert.payload, insert.deadline)
             self.pending_locations[insert.key] = place
 
+    def prepare(self, transaction: int) -> None:
+        self.notes[transaction] = self.chance.randbytes(9)
+        self.remember()
+        self.store.prepare(transaction, self.notes[transaction])
+
     def commit(self, transaction: int) -> None:
+        self.notes.pop(transaction, None)
         messages = self.pending.pop(transaction)
         operations = self.changes()
         self.messages.update(messages)
@@ -148,6 +179,7 @@ class Oracle:
             self.locations[key] = self.pending_locations.pop(key)
 
     def abort(self, transaction: int) -> None:
+        self.notes.pop(transaction, None)
         for key in self.pending.pop(transaction):
             del self.pending_locations[key]
         self.remember()
@@ -163,6 +195,27 @@ class Oracle:
         self.store.sync()
         self.acknowledged = covered
 
+    def sync_in_steps(self) -> None:
+        """As with a thread: more is appended while a batch is being written."""
+        covered = len(self.history) - 1
+        batch = self.store.take_batch()
+        if batch is None:
+            self.acknowledged = covered
+            return
+        for _ in range(self.chance.randrange(3)):
+            self.batch()
+        batch.write()
+        self.store.finish_batch(batch)
+        self.acknowledged = covered
+
+    def checkpoint_in_steps(self) -> None:
+        job = self.store.capture_checkpoint(self.columns())
+        self.batch()
+        self.sync()
+        job.write()
+        self.batch()
+        self.store.finish_checkpoint(job)
+
     def columns(self) -> dict[int, QueueColumns]:
         queues: dict[int, QueueColumns] = {}
         for key in sorted(self.messages):
@@ -175,9 +228,11 @@ class Oracle:
         self.acknowledged = len(self.history) - 1
 
     def compact(self) -> None:
-        self.store.compact_step(lambda key, place: self.locations.get(key) == place, self.relocated, budget=4000)
+        self.store.compact_step(
+            lambda queue, key, deadline, place: self.locations.get(key) == place, self.relocated, budget=4000
+        )
 
-    def relocated(self, key: int, old: int, new: int) -> None:
+    def relocated(self, queue: int, key: int, deadline: int, old: int, new: int) -> None:
         places = self.locations if key in self.locations else self.pending_locations
         assert places[key] == old
         places[key] = new
@@ -187,17 +242,19 @@ class Oracle:
         dice = self.chance.random()
         if dice < 0.40:
             self.batch()
-        elif dice < 0.60:
+        elif dice < 0.52:
             self.sync()
+        elif dice < 0.60:
+            self.sync_in_steps()
         elif dice < 0.66:
             self.begin()
         elif dice < 0.76 and self.pending:
             transaction = self.chance.choice(sorted(self.pending))
-            self.chance.choice((self.commit, self.commit, self.abort, self.add_pending))(transaction)
+            self.chance.choice((self.commit, self.abort, self.add_pending, self.prepare))(transaction)
         elif dice < 0.78:
             self.reserve()
         elif dice < 0.81:
-            self.checkpoint()
+            self.chance.choice((self.checkpoint, self.checkpoint_in_steps))()
         else:
             self.compact()
 
@@ -208,7 +265,7 @@ class Oracle:
         store = Store.open(DIRECTORY, vfs=vfs, segment_size=8192, entropy=bytes)
         found = snapshot(store)
         allowed = self.history[self.acknowledged if since is None else since :]
-        matching = [high for state, high in allowed if state == found]
+        matching = [high for state, high, notes in allowed if state == found and notes == prepared(store)]
         assert matching, "recovered a state that never was"
         assert store.high_key >= self.history[self.acknowledged][1], "numbers would be given out again"
         assert store.high_key >= max(found[0], default=0)

@@ -214,7 +214,7 @@ def test_stragglers_do_not_pin_the_log(tmp_path: Path) -> None:
     store.sync()
     late: list[int] = []
 
-    def relocated(key: int, old: int, new: int) -> None:
+    def relocated(queue: int, key: int, deadline: int, old: int, new: int) -> None:
         if key == 1000:
             late.append(new)
         else:
@@ -222,7 +222,8 @@ def test_stragglers_do_not_pin_the_log(tmp_path: Path) -> None:
             index[key] = new
 
     for _ in range(500):
-        if not store.compact_step(lambda key, location: index.get(key) == location, relocated, budget=3000):
+        still_there = lambda queue, key, deadline, location: index.get(key) == location  # noqa: E731
+        if not store.compact_step(still_there, relocated, budget=3000):
             break
         store.sync()
     store.sync()
@@ -238,3 +239,49 @@ def test_stragglers_do_not_pin_the_log(tmp_path: Path) -> None:
     assert again.definitions == {b"definition": b"value" * 10}
     assert dict(zip(again.recovered.queues[1].keys, again.recovered.queues[1].locations, strict=True)) == index
     again.close()
+
+
+def test_definitions_do_not_keep_a_drained_store_large(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, segment_size=SMALL)
+    store.append([Put(b"definition", b"value" * 10)])
+    for key in range(1, 300):
+        place = store.insert(1, key, 0, bytes(1000))
+        store.sync()
+        store.remove(key, place)
+        store.sync()
+        while store.compact_step(lambda queue, key, deadline, location: False, lambda *moved: None):
+            store.sync()
+        assert len(list(tmp_path.glob("segment-*"))) <= 5
+    while store.compact_step(lambda queue, key, deadline, location: False, lambda *moved: None, thorough=True):
+        store.sync()
+    store.sync()
+    assert len(list(tmp_path.glob("segment-*"))) <= 3
+    store.close()
+    again = Store.open(tmp_path)
+    assert again.definitions == {b"definition": b"value" * 10}
+    again.close()
+
+
+def test_a_prepared_transaction_survives_restarts_until_it_ends(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, segment_size=SMALL)
+    (kept,) = store.append([Insert(1, 1, 0, b"to be removed")])
+    store.append_pending(5, [Insert(2, 2, 7, b"pending")])
+    store.prepare(5, b"removes 1")
+    store.append_pending(6, [Insert(2, 3, 0, b"not prepared")])
+    store.close()
+    for _ in range(2):
+        store = Store.open(tmp_path)
+        assert contents(store) == {1: {1: b"to be removed"}}
+        assert list(store.recovered.prepared) == [5]
+        found = store.recovered.prepared[5]
+        assert found.note == b"removes 1"
+        assert store.read(found.queues[2].locations[0]) == b"pending"
+        store.checkpoint(store.recovered.queues)
+        store.close()
+    store = Store.open(tmp_path)
+    store.commit(5, [Remove(1, kept)])
+    store.close()
+    store = Store.open(tmp_path)
+    assert contents(store) == {2: {2: b"pending"}}
+    assert not store.recovered.prepared
+    store.close()

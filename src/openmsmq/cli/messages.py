@@ -6,16 +6,17 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 
 from openmsmq.cli.connection import connected
-from openmsmq.cli.output import from_json, print_json, print_message, progress, to_json
+from openmsmq.cli.output import from_json, print_json, print_message, progress, report, to_json
 from openmsmq.cli.queues import json_option, path_of
-from openmsmq.client.sync import QueueManager, Transaction
+from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
 from openmsmq.model.errors import ReceiveTimeout
 from openmsmq.model.message import Message
 
@@ -81,10 +82,7 @@ def send(
                 identifier = opened.send(message, transaction=tx)
         else:
             identifier = opened.send(message)
-    if as_json:
-        print_json({"id": identifier})
-    else:
-        click.echo(identifier)
+    report(as_json, identifier, {"id": identifier})
 
 
 @click.command()
@@ -108,9 +106,7 @@ def peek(qm: QueueManager, queue: str, count: int, as_json: bool) -> None:
 @click.option("--body-only", is_flag=True, help="Write nothing but the bytes of the body.")
 @json_option
 @connected
-def receive(
-    qm: QueueManager, queue: str, count: int, timeout: float, body_only: bool, as_json: bool
-) -> None:
+def receive(qm: QueueManager, queue: str, count: int, timeout: float, body_only: bool, as_json: bool) -> None:
     """Take messages away. From a transactional queue, each one in a transaction."""
     with qm.open(path_of(queue)) as opened:
         transactional = _is_transactional(qm, queue)
@@ -159,18 +155,45 @@ def _is_transactional(qm: QueueManager, queue: str) -> bool:
 @click.argument("source")
 @click.argument("target")
 @click.option("--move", is_flag=True, help="Take the messages away from SOURCE once they are in TARGET.")
+@json_option
 @connected
-def copy(qm: QueueManager, source: str, target: str, move: bool) -> None:
+def copy(qm: QueueManager, source: str, target: str, move: bool, as_json: bool) -> None:
     """Copy all messages of one queue to another, with their properties."""
-    with qm.open(path_of(source), "receive" if move else "peek") as incoming, qm.open(path_of(target), "send") as out:
-        wanted = qm.counts(path_of(source))["message_count"]
-        transactional = _is_transactional(qm, target)
-        messages: Iterable[Message] = incoming
-        copied = _send_all(qm, out, _limited(messages, wanted), wanted, transactional, "copying")
+    source, target = path_of(source), path_of(target)
+    wanted = qm.counts(source)["message_count"]
+    transactional = _is_transactional(qm, target)
+    with qm.open(source, "receive" if move else "peek") as incoming, qm.open(target, "send") as outgoing:
         if move:
-            for _ in range(copied):
-                incoming.receive(0)
-    click.echo(f"{'moved' if move else 'copied'} {copied} messages from {path_of(source)} to {path_of(target)}")
+            copied = _move_all(qm, incoming, outgoing, wanted, transactional)
+        else:
+            copied = _send_all(qm, outgoing, _limited(incoming, wanted), wanted, transactional, "copying")
+    verb = "moved" if move else "copied"
+    document = {verb: copied, "source": source, "target": target}
+    report(as_json, f"{verb} {copied} messages from {source} to {target}", document)
+
+
+def _move_all(
+    qm: QueueManager, incoming: MessageQueue, outgoing: MessageQueue, wanted: int, transactional: bool
+) -> int:
+    """Each message is sent first and taken after, by a cursor that takes just this one: none is lost on the way."""
+    count = 0
+    with incoming.cursor() as cursor, progress("moving") as bar:
+        task = bar.add_task("", total=wanted, rate="")
+        started = time.monotonic()
+        while count < wanted:
+            try:
+                message = cursor.peek(0)
+            except ReceiveTimeout:
+                break
+            if transactional:
+                with qm.transaction() as transaction:
+                    outgoing.send(_own(message), transaction=transaction)
+            else:
+                outgoing.send(_own(message))
+            cursor.receive(0)
+            count += 1
+            bar.update(task, completed=count, rate=_rate(count, started))
+    return count
 
 
 def _limited(messages: Iterable[Message], count: int) -> Iterator[Message]:
@@ -183,28 +206,61 @@ def _limited(messages: Iterable[Message], count: int) -> Iterator[Message]:
 
 @click.command()
 @click.argument("queue")
-@click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@click.option("--resume", is_flag=True, help="Append to FILE what it does not hold yet.")
 @connected
-def export(qm: QueueManager, queue: str, file: IO[str]) -> None:
-    """Write all messages as JSON lines, with every property and the body in base64. Takes nothing away."""
+def export(qm: QueueManager, queue: str, file: Path | None, resume: bool) -> None:
+    """Write all messages as JSON lines to FILE or standard output: every property, the body in base64.
+
+    Takes nothing away.
+    """
+    if resume and file is None:
+        raise click.UsageError("--resume needs FILE")
+    held = _exported(file) if resume and file is not None and file.exists() else set()
     total = qm.counts(path_of(queue))["message_count"]
-    count = 0
-    with qm.open(path_of(queue), "peek") as opened, progress("exporting") as bar:
+    count = skipped = 0
+    with (
+        qm.open(path_of(queue), "peek") as opened,
+        progress("exporting") as bar,
+        file.open("a" if resume else "w", encoding="utf-8") if file else nullcontext(sys.stdout) as output,
+    ):
         task = bar.add_task("", total=total, rate="")
         started = time.monotonic()
         for message in opened:
-            file.write(json.dumps(to_json(message), ensure_ascii=False) + "\n")
-            count += 1
-            bar.update(task, completed=count, rate=_rate(count, started))
-    click.echo(f"exported {count} messages of {path_of(queue)}", err=True)
+            if message.identifier.hex() in held:
+                skipped += 1
+            else:
+                output.write(json.dumps(to_json(message), ensure_ascii=False) + "\n")
+                count += 1
+            bar.update(task, completed=count + skipped, rate=_rate(count, started))
+    known = f", {skipped} were there already" if skipped else ""
+    click.echo(f"exported {count} messages of {path_of(queue)}{known}", err=True)
+
+
+def _exported(file: Path) -> set[str]:
+    """Identifiers of the messages in a file; a last line that was cut off is removed from it."""
+    identifiers: set[str] = set()
+    kept = 0
+    with file.open("rb+") as lines:
+        for line in lines:
+            try:
+                identifiers.add(json.loads(line)["identifier"])
+            except (ValueError, KeyError):
+                break
+            if not line.endswith(b"\n"):
+                break
+            kept += len(line)
+        lines.truncate(kept)
+    return identifiers
 
 
 @click.command("import")
 @click.argument("queue")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--restart", is_flag=True, help="Begin anew, not where an interrupted import of the same file ended.")
+@json_option
 @connected
-def import_(qm: QueueManager, queue: str, file: Path, restart: bool) -> None:
+def import_(qm: QueueManager, queue: str, file: Path, restart: bool, as_json: bool) -> None:
     """Send the messages of a file that `export` wrote.
 
     Progress is kept in FILE.progress; an interrupted import goes on from there.
@@ -228,7 +284,8 @@ def import_(qm: QueueManager, queue: str, file: Path, restart: bool) -> None:
         count = _send_all(qm, opened, messages, total - done, transactional, "importing", remember)
     state.unlink(missing_ok=True)
     skipped = f", {done} were there already" if done else ""
-    click.echo(f"imported {count} messages into {target}{skipped}", err=True)
+    document = {"imported": count, "skipped": done, "queue": target}
+    report(as_json, f"imported {count} messages into {target}{skipped}", document, err=True)
 
 
 def _read_messages(file: Path, skip: int) -> Iterator[Message]:
@@ -248,7 +305,7 @@ def _read_messages(file: Path, skip: int) -> Iterator[Message]:
 
 def _send_all(
     qm: QueueManager,
-    target: Any,
+    target: MessageQueue,
     messages: Iterable[Message],
     total: int,
     transactional: bool,

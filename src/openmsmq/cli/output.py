@@ -59,6 +59,14 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, default=_plain, ensure_ascii=False))
 
 
+def report(as_json: bool, text: str, document: Mapping[str, Any], err: bool = False) -> None:
+    """Say what was done: a line for people, or a document for machines on standard output."""
+    if as_json:
+        print_json(document)
+    else:
+        click.echo(text, err=err)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, UUID):
         return str(value)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from openmsmq.cli.connection import connected
-from openmsmq.cli.output import print_json, print_table, time_text
+from openmsmq.cli.output import print_json, print_table, report, time_text
 from openmsmq.client.operations import PROPERTIES
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.security import SecurityDescriptor
@@ -45,10 +45,7 @@ def create(qm: QueueManager, name: str, as_json: bool, **options: Any) -> None:
     """Create a private queue."""
     properties = {key: value for key, value in options.items() if value not in (None, False)}
     format_name = qm.create_queue(path_of(name), **properties)
-    if as_json:
-        print_json({"path_name": path_of(name), "format_name": format_name})
-    else:
-        click.echo(f"created {path_of(name)}")
+    report(as_json, f"created {path_of(name)}", {"path_name": path_of(name), "format_name": format_name})
 
 
 @queue.command("list")
@@ -94,11 +91,13 @@ def show(qm: QueueManager, name: str, as_json: bool) -> None:
 @queue.command("set")
 @click.argument("name")
 @click.argument("assignments", nargs=-1, required=True, metavar="PROPERTY=VALUE...")
+@json_option
 @connected
-def set_(qm: QueueManager, name: str, assignments: tuple[str, ...]) -> None:
+def set_(qm: QueueManager, name: str, assignments: tuple[str, ...], as_json: bool) -> None:
     """Change properties: label, journal, quota, journal_quota, authenticate, priv_level, ..."""
-    qm.set_properties(path_of(name), **dict(_assignment(a) for a in assignments))
-    click.echo(f"changed {path_of(name)}")
+    values = dict(_assignment(a) for a in assignments)
+    qm.set_properties(path_of(name), **values)
+    report(as_json, f"changed {path_of(name)}", {"queue": path_of(name), "changed": values})
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -121,25 +120,27 @@ def _assignment(text: str) -> tuple[str, Any]:
 @queue.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
 @connected
-def delete(qm: QueueManager, name: str, yes: bool) -> None:
+def delete(qm: QueueManager, name: str, yes: bool, as_json: bool) -> None:
     """Delete a queue with its messages."""
     count = qm.counts(path_of(name))["message_count"]
     if count and not yes:
         click.confirm(f"{path_of(name)} holds {count} messages. Delete?", abort=True, err=True)
     qm.delete_queue(path_of(name))
-    click.echo(f"deleted {path_of(name)}")
+    report(as_json, f"deleted {path_of(name)}", {"deleted": path_of(name), "messages": count})
 
 
 @queue.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
 @connected
-def purge(qm: QueueManager, name: str, yes: bool) -> None:
+def purge(qm: QueueManager, name: str, yes: bool, as_json: bool) -> None:
     """Delete all messages of a queue."""
     count = qm.counts(path_of(name))["message_count"]
     if count and not yes:
         click.confirm(f"Delete {count} messages of {path_of(name)}?", abort=True, err=True)
     with qm.open(path_of(name)) as opened:
         opened.purge()
-    click.echo(f"purged {path_of(name)}: {count} messages")
+    report(as_json, f"purged {path_of(name)}: {count} messages", {"purged": path_of(name), "messages": count})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, fields
@@ -14,6 +15,7 @@ from openmsmq.cli.output import print_json, print_table
 from openmsmq.cli.queues import json_option
 from openmsmq.rpc.users import UsersFile, UsersFileError
 from openmsmq.server.config import Configuration, ConfigurationError, load
+from openmsmq.server.interfaces import check_interfaces
 
 _KINDS = {"int": int, "str": str, "bool": bool}
 
@@ -46,6 +48,7 @@ def serve(config: Path | None, **options: Any) -> None:
 
     try:
         configuration = load(config, options=options)
+        check_interfaces(configuration)
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
     sys.exit(run(configuration))
@@ -134,12 +137,31 @@ def fsck(directory: Path, repair: bool, quarantine: Path | None, as_json: bool) 
     from openmsmq.store import fsck as store_fsck
 
     store = directory / "store" if (directory / "store").is_dir() else directory
-    report = store_fsck.repair(store, quarantine) if repair else store_fsck.verify(store)
-    if as_json:
-        print_json(asdict(report))
+    if repair:
+        target = quarantine or _unused(directory)
+        repaired = store_fsck.repair(str(store), str(target))
+        report = repaired.after
+        if repaired.quarantined:
+            click.echo(f"{len(repaired.quarantined)} damaged spots moved to {target}", err=as_json)
     else:
-        click.echo(str(report))
-    sys.exit(0 if report.sound else 1)
+        report = store_fsck.verify(str(store))
+    if as_json:
+        print_json({**asdict(report), "clean": report.clean})
+    else:
+        for damage in report.damages:
+            click.echo(f"DAMAGED {damage}")
+        for damage in report.weak:
+            click.echo(f"weak    {damage}")
+        click.echo(
+            f"{len(report.segments)} segments, {report.records} records, {report.messages} messages, "
+            f"{report.definitions} definitions, {report.torn_bytes} torn bytes"
+        )
+        click.echo("clean" if report.clean else "DAMAGED: openmsmq fsck --repair")
+    sys.exit(0 if report.clean else 1)
+
+
+def _unused(directory: Path) -> Path:
+    return next(path for n in itertools.count(1) if not (path := directory / f"quarantine-{n}").exists())
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -72,14 +72,14 @@ class Call(NamedTuple):
 Steps = Generator[Call, Any, T]
 
 
-def _call(interface: Interface, name: str, *, wait: int = 0, **arguments: Any) -> Steps[Any]:
-    """One call; raises the MsmqError of a failure HRESULT."""
+def _call(interface: Interface, name: str, what: str = "", *, wait: int = 0, **arguments: Any) -> Steps[Any]:
+    """One call about `what`; raises the MsmqError of a failure HRESULT, naming it."""
     operation = interface.operation(name)
     assert operation.request is not None
     response = yield Call(interface, operation, operation.request(**arguments), wait)
     hresult = getattr(response, "result", 0)
     if hresult & 0x80000000:
-        raise error_for(hresult, name)
+        raise error_for(hresult, f"{what} ({name})" if what else name)
     return response
 
 
@@ -124,7 +124,7 @@ def create_queue(path_name: str, properties: Mapping[str, Any], security: bytes 
     """Create a private queue; returns its direct format name."""
     propids, variants = _variants({"path_name": path_name, **properties})
     yield from _call(
-        m.qmcomm, "R_QMCreateObjectInternal", dwObjectType=1, lpwcsPathName=path_name,
+        m.qmcomm, "R_QMCreateObjectInternal", path_name, dwObjectType=1, lpwcsPathName=path_name,
         SDSize=len(security) if security else 0, pSecurityDescriptor=security or None,
         cp=len(propids), aProp=propids, apVar=variants,
     )  # fmt: skip
@@ -136,7 +136,7 @@ def _object(name: str) -> m.OBJECT_FORMAT:
 
 
 def delete_queue(name: str) -> Steps[None]:
-    yield from _call(m.qmcomm, "R_QMDeleteObject", pObjectFormat=_object(name))
+    yield from _call(m.qmcomm, "R_QMDeleteObject", name, pObjectFormat=_object(name))
 
 
 def get_properties(name: str, wanted: tuple[str, ...]) -> Steps[dict[str, Any]]:
@@ -144,7 +144,13 @@ def get_properties(name: str, wanted: tuple[str, ...]) -> Steps[dict[str, Any]]:
     propids = [int(to_propid(w)) for w in wanted]
     blank = [PROPVARIANT(vt=VarType.VT_NULL) for _ in wanted]
     response = yield from _call(
-        m.qmcomm, "R_QMGetObjectProperties", pObjectFormat=_object(name), cp=len(propids), aProp=propids, apVar=blank
+        m.qmcomm,
+        "R_QMGetObjectProperties",
+        name,
+        pObjectFormat=_object(name),
+        cp=len(propids),
+        aProp=propids,
+        apVar=blank,
     )
     values: dict[str, Any] = {}
     for key, variant in zip(wanted, response.apVar, strict=True):
@@ -158,7 +164,7 @@ def get_properties(name: str, wanted: tuple[str, ...]) -> Steps[dict[str, Any]]:
 def set_properties(name: str, properties: Mapping[str, Any]) -> Steps[None]:
     propids, variants = _variants(properties)
     yield from _call(
-        m.qmcomm, "R_QMSetObjectProperties", pObjectFormat=_object(name), cp=len(propids), aProp=propids,
+        m.qmcomm, "R_QMSetObjectProperties", name, pObjectFormat=_object(name), cp=len(propids), aProp=propids,
         apVar=variants,
     )  # fmt: skip
 
@@ -174,13 +180,13 @@ def get_security(name: str, information: int) -> Steps[bytes]:
             break
         size = response.lpnLengthNeeded
     if response.result & 0x80000000:
-        raise error_for(response.result, operation.name)
+        raise error_for(response.result, f"{name} ({operation.name})")
     return bytes(response.pSecurityDescriptor[: response.lpnLengthNeeded])
 
 
 def set_security(name: str, information: int, descriptor: bytes) -> Steps[None]:
     yield from _call(
-        m.qmcomm, "R_QMSetObjectSecurityInternal", pObjectFormat=_object(name), SecurityInformation=information,
+        m.qmcomm, "R_QMSetObjectSecurityInternal", name, pObjectFormat=_object(name), SecurityInformation=information,
         SDSize=len(descriptor), pSecurityDescriptor=descriptor,
     )  # fmt: skip
 
@@ -188,7 +194,7 @@ def set_security(name: str, information: int, descriptor: bytes) -> Steps[None]:
 def resolve(path_name: str) -> Steps[str]:
     """The private format name of a path name."""
     response = yield from _call(
-        m.qmcomm, "R_QMObjectPathToObjectFormat", lpwcsPathName=path_name,
+        m.qmcomm, "R_QMObjectPathToObjectFormat", path_name, lpwcsPathName=path_name,
         pObjectFormat=m.OBJECT_FORMAT(1, QUEUE_FORMAT()),
     )  # fmt: skip
     return str(from_queue_format(response.pObjectFormat.pQueueFormat))
@@ -207,7 +213,13 @@ def management(name: str | None, propids: list[int]) -> Steps[list[Any]]:
         target = mgmt.MGMT_OBJECT(type=2, pQueueFormat=queue_format(name))
     blank = [PROPVARIANT(vt=VarType.VT_NULL) for _ in propids]
     response = yield from _call(
-        mgmt.qmmgmt, "R_QMMgmtGetInfo", pObjectFormat=target, cp=len(propids), aProp=propids, apVar=blank
+        mgmt.qmmgmt,
+        "R_QMMgmtGetInfo",
+        name or "machine",
+        pObjectFormat=target,
+        cp=len(propids),
+        aProp=propids,
+        apVar=blank,
     )
     return [_management_value(variant) for variant in response.apVar]
 
@@ -242,7 +254,7 @@ def open_queue(name: str, access: str | Access, exclusive: bool, client: str, li
             )
         access = _ACCESS[access]
     response = yield from _call(
-        m.qmcomm, "rpc_QMOpenQueueInternal", pQueueFormat=queue_format(name), dwDesiredAccess=access,
+        m.qmcomm, "rpc_QMOpenQueueInternal", name, pQueueFormat=queue_format(name), dwDesiredAccess=access,
         dwShareMode=Share.DENY_RECEIVE_SHARE if exclusive else Share.DENY_NONE, pLicGuid=licence, lpClientName=client,
     )  # fmt: skip
     if response.lplpRemoteQueueName:
@@ -266,18 +278,23 @@ def queue_format_name(queue: OpenQueue) -> Steps[str]:
             break
         size = response.pdwLength
     if response.result & 0x80000000:
-        raise error_for(response.result, operation.name)
+        raise error_for(response.result, f"{queue.name} ({operation.name})")
     return str(response.lpwcsFormatName).partition("\0")[0]
 
 
 def purge(queue: OpenQueue) -> Steps[None]:
-    yield from _call(m.qmcomm, "rpc_ACPurgeQueue", hQueue=queue.handle)
+    yield from _call(m.qmcomm, "rpc_ACPurgeQueue", queue.name, hQueue=queue.handle)
 
 
 def send(queue: OpenQueue, message: Message, uow: bytes | None) -> Steps[bytes]:
     """Returns the identifier of the message, 20 bytes."""
     response = yield from _call(
-        m.qmcomm2, "rpc_ACSendMessageEx", hQueue=queue.handle, ptb=send_buffer(message, uow), pMessageID=OBJECTID()
+        m.qmcomm2,
+        "rpc_ACSendMessageEx",
+        queue.name,
+        hQueue=queue.handle,
+        ptb=send_buffer(message, uow),
+        pMessageID=OBJECTID(),
     )
     return identifier_of(response.pMessageID)
 
@@ -286,25 +303,29 @@ def read(queue: OpenQueue, action: Action, timeout: int, cursor: int, uow: bytes
     """Receive or peek; buffers that prove too small are enlarged, and the sizes that did are kept for the next read."""
     operation = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
     while True:
-        ptb = receive_buffer(action, timeout, cursor, uow, queue.sizes)
+        used = replace(queue.sizes)
+        ptb = receive_buffer(action, timeout, cursor, uow, used)
         response = yield Call(m.qmcomm2, operation, m.rpc_ACReceiveMessageEx_Request(queue.context, ptb), timeout)
         if response.result not in _TOO_SMALL:
             break
-        if not queue.sizes.enlarge(response.result, response.ptb):
+        queue.sizes.enlarge(response.result, response.ptb)
+        if queue.sizes == used:  # other threads enlarge them too
             break
     if response.result & 0x80000000:
-        raise error_for(response.result, operation.name)
+        raise error_for(response.result, f"{queue.name} ({operation.name})")
     return message_from_receive(response.ptb)
 
 
 def create_cursor(queue: OpenQueue) -> Steps[int]:
-    response = yield from _call(m.qmcomm2, "rpc_ACCreateCursorEx", hQueue=queue.handle, pcc=m.CACCreateRemoteCursor())
+    response = yield from _call(
+        m.qmcomm2, "rpc_ACCreateCursorEx", queue.name, hQueue=queue.handle, pcc=m.CACCreateRemoteCursor()
+    )
     handle: int = response.pcc.hCursor
     return handle
 
 
 def close_cursor(queue: OpenQueue, cursor: int) -> Steps[None]:
-    yield from _call(m.qmcomm, "rpc_ACCloseCursor", hQueue=queue.handle, hCursor=cursor)
+    yield from _call(m.qmcomm, "rpc_ACCloseCursor", queue.name, hQueue=queue.handle, hCursor=cursor)
 
 
 # -- transactions --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any, Self
 from openmsmq.client import operations as o
 from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import INFINITE, Access, Action
-from openmsmq.model.errors import HResult, MsmqError, ReceiveTimeout
+from openmsmq.model.errors import HResult, MsmqError, ReceiveTimeout, error_for
 from openmsmq.model.message import Message, identifier_text
 from openmsmq.rpc import client as rpc
 from openmsmq.rpc.credentials import Credentials
@@ -98,9 +98,9 @@ class _Pool:
 def fault_error(fault: RpcFault, operation: str) -> MsmqError:
     """Servers may raise an HRESULT as an exception ([MS-MQMP] 3.1.4.17), or refuse the caller."""
     if fault.status == 5:
-        return MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{operation}: the server refuses this caller")
-    if fault.status & 0xC00E0000 == 0xC00E0000:
-        return MsmqError(fault.status, operation)
+        return error_for(HResult.MQ_ERROR_ACCESS_DENIED, f"{operation}: the server refuses this caller")
+    if fault.status & 0xFFFF0000 == 0xC00E0000:
+        return error_for(fault.status, operation)
     return MsmqError(HResult.MQ_ERROR, f"{operation}: {fault}")
 
 

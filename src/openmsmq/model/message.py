@@ -15,13 +15,6 @@ from openmsmq.model.constants import INFINITE
 
 NULL_GUID = bytes(16)
 NULL_IDENTIFIER = bytes(20)
-_VARIABLE = (
-    "body", "extension", "sender_identifier", "sender_certificate", "symmetric_key", "signature",
-)  # fmt: skip
-_TEXT = (
-    "label", "destination_queue_format_name", "administration_queue_format_name", "response_queue_format_name",
-    "transaction_status_queue_format_name", "authentication_provider_name",
-)  # fmt: skip
 _OVERHEAD = 256  # bytes charged for the fixed attributes, so that quotas count empty messages too
 
 
@@ -94,10 +87,23 @@ class Message:
     @property
     def size(self) -> int:
         """Bytes this message counts for in quotas and TotalBytes: its headers and its body."""
+        texts = (
+            len(self.label)
+            + len(self.destination_queue_format_name)
+            + len(self.administration_queue_format_name)
+            + len(self.response_queue_format_name)
+            + len(self.transaction_status_queue_format_name)
+            + len(self.authentication_provider_name)
+        )
         return (
             _OVERHEAD
-            + sum(len(getattr(self, name)) for name in _VARIABLE)
-            + 2 * sum(len(getattr(self, name)) for name in _TEXT)
+            + 2 * texts
+            + len(self.body)
+            + len(self.extension)
+            + len(self.sender_identifier)
+            + len(self.sender_certificate)
+            + len(self.symmetric_key)
+            + len(self.signature)
         )
 
     @property

@@ -13,7 +13,8 @@ from importlib import resources
 from pathlib import Path
 
 from openmsmq.ndr.parser import parse
-from openmsmq.ndr.python_backend import generate, module_name
+from openmsmq.ndr.python_backend import generate
+from openmsmq.ndr.python_emitter import module_name
 from openmsmq.ndr.semantics import Analyzer
 from openmsmq.ndr.wiretypes import Library
 

@@ -18,7 +18,7 @@ ByteOrder = Literal["<", ">"]
 MAXIMUM_DEPTH = 16  # nested PROPVARIANTs; no legitimate caller comes near, and each level costs a Python frame
 
 
-class NdrError(Exception):
+class NdrError(ValueError):
     """A value can't be encoded; the message names the field. This is the caller's mistake."""
 
 

@@ -22,6 +22,7 @@ from openmsmq.rpc.pdu import AuthLevel
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+SERVED = "served"
 Handler = Callable[[Call, Any], Any]
 
 
@@ -106,6 +107,21 @@ def _shared_fields(operation: Operation) -> Iterator[str]:
     for name in getattr(operation.response, "__slots__", ()):
         if name in requested:
             yield name
+
+
+def answers(state: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Mark a handler that is not fully served with what it answers; `openmsmq protocols` shows it."""
+
+    def mark(handler: Callable[..., T]) -> Callable[..., T]:
+        handler.state = state  # type: ignore[attr-defined]
+        return handler
+
+    return mark
+
+
+def state_of(handler: Callable[..., Any]) -> str:
+    state: str = getattr(handler, "state", SERVED)
+    return state
 
 
 def present(value: T | None, name: str) -> T:

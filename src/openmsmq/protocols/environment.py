@@ -59,6 +59,11 @@ class Environment:
     _callers: dict[str | None, Caller] = field(default_factory=dict)
 
     @property
+    def backlog(self) -> int:
+        """Bytes that are written to the log and not durable yet."""
+        return self.store.position - self.store.durable_position
+
+    @property
     def is_dirty(self) -> bool:
         """Whether something is written that is not durable yet."""
         return self.store.position != self.store.durable_position

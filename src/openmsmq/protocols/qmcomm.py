@@ -7,9 +7,9 @@ from uuid import UUID
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model import names
 from openmsmq.model.constants import Access, Share
-from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueNotFound
+from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueNotFound, SharingViolation
 from openmsmq.ndr import NULL
-from openmsmq.protocols.dispatch import NdrInterface, check, present
+from openmsmq.protocols.dispatch import NdrInterface, answers, check, present
 from openmsmq.protocols.environment import MSMQ_VERSION
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.readers import OpenQueueDescriptor
@@ -39,6 +39,7 @@ class QmComm(NdrInterface):
 
     # -- remote reading ([MS-MQQP] and this interface's opnums 1 to 4) -----------------------------------------
 
+    @answers("obsolete: MQ_ERROR_ILLEGAL_OPERATION, as specified")
     def R_QMGetRemoteQueueName(self, call: Call, q: m.R_QMGetRemoteQueueName_Request) -> None:
         """3.1.4.1: obsolete; raises the exception MQ_ERROR_ILLEGAL_OPERATION."""
         raise Fault(HResult.MQ_ERROR_ILLEGAL_OPERATION)
@@ -48,7 +49,17 @@ class QmComm(NdrInterface):
         queue_format = present(q.pQueueFormat, "pQueueFormat")
         check(q.dwDesiredAccess in (Access.RECEIVE, Access.PEEK), f"dwDesiredAccess is {q.dwDesiredAccess:#x}")
         share = _share(q.dwShareMode)
-        descriptor = self._open(call, from_queue_format(queue_format), Access(q.dwDesiredAccess), share)
+        name = from_queue_format(queue_format)
+        unreadable = isinstance(name, names.DistributionListFormatName | names.MulticastFormatName)
+        check(
+            not unreadable and not (isinstance(name, names.DirectFormatName) and name.is_http),
+            f"{name} can't be read",
+            HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+        )
+        try:
+            descriptor = self._open(call, name, Access(q.dwDesiredAccess), share)
+        except SharingViolation as error:
+            raise MsmqError(HResult.STATUS_SHARING_VIOLATION, error.detail) from None
         handle = call.association.handles.create(
             PCTX_OPENREMOTE_HANDLE_TYPE, descriptor, self.environment.manager.close_queue
         )
@@ -155,6 +166,7 @@ class QmComm(NdrInterface):
 
     # -- transactions ----------------------------------------------------------------------------------------
 
+    @answers("not available yet: MQ_ERROR_DTC_CONNECT")
     def R_QMGetTmWhereabouts(self, call: Call, q: m.R_QMGetTmWhereabouts_Request) -> m.R_QMGetTmWhereabouts_Response:
         """3.1.4.12."""
         response = m.R_QMGetTmWhereabouts_Response(pbWhereabouts=bytes(q.cbBufSize))
@@ -170,6 +182,7 @@ class QmComm(NdrInterface):
             response.pbWhereabouts = whereabouts.ljust(q.cbBufSize, b"\0")
         return response
 
+    @answers("not available yet: MQ_ERROR_DTC_CONNECT")
     def R_QMEnlistTransaction(self, call: Call, q: m.R_QMEnlistTransaction_Request) -> m.R_QMEnlistTransaction_Response:
         """3.1.4.13."""
         self.environment.coordinator.enlist(q.pUow.rgb, q.pbCookie)
@@ -208,6 +221,7 @@ class QmComm(NdrInterface):
 
     # -- open queues -----------------------------------------------------------------------------------------
 
+    @answers("served for local queues; reading through another queue manager is not available yet")
     def rpc_QMOpenQueueInternal(
         self, call: Call, q: m.rpc_QMOpenQueueInternal_Request
     ) -> m.rpc_QMOpenQueueInternal_Response:
@@ -264,6 +278,7 @@ class QmComm(NdrInterface):
             self.environment.manager.close_cursor(cursor)
         return m.rpc_ACCloseCursor_Response()
 
+    @answers("obsolete: MQ_ERROR_ILLEGAL_OPERATION, as specified")
     def rpc_ACSetCursorProperties(self, call: Call, q: m.rpc_ACSetCursorProperties_Request) -> None:
         """3.1.4.20: obsolete."""
         raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION)

@@ -9,7 +9,7 @@ from openmsmq.model.constants import Access, Action, Delivery
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.names import DirectFormatName
-from openmsmq.protocols.dispatch import NdrInterface, check
+from openmsmq.protocols.dispatch import NdrInterface, answers, check
 from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, owned_descriptor
 from openmsmq.queueing.readers import OpenQueueDescriptor, WaitingMessageReadOperation
 from openmsmq.queueing.transactions import Transaction
@@ -17,19 +17,25 @@ from openmsmq.rpc.call import Call
 from openmsmq.transfer.receive_buffer import fill, objectid
 from openmsmq.transfer.send_buffer import CACTB_RECEIVE, NULL_UOW, message_from_send
 
+# Bytes that may wait for a sync nobody has asked for: sends in transactions that have not committed.
+BACKLOG = 1 << 20
 _ACTIONS = {int(action): action for action in Action}
 
 
 class QmComm2(NdrInterface):
     description = m.qmcomm2
+    _send = m.qmcomm2.operation("rpc_ACSendMessageEx")
     _receive = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
 
+    @answers("MQ_ERROR_ILLEGAL_OPERATION, as specified")
     def QMSendMessageInternalEx(self, call: Call, q: m.QMSendMessageInternalEx_Request) -> None:
         """3.1.5.1: this server never answers STATUS_RETRY, so nothing is to be done here."""
         raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION)
 
-    def rpc_ACSendMessageEx(self, call: Call, q: m.rpc_ACSendMessageEx_Request) -> m.rpc_ACSendMessageEx_Response:
-        """3.1.5.2."""
+    def rpc_ACSendMessageEx(
+        self, call: Call, q: m.rpc_ACSendMessageEx_Request
+    ) -> m.rpc_ACSendMessageEx_Response | None:
+        """3.1.5.2. In a transaction the answer need not wait for the disk; the commit's does."""
         environment = self.environment
         descriptor: OpenQueueDescriptor = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
         message = message_from_send(q.ptb, environment.sender_sid(call))
@@ -37,7 +43,12 @@ class QmComm2(NdrInterface):
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "encryption with a direct format name")
         transaction = self._transaction(call, q.ptb)
         identifier = environment.manager.enqueue(descriptor, message, transaction)
-        return m.rpc_ACSendMessageEx_Response(pMessageID=objectid(identifier) if q.pMessageID is not None else None)
+        identity = objectid(identifier) if q.pMessageID is not None else None
+        response = m.rpc_ACSendMessageEx_Response(pMessageID=identity)
+        if transaction is None:
+            return response
+        self.finish(call, self._send, response, environment.backlog > BACKLOG)
+        return None
 
     def rpc_ACReceiveMessageEx(self, call: Call, q: m.rpc_ACReceiveMessageEx_Request) -> None:
         """3.1.5.3: answers at once or when a message comes, the time is up, or the call is cancelled."""

@@ -14,7 +14,7 @@ from openmsmq.interfaces.ms_mqmq import CALPWSTR
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model.constants import QueueAccessMask, VarType
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.protocols.dispatch import NdrInterface, present
+from openmsmq.protocols.dispatch import NdrInterface, answers, present
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.state import State
 from openmsmq.rpc.call import Call
@@ -67,6 +67,7 @@ _QUEUE: dict[int, Callable[[State, Queue], PROPVARIANT]] = {
 class QmMgmt(NdrInterface):
     description = m.qmmgmt
 
+    @answers("served for the machine and local queues")
     def R_QMMgmtGetInfo(self, call: Call, q: m.R_QMMgmtGetInfo_Request) -> m.R_QMMgmtGetInfo_Response:
         """3.1.4.1. Reads without opening: an open with receive access, as published, would fail while somebody
         holds the queue exclusively."""
@@ -87,6 +88,7 @@ class QmMgmt(NdrInterface):
             raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPID, f"{propid}; known are 1 to {max(table)}")
         return table[propid]
 
+    @answers("not available yet: MQ_ERROR")
     def R_QMMgmtAction(self, call: Call, q: m.R_QMMgmtAction_Request) -> None:
         """3.1.4.2: no action is available yet."""
         raise MsmqError(HResult.MQ_ERROR, f"action {q.lpwszAction!r}")

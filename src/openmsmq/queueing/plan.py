@@ -6,7 +6,6 @@ change entails (journal copies, acknowledgments, dead letters) joins the same ba
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -39,21 +38,21 @@ class Plan:
         self._removals: list[tuple[Queue, int]] = []
         self._inserts: list[tuple[Queue, Message, int, bool]] = []  # queue, message, size, whether it is stored
         self._sends: list[Enqueued] = []  # sends of the transaction that commits
-        self._added: Counter[int] = Counter()  # bytes by queue number, for quotas within the plan
+        self._added: dict[int, int] = {}  # bytes by queue number, for quotas within the plan
 
     # -- gathering -------------------------------------------------------------------------------------------
 
     def has_room(self, queue: Queue, size: int) -> bool:
         """Whether the quotas of queue and machine allow so many bytes more."""
-        added = self._added[queue.number]
+        added = self._added.get(queue.number, 0)
         if queue.properties.quota != INFINITE and queue.total_bytes + added + size > queue.quota_bytes:
             return False
-        return self._state.has_room(size + self._added.total())
+        return self._state.has_room(size + sum(self._added.values()))
 
     @property
     def is_full(self) -> bool:
         """Whether a sweep over many messages should carry out this plan and begin another."""
-        return len(self._removals) >= _SWEEP_MESSAGES or self._added.total() >= _SWEEP_BYTES
+        return len(self._removals) >= _SWEEP_MESSAGES or sum(self._added.values()) >= _SWEEP_BYTES
 
     def insert(self, queue: Queue, message: Message, size: int) -> None:
         """Put a message, whose lookup identifier is set, into a queue."""
@@ -61,7 +60,7 @@ class Plan:
         if is_stored:
             self._operations.append(store_insert(queue, message))
         self._inserts.append((queue, message, size, is_stored))
-        self._added[queue.number] += size
+        self._added[queue.number] = self._added.get(queue.number, 0) + size
 
     def arrive(self, queue: Queue, message: Message) -> None:
         """What the arrival of a message in its destination queue entails; the sender is this queue manager too."""

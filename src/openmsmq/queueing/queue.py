@@ -7,22 +7,26 @@ the order of lookup identifiers, whose upper byte is 7 - priority.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from sortedcontainers import SortedList
 
 from openmsmq.model.message import Message
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.records import decode_message
+from openmsmq.store import QueueColumns
 
 if TYPE_CHECKING:
     from openmsmq.queueing.readers import OpenQueueDescriptor, WaitingMessageReadOperation
 
 _LOCATION_BITS = 64
 _LOCATION_MASK = (1 << _LOCATION_BITS) - 1
+_SEQUENCE_MASK = (1 << 56) - 1
+_PRIORITY_MASK = 0xFF << 56
 
 Stored = int  # size << 64 | location: one Python integer for what the index must know of a stored message
 
@@ -115,11 +119,11 @@ class Queue:
         else:
             self.locked[key] = lock
 
-    def load(self, rows: list[tuple[int, int, int]]) -> None:
-        """Fill an empty queue from recovered rows (lookup identifier, location, size)."""
-        self.entries = {key: stored(location, size) for key, location, size in rows}
-        self.available = SortedList(self.entries)
-        self.total_bytes = sum(size for _, _, size in rows)
+    def load(self, keys: list[int], values: list[Stored], total_bytes: int) -> None:
+        """Fill an empty queue from what the store recovered: lookup identifiers and their entries."""
+        self.entries = dict(zip(keys, values, strict=True))
+        self.available = SortedList(keys)
+        self.total_bytes = total_bytes
 
     def replace_location(self, lookup_identifier: int, old: int, new: int) -> None:
         """A stored message has moved in the log."""
@@ -129,8 +133,7 @@ class Queue:
 
     def settle(self, lookup_identifier: int, location: int, size: int) -> None:
         """A message that was held in memory is in the store now; it counts with the size it has there."""
-        entry = self.entries[lookup_identifier]
-        self.total_bytes += size - (entry.size if isinstance(entry, Message) else entry >> _LOCATION_BITS)
+        self.total_bytes += size - _size_of(self.entries[lookup_identifier])
         self.entries[lookup_identifier] = stored(location, size)
 
     def lock(self, lookup_identifier: int, lock: Lock) -> None:
@@ -145,17 +148,45 @@ class Queue:
 
     def remove(self, lookup_identifier: int) -> None:
         """Delete a position, available or locked."""
-        entry = self.entries.pop(lookup_identifier)
-        self.total_bytes -= entry.size if isinstance(entry, Message) else entry >> _LOCATION_BITS
+        self.total_bytes -= _size_of(self.entries.pop(lookup_identifier))
         if self.locked.pop(lookup_identifier, None) is None:
             self.available.remove(lookup_identifier)
 
-    def stored_rows(self) -> Iterator[tuple[int, int, int]]:
-        """(lookup identifier, location, size) of what the store keeps, uncommitted sends left out, unordered."""
-        locked = self.locked
-        for key, entry in self.entries.items():
-            if isinstance(entry, int) and not (key in locked and locked[key].kind is LockKind.ENQUEUE):
-                yield key, entry & _LOCATION_MASK, entry >> _LOCATION_BITS
+    def stored_entries(self) -> tuple[list[int], list[Stored]]:
+        """Lookup identifiers and entries of what the store keeps, uncommitted sends left out, in no order."""
+        entries = self.entries
+        left_out = {key for key, lock in self.locked.items() if lock.kind is LockKind.ENQUEUE}
+        keys = [key for key, entry in entries.items() if isinstance(entry, int)]
+        if left_out:
+            keys = [key for key in keys if key not in left_out]
+        values = list(entries.values()) if len(keys) == len(entries) else [entries[key] for key in keys]
+        return keys, cast(list[Stored], values)
+
+
+def columns_of(keys: list[int], values: list[Stored], deadlines: Mapping[int, int]) -> QueueColumns:
+    """The store's columns for entries, sorted by sequence number; quick, because the event loop waits for it."""
+    columns = QueueColumns(
+        keys=array("Q", [key & _SEQUENCE_MASK for key in keys]),
+        locations=array("Q", [value & _LOCATION_MASK for value in values]),
+        sizes=array("I", [value >> _LOCATION_BITS for value in values]),
+        deadlines=array("Q", [key & _PRIORITY_MASK for key in keys]),
+    )
+    if deadlines:
+        for row, key in enumerate(keys):
+            columns.deadlines[row] |= deadlines.get(key, 0)
+    columns.sort()
+    return columns
+
+
+def entries_of(columns: QueueColumns) -> tuple[list[int], list[Stored]]:
+    """The inverse of `columns_of`: lookup identifiers and entries."""
+    keys = [word & _PRIORITY_MASK | key for word, key in zip(columns.deadlines, columns.keys, strict=True)]
+    values = [size << _LOCATION_BITS | place for size, place in zip(columns.sizes, columns.locations, strict=True)]
+    return keys, values
+
+
+def _size_of(entry: Message | Stored) -> int:
+    return entry.size if isinstance(entry, Message) else entry >> _LOCATION_BITS
 
 
 def stored(location: int, size: int) -> Stored:

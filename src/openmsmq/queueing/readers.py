@@ -37,6 +37,10 @@ class OpenQueueDescriptor:
     owner: object = None
     parts: list[OpenQueueDescriptor] = field(default_factory=list)
     cursors: dict[int, Cursor] = field(default_factory=dict)
+    name: str = ""  # the text of `format_name`, which every message sent here carries
+
+    def __post_init__(self) -> None:
+        self.name = str(self.format_name)
 
     @property
     def destructive(self) -> bool:

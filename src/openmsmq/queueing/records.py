@@ -17,7 +17,7 @@ from openmsmq.queueing.properties import QueueProperties
 _VERSION = 1
 _FIXED = struct.Struct("<BBBBBBBB HHHH 13I 20s20s16s16s20s 12I")
 _PRIORITY_SHIFT = 56
-_TIME_MASK = (1 << _PRIORITY_SHIFT) - 1
+TIME_MASK = (1 << _PRIORITY_SHIFT) - 1
 _TEXT = ("utf-8", "surrogatepass")
 
 
@@ -85,12 +85,12 @@ def decode_message(record: bytes, lookup_identifier: int) -> Message:
 
 def deadline_word(lookup_identifier: int, deadline: int) -> int:
     """What the store keeps beside the key: the priority byte of the lookup identifier and the time of expiry."""
-    return (lookup_identifier & ~_TIME_MASK) | deadline
+    return (lookup_identifier & ~TIME_MASK) | deadline
 
 
 def split_deadline_word(word: int, sequence: int) -> tuple[int, int]:
     """(lookup identifier, time of expiry in milliseconds or 0) from the word and the sequence number."""
-    return (word & ~_TIME_MASK) | sequence, word & _TIME_MASK
+    return (word & ~TIME_MASK) | sequence, word & TIME_MASK
 
 
 def encode_properties(properties: QueueProperties) -> bytes:

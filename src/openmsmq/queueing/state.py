@@ -117,10 +117,9 @@ class State:
                 if guid.bytes_le != self.machine.identifier:
                     return None
                 queue = self.queues.get(number)
-                return self._suffixed(
-                    queue if queue is not None and queue.kind is QueueKind.PRIVATE else None,  # an empty one is false
-                    suffix,
-                )
+                # An empty queue is false.
+                private = queue is not None and queue.kind is QueueKind.PRIVATE
+                return self._suffixed(queue if private else None, suffix)
             case names.MachineFormatName(guid=guid, suffix=suffix):
                 return self._system(suffix) if guid.bytes_le == self.machine.identifier else None
             case names.DirectFormatName(path=path, suffix=suffix, subqueue=subqueue):

@@ -47,6 +47,9 @@ class Configuration:
         default=None, metadata={"help": "serve unauthenticated callers; default: only on loopback"}
     )
     minimum_level: str = field(default="none", metadata={"help": f"least protection of calls: {', '.join(LEVELS)}"})
+    interface_levels: str = field(
+        default="", metadata={"help": "stronger levels for some interfaces: qmcomm2=privacy,qmmgmt=integrity"}
+    )
     machine_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for all queues"})
     journal_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for the machine journal"})
     checkpoint_megabytes: int = field(default=256, metadata={"help": "log written between checkpoints"})
@@ -54,6 +57,8 @@ class Configuration:
 
     def __post_init__(self) -> None:
         _check(self.minimum_level in LEVELS, "minimum_level", self.minimum_level, f"one of {', '.join(LEVELS)}")
+        for interface, level in self.levels_by_interface.items():
+            _check(level in LEVELS, f"interface_levels ({interface})", level, f"one of {', '.join(LEVELS)}")
         levels = ("debug", "info", "warning", "error")
         _check(self.log_level in levels, "log_level", self.log_level, f"one of {', '.join(levels)}")
         for name in ("endpoint_mapper_port", "rpc_port"):
@@ -68,6 +73,16 @@ class Configuration:
             ipaddress.IPv4Address(self.listen)
         except ValueError:
             _check(self.listen == "localhost", "listen", self.listen, "an IPv4 address or localhost")
+
+    @property
+    def levels_by_interface(self) -> dict[str, str]:
+        """Interface name -> level; `none` where none is given."""
+        pairs = [part.partition("=") for part in self.interface_levels.split(",") if part.strip()]
+        return {name.strip(): level.strip() for name, _, level in pairs}
+
+    def minimum_level_of(self, interface: str) -> AuthLevel:
+        """What callers of one interface must have negotiated, at least."""
+        return LEVELS[self.levels_by_interface.get(interface, "none")]
 
     @property
     def on_loopback(self) -> bool:

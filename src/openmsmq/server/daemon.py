@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from openmsmq.model.errors import MsmqError
 from openmsmq.protocols.environment import Environment
-from openmsmq.protocols.qmcomm import QmComm
-from openmsmq.protocols.qmcomm2 import QmComm2
-from openmsmq.protocols.qmmgmt import QmMgmt
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.state import Machine
 from openmsmq.rpc.call import InterfaceTable
@@ -31,7 +31,8 @@ from openmsmq.rpc.spnego import ntlm_acceptor
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.addresses import local_addresses
 from openmsmq.server.config import LEVELS, Configuration
-from openmsmq.store import Put, Store
+from openmsmq.server.interfaces import SERVED
+from openmsmq.store import Put, Store, StoreFailed, StoreFull
 from openmsmq.store.committer import Committer
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ PORT_INCREMENT = 11  # [MS-MQMP] 3.1.4.24: tried when the default port is in use
 PORT_ATTEMPTS = 10
 UNPRIVILEGED_OFFSET = 10000  # all ports move by this when the endpoint mapper's needs a privilege we lack
 HOUSEKEEPING_PERIOD = 1.0  # seconds between looks at checkpoints and compaction
+COMPACTION_PAUSE = 0.005  # seconds between steps of compaction, for everybody else
 _IDENTIFIER = b"queue-manager-identifier"
 
 
@@ -53,7 +55,8 @@ class Daemon:
         self.failure: BaseException | None = None
         started = time.monotonic()
         configuration.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.store = Store.open(configuration.data_dir / "store")
+        self._background = ThreadPoolExecutor(1, "segments")
+        self.store = Store.open(configuration.data_dir / "store", background=self._background.submit)
         self.manager = self._recover()
         self.restart_seconds = time.monotonic() - started
         self.stopping = asyncio.Event()
@@ -80,6 +83,8 @@ class Daemon:
         )
         recovered = store.recovered
         manager = QueueManager(machine, store, _milliseconds, os.urandom, recovered.queues)
+        recovered.queues.clear()  # the manager has its own index
+        _give_back_memory()
         logger.info(
             "%d queues with %d messages recovered%s",
             len(manager.state.by_name),
@@ -103,7 +108,9 @@ class Daemon:
             users.lookup, names, random=os.urandom, now=filetime, allow_anonymous=configuration.accepts_anonymous
         )
         self._rpc = rpc = RpcServer(policy=policy, acceptor=acceptor)
-        table = InterfaceTable([QmComm(environment), QmComm2(environment), QmMgmt(environment)])
+        table = InterfaceTable(
+            interface(environment, configuration.minimum_level_of(interface.description.name)) for interface in SERVED
+        )
         table.add(Management(table, rpc.statistics))
         mapper = EndpointMapper()
         mapper_table = InterfaceTable([mapper])
@@ -166,6 +173,7 @@ class Daemon:
         if self.failure is None:
             self.store.checkpoint(self.manager.columns())
             self.store.close()
+        self._background.shutdown()
 
     def _store_failed(self, error: BaseException) -> None:
         logger.critical("the store has failed, nothing more is acknowledged: %s", error)
@@ -203,8 +211,15 @@ class Daemon:
             try:
                 if self.store.position - self._checkpoint_position >= threshold:
                     await self._checkpoint()
-            except OSError as error:
-                logger.error("checkpoint: %s", error)
+                while self.store.wants_compaction and self.store.compact_step(
+                    self.manager.is_live, self.manager.relocated
+                ):
+                    await self._committer.drain()
+                    await asyncio.sleep(COMPACTION_PAUSE)
+            except (OSError, StoreFull) as error:
+                logger.error("checkpoint or compaction: %s", error)
+            except StoreFailed:
+                return  # the committer has told already
 
     async def _checkpoint(self) -> None:
         started = time.monotonic()
@@ -215,6 +230,14 @@ class Daemon:
         await self._committer.drain()
         self.store.finish_checkpoint(job)
         logger.info("checkpoint in %.2f s, the loop was held for %.2f s", time.monotonic() - started, held)
+
+
+def _give_back_memory() -> None:
+    """Recovery leaves a quarter of its memory free inside the C library, which would keep it: glibc's own call only."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        logger.debug("this C library has no malloc_trim")
 
 
 def _milliseconds() -> int:
@@ -259,8 +282,16 @@ def notify_systemd(state: str) -> None:
             notifier.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)
 
 
+def allow_connections() -> None:
+    """Let the process open as many files as it may: the usual soft limit of 1024 is fewer than our connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def run(configuration: Configuration) -> int:
     """Configure logging and serve, on uvloop where it is installed."""
+    allow_connections()
     logging.basicConfig(
         level=configuration.log_level.upper(),
         stream=sys.stderr,

@@ -12,7 +12,7 @@ from openmsmq.store.errors import (
     UnknownFormat,
 )
 from openmsmq.store.log import Store
-from openmsmq.store.opening import Recovered, RecoveryReport
+from openmsmq.store.opening import Prepared, Recovered, RecoveryReport
 from openmsmq.store.operations import Drop, Insert, Move, Operation, Put, Remove
 from openmsmq.store.vfs import OsVfs, Vfs
 
@@ -24,6 +24,7 @@ __all__ = [
     "Move",
     "Operation",
     "OsVfs",
+    "Prepared",
     "Put",
     "QueueColumns",
     "RecordTooLarge",

@@ -33,6 +33,14 @@ class Bookkeeping:
         self.homes = dict(state.homes)
         #: Transaction to key to message.
         self.pending: dict[int, dict[int, PendingMessage]] = {}
+        for transaction, queues in state.pending.items():
+            messages = self.pending.setdefault(transaction, {})
+            for queue, columns in queues.items():
+                rows = zip(columns.keys, columns.locations, columns.sizes, columns.deadlines, strict=True)
+                for key, location, size, deadline in rows:
+                    messages[key] = PendingMessage(queue, location, size, deadline)
+        #: Transaction to the caller's note and the location of its frame.
+        self.prepared = dict(state.prepared)
         self._forwarded: dict[int, int] = {}
         self._forwarded_from: dict[int, list[int]] = {}
 
@@ -107,10 +115,20 @@ class Bookkeeping:
         """The transaction has ended; gives the locations of its messages."""
         return [message.location for message in self.pending.pop(transaction, {}).values()]
 
+    def prepare(self, transaction: int, note: bytes, location: int, position: int) -> None:
+        """The transaction survives a restart from now on."""
+        self.forget_prepared(transaction, position)
+        self.prepared[transaction] = (note, location)
+
+    def forget_prepared(self, transaction: int, position: int) -> None:
+        if transaction in self.prepared:
+            self.bury(self.prepared.pop(transaction)[1], position)
+
     def describe(self, state: State) -> None:
         """Add to the state of a checkpoint what the store knows by itself."""
         state.definitions = dict(self.definitions)
         state.homes = dict(self.homes)
+        state.prepared = dict(self.prepared)
         state.written = {segment.number: (segment.ever, segment.volume) for segment in self.segments.values()}
         for transaction, messages in self.pending.items():
             queues = state.pending.setdefault(transaction, {})

@@ -25,11 +25,13 @@ logger = logging.getLogger(__name__)
 NAMES: Final = ("checkpoint-0", "checkpoint-1")
 _TEMPORARY: Final = "checkpoint" + TEMPORARY_SUFFIX
 _MAGIC: Final = b"OMQ-CKP\n"
-#: magic, version, segment size, identity, position, high key, counts of segments, definitions, queues, pending, length
-_HEADER: Final = struct.Struct("<8sII16sQQIIIIQ")
+#: magic, version, segment size, identity, position, high key,
+#: counts of segments, definitions, queues, pending, prepared, length
+_HEADER: Final = struct.Struct("<8sII16sQQIIIIIQ")
 _CRC: Final = struct.Struct("<I")
 _SEGMENT: Final = struct.Struct("<QQQ")  # number, messages and definitions ever written to it, their payload bytes
 _DEFINITION: Final = struct.Struct("<QII")  # location, lengths of name and value
+_PREPARED: Final = struct.Struct("<QII")  # location, transaction, length of the note
 _QUEUE: Final = struct.Struct("<IIQ")  # transaction (0 for committed), queue, rows
 _SLICE: Final = 1 << 20
 
@@ -41,6 +43,8 @@ def encode(codec: Codec, state: State) -> list[bytes | memoryview]:
         pieces.append(_SEGMENT.pack(number, *counts))
     for name, value in state.definitions.items():
         pieces += (_DEFINITION.pack(state.homes[name], len(name), len(value)), name, value)
+    for transaction, (note, location) in state.prepared.items():
+        pieces += (_PREPARED.pack(location, transaction, len(note)), note)
     for queue, columns in state.queues.items():
         pieces += _encode_queue(0, queue, columns)
     pending = 0
@@ -50,7 +54,8 @@ def encode(codec: Codec, state: State) -> list[bytes | memoryview]:
             pending += 1
     header = _HEADER.pack(
         _MAGIC, VERSION, codec.segment_size, codec.identity, state.position, state.high_key,
-        len(state.written), len(state.definitions), len(state.queues), pending, sum(map(len, pieces)),
+        len(state.written), len(state.definitions), len(state.queues), pending, len(state.prepared),
+        sum(map(len, pieces)),
     )  # fmt: skip
     return [header, *pieces]
 
@@ -66,7 +71,20 @@ def decode(data: bytes, path: str) -> tuple[Codec, State]:
         raise ValueError("too short")
     view = memoryview(data)
     fields = _HEADER.unpack_from(data)
-    magic, version, segment_size, identity, position, high_key, segments, definitions, queues, pending, length = fields
+    (
+        magic,
+        version,
+        segment_size,
+        identity,
+        position,
+        high_key,
+        segments,
+        definitions,
+        queues,
+        pending,
+        prepared,
+        length,
+    ) = fields
     if magic != _MAGIC or crc32c(view[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
         raise ValueError("checksum does not match")
     if version != VERSION:
@@ -86,6 +104,11 @@ def decode(data: bytes, path: str) -> tuple[Codec, State]:
         state.definitions[name] = data[offset + name_length : offset + name_length + value_length]
         state.homes[name] = location
         offset += name_length + value_length
+    for _ in range(prepared):
+        location, transaction, note_length = _PREPARED.unpack_from(data, offset)
+        offset += _PREPARED.size
+        state.prepared[transaction] = (data[offset : offset + note_length], location)
+        offset += note_length
     for _ in range(queues + pending):
         transaction, queue, rows = _QUEUE.unpack_from(data, offset)
         columns, offset = _decode_columns(view, offset + _QUEUE.size, rows)

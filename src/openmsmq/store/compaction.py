@@ -16,7 +16,9 @@ from openmsmq.store.frames import (
     HEADER,
     HEADER_SIZE,
     INSERT,
+    LASTING,
     PENDING,
+    PREPARE,
     PUT,
     RELOCATED,
     SEAL,
@@ -26,14 +28,15 @@ from openmsmq.store.frames import (
     unpack_definition,
 )
 from openmsmq.store.segments import Segment
-from openmsmq.store.writer import FrameSpec, LogWriter
+from openmsmq.store.specs import FrameSpec
+from openmsmq.store.writer import LogWriter
 
 logger = logging.getLogger(__name__)
 
-#: Whether the message `key` at `location` is still needed; locked ones are.
-IsLive: TypeAlias = Callable[[int, int], bool]
-#: A message changed its location: key, old location, new location.
-Relocated: TypeAlias = Callable[[int, int, int], object]
+#: Whether the message is still needed (queue, key, deadline, location); locked ones are.
+IsLive: TypeAlias = Callable[[int, int, int, int], bool]
+#: A message changed its location: queue, key, deadline, old location, new location.
+Relocated: TypeAlias = Callable[[int, int, int, int, int], object]
 #: Bytes of a segment from an offset, fewer at its end.
 ReadSegment: TypeAlias = Callable[[Segment, int, int], bytes]
 
@@ -54,26 +57,29 @@ class Compactor:
         self._offset = 0
         self._stuck: Segment | None = None
 
-    @property
-    def wanted(self) -> bool:
+    def wanted(self, tolerated: int = TOLERATED) -> bool:
         """Garbage dominates: more segments than twice what the needed records would fill, and some."""
         books = self._books
         count = len(books.segments)
-        return count > TOLERATED and books.oldest() is not self._stuck and count > 2 * books.live_share + TOLERATED
+        if count <= tolerated or books.oldest() is self._stuck:
+            return False
+        return count > 2 * books.live_share + tolerated
 
-    def step(self, is_live: IsLive, relocated: Relocated, budget: int) -> bool:
+    def step(self, is_live: IsLive, relocated: Relocated, budget: int, tolerated: int) -> bool:
         """Go through at most `budget` bytes of the oldest segment, or one frame; gives whether more is to be done."""
         segment = self._books.oldest()
         if self._segment is not segment:
-            if not self.wanted:
+            if not self.wanted(tolerated):
                 return False
             self._segment, self._offset = segment, FRAMES_START
+        if not segment.live:
+            return self.wanted(tolerated)  # empty; it goes with the next sync
         base = segment.number * self._codec.segment_size
         data = self._window(segment, budget)
         last: Fields | None = None
         for fields in self._codec.walk(data, 0, base + self._offset):
             last = fields
-            if fields[8] in (INSERT, PENDING, PUT):
+            if fields[8] in LASTING:
                 start = fields[2] - base - self._offset + HEADER_SIZE
                 self._look_at(fields, data[start : start + fields[1]], is_live, relocated)
                 if not segment.live:
@@ -86,7 +92,7 @@ class Compactor:
         if segment.live and last[8] == SEAL:
             logger.warning("%s: %d records were counted as needed and are not", segment.path, segment.live)
             segment.live, segment.last_death = 0, self._writer.position
-        return segment.live > 0 or self.wanted
+        return segment.live > 0 or self.wanted(tolerated)
 
     def _window(self, segment: Segment, budget: int) -> bytes:
         """Bytes from the current offset on, with at least one whole frame."""
@@ -105,12 +111,16 @@ class Compactor:
             if books.homes.get(unpack_definition(payload)[0]) == location:
                 writer.chain([FrameSpec(PUT, payload)], urgent=True)
             return
+        if kind == PREPARE:
+            if books.prepared.get(transaction, (b"", 0))[1] == location:
+                writer.chain([FrameSpec(PREPARE, payload)], transaction, urgent=True)
+            return
         pending = books.pending.get(transaction, {}).get(key) if kind == PENDING else None
         if pending is not None and pending.location == location:
             spec = FrameSpec(PENDING, payload, key, deadline, queue, RELOCATED, location)
             (pending.location,) = (new,) = writer.chain([spec], transaction, urgent=True)
-        elif books.current(location) == location and is_live(key, location):
+        elif books.current(location) == location and is_live(queue, key, deadline, location):
             (new,) = writer.chain([FrameSpec(INSERT, payload, key, deadline, queue, RELOCATED, location)], urgent=True)
         else:
             return
-        relocated(key, location, new)
+        relocated(queue, key, deadline, location, new)

@@ -30,6 +30,7 @@ HEADER_SIZE: Final = HEADER.size
 _AFTER_CRC: Final = struct.Struct("<IQQQIIIBBH")
 _CRC: Final = struct.Struct("<I")
 _TAG_OFFSET: Final = HEADER_SIZE - 2
+_ZEROS: Final = bytes(65536)
 PADDING: Final = tuple(bytes(-length & 7) for length in range(8))
 
 # Kinds of frames.
@@ -41,15 +42,15 @@ PENDING: Final = 5  # like INSERT, counts when `transaction` commits
 COMMIT: Final = 6  # transaction
 ABORT: Final = 7  # transaction
 RESERVE: Final = 8  # key = highest number given out
-STARTED: Final = 9  # every pending transaction before this frame is void; key = highest number
+STARTED: Final = 9  # every pending transaction that is not prepared before this frame is void; key = highest number
 STOPPED: Final = 10  # clean end; key = highest number
 OPENING: Final = 11  # first frame of a segment; key = highest number
 SEAL: Final = 12  # last frame of a segment
 SKIP: Final = 13  # written by repair over damaged bytes
-PREPARE: Final = 14  # not written yet: for two-phase commit, a prepared transaction survives STARTED
-KINDS: Final = frozenset(range(INSERT, SKIP + 1))
+PREPARE: Final = 14  # transaction; payload is the caller's note; the transaction survives STARTED
+KINDS: Final = frozenset(range(INSERT, PREPARE + 1))
 #: Frames that hold something that is needed later.
-LASTING: Final = frozenset((INSERT, PUT, PENDING))
+LASTING: Final = frozenset((INSERT, PUT, PENDING, PREPARE))
 #: These stand in the log for its own sake and neither begin nor end a chain.
 STRUCTURAL: Final = frozenset((OPENING, SEAL, SKIP, STOPPED))
 
@@ -112,7 +113,7 @@ class Codec:
         """A whole frame with its padding."""
         return self.header(kind, flags, position, group, payload, key) + payload + PADDING[len(payload) & 7]
 
-    def check(self, data: bytes | memoryview, offset: int, position: int) -> Fields | None:
+    def check(self, data: bytes | bytearray | memoryview, offset: int, position: int) -> Fields | None:
         """Fields of the frame at `offset` of `data`, or None if no valid frame for absolute `position` is there."""
         if offset + HEADER_SIZE > len(data):
             return None
@@ -124,29 +125,34 @@ class Codec:
             return None
         return fields
 
-    def walk(self, data: bytes, offset: int, base: int) -> Iterator[Fields]:
+    def walk(self, data: bytes | bytearray, offset: int, base: int) -> Iterator[Fields]:
         """Valid frames from `offset` on, up to a SEAL or the first bytes that are no valid frame.
 
         `base` is the absolute position of the start of `data`.
         """
         view = memoryview(data)
         unpack, size, seed, tag, last = HEADER.unpack_from, len(data), self.seed, self.tag, len(data) - HEADER_SIZE
+        checksum, header_size, kinds = crc32c, HEADER_SIZE, KINDS
         while offset <= last:
             fields: Fields = unpack(data, offset)
-            end = offset + HEADER_SIZE + fields[1]
-            if fields[2] != base + offset or fields[10] != tag or end > size:
+            crc, length, position, _, _, _, _, _, kind, _, mark = fields
+            end = offset + header_size + length
+            if position != base + offset or mark != tag or end > size:
                 return
-            if crc32c(view[offset + 4 : end], seed) != fields[0] or fields[8] not in KINDS:
+            if checksum(view[offset + 4 : end], seed) != crc or kind not in kinds:
                 return
             yield fields
-            if fields[8] == SEAL:
+            if kind == SEAL:
                 return
             offset = (end + 7) & ~7
 
-    def search(self, data: bytes, offset: int, base: int) -> Iterator[Fields]:
+    def search(self, data: bytes | bytearray, offset: int, base: int) -> Iterator[Fields]:
         """Every valid frame at or after `offset`, wherever it stands; frames inside of a found frame are not seen."""
         at = offset + _TAG_OFFSET
-        while (at := data.find(self._tag_bytes, at)) >= 0:
+        used = len(data)
+        while used > offset and data[used - len(_ZEROS) : used] == _ZEROS:  # compares much faster than it finds
+            used -= len(_ZEROS)
+        while (at := data.find(self._tag_bytes, at, used)) >= 0:
             start = at - _TAG_OFFSET
             fields = self.check(data, start, base + start) if not start % 8 else None
             if fields is None:

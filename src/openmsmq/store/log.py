@@ -18,15 +18,16 @@ from openmsmq.store.batch import Batch, CheckpointJob
 from openmsmq.store.bookkeeping import Bookkeeping
 from openmsmq.store.checkpoints import copy_columns, encode
 from openmsmq.store.columns import QueueColumns
-from openmsmq.store.compaction import Compactor, IsLive, Relocated
+from openmsmq.store.compaction import TOLERATED, Compactor, IsLive, Relocated
 from openmsmq.store.errors import DamagedRecord, StoreError, StoreFailed, StoreFull
-from openmsmq.store.frames import DROP, HEADER_SIZE, INSERT, PENDING, PUT, RELOCATED, REMOVE, pack_definition
+from openmsmq.store.frames import HEADER_SIZE, INSERT, PENDING, PREPARE
 from openmsmq.store.opening import Recovered, open_log
-from openmsmq.store.operations import Insert, Move, Operation, Put, Remove
+from openmsmq.store.operations import Insert, Operation, Remove
 from openmsmq.store.replay import State
 from openmsmq.store.segments import Background, OpenHandles, Segment
+from openmsmq.store.specs import FrameSpec, specify
 from openmsmq.store.vfs import OsVfs, Vfs
-from openmsmq.store.writer import FrameSpec, LogWriter
+from openmsmq.store.writer import LogWriter
 
 #: Read together with the header; most messages fit.
 READ_AHEAD: Final = 4096 - HEADER_SIZE
@@ -49,9 +50,10 @@ class Store:
         segment_size: int,
         entropy: Callable[[int], bytes],
         background: Background | None,
+        ignore_checkpoints: bool,
     ) -> None:
         """Use Store.open."""
-        opened = open_log(vfs, directory, segment_size, entropy, background)
+        opened = open_log(vfs, directory, segment_size, entropy, background, ignore_checkpoints)
         self.recovered: Recovered = opened.recovered
         self.directory = directory
         self._vfs = vfs
@@ -81,6 +83,7 @@ class Store:
         segment_size: int = frames.DEFAULT_SEGMENT_SIZE,
         entropy: Callable[[int], bytes] = os.urandom,
         background: Background | None = None,
+        ignore_checkpoints: bool = False,
     ) -> Store:
         """Open the store in a directory, making both if needed.
 
@@ -90,6 +93,7 @@ class Store:
             segment_size: bytes; only for a new store, an existing one keeps its own.
             entropy: gives so many random bytes; called once, for a new store.
             background: runs a job elsewhere, to prepare segments ahead of need; without it they are prepared inline.
+            ignore_checkpoints: read the whole log even if a checkpoint would save it.
 
         Raises:
             StoreInUse: another process has it open.
@@ -98,7 +102,7 @@ class Store:
             StoreFull: no room to make a new store.
             OSError: a file cannot be read or written.
         """
-        return cls(os.fspath(directory), vfs or OsVfs(), segment_size, entropy, background)
+        return cls(os.fspath(directory), vfs or OsVfs(), segment_size, entropy, background, ignore_checkpoints)
 
     # ------------------------------------------------------------------------------------------------ appending
 
@@ -123,7 +127,7 @@ class Store:
         return self._codec.largest_payload
 
     def insert(self, queue: int, key: int, deadline: int, payload: bytes) -> int:
-        """Append one message as a batch of its own; the hot path of `append`.
+        """Append one message as a batch of its own: `append` of one Insert, faster.
 
         Returns:
             Its location.
@@ -137,6 +141,13 @@ class Store:
         location = self._writer.insert(queue, key, deadline, payload)
         return location if location else self.append((Insert(queue, key, deadline, payload),))[0]
 
+    def remove(self, key: int, location: int) -> None:
+        """Append the removal of one message as a batch of its own; raises as `append`."""
+        if self._failure is not None:
+            self._check()
+        if not self._writer.remove(key, location):
+            self.append((Remove(key, location),))
+
     def append(self, operations: Sequence[Operation]) -> list[int]:
         """Append a batch: after a crash either all of it counts or nothing. It is durable after the next `sync`.
 
@@ -148,7 +159,7 @@ class Store:
             StoreFailed: the store has failed earlier.
             DamagedRecord: a message to move cannot be read; nothing was applied.
         """
-        return self._chain(self._specify(operations))
+        return self._chain(specify(operations, self._books.current, self.read))
 
     def reserve(self, high: int) -> None:
         """All numbers up to `high` count as used from now on, also after a restart. Durable after the next `sync`."""
@@ -173,6 +184,22 @@ class Store:
         self._books.add_pending(transaction, inserts, locations)
         return locations
 
+    def prepare(self, transaction: int, note: bytes) -> None:
+        """The transaction survives a restart from now on, for two-phase commit. Durable after the next `sync`.
+
+        After a restart `recovered.prepared` has the note and the pending messages, and the transaction goes on to
+        `commit` or `abort`. What else it is going to do (removals, for instance) the caller writes into the note, keeps
+        locked meanwhile, and gives to `commit`.
+
+        Args:
+            transaction: with or without pending messages.
+            note: opaque, as large as one payload may be.
+
+        Raises:
+            As `append`.
+        """
+        self._chain([FrameSpec(PREPARE, note)], transaction)
+
     def commit(self, transaction: int, operations: Sequence[Operation] = ()) -> list[int]:
         """Commit the pending messages of a transaction together with more operations, in one atomic batch.
 
@@ -184,7 +211,7 @@ class Store:
         """
         # First and last, so that one damaged frame cannot undo the transaction.
         commit = FrameSpec(frames.COMMIT)
-        locations = self._chain([commit, *self._specify(operations), commit], transaction)
+        locations = self._chain([commit, *specify(operations, self._books.current, self.read), commit], transaction)
         self._books.forget_pending(transaction)
         return locations
 
@@ -309,9 +336,11 @@ class Store:
     @property
     def wants_compaction(self) -> bool:
         """Garbage dominates: more segments than twice what is needed and three."""
-        return self._compactor.wanted
+        return self._compactor.wanted()
 
-    def compact_step(self, is_live: IsLive, relocated: Relocated, *, budget: int = COMPACTION_BUDGET) -> bool:
+    def compact_step(
+        self, is_live: IsLive, relocated: Relocated, *, budget: int = COMPACTION_BUDGET, thorough: bool = False
+    ) -> bool:
         """Write live records of the oldest segment again, at the end of the log, if garbage dominates.
 
         The old segment is recycled after a later sync has made that durable, so ask for one.
@@ -321,9 +350,10 @@ class Store:
             relocated: told at once of each message that moved, pending ones of open transactions too. Only locations
                 change; a crash in between leaves the message where either the old or the new frame says.
             budget: bytes to go through, which bounds the time of one step.
+            thorough: for a caller who has nothing else to do: leave no segment besides those that are needed.
 
         Returns:
-            Whether more is to be done.
+            Whether more is to be done, maybe only after the next sync.
 
         Raises:
             StoreFailed: earlier.
@@ -333,7 +363,7 @@ class Store:
         self._check()
         if self._books.oldest().number >= self.durable_position // self._codec.segment_size:
             return False
-        return self._compactor.step(is_live, relocated, budget)
+        return self._compactor.step(is_live, relocated, budget, 1 if thorough else TOLERATED)
 
     # ----------------------------------------------------------------------------------------------------- closing
 
@@ -376,34 +406,6 @@ class Store:
     def _chain(self, specs: Sequence[FrameSpec], transaction: int = 0) -> list[int]:
         self._check()
         return self._writer.chain(specs, transaction)
-
-    def _specify(self, operations: Sequence[Operation]) -> list[FrameSpec]:
-        """The frames for some operations."""
-        specs = []
-        for operation in operations:
-            if isinstance(operation, Insert):
-                queue, key, deadline, payload = operation
-                specs.append(FrameSpec(INSERT, payload, key, deadline, queue))
-            elif isinstance(operation, Remove):
-                specs.append(FrameSpec(REMOVE, b"", operation.key, self._books.current(operation.location)))
-            elif isinstance(operation, Move):
-                specs += self._specify_move(operation)
-            elif isinstance(operation, Put):
-                specs.append(FrameSpec(PUT, pack_definition(*operation)))
-            else:
-                specs.append(FrameSpec(DROP, operation.name))
-        return specs
-
-    def _specify_move(self, move: Move) -> list[FrameSpec]:
-        """The payload is written again: one frame has to be enough to read a message."""
-        key, location, queue, new_key, deadline = move
-        payload = self.read(self._books.current(location))
-        if key == new_key:
-            return [FrameSpec(INSERT, payload, key, deadline, queue, RELOCATED, self._books.current(location))]
-        return [
-            FrameSpec(INSERT, payload, new_key, deadline, queue),
-            FrameSpec(REMOVE, b"", key, self._books.current(location)),
-        ]
 
     def _read_segment(self, segment: Segment, offset: int, length: int) -> bytes:
         return self._vfs.pread(self._handles.handle(segment), length, offset)

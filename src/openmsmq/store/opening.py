@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from openmsmq.store.checkpoints import NAMES, Checkpoints
 from openmsmq.store.columns import QueueColumns
@@ -18,6 +18,7 @@ from openmsmq.store.segments import (
     Segment,
     Supply,
     fill_with_zeros,
+    segment_name,
     segment_number,
 )
 from openmsmq.store.vfs import Vfs
@@ -47,6 +48,19 @@ class RecoveryReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prepared transaction; end it with `commit` or `abort`.
+
+    Attributes:
+        note: what the caller gave to `prepare`.
+        queues: queue number to the pending messages, sorted by key.
+    """
+
+    note: bytes
+    queues: dict[int, QueueColumns]
+
+
+@dataclass(frozen=True, slots=True)
 class Recovered:
     """What was in the store when it was opened; the caller builds its index from it.
 
@@ -55,12 +69,14 @@ class Recovered:
         queues: queue number to its live messages, sorted by key. Queues without messages are absent.
         high_key: highest message number that was ever used or reserved.
         report: how it went.
+        prepared: transactions that were prepared and not yet ended.
     """
 
     definitions: dict[bytes, bytes]
     queues: dict[int, QueueColumns]
     high_key: int
     report: RecoveryReport
+    prepared: dict[int, Prepared] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -80,7 +96,12 @@ class Opened:
 
 
 def open_log(
-    vfs: Vfs, directory: str, segment_size: int, entropy: Callable[[int], bytes], background: Background | None
+    vfs: Vfs,
+    directory: str,
+    segment_size: int,
+    entropy: Callable[[int], bytes],
+    background: Background | None,
+    ignore_checkpoints: bool,
 ) -> Opened:
     """Lock, recover, erase what a torn write left; see Store.open for the errors."""
     vfs.make_directory(directory)
@@ -88,6 +109,8 @@ def open_log(
     try:
         remove_temporary_files(vfs, directory)
         found = survey(vfs, directory)
+        if ignore_checkpoints:
+            found.checkpoints.clear()
         if found.damages:
             damage = found.damages[0]
             raise DamagedStore(damage.path, damage.offset, damage.reason)
@@ -124,9 +147,12 @@ def _create(
 def _resume(vfs: Vfs, directory: str, lock: int, found: Survey, codec: Codec, background: Background | None) -> Opened:
     outcome = replay_log(vfs, found, codec)
     replay = outcome.replay
-    _erase(vfs, found, outcome)
     state = replay.finish()
     live = count_live(state, codec.segment_size)
+    lost = [number for number in live if number < found.segments[0].number]
+    if lost:
+        raise DamagedStore(f"{directory}/{segment_name(min(lost))}", 0, "segment file is missing")
+    _erase(vfs, found, outcome)
     tail_number = outcome.position // codec.segment_size
     supply = Supply(vfs, directory, codec, found.segments[-1].number + 1, background)
     segments: dict[int, Segment] = {}
@@ -152,7 +178,10 @@ def _resume(vfs: Vfs, directory: str, lock: int, found: Survey, codec: Codec, ba
     )
     if report.torn_bytes:
         logger.warning("%s: dropped %d bytes of an unfinished write", directory, report.torn_bytes)
-    recovered = Recovered(dict(state.definitions), state.queues, state.high_key, report)
+    prepared = {
+        transaction: Prepared(note, state.pending[transaction]) for transaction, (note, _) in state.prepared.items()
+    }
+    recovered = Recovered(dict(state.definitions), state.queues, state.high_key, report, prepared)
     stopped = replay.stopped and not outcome.wipes
     return Opened(codec, lock, segments, tail, outcome.position, supply, found.files, state, recovered, stopped)
 

@@ -140,9 +140,10 @@ def _check_shape(found: Survey, directory: str) -> None:
             found.damages.append(Damage(f"{directory}/{segment_name(expected)}", 0, 0, "segment file is missing"))
             expected += 1
         expected = file.number + 1
-    if not found.segments and found.checkpoints:
-        number = found.checkpoints[0].position // codec.segment_size
-        found.damages.append(Damage(f"{directory}/{segment_name(number)}", 0, 0, "segment file is missing"))
+    for state in found.checkpoints[:1]:
+        last = state.position // codec.segment_size
+        for number in range(expected or last, last + 1):
+            found.damages.append(Damage(f"{directory}/{segment_name(number)}", 0, 0, "segment file is missing"))
 
 
 def read_segment(vfs: Vfs, file: SegmentFile, segment_size: int) -> bytes:
@@ -154,6 +155,23 @@ def read_segment(vfs: Vfs, file: SegmentFile, segment_size: int) -> bytes:
         vfs.close(handle)
 
 
+class SegmentReader:
+    """Reads segments into one buffer: fresh memory for each would cost as much as reading."""
+
+    def __init__(self, vfs: Vfs, segment_size: int) -> None:
+        self._vfs = vfs
+        self._buffer = bytearray(segment_size)
+
+    def read(self, file: SegmentFile) -> bytearray:
+        """All bytes of a segment of full length, until the next call; raises OSError."""
+        handle = self._vfs.open(file.path)
+        try:
+            self._vfs.pread_into(handle, self._buffer, 0)
+        finally:
+            self._vfs.close(handle)
+        return self._buffer
+
+
 def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = True) -> Outcome:
     """Replay checkpoint and log.
 
@@ -163,23 +181,20 @@ def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = 
     """
     size = codec.segment_size
     first = found.segments[0].number
-    last = found.segments[-1].number
     start = State(first * size + FRAMES_START)
     if use_checkpoint:
         for state in found.checkpoints:
-            if state.position // size > last:
-                raise DamagedStore(found.segments[-1].path, found.segments[-1].size, "the end of the log is missing")
             if state.position // size >= first:
                 start = state
                 break
     replay = Replay(codec, start)
+    reader = SegmentReader(vfs, size)
     file, end, sealed = found.segments[0], FRAMES_START, False
     for file in found.segments:
         if file.number < start.position // size:
             continue
         begin = start.position % size if file.number == start.position // size else FRAMES_START
-        data = read_segment(vfs, file, size)
-        end, sealed = replay.segment(file.number, data, begin)
+        end, sealed = replay.segment(file.number, reader.read(file), begin)
         if not sealed:
             break
     if sealed:
@@ -187,7 +202,7 @@ def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = 
         raise DamagedStore(missing, 0, "segment file is missing")
     hole = file.number * size + end
     wipes = []
-    for extent in _frames_behind(vfs, found, codec, replay.position):
+    for extent in _frames_behind(reader, found, codec, replay.position):
         number, begin, stop, latest_write = extent
         if latest_write > hole:
             raise DamagedStore(file.path, end, "invalid record, and records behind it are valid")
@@ -195,14 +210,16 @@ def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = 
     return Outcome(replay, replay.position, wipes, start.position > first * size + FRAMES_START or bool(start.written))
 
 
-def _frames_behind(vfs: Vfs, found: Survey, codec: Codec, position: int) -> Iterator[tuple[int, int, int, int]]:
+def _frames_behind(
+    reader: SegmentReader, found: Survey, codec: Codec, position: int
+) -> Iterator[tuple[int, int, int, int]]:
     """Valid frames behind `position`: segment, offset to erase from, end of the last one, latest start of a write."""
     size = codec.segment_size
     for file in found.segments:
         if file.number < position // size:
             continue
         begin = position % size if file.number == position // size else FRAMES_START
-        data = read_segment(vfs, file, size)
+        data = reader.read(file)
         stop, latest = 0, 0
         for fields in codec.search(data, begin, file.number * size):
             stop = fields[2] - file.number * size + frame_size(fields[1])

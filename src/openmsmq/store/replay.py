@@ -26,6 +26,7 @@ class State:
         definitions: name to value.
         homes: name of a definition to the location of its frame.
         pending: transaction to queue to messages that await its commit.
+        prepared: transaction to the caller's note and the location of its frame.
         written: segment number to messages and definitions ever written to it, and their payload bytes.
     """
 
@@ -36,6 +37,7 @@ class State:
     homes: dict[bytes, int] = field(default_factory=dict)
     pending: dict[int, dict[int, QueueColumns]] = field(default_factory=dict)
     written: dict[int, tuple[int, int]] = field(default_factory=dict)
+    prepared: dict[int, tuple[bytes, int]] = field(default_factory=dict)
 
 
 class Replay:
@@ -52,6 +54,7 @@ class Replay:
         self._written = dict(start.written)
         self.definitions = dict(start.definitions)
         self.homes = dict(start.homes)
+        self.prepared = dict(start.prepared)
         self.high_key = start.high_key
         #: End of the last complete chain.
         self.position = start.position
@@ -63,36 +66,39 @@ class Replay:
         for transaction, queues in start.pending.items():
             self._pending[transaction] = _headers_of(queues)
 
-    def segment(self, number: int, data: bytes, offset: int) -> tuple[int, bool]:
+    def segment(self, number: int, data: bytes | bytearray, offset: int) -> tuple[int, bool]:
         """Apply the frames of one segment from `offset`.
 
         Returns:
             The offset behind the last valid frame, and whether that was a SEAL.
         """
         base = number * self._codec.segment_size
-        fresh = self._fresh
+        fresh, chain = self._fresh, self._chain
         high_key = self.high_key
         count = messages = volume = 0
         last: Fields | None = None
         complete: Fields | None = None
+        view = memoryview(data)
         for fields in self._codec.walk(data, offset, base):
+            _, length, position, key, _, queue, _, _, kind, flags, _ = fields
             count += 1
             last = fields
-            if fields[3] > high_key:
-                high_key = fields[3]
-            if fields[8] == INSERT and fields[9] == ALONE and not self._chain:
-                start = fields[2] - base
-                fresh[fields[5]] += data[start : start + HEADER_SIZE]
+            if key > high_key:
+                high_key = key
+            start = position - base
+            if kind == INSERT and flags == ALONE and not chain:
+                # Nearly all frames of a full log come this way.
+                fresh[queue] += view[start : start + HEADER_SIZE]
                 messages += 1
-                volume += fields[1]
+                volume += length
                 complete = fields
-            else:
-                self._feed(fields, data, fields[2] - base)
-                if fields[8] in LASTING:
-                    messages += 1
-                    volume += fields[1]
-                if not self._chain:
-                    complete = fields
+                continue
+            self._feed(fields, data, start)
+            if kind in LASTING:
+                messages += 1
+                volume += length
+            if not chain:
+                complete = fields
         self.high_key = high_key
         self.records += count
         if messages:
@@ -110,20 +116,26 @@ class Replay:
             self.position = complete[2] + frames.frame_size(complete[1])
         return end - base, sealed
 
-    def finish(self, *, keep_pending: bool = False) -> State:
-        """The state at `position`. Without `keep_pending`, transactions that never committed are gone."""
-        queues = self._merge()
-        pending: dict[int, dict[int, QueueColumns]] = {}
-        if keep_pending:
-            for transaction, headers in self._pending.items():
-                pending[transaction] = _queues_of(headers)
-        state = State(self.position, self.high_key, queues, self.definitions, self.homes, pending)
+    def skip(self) -> None:
+        """Durable frames were lost here: what is left of a chain that was begun counts."""
+        self._apply_chain()
+
+    def finish(self) -> State:
+        """The state at `position`. Transactions that neither committed nor were prepared are gone."""
+        state = State(self.position, self.high_key, self._merge(), self.definitions, self.homes)
         state.written = dict(self._written)
+        state.prepared = self.prepared
+        for transaction in self.prepared:
+            queues = _queues_of(self._pending.get(transaction, bytearray()))
+            for columns in queues.values():
+                self._without_dead(columns).sort()
+            state.pending[transaction] = queues
         return state
 
     @property
     def has_pending(self) -> bool:
-        return any(self._pending.values())
+        """There are messages of transactions that neither committed nor were prepared."""
+        return bool(self._pending.keys() - self.prepared.keys())
 
     @property
     def chain_is_open(self) -> bool:
@@ -132,17 +144,16 @@ class Replay:
 
     # ------------------------------------------------------------------------------------------------- frames
 
-    def _feed(self, fields: Fields, data: bytes, offset: int) -> None:
+    def _feed(self, fields: Fields, data: bytes | bytearray, offset: int) -> None:
         """Take one frame that is no lone insert."""
         kind, flags = fields[8], fields[9]
         if kind in frames.STRUCTURAL:
-            if kind == frames.SKIP and self._chain:
-                # Repair found this chain durable and lost a part of it: what is left of it counts.
-                self._apply_chain()
+            if kind == frames.SKIP:
+                self.skip()
             return
         if flags & FIRST and self._chain:
             self._chain.clear()
-        self._chain.append((fields, data[offset : offset + HEADER_SIZE + fields[1]]))
+        self._chain.append((fields, bytes(data[offset : offset + HEADER_SIZE + fields[1]])))
         if flags & LAST:
             self._apply_chain()
 
@@ -164,12 +175,17 @@ class Replay:
             if flags & RELOCATED:
                 self._relocated[key] = position
         elif kind == frames.COMMIT:
+            self.prepared.pop(transaction, None)
             for committed_queue, columns in _queue_headers(self._pending.pop(transaction, bytearray())):
                 self._fresh[committed_queue] += columns
         elif kind == frames.ABORT:
+            self.prepared.pop(transaction, None)
             self._pending.pop(transaction, None)
+        elif kind == frames.PREPARE:
+            self.prepared[transaction] = (raw[HEADER_SIZE:], position)
         elif kind == frames.STARTED:
-            self._pending.clear()
+            for unprepared in self._pending.keys() - self.prepared.keys():
+                del self._pending[unprepared]
         elif kind == frames.PUT:
             name, value = frames.unpack_definition(raw[HEADER_SIZE:])
             self.definitions[name] = value
@@ -189,8 +205,7 @@ class Replay:
                 queues[queue].extend(columns)
             else:
                 queues[queue] = columns
-        for columns in queues.values():
-            columns.sort()
+            queues[queue].sort()
         return {queue: columns for queue, columns in queues.items() if len(columns)}
 
     def _without_dead(self, columns: QueueColumns) -> QueueColumns:
@@ -218,7 +233,8 @@ def count_live(state: State, segment_size: int) -> dict[int, int]:
     for columns in groups:
         for number, count in count_by_segment(columns.locations, segment_size).items():
             total[number] += count
-    for number, count in count_by_segment(state.homes.values(), segment_size).items():
+    single = [*state.homes.values(), *(location for _, location in state.prepared.values())]
+    for number, count in count_by_segment(single, segment_size).items():
         total[number] += count
     return dict(total)
 

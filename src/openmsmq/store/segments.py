@@ -141,20 +141,18 @@ class Supply:
 
     def take(self) -> Segment:
         """The next segment. The caller has ensured that there is one."""
-        segment = self._ready.popleft()
-        self.replenish()
-        return segment
+        return self._ready.popleft()
 
     def release(self, path: str) -> None:
         """A segment's file is not needed any more; its handle is closed."""
         self._free.append(path)
 
-    def replenish(self) -> None:
-        """Get back to SPARES prepared segments, in the background if there is one."""
+    def replenish(self, count: int = SPARES) -> None:
+        """Get back to `count` prepared segments, in the background if there is one."""
         if self._background is not None:
-            self._background(self._top_up_quietly)
+            self._background(lambda: self._top_up_quietly(count))
         else:
-            self._top_up_quietly()
+            self._top_up_quietly(count)
 
     def close(self) -> None:
         """Close what is prepared; the files stay for the next start."""
@@ -165,9 +163,9 @@ class Supply:
                     self._vfs.close(segment.handle)
             self._ready.clear()
 
-    def _top_up_quietly(self) -> None:
+    def _top_up_quietly(self, count: int) -> None:
         try:
-            self._top_up(SPARES)
+            self._top_up(count)
         except OSError as error:
             # Not an error yet: it becomes one, for the caller that needs it, when the supply is used up.
             logger.warning("cannot prepare a segment in %s: %s", self._directory, error)

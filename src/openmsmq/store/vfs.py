@@ -33,6 +33,9 @@ class Vfs(Protocol):
     def pread(self, handle: int, length: int, offset: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file."""
 
+    def pread_into(self, handle: int, buffer: bytearray, offset: int) -> int:
+        """Fill the buffer from `offset`; gives how many bytes there were."""
+
     def pwrite(self, handle: int, data: bytes, offset: int) -> int:
         """Write; gives the number of bytes written, which may be fewer."""
 
@@ -84,6 +87,16 @@ class OsVfs:
             pieces.append(data)
             got += len(data)
         return b"".join(pieces)
+
+    def pread_into(self, handle: int, buffer: bytearray, offset: int) -> int:
+        with memoryview(buffer) as view:
+            got = 0
+            while got < len(view):
+                more = os.preadv(handle, [view[got:]], offset + got)
+                if not more:
+                    break
+                got += more
+            return got
 
     def pwrite(self, handle: int, data: bytes, offset: int) -> int:
         return os.pwrite(handle, data, offset)

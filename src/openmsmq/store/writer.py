@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from openmsmq.store import frames
 from openmsmq.store.batch import Batch, Chunk
@@ -24,19 +23,8 @@ from openmsmq.store.frames import (
     frame_size,
 )
 from openmsmq.store.opening import Opened
+from openmsmq.store.specs import FrameSpec
 from openmsmq.store.vfs import Vfs
-
-
-class FrameSpec(NamedTuple):
-    """One frame to be written. `replaces` is the location that a relocated message leaves, 0 if none."""
-
-    kind: int
-    payload: bytes = b""
-    key: int = 0
-    extra: int = 0
-    queue: int = 0
-    flags: int = 0
-    replaces: int = 0
 
 
 class LogWriter:
@@ -66,13 +54,15 @@ class LogWriter:
         self._buffered: dict[int, bytes] = {}
         self._writing: dict[int, bytes] = {}
         self._in_flight = False
+        self._soft_limit = self._half = (FRAMES_START + self._limit) // 2
         if opened.tail is None:
             self._supply.ensure(1)
             self.tail = self._supply.take()
             books.segments[self.tail.number] = self.tail
         else:
             self.tail = opened.tail
-            self._supply.replenish()
+        # One spare from the beginning: removals need it on a full disk, and its header is a copy of the identity.
+        self._supply.replenish(1)
         if self._offset == FRAMES_START:
             self._emit(FrameSpec(frames.OPENING, key=self.high_key), ALONE, 0)
 
@@ -85,7 +75,7 @@ class LogWriter:
         """Append one message if it fits into the tail; gives its location, or 0 if it does not fit."""
         length = len(payload)
         end = (self._offset + HEADER_SIZE + length + 7) & ~7
-        if end > self._limit:
+        if end > self._soft_limit and not self._fits(end):
             return 0
         location = self._base + self._offset
         header = self._codec.header(
@@ -105,6 +95,20 @@ class LogWriter:
         tail.ever += 1
         tail.volume += length
         return location
+
+    def remove(self, key: int, location: int) -> bool:
+        """Append the removal of one message if it fits into the tail; gives whether it did."""
+        offset = self._offset
+        if offset + HEADER_SIZE > self._soft_limit and not self._fits(offset + HEADER_SIZE):
+            return False
+        position = self._base + offset
+        location = self._books.current(location)
+        header = self._codec.header(REMOVE, ALONE, position, position - self._write_start, b"", key, location)
+        self._parts.append(header)
+        self._offset = offset + HEADER_SIZE
+        self.stopped = False
+        self._books.bury(location, position + HEADER_SIZE)
+        return True
 
     def chain(self, specs: Sequence[FrameSpec], transaction: int = 0, *, urgent: bool = False) -> list[int]:
         """Append frames that count together or not at all.
@@ -129,7 +133,7 @@ class LogWriter:
             flags = (FIRST if index == 0 else 0) | (LAST if index == last else 0)
             places.append(self._emit(spec, spec.flags | flags, transaction))
         self.stopped = specs[-1].kind == frames.STOPPED
-        self._account(specs, places)
+        self._account(specs, places, transaction)
         return [place for spec, place in zip(specs, places, strict=True) if spec.kind in (INSERT, PENDING)]
 
     def buffered(self, location: int) -> bytes | None:
@@ -158,6 +162,17 @@ class LogWriter:
 
     # ----------------------------------------------------------------------------------------------------- details
 
+    def _fits(self, end: int) -> bool:
+        """Whether a frame that ends at `end` fits into the tail.
+
+        When the tail is half full it is time to get the next segment ready. Not earlier: until then, an old segment
+        may have become free, and recycling it is cheaper than writing a new one.
+        """
+        if end > self._half and self._soft_limit == self._half:
+            self._soft_limit = self._limit
+            self._supply.replenish()
+        return end <= self._limit
+
     def _make_room(self, specs: Sequence[FrameSpec], urgent: bool) -> None:
         """Have the segments that the frames need, before anything is changed."""
         offset, needed, grows = self._offset, 0, False
@@ -178,7 +193,7 @@ class LogWriter:
         """Put one frame behind the others; gives its location."""
         payload = spec.payload
         size = frame_size(len(payload))
-        if self._offset + size > self._limit and spec.kind not in (frames.SEAL, frames.OPENING):
+        if not self._fits(self._offset + size) and spec.kind not in (frames.SEAL, frames.OPENING):
             self._roll()
         location = self._base + self._offset
         header = self._codec.header(
@@ -201,6 +216,7 @@ class LogWriter:
         self._books.segments[self.tail.number] = self.tail
         self._base = self.tail.number * self._codec.segment_size
         self._offset = self._chunk_offset = FRAMES_START
+        self._soft_limit = self._half
         self._emit(FrameSpec(frames.OPENING, key=self.high_key), ALONE, 0)
 
     def _seal_chunk(self) -> None:
@@ -212,7 +228,7 @@ class LogWriter:
         self._parts = []
         self._chunk_offset = self._offset
 
-    def _account(self, specs: Sequence[FrameSpec], places: Sequence[int]) -> None:
+    def _account(self, specs: Sequence[FrameSpec], places: Sequence[int], transaction: int) -> None:
         books, position = self._books, self.position
         for spec, place in zip(specs, places, strict=True):
             if spec.kind in LASTING:
@@ -224,6 +240,10 @@ class LogWriter:
                 books.define(name, value, place, position)
             elif spec.kind == frames.DROP:
                 books.undefine(spec.payload, position)
+            elif spec.kind == frames.PREPARE:
+                books.prepare(transaction, spec.payload, place, position)
+            elif spec.kind in (frames.COMMIT, frames.ABORT):
+                books.forget_prepared(transaction, position)
             elif spec.replaces:
                 books.bury(spec.replaces, position)
                 books.forward(spec.replaces, place)

@@ -228,21 +228,20 @@ class BufferSizes:
     sender: int = 68  # the longest SID
     format_name: int = 64
 
-    def enlarge(self, status: int, ptb: CACTransferBufferV2) -> bool:
-        """Make room after a buffer proved too small, with the lengths the server told; False if there is no more."""
+    def enlarge(self, status: int, ptb: CACTransferBufferV2) -> None:
+        """Make room after a buffer proved too small, with the lengths the server told, as far as there is any."""
         old = ptb.old
-        before = (self.body, self.extension, self.sender, self.format_name)
+        before = (self.body, self.extension)
         if status == HResult.MQ_ERROR_BUFFER_OVERFLOW:
             told = (old.pBodySize or 0, old.pMsgExtensionSize or 0)
             self.body, self.extension = max(self.body, told[0]), max(self.extension, told[1])
-            if (self.body, self.extension) == before[:2]:  # a server that does not tell
+            if (self.body, self.extension) == before:  # a server that does not tell
                 self.body = min(2 * self.body, MAXIMUM_BODY)
                 self.extension = min(2 * self.extension + 256, MAXIMUM_BODY)
         elif status == HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL:
             self.format_name = MAXIMUM_FORMAT_NAME_BUFFER
         elif status == HResult.MQ_ERROR_SENDERID_BUFFER_TOO_SMALL:
             self.sender = max(self.sender, min(old.pulSenderIDLenProp or 0, 0xFFFF))
-        return (self.body, self.extension, self.sender, self.format_name) != before
 
 
 def receive_buffer(

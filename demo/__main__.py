@@ -1,0 +1,216 @@
+"""`make demo`: real records through a real queue manager that is killed in the middle.
+
+One message for each file below /usr travels over the wire from several senders, some in transactions; the daemon is
+killed with SIGKILL on the way and started again; another process receives everything; and a second walk of the tree
+proves by content that nothing was lost or doubled. DEMO=full takes every file, DEMO_FILES=n so many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from multiprocessing.connection import wait
+from pathlib import Path
+
+import receiver
+import senders
+from files import Record, describe, spread, walk
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+ROOT = Path(os.environ.get("DEMO_ROOT", "/usr"))
+DEFAULT_FILES = 20_000
+SENDERS = 4
+TRANSACTIONAL = ".\\private$\\transactional"
+QUEUES = {f".\\private$\\files{i}": False for i in range(SENDERS - 1)} | {TRANSACTIONAL: True}
+
+console = Console(highlight=False)
+
+
+class Daemon:
+    """`openmsmq serve` as a user would start it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._ports: dict[str, int] = {}
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "openmsmq.cli", "serve", "--data-dir", str(self._directory / "data")]
+        command += ["--endpoint-mapper-port", str(self._ports.get("ept", 0))]
+        command += ["--rpc-port", str(self._ports.get("qmcomm", 0)), "--log-level", "error"]
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the daemon did not start: {(self._directory / 'log').read_text()}")
+        self.ready = json.loads(line)
+        self._ports = {name: endpoint["port"] for name, endpoint in self.ready["endpoints"].items()}
+
+    @property
+    def port(self) -> int:
+        return self._ports["qmcomm"]
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> int:
+        self._process.terminate()
+        return self._process.wait()
+
+
+def publish(daemon: Daemon, records: list[Record]) -> tuple[float, int]:
+    """Send all records from several processes, killing the daemon half-way. Returns seconds and reconnections."""
+    context = multiprocessing.get_context("spawn")
+    pipes, processes = [], []
+    for index, (queue, transactional) in enumerate(QUEUES.items()):
+        mine, theirs = context.Pipe(duplex=False)
+        arguments = (daemon.port, queue, transactional, records[index::SENDERS], theirs)
+        process = context.Process(target=senders.run, args=arguments)
+        process.start()
+        theirs.close()
+        pipes.append(mine)
+        processes.append(process)
+    started, done, reconnected, killed = time.monotonic(), 0, 0, False
+    with progress_bar() as bar:
+        task = bar.add_task("sending", total=len(records), rate="")
+        while pipes:
+            for pipe in wait(pipes):
+                try:
+                    count = pipe.recv()
+                except EOFError:
+                    pipes.remove(pipe)
+                    continue
+                if count < 0:
+                    reconnected += -1 - count
+                    continue
+                done += count
+                if done % 100 == 0:
+                    bar.update(task, completed=done, rate=f"{done / (time.monotonic() - started):,.0f}/s")
+                if not killed and done >= len(records) // 2:
+                    killed = True
+                    daemon.kill()
+                    bar.console.print(f"  kill -9 after {done:,} acknowledged messages; starting again")
+                    daemon.start()
+        bar.update(task, completed=done)
+    for process in processes:
+        process.join()
+        if process.exitcode:
+            raise SystemExit("a sender failed")
+    return time.monotonic() - started, reconnected
+
+
+def collect(daemon: Daemon, expected: int) -> tuple[float, list[tuple[str, Record]]]:
+    """Receive everything in another process."""
+    context = multiprocessing.get_context("spawn")
+    mine, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=receiver.run, args=(daemon.port, QUEUES, theirs))
+    process.start()
+    theirs.close()
+    received: list[tuple[str, Record]] = []
+    started = time.monotonic()
+    with progress_bar() as bar:
+        task = bar.add_task("receiving", total=expected, rate="")
+        with contextlib.suppress(EOFError):
+            while (item := mine.recv()) is not None:
+                received.append(item)
+                if len(received) % 100 == 0:
+                    rate = f"{len(received) / (time.monotonic() - started):,.0f}/s"
+                    bar.update(task, completed=len(received), rate=rate)
+        bar.update(task, completed=len(received))
+    process.join()
+    if process.exitcode:
+        raise SystemExit("the receiver failed")
+    return time.monotonic() - started, received
+
+
+def prove(wanted: list[str], received: list[tuple[str, Record]]) -> tuple[int, int, int]:
+    """Compare what came with a second walk. Returns how many were lost, doubled, and changed on disk meanwhile."""
+    counts = Counter(record.path for _, record in received)
+    contents = {record.path: record for _, record in received}
+    lost = changed = 0
+    still_there = set(walk(ROOT))
+    for path in wanted:
+        record = describe(path) if path in still_there else None
+        if record is None:
+            changed += 1
+        elif record.path not in contents:
+            lost += 1
+        elif contents[record.path] != record:
+            changed += 1
+    doubled = sum(count - 1 for count in counts.values())
+    return lost, doubled, changed
+
+
+def progress_bar() -> Progress:
+    columns = (
+        TextColumn("  {task.description:10}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+    )
+    return Progress(*columns, console=console, transient=True)
+
+
+def main() -> int:
+    full = os.environ.get("DEMO") == "full"
+    count = 0 if full else int(os.environ.get("DEMO_FILES", DEFAULT_FILES))
+    directory = Path(tempfile.mkdtemp(prefix="openmsmq-demo-"))
+    try:
+        return run(directory, count)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def run(directory: Path, count: int) -> int:
+    started = time.monotonic()
+    console.print(f"walking {ROOT} …")
+    wanted = spread(list(walk(ROOT)), count)
+    records = [record for record in map(describe, wanted) if record is not None]
+    console.print(f"  {len(records):,} files to publish")
+    daemon = Daemon(directory)
+    try:
+        import openmsmq
+
+        with openmsmq.connect("127.0.0.1", daemon.port) as manager:
+            for queue, transactional in QUEUES.items():
+                manager.create_queue(queue, transactional=transactional)
+        sending, reconnected = publish(daemon, records)
+        console.print(f"  sent; {reconnected} reconnections; restart took {daemon.ready['restart_seconds']:.2f} s")
+        receiving, received = collect(daemon, len(records))
+    finally:
+        code = daemon.stop()
+    console.print(f"  received {len(received):,} messages; walking {ROOT} again …")
+    lost, doubled, changed = prove(wanted, received)
+    table = Table(box=None, pad_edge=False)
+    for title in ("", "messages", "seconds", "per second"):
+        table.add_column(title, justify="left" if not title else "right")
+    for name, seconds in (
+        ("sent, durable, 4 senders, one kill -9", sending),
+        ("received, durable, 1 receiver", receiving),
+    ):
+        table.add_row(name, f"{len(records):,}", f"{seconds:.1f}", f"{len(records) / seconds:,.0f}")
+    console.print(table)
+    by_queue = Counter(queue for queue, _ in received)
+    console.print("by queue: " + ", ".join(f"{q.rpartition(chr(92))[2]} {n:,}" for q, n in by_queue.items()))
+    console.print(f"changed on disk meanwhile: {changed}")
+    passed = not lost and not doubled and len(received) == len(records) and code == 0
+    verdict = "PASSED" if passed else "FAILED"
+    console.print(f"demo {verdict}: {lost} lost, {doubled} doubled, in {time.monotonic() - started:.0f} s")
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""Queue names inside packets ([MS-MQMQ] 2.2.18.1.4, 2.2.18.1.5 and 2.2.18.1.7)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Container
+from dataclasses import dataclass
+from enum import IntEnum
+
+from openmsmq.packet.reader import BadPacket, Reader, padded, wchars
+
+
+class NameType(IntEnum):
+    """Flags.DQ, AQ and RQ of the UserHeader: how a queue is named."""
+
+    NONE = 0
+    SAME_AS_ADMINISTRATION = 1
+    PRIVATE_ON_SOURCE = 2
+    PRIVATE_ON_DESTINATION = 3
+    PRIVATE_ON_ADMINISTRATION = 4
+    PUBLIC = 5
+    PRIVATE = 6
+    DIRECT = 7
+
+
+class ElementType(IntEnum):
+    """FormatType of MQFFormatNameElement."""
+
+    PUBLIC = 1
+    PRIVATE = 2
+    DIRECT = 3
+    DISTRIBUTION_LIST = 6
+
+
+@dataclass(frozen=True, slots=True)
+class QueueName:
+    """`guid` for public and foreign private queues, `number` for private ones, `direct` without `DIRECT=`."""
+
+    type: NameType
+    guid: bytes = b""
+    number: int = 0
+    direct: str = ""
+    is_distribution_list: bool = False
+
+
+_ON_SOME_HOST = (
+    NameType.PRIVATE_ON_SOURCE,
+    NameType.PRIVATE_ON_DESTINATION,
+    NameType.PRIVATE_ON_ADMINISTRATION,
+)
+
+
+def pack_name(name: QueueName | None) -> tuple[int, bytes]:
+    """(type, bytes) of a name in a UserHeader."""
+    if name is None:
+        return NameType.NONE, b""
+    if name.type in _ON_SOME_HOST:
+        return name.type, struct.pack("<I", name.number)
+    match name.type:
+        case NameType.PUBLIC:
+            return name.type, name.guid
+        case NameType.PRIVATE:
+            return name.type, name.guid + struct.pack("<I", name.number)
+        case NameType.DIRECT:
+            text = wchars(name.direct)
+            return name.type, padded(struct.pack("<H", len(text)) + text)
+    return name.type, b""
+
+
+def unpack_name(reader: Reader, kind: int, field: str, allowed: Container[int]) -> QueueName | None:
+    """The name of type `kind` at the reader. Raises BadPacket for a type that the field does not allow."""
+    if kind not in allowed:
+        raise BadPacket(f"{reader.name}: {field} of type {kind}")
+    name_type = NameType(kind)
+    if name_type is NameType.NONE:
+        return None
+    if name_type in _ON_SOME_HOST:
+        return QueueName(name_type, number=reader.u32())
+    match name_type:
+        case NameType.PUBLIC:
+            return QueueName(name_type, guid=reader.bytes(16))
+        case NameType.PRIVATE:
+            return QueueName(name_type, guid=reader.bytes(16), number=reader.u32())
+        case NameType.DIRECT:
+            text = reader.text(reader.u16())
+            reader.align()
+            return QueueName(name_type, direct=text)
+    return QueueName(name_type)
+
+
+def pack_element(name: QueueName, position: int) -> bytes:
+    """One MQFFormatNameElement that begins `position` bytes into its list."""
+    if name.is_distribution_list:
+        return _at(ElementType.DISTRIBUTION_LIST, name.guid, position, 4)
+    match name.type:
+        case NameType.PUBLIC:
+            return _at(ElementType.PUBLIC, name.guid, position, 4)
+        case NameType.PRIVATE:
+            return _at(ElementType.PRIVATE, name.guid + struct.pack("<I", name.number), position, 4)
+        case NameType.DIRECT:
+            return _at(ElementType.DIRECT, wchars(name.direct), position, 2)
+    raise ValueError(f"{name.type.name} is no element of a multiple-element format name")
+
+
+def unpack_element(reader: Reader) -> QueueName:
+    """One MQFFormatNameElement; alignment counts from the start of the reader's header."""
+    kind = reader.u16()
+    if kind == ElementType.DIRECT:
+        reader.align(2)
+        return QueueName(NameType.DIRECT, direct=_terminated(reader))
+    reader.align(4)
+    if kind == ElementType.PUBLIC:
+        return QueueName(NameType.PUBLIC, guid=reader.bytes(16))
+    if kind == ElementType.PRIVATE:
+        return QueueName(NameType.PRIVATE, guid=reader.bytes(16), number=reader.u32())
+    if kind == ElementType.DISTRIBUTION_LIST:
+        return QueueName(NameType.PUBLIC, guid=reader.bytes(16), is_distribution_list=True)
+    raise BadPacket(f"{reader.name}: a format name element of type {kind}")
+
+
+def _at(kind: ElementType, data: bytes, position: int, alignment: int) -> bytes:
+    return struct.pack("<H", kind) + bytes(-(position + 2) % alignment) + data
+
+
+def _terminated(reader: Reader) -> str:
+    """WCHARs up to a terminator, which no length announces."""
+    end = reader.position
+    while end + 2 <= reader.end:
+        if reader.data[end : end + 2] == b"\0\0":
+            return reader.text(end + 2 - reader.position)
+        end += 2
+    raise BadPacket(f"{reader.name}: a direct format name without terminator")

@@ -1,0 +1,78 @@
+"""Internal transactions: create, commit, abort ([MS-MQDMPR] 3.1.7.1.8, 3.1.4.3 to 3.1.4.5)."""
+
+from __future__ import annotations
+
+import logging
+
+from openmsmq.model.constants import MessageClass
+from openmsmq.model.errors import MsmqError, TransactionSequence
+from openmsmq.queueing.core import Core, storing
+from openmsmq.queueing.plan import Plan
+from openmsmq.queueing.transactions import Enqueued, Transaction
+from openmsmq.store import StoreFull
+
+logger = logging.getLogger(__name__)
+
+
+class Committing(Core):
+    """The operations on transactions."""
+
+    def create_transaction(self, identifier: bytes) -> Transaction:
+        """Create Transaction, 3.1.7.1.8. Raises TransactionSequence if the identifier (16 bytes) is in use."""
+        if identifier in self.transactions:
+            raise TransactionSequence(detail="the unit of work is enlisted already")
+        transaction = Transaction(identifier, next(self._transaction_numbers) & 0xFFFFFFFF)
+        self.transactions[identifier] = transaction
+        return transaction
+
+    def transaction(self, identifier: bytes) -> Transaction:
+        """The transaction of a unit of work. Raises TransactionSequence."""
+        try:
+            return self.transactions[identifier]
+        except KeyError:
+            raise TransactionSequence(detail="no such unit of work is enlisted") from None
+
+    def commit(self, transaction: Transaction) -> None:
+        """Transaction Commit, 3.1.4.4, with the flags that Transaction Prepare (3.1.4.3) sets: one atomic batch.
+
+        Raises MessageStorageFailed (disk full); the transaction is then still open.
+        """
+        if transaction.last_send is not None:
+            transaction.last_send.message.last_in_transaction = True
+        self._finish(transaction)
+        try:
+            with storing():
+                plan = Plan(self.state)
+                for operation in transaction.operations:
+                    if isinstance(operation, Enqueued):
+                        plan.commit_send(operation)
+                    elif (key := operation.lookup_identifier) in operation.queue.entries:
+                        plan.remove(operation.queue, key, operation.queue.message(key), MessageClass.ACK_RECEIVE)
+                plan.carry_out(transaction)
+        except MsmqError:
+            if transaction.last_send is not None:  # more may be sent before the next try
+                transaction.last_send.message.last_in_transaction = False
+            transaction.finished = False
+            self.transactions[transaction.identifier] = transaction
+            raise
+
+    def abort(self, transaction: Transaction) -> None:
+        """Transaction Abort, 3.1.4.5: sends vanish, receives return to their place."""
+        self._finish(transaction)
+        if transaction.wrote_pending:
+            try:
+                self.state.store.abort(transaction.number)
+            except StoreFull as error:  # what never commits is dropped at the next start all the same
+                logger.warning("the abort of a transaction found no room: %s", error)
+        for operation in transaction.operations:
+            if isinstance(operation, Enqueued):
+                if not operation.queue.deleted and operation.message.lookup_identifier in operation.queue.entries:
+                    operation.queue.remove(operation.message.lookup_identifier)
+            elif operation.lookup_identifier in operation.queue.locked:
+                self._release(operation.queue, operation.lookup_identifier)
+
+    def _finish(self, transaction: Transaction) -> None:
+        if transaction.finished:
+            raise TransactionSequence(detail="the transaction has ended")
+        transaction.finished = True
+        self.transactions.pop(transaction.identifier, None)

@@ -1,0 +1,122 @@
+"""What every part of the queue manager needs: its tables, access checks, taking messages away and putting them back."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from openmsmq.model import names
+from openmsmq.model.constants import MessageClass
+from openmsmq.model.errors import HResult, InvalidHandle, MessageStorageFailed, MsmqError, QueueNotFound
+from openmsmq.model.message import Message
+from openmsmq.model.security import SecurityDescriptor
+from openmsmq.queueing.access import Caller, demand
+from openmsmq.queueing.plan import Plan
+from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.queueing.readers import OpenQueueDescriptor, WaitingMessageReadOperation
+from openmsmq.queueing.state import State
+from openmsmq.queueing.timers import Timers
+from openmsmq.queueing.transactions import Transaction
+from openmsmq.store import StoreFull
+
+logger = logging.getLogger(__name__)
+
+_FIRST_HANDLE = 0x100  # above the reserved cursor value 0x0000000b of [MS-MQMP] 3.1.4.19
+RETRY = 10_000  # milliseconds until an expired message that the full disk kept is tried again
+
+
+class Core:
+    """State, tables and numbers of one queue manager."""
+
+    def __init__(self, state: State, random: Callable[[int], bytes]) -> None:
+        self.state = state
+        self.descriptors: dict[int, OpenQueueDescriptor] = {}
+        self.transactions: dict[bytes, Transaction] = {}
+        self._random = random
+        self._handles = itertools.count(_FIRST_HANDLE)
+        self._readers = itertools.count(1)
+        self._transaction_numbers = itertools.count(1)
+        self._timeouts: Timers[WaitingMessageReadOperation] = Timers(_is_waiting, self._tell_deadline)
+
+    def _tell_deadline(self) -> None:
+        self.state.deadline_changed()
+
+    def demand(self, queue: Queue, caller: Caller, wanted: int) -> None:
+        """Access check on a queue; a journal is guarded by its queue's descriptor."""
+        owner = queue
+        if queue.kind is QueueKind.JOURNAL:
+            owner = self.state.queues[queue.number & 0x7FFFFFFF]
+        if owner.properties.security:
+            demand(SecurityDescriptor.parse(owner.properties.security), caller, wanted, queue.properties.path_name)
+
+    def queue_for(self, format_name: names.FormatName) -> Queue:
+        """The local queue of a format name. Raises QueueNotFound, or MsmqError for another machine's."""
+        queue = self.state.local_queue(format_name)
+        if queue is None:
+            if not isinstance(format_name, names.MultipleElementFormatName) and not self.state.is_local(format_name):
+                raise MsmqError(
+                    HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"{format_name} is not a queue of this machine"
+                )
+            raise QueueNotFound(detail=str(format_name))
+        return queue
+
+    def descriptor(self, handle: int) -> OpenQueueDescriptor:
+        """The open queue descriptor of a handle value. Raises InvalidHandle."""
+        try:
+            return self.descriptors[handle]
+        except KeyError:
+            raise InvalidHandle(detail=f"no open queue has the handle {handle:#x}") from None
+
+    def _delete(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
+        with storing():
+            plan = Plan(self.state)
+            plan.remove(queue, lookup_identifier, message, reason)
+            plan.carry_out()
+
+    def _sweep(self, queue: Queue, keys: list[int], reason: MessageClass) -> None:
+        """Remove many messages, a bounded batch at a time."""
+        plan = Plan(self.state)
+        for key in keys:
+            plan.remove(queue, key, queue.message(key), reason)
+            if plan.is_full:
+                plan.carry_out()
+                plan = Plan(self.state)
+        plan.carry_out()
+
+    def _release(self, queue: Queue, lookup_identifier: int) -> None:
+        """Put a locked position back: purged if that was asked meanwhile, expired if its time came, else available."""
+        lock = queue.locked[lookup_identifier]
+        message = queue.message(lookup_identifier)
+        deadline = message.deadline()
+        reason = None
+        if lock.purge_pending:
+            # Deviation from [MS-MQDMPR] 3.1.4.5: not AckReceive, because nobody has received the message.
+            reason = MessageClass.NACK_Q_PURGED
+        elif deadline and deadline <= self.state.clock() and queue.kind is QueueKind.PRIVATE:
+            reason = MessageClass.NACK_RECEIVE_TIMEOUT
+        if reason is not None:
+            try:
+                self._delete(queue, lookup_identifier, message, reason)
+                return
+            except MessageStorageFailed as error:  # whoever puts it back is not to blame, and may hold more locks
+                logger.error("%s: %#x stays: %s", queue.properties.path_name, lookup_identifier, error)
+                if deadline:
+                    self.state.expiry.add(self.state.clock() + RETRY, lookup_identifier, queue.number)
+        queue.unlock(lookup_identifier)
+        self.state.serve(queue, lookup_identifier)
+
+
+def _is_waiting(_: int, reader: WaitingMessageReadOperation) -> bool:
+    queue = reader.descriptor.queue
+    return queue is not None and reader.number in queue.waiting
+
+
+@contextmanager
+def storing() -> Iterator[None]:
+    """A full disk is the operation's failure, with nothing changed; a failed store is the end of the process."""
+    try:
+        yield
+    except StoreFull as error:
+        raise MessageStorageFailed(detail=str(error)) from error

@@ -1,0 +1,144 @@
+"""Opening and closing queues ([MS-MQDMPR] 3.1.7.1.5 and 3.1.7.1.6)."""
+
+from __future__ import annotations
+
+from openmsmq.model import names
+from openmsmq.model.constants import Access, MachineAccessMask, QueueAccessMask, Share
+from openmsmq.model.errors import HResult, MsmqError, QueueNotFound, SharingViolation
+from openmsmq.queueing.access import Caller, demand
+from openmsmq.queueing.core import Core
+from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.queueing.readers import OpenQueueDescriptor
+from openmsmq.queueing.state import not_here
+
+# Open for whom: the right that an access mode demands, by kind of queue.
+_QUEUE_RIGHTS = {
+    QueueKind.PRIVATE: {
+        Access.RECEIVE: QueueAccessMask.RECEIVE_MESSAGE,
+        Access.PEEK: QueueAccessMask.PEEK_MESSAGE,
+        Access.SEND: QueueAccessMask.WRITE_MESSAGE,
+    },
+    QueueKind.JOURNAL: {
+        Access.RECEIVE: QueueAccessMask.RECEIVE_JOURNAL_MESSAGE,
+        Access.PEEK: QueueAccessMask.PEEK_MESSAGE,
+    },
+}
+
+
+class Opening(Core):
+    """The operations that make and end OpenQueueDescriptors."""
+
+    def open_queue(
+        self, format_name: names.FormatName, access: Access, share: Share, caller: Caller, owner: object = None
+    ) -> OpenQueueDescriptor:
+        """Open Queue, [MS-MQDMPR] 3.1.7.1.5.
+
+        Raises QueueNotFound, SharingViolation, AccessDenied, or MsmqError for what a format name does not support or
+        what another machine would have to do.
+        """
+        if isinstance(format_name, names.MultipleElementFormatName):
+            return self._open_multiple(format_name, access, share, caller, owner)
+        self._check_operation(format_name, access, share)
+        queue = self.state.local_queue(format_name)
+        if queue is None:
+            raise self._not_found(format_name, access)
+        if access in (Access.RECEIVE_ADMIN, Access.PEEK_ADMIN):
+            raise QueueNotFound(detail=f"there is no outgoing queue for {format_name}")
+        if access is Access.SEND and queue.kind is not QueueKind.PRIVATE:
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"{format_name} can't be opened for sending")
+        self._demand_open(queue, access, caller)
+        self._check_sharing(queue, access, share)
+        descriptor = OpenQueueDescriptor(next(self._handles), format_name, access, share, queue, owner)
+        queue.descriptors.add(descriptor)
+        self.descriptors[descriptor.handle] = descriptor
+        return descriptor
+
+    def _open_multiple(
+        self, format_name: names.MultipleElementFormatName, access: Access, share: Share, caller: Caller, owner: object
+    ) -> OpenQueueDescriptor:
+        if access is not Access.SEND:
+            raise MsmqError(
+                HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "a multiple-element format name is for sending only"
+            )
+        if share is not Share.DENY_NONE:
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, "sending can't deny others")
+        descriptor = OpenQueueDescriptor(next(self._handles), format_name, access, share, None, owner)
+        seen: set[str] = set()
+        for element in format_name.elements:
+            if str(element).lower() in seen:
+                continue
+            seen.add(str(element).lower())
+            try:
+                descriptor.parts.append(self.open_queue(element, access, share, caller, owner))
+            except MsmqError:
+                self.close_queue(descriptor)
+                raise
+        self.descriptors[descriptor.handle] = descriptor
+        return descriptor
+
+    def _check_operation(self, name: names.SingleFormatName, access: Access, share: Share) -> None:
+        sending = access is Access.SEND
+        if sending and share is not Share.DENY_NONE:
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, "sending can't deny others")
+        if isinstance(name, names.DistributionListFormatName):
+            raise MsmqError(HResult.MQ_ERROR_NO_DS, f"{name}: no directory to resolve a distribution list")
+        is_http = isinstance(name, names.DirectFormatName) and name.is_http
+        wrong = (
+            (is_http or isinstance(name, names.MulticastFormatName)) and not sending,
+            isinstance(name, names.MachineFormatName) and sending,
+            isinstance(name, names.DirectFormatName) and bool(name.subqueue) and sending,
+            isinstance(name, names.PublicFormatName) and sending,
+        )
+        if any(wrong):
+            raise MsmqError(
+                HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"{name} can't be opened with {access.name} access"
+            )
+
+    def _not_found(self, name: names.SingleFormatName, access: Access) -> MsmqError:
+        if access is Access.SEND and not self.state.is_local(name):
+            return not_here(name)
+        return QueueNotFound(detail=str(name))
+
+    def _demand_open(self, queue: Queue, access: Access, caller: Caller) -> None:
+        state = self.state
+        if queue.kind is QueueKind.SYSTEM:
+            if queue is state.system_journal:
+                wanted = MachineAccessMask.PEEK_JOURNAL_QUEUE_MESSAGE
+                if access is Access.RECEIVE:
+                    wanted = MachineAccessMask.RECEIVE_JOURNAL_QUEUE_MESSAGE
+            else:
+                wanted = MachineAccessMask.PEEK_DEADLETTER_MESSAGE
+                if access is Access.RECEIVE:
+                    wanted = MachineAccessMask.RECEIVE_DEADLETTER_MESSAGE
+            demand(state.security, caller, wanted, queue.properties.path_name)
+        else:
+            self.demand(queue, caller, _QUEUE_RIGHTS[queue.kind][access])
+
+    def _check_sharing(self, queue: Queue, access: Access, share: Share) -> None:
+        """The rules at the end of 3.1.7.1.5: who may read beside whom."""
+        for other in queue.descriptors:
+            exclusive = other.share is Share.DENY_RECEIVE_SHARE
+            if exclusive and other.access is Access.RECEIVE:
+                violated = share is Share.DENY_RECEIVE_SHARE or access is Access.RECEIVE
+            elif exclusive:  # a peeker that denies receivers
+                violated = access is Access.RECEIVE
+            else:
+                violated = other.access is Access.RECEIVE and share is Share.DENY_RECEIVE_SHARE
+            if violated:
+                raise SharingViolation(detail=f"{queue.properties.path_name} is open for reading already")
+
+    def close_queue(self, descriptor: OpenQueueDescriptor) -> None:
+        """Close Queue, [MS-MQDMPR] 3.1.7.1.6: waiting reads are cancelled, two-phase reads put back."""
+        self.descriptors.pop(descriptor.handle, None)
+        for part in descriptor.parts:
+            self.close_queue(part)
+        descriptor.cursors.clear()
+        queue, descriptor.queue = descriptor.queue, None
+        if queue is None:
+            return
+        queue.descriptors.discard(descriptor)
+        for reader in [r for r in queue.waiting.values() if r.descriptor is descriptor]:
+            queue.waiting.pop(reader.number, None)
+            reader.end(HResult.MQ_ERROR_OPERATION_CANCELLED)
+        for key in [k for k, lock in queue.locked.items() if lock.owner is descriptor]:
+            self._release(queue, key)

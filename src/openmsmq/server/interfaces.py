@@ -1,0 +1,19 @@
+"""The interfaces that the daemon offers."""
+
+from __future__ import annotations
+
+from openmsmq.protocols.dispatch import NdrInterface
+from openmsmq.protocols.qmcomm import QmComm
+from openmsmq.protocols.qmcomm2 import QmComm2
+from openmsmq.protocols.qmmgmt import QmMgmt
+from openmsmq.server.config import Configuration, ConfigurationError
+
+SERVED: tuple[type[NdrInterface], ...] = (QmComm, QmComm2, QmMgmt)
+
+
+def check_interfaces(configuration: Configuration) -> None:
+    """Raise ConfigurationError if `interface_levels` names an interface that is not served."""
+    names = [interface.description.name for interface in SERVED]
+    for name in configuration.levels_by_interface:
+        if name not in names:
+            raise ConfigurationError(f"interface_levels names {name!r}; allowed: {', '.join(names)}")

@@ -1,0 +1,316 @@
+"""Checking and repairing a store, for `openmsmq fsck`.
+
+Repair copies damaged bytes to a quarantine file and puts a SKIP frame in their place; what a checkpoint still knows of
+them (definitions, removals, the highest number) is written to the log again. Whatever can be read is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from openmsmq.store import frames
+from openmsmq.store.errors import StoreError
+from openmsmq.store.frames import FRAMES_START, HEADER_SIZE, Codec, segment_header
+from openmsmq.store.log import Store
+from openmsmq.store.opening import LOCK_NAME, remove_temporary_files
+from openmsmq.store.operations import Drop, Operation, Put, Remove
+from openmsmq.store.recovery import Damage, Survey, replay_log, survey
+from openmsmq.store.replay import State, count_live
+from openmsmq.store.scan import Gap, SegmentScan, scan_log
+from openmsmq.store.segments import fill_with_zeros, segment_name
+from openmsmq.store.vfs import OsVfs, Vfs, write_fully
+
+_QUARANTINE_MAGIC: Final = b"OMQ-BAD\n"
+#: length of the path, offset, length of the bytes
+_QUARANTINE_ENTRY: Final = struct.Struct("<IQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReport:
+    """One segment.
+
+    Attributes:
+        number: its place in the log.
+        path: file.
+        records: valid frames.
+        messages: live messages in it.
+        damages: damaged spots, in order.
+        sealed: whether the log goes on in the next segment.
+    """
+
+    number: int
+    path: str
+    records: int
+    messages: int
+    damages: tuple[Damage, ...]
+    sealed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is in a store.
+
+    Attributes:
+        segments: in order.
+        records: valid frames.
+        messages: live messages, as an open after a repair would give them.
+        definitions: how many.
+        high_key: highest number ever used or reserved.
+        damages: everything that makes opening refuse, in order.
+        weak: damage that costs nothing, because a second copy or the log makes up for it.
+        torn_bytes: bytes of an unfinished write at the end; legal after a crash.
+    """
+
+    segments: tuple[SegmentReport, ...]
+    records: int
+    messages: int
+    definitions: int
+    high_key: int
+    damages: tuple[Damage, ...]
+    weak: tuple[Damage, ...]
+    torn_bytes: int
+
+    @property
+    def clean(self) -> bool:
+        """Nothing is damaged."""
+        return not self.damages and not self.weak
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What a repair did.
+
+    Attributes:
+        quarantined: spots whose bytes are in the quarantine file.
+        restored: operations that were written again from a checkpoint.
+        after: the store as it is now.
+    """
+
+    quarantined: tuple[Damage, ...]
+    restored: int
+    after: Report
+
+
+def verify(directory: str, vfs: Vfs | None = None) -> Report:
+    """Read everything and tell what is there. Changes nothing.
+
+    Raises:
+        StoreInUse: a process has the store open.
+        UnknownFormat: another version.
+        OSError: a file cannot be read.
+    """
+    vfs = vfs or OsVfs()
+    lock = vfs.lock(f"{directory}/{LOCK_NAME}")
+    try:
+        return _verify(vfs, directory)
+    finally:
+        vfs.close(lock)
+
+
+def repair(directory: str, quarantine_path: str, vfs: Vfs | None = None) -> Repaired:
+    """Make a damaged store open again, moving damaged bytes to a new file `quarantine_path`.
+
+    Raises:
+        StoreInUse, UnknownFormat, OSError: as `verify`.
+        StoreError: there is nothing to go by, neither a segment header nor a checkpoint.
+    """
+    vfs = vfs or OsVfs()
+    lock = vfs.lock(f"{directory}/{LOCK_NAME}")
+    try:
+        before = _verify(vfs, directory)
+        found = survey(vfs, directory)
+        codec = found.codec
+        if codec is None:
+            if found.segments or found.files.damaged:
+                raise StoreError(f"{directory}: no valid segment header and no valid checkpoint")
+            return Repaired((), 0, before)
+        if before.damages:
+            _quarantine(vfs, before.damages, quarantine_path)
+        remove_temporary_files(vfs, directory)
+        short = frozenset(file.number for file in found.segments if file.size < codec.segment_size)
+        _restore_files(vfs, directory, found, codec)
+        found = survey(vfs, directory)
+        scan = scan_log(vfs, found, codec, short)
+        for segment in scan.segments:
+            for gap in segment.gaps:
+                _cover(vfs, gap, codec)
+        if scan.needs_next and scan.segments[-1].file is found.segments[-1]:
+            _add_missing_end(vfs, directory, found, codec)
+            found = survey(vfs, directory)
+        operations, high_key = _corrections(vfs, found, codec) if found.checkpoints else ([], 0)
+    finally:
+        vfs.close(lock)
+    if operations or before.damages:
+        store = Store.open(directory, vfs=vfs, ignore_checkpoints=True)
+        store.append(operations)
+        store.reserve(max(high_key, store.high_key))
+        store.close()
+    if before.damages or found.files.damaged:
+        # They may name records that are quarantined now. The log is enough, and by now it knows what they knew.
+        found.files.discard()
+    Store.open(directory, vfs=vfs).close()
+    return Repaired(before.damages, len(operations), verify(directory, vfs))
+
+
+def read_quarantine(data: bytes) -> list[tuple[str, int, bytes]]:
+    """Path, offset and bytes of each spot in a quarantine file; raises ValueError."""
+    if not data.startswith(_QUARANTINE_MAGIC):
+        raise ValueError("not a quarantine file")
+    spots = []
+    offset = len(_QUARANTINE_MAGIC)
+    while offset < len(data):
+        path_length, at, length = _QUARANTINE_ENTRY.unpack_from(data, offset)
+        offset += _QUARANTINE_ENTRY.size
+        path = data[offset : offset + path_length].decode()
+        offset += path_length
+        spots.append((path, at, data[offset : offset + length]))
+        offset += length
+    return spots
+
+
+# ------------------------------------------------------------------------------------------------------- verifying
+
+
+def _verify(vfs: Vfs, directory: str) -> Report:
+    found = survey(vfs, directory)
+    if found.codec is None:
+        return Report((), 0, 0, 0, 0, tuple(found.damages), tuple(found.weak), 0)
+    codec = found.codec
+    scan = scan_log(vfs, found, codec)
+    state = scan.replay.finish()
+    places = count_live(State(0, queues=state.queues), codec.segment_size)
+    damages = (*found.damages, *(damage_of(gap) for s in scan.segments for gap in s.gaps))
+    if scan.needs_next and scan.segments[-1].file is found.segments[-1]:
+        path = f"{directory}/{segment_name(found.segments[-1].number + 1)}"
+        damages += (Damage(path, 0, 0, "segment file is missing"),)
+    return Report(
+        segments=tuple(_segment_report(segment, places) for segment in scan.segments),
+        records=sum(s.records for s in scan.segments),
+        messages=sum(map(len, state.queues.values())),
+        definitions=len(state.definitions),
+        high_key=state.high_key,
+        damages=damages or _missing_beginning(vfs, directory, found, codec),
+        weak=tuple(found.weak),
+        torn_bytes=scan.torn_bytes,
+    )
+
+
+def _missing_beginning(vfs: Vfs, directory: str, found: Survey, codec: Codec) -> tuple[Damage, ...]:
+    """Segments before the first that exists, if a checkpoint knows of something needed in them."""
+    if not found.checkpoints:
+        return ()
+    needed = count_live(replay_log(vfs, found, codec).replay.finish(), codec.segment_size)
+    return tuple(
+        Damage(f"{directory}/{segment_name(number)}", 0, 0, "segment file is missing")
+        for number in sorted(needed)
+        if number < found.segments[0].number
+    )
+
+
+def _segment_report(scan: SegmentScan, messages: dict[int, int]) -> SegmentReport:
+    number = scan.file.number
+    damages = tuple(map(damage_of, scan.gaps))
+    return SegmentReport(number, scan.file.path, scan.records, messages.get(number, 0), damages, scan.sealed)
+
+
+# ------------------------------------------------------------------------------------------------------- repairing
+
+
+def _quarantine(vfs: Vfs, damages: Sequence[Damage], quarantine_path: str) -> None:
+    """Keep the damaged bytes before anything is changed."""
+    pieces = [_QUARANTINE_MAGIC]
+    for damage in damages:
+        data = b""
+        if damage.length:
+            handle = vfs.open(damage.path)
+            try:
+                data = vfs.pread(handle, damage.length, damage.offset).rstrip(b"\0")
+            finally:
+                vfs.close(handle)
+        path = damage.path.encode()
+        pieces += (_QUARANTINE_ENTRY.pack(len(path), damage.offset, len(data)), path, data)
+    handle = vfs.open(quarantine_path, create=True)
+    try:
+        write_fully(vfs, handle, b"".join(pieces), 0)
+        vfs.fdatasync(handle)
+    finally:
+        vfs.close(handle)
+    vfs.fsync_directory(os.path.dirname(quarantine_path) or ".")
+
+
+def _restore_files(vfs: Vfs, directory: str, found: Survey, codec: Codec) -> None:
+    """Give every segment file its length and its header; make missing ones."""
+    numbers = {file.number: file for file in found.segments}
+    last = max([*numbers, *(state.position // codec.segment_size for state in found.checkpoints[:1])])
+    for number in range(min([*numbers, last]), last + 1):
+        path = f"{directory}/{segment_name(number)}"
+        known = numbers.get(number)
+        handle = vfs.open(path, create=known is None)
+        try:
+            size = vfs.size(handle)
+            if size < codec.segment_size:
+                fill_with_zeros(vfs, handle, size, codec.segment_size)
+            page = segment_header(codec, number)
+            if vfs.pread(handle, len(page), 0) != page:
+                write_fully(vfs, handle, page, 0)
+            vfs.fdatasync(handle)
+        finally:
+            vfs.close(handle)
+    vfs.fsync_directory(directory)
+
+
+def _add_missing_end(vfs: Vfs, directory: str, found: Survey, codec: Codec) -> None:
+    """A sealed segment at the end of the log needs a next one."""
+    number = found.segments[-1].number + 1
+    handle = vfs.open(f"{directory}/{segment_name(number)}", create=True)
+    try:
+        write_fully(vfs, handle, segment_header(codec, number), 0)
+        fill_with_zeros(vfs, handle, FRAMES_START, codec.segment_size)
+        vfs.fdatasync(handle)
+    finally:
+        vfs.close(handle)
+    vfs.fsync_directory(directory)
+
+
+def _cover(vfs: Vfs, gap: Gap, codec: Codec) -> None:
+    """Put a SKIP frame over a gap, and a SEAL behind it if the rest of the segment is lost."""
+    base = gap.file.number * codec.segment_size
+    handle = vfs.open(gap.file.path)
+    try:
+        if gap.to_the_end:
+            data = b""
+            if gap.end - gap.start >= 2 * HEADER_SIZE:
+                data = codec.frame(frames.SKIP, frames.ALONE, base + gap.start, 0)
+            data += codec.frame(frames.SEAL, frames.ALONE, base + gap.start + len(data), 0)
+        else:
+            payload = bytes(gap.end - gap.start - HEADER_SIZE)
+            data = codec.frame(frames.SKIP, frames.ALONE, base + gap.start, 0, payload)
+        write_fully(vfs, handle, data, gap.start)
+        vfs.fdatasync(handle)
+    finally:
+        vfs.close(handle)
+
+
+def _corrections(vfs: Vfs, found: Survey, codec: Codec) -> tuple[list[Operation], int]:
+    """What a checkpoint knows and the log has lost, as operations, and the highest number."""
+    by_checkpoint = replay_log(vfs, found, codec).replay.finish()
+    by_log = replay_log(vfs, found, codec, use_checkpoint=False).replay.finish()
+    operations: list[Operation] = []
+    for name, value in by_checkpoint.definitions.items():
+        if by_log.definitions.get(name) != value:
+            operations.append(Put(name, value))
+    operations += [Drop(name) for name in by_log.definitions if name not in by_checkpoint.definitions]
+    known = {key for columns in by_checkpoint.queues.values() for key in columns.keys}
+    for columns in by_log.queues.values():
+        rows = zip(columns.keys, columns.locations, strict=True)
+        operations += [Remove(key, location) for key, location in rows if key not in known]
+    return operations, by_checkpoint.high_key
+
+
+def damage_of(gap: Gap) -> Damage:
+    """A gap, for a report."""
+    return Damage(gap.file.path, gap.start, gap.end - gap.start, "invalid record")

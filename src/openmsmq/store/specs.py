@@ -1,0 +1,56 @@
+"""From operations to the frames that say them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from openmsmq.store.frames import DROP, INSERT, PUT, RELOCATED, REMOVE, pack_definition
+from openmsmq.store.operations import Insert, Move, Operation, Put, Remove
+
+
+class FrameSpec(NamedTuple):
+    """One frame to be written. `replaces` is the location that a relocated message leaves, 0 if none."""
+
+    kind: int
+    payload: bytes = b""
+    key: int = 0
+    extra: int = 0
+    queue: int = 0
+    flags: int = 0
+    replaces: int = 0
+
+
+def specify(
+    operations: Sequence[Operation], current: Callable[[int], int], read: Callable[[int], bytes]
+) -> list[FrameSpec]:
+    """The frames for some operations.
+
+    Args:
+        operations: in order.
+        current: where a message is now that was at a location once.
+        read: payload at a location; what it raises passes through.
+    """
+    specs = []
+    for operation in operations:
+        if isinstance(operation, Insert):
+            queue, key, deadline, payload = operation
+            specs.append(FrameSpec(INSERT, payload, key, deadline, queue))
+        elif isinstance(operation, Remove):
+            specs.append(FrameSpec(REMOVE, b"", operation.key, current(operation.location)))
+        elif isinstance(operation, Move):
+            specs += _specify_move(operation, current(operation.location), read)
+        elif isinstance(operation, Put):
+            specs.append(FrameSpec(PUT, pack_definition(*operation)))
+        else:
+            specs.append(FrameSpec(DROP, operation.name))
+    return specs
+
+
+def _specify_move(move: Move, location: int, read: Callable[[int], bytes]) -> list[FrameSpec]:
+    """The payload is written again: one frame has to be enough to read a message."""
+    key, _, queue, new_key, deadline = move
+    payload = read(location)
+    if key == new_key:
+        return [FrameSpec(INSERT, payload, key, deadline, queue, RELOCATED, location)]
+    return [FrameSpec(INSERT, payload, new_key, deadline, queue), FrameSpec(REMOVE, b"", key, location)]

@@ -1,0 +1,194 @@
+"""The commands as a user types them, against a running daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from daemon import Daemon
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with Daemon(tmp_path_factory.mktemp("cli") / "data") as running:
+        yield running
+    assert "Traceback" not in running.log
+
+
+@pytest.fixture
+def run(service, tmp_path):
+    def call(*arguments, stdin="", code=0, **environment):
+        result = subprocess.run(
+            [sys.executable, "-m", "openmsmq.cli", *arguments],
+            input=stdin, capture_output=True, text=True, cwd=tmp_path, timeout=60,
+            env={**os.environ, "OPENMSMQ_HOST": "127.0.0.1", "OPENMSMQ_PORT": str(service.port), **environment},
+        )  # fmt: skip
+        assert result.returncode == code, (arguments, result.stdout, result.stderr)
+        assert "Traceback" not in result.stderr
+        return result.stdout if code == 0 else result.stderr
+
+    return call
+
+
+def test_queues_are_created_listed_shown_changed_and_deleted(run):
+    assert "created" in run("queue", "create", "orders", "--label", "Bestellungen", "--quota", "500")
+    listed = [json.loads(line) for line in run("queue", "list", "--json").splitlines()]
+    assert any(row["path_name"].endswith("\\private$\\orders") for row in listed)
+    run("queue", "set", "orders", "label=neu", "journal=yes", "quota=0x100")
+    shown = json.loads(run("queue", "show", "orders", "--json"))
+    assert (shown["label"], shown["journal"], shown["quota"]) == ("neu", True, 256)
+    assert "neu" in run("queue", "show", "orders")
+    run("queue", "delete", "orders", "--yes")
+    assert "MQ_ERROR_QUEUE_NOT_FOUND" in run("queue", "show", "orders", code=3)
+
+
+def test_messages_are_sent_peeked_and_received(run, tmp_path):
+    run("queue", "create", "mail")
+    identifier = run("send", "mail", "hello", "--label", "first", "--recoverable").strip()
+    assert identifier.startswith("{")
+    run("send", "mail", stdin="from standard input")
+    (tmp_path / "body.bin").write_bytes(b"\x00\x01binary")
+    run("send", "mail", "--file", "body.bin", "--priority", "7")
+    peeked = [json.loads(line) for line in run("peek", "mail", "--json").splitlines()]
+    assert [m["label"] for m in peeked] == ["", "first", ""]
+    assert "hello" in run("peek", "mail")
+    run("receive", "mail")
+    assert run("receive", "mail", "--body-only").replace("\0", "") == "hello"
+    assert "standard input" in run("receive", "mail", "-n", "0")
+    assert "MQ_ERROR_IO_TIMEOUT" in run("receive", "mail", code=4)
+
+
+def test_a_transactional_queue_is_used_in_transactions(run):
+    run("queue", "create", "ledger", "--transactional")
+    assert "MQ_ERROR_TRANSACTION_USAGE" in run("send", "ledger", "x", code=1)
+    run("send", "ledger", "42", "--transaction")
+    message = json.loads(run("receive", "ledger", "--json"))
+    assert message["first_in_transaction"] and message["last_in_transaction"]
+
+
+def test_an_export_imports_to_the_same_messages(run, tmp_path):
+    run("queue", "create", "source")
+    run("queue", "create", "target")
+    for number in range(5):
+        run("send", "source", f"body {number}", "--label", f"l{number}", "--recoverable")
+    run("export", "source", "all.jsonl")
+    run("import", "target", "all.jsonl")
+    kept = ("body", "label", "body_type", "priority", "delivery_guarantee")
+
+    def contents(queue):
+        return [{k: json.loads(line)[k] for k in kept} for line in run("peek", queue, "--json").splitlines()]
+
+    assert contents("source") == contents("target")
+    assert not (tmp_path / "all.jsonl.progress").exists()
+
+
+def test_an_interrupted_export_is_completed(run, tmp_path):
+    run("queue", "create", "exported")
+    for number in range(4):
+        run("send", "exported", str(number), "--label", f"l{number}")
+    lines = run("export", "exported").splitlines(keepends=True)
+    (tmp_path / "part.jsonl").write_text("".join(lines[:2]) + lines[2][:20])
+    run("export", "exported", "part.jsonl", "--resume")
+    assert [json.loads(line)["label"] for line in (tmp_path / "part.jsonl").open()] == ["l0", "l1", "l2", "l3"]
+
+
+def test_an_interrupted_import_goes_on_where_it_ended(run, tmp_path):
+    run("queue", "create", "resumed")
+    lines = [json.dumps({"label": f"l{n}", "body": ""}) for n in range(4)]
+    (tmp_path / "f.jsonl").write_text("\n".join([*lines[:2], "{broken", *lines[2:]]))
+    error = run("import", "resumed", "f.jsonl", code=1)
+    assert "line 3" in error
+    (tmp_path / "f.jsonl").write_text("\n".join(lines))
+    run("import", "resumed", "f.jsonl")
+    assert [json.loads(m)["label"] for m in run("peek", "resumed", "--json").splitlines()] == ["l0", "l1", "l2", "l3"]
+
+
+def test_an_unknown_property_in_an_import_is_named(run, tmp_path):
+    run("queue", "create", "strict")
+    (tmp_path / "f.jsonl").write_text('{"lable": "x"}\n')
+    assert "'lable' is no message property" in run("import", "strict", "f.jsonl", code=1)
+
+
+def test_copy_leaves_and_move_takes(run):
+    run("queue", "create", "from")
+    run("queue", "create", "to", "--transactional")
+    for number in range(3):
+        run("send", "from", str(number))
+    assert "copied 3" in run("copy", "from", "to")
+    assert "moved 3" in run("copy", "from", "to", "--move")
+    counts = {r["path_name"].rpartition("\\")[2]: r["message_count"]
+              for r in map(json.loads, run("queue", "list", "--json").splitlines())}  # fmt: skip
+    assert (counts["from"], counts["to"]) == (0, 6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("queue", "create", "a;b,c"), 1, "MQ_ERROR_ILLEGAL_QUEUE_PATHNAME"),
+        (("queue", "set", "x", "colour=red"), 2, "PROPERTY=VALUE with one of"),
+        (("send", "x", "body", "--file", "/etc/hostname"), 2, "not both"),
+        (("send", "x", "y", "--priority", "9"), 2, "0<=x<=7"),
+        (("queue", "list", "--port", "1"), 6, "refused"),
+        (("nonsense",), 2, "No such command"),
+    ],
+)
+def test_mistakes_get_an_exit_code_and_one_clear_line(run, arguments, code, said):
+    assert said in run(*arguments, code=code)
+
+
+def test_users_are_added_listed_changed_and_removed(run, service):
+    options = ("user", "--data-dir", str(service.directory))
+    sid = run(*options, "add", "alice", "--password-stdin", stdin="secret\n").strip()
+    assert sid.startswith("S-1-5-21-")
+    assert json.loads(run(*options, "list", "--json")) == {"name": "alice", "sid": sid}
+    run("queue", "list", "--user", "alice", OPENMSMQ_PASSWORD="secret")
+    run(*options, "passwd", "alice", "--password-stdin", stdin="other\n")
+    run("queue", "list", "--user", "alice", "--level", "privacy", OPENMSMQ_PASSWORD="other")
+    run("queue", "list", "--user", "alice", OPENMSMQ_PASSWORD="secret", code=5)
+    run(*options, "remove", "alice")
+    assert "no user" in run(*options, "remove", "alice", code=1)
+
+
+def test_fsck_refuses_a_store_in_use_and_passes_a_sound_one(run, tmp_path):
+    with Daemon(tmp_path / "data") as running:
+        assert "another process" in run("fsck", str(running.directory), code=1)
+        running.stop()
+        assert "clean" in run("fsck", str(running.directory))
+        report = json.loads(run("fsck", "--json", str(running.directory)))
+        assert report["clean"] is True
+
+
+def test_fsck_repairs_a_damaged_store_and_loses_nothing_else(run, tmp_path):
+    with Daemon(tmp_path / "data") as running:
+        with running.connect() as manager:
+            queue = manager.create_queue(r".\private$\q")
+            with manager.open(queue, "send") as opened:
+                for number in range(10):
+                    opened.send(f"message number {number}".encode(), recoverable=True)
+        running.kill()
+        segment = min((running.directory / "store").glob("segment-*"))
+        data = bytearray(segment.read_bytes())
+        data[data.index(b"message number 4")] ^= 0xFF
+        segment.write_bytes(data)
+        assert (
+            "DAMAGED"
+            in subprocess.run(
+                [sys.executable, "-m", "openmsmq.cli", "fsck", str(running.directory)], capture_output=True, text=True
+            ).stdout
+        )
+        assert "moved to" in run("fsck", "--repair", str(running.directory))
+        running.start()
+        with running.connect() as manager, manager.open(queue) as opened:
+            assert [m.body[-1:] for m in opened] == [b"%d" % n for n in range(10) if n != 4]
+
+
+def test_protocols_lists_each_operation_with_its_state(run):
+    rows = json.loads(run("protocols", "--json"))
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["rpc_ACSendMessageEx"]["state"] == "served"
+    assert by_name["rpc_ACSendMessageEx"]["opnum"] == 1
+    assert "DTC" in by_name["R_QMEnlistTransaction"]["state"]

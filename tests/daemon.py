@@ -1,0 +1,124 @@
+"""The queue manager as a process of its own, for tests and benchmarks that need the real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import openmsmq
+
+T = TypeVar("T")
+START = 20.0  # seconds a daemon may take to answer, on a machine that runs other tests
+
+
+class Daemon:
+    """`openmsmq serve` on a directory; `start` after `kill` or `stop` uses the same ports again."""
+
+    def __init__(self, directory: Path, *options: str, prepare: Callable[[], None] | None = None) -> None:
+        """`options` go to the command line; `prepare` runs in the new process before the program does."""
+        self.directory = directory
+        self.options = options
+        self.prepare = prepare
+        self.ready: dict[str, Any] = {}
+        self._log = directory.with_name(directory.name + ".log")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Daemon:
+        self._process = self._launch()
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the daemon ended with {self._process.wait()}:\n{self.log}")
+        self.ready = json.loads(line)
+        return self
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        endpoints = self.ready.get("endpoints", {})
+        ports = {name: endpoints.get(name, {}).get("port", 0) for name in ("ept", "qmcomm")}
+        command = [sys.executable, "-m", "openmsmq.cli", "serve", "--data-dir", str(self.directory)]
+        command += ["--endpoint-mapper-port", str(ports["ept"]), "--rpc-port", str(ports["qmcomm"]), *self.options]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, preexec_fn=self.prepare)  # noqa: PLW1509
+
+    @property
+    def port(self) -> int:
+        return int(self.ready["endpoints"]["qmcomm"]["port"])
+
+    @property
+    def mapper_port(self) -> int:
+        return int(self.ready["endpoints"]["ept"]["port"])
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def resident(self) -> int:
+        """Bytes of memory."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    @property
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def connect(self, **security: Any) -> openmsmq.QueueManager:
+        return openmsmq.connect("127.0.0.1", self.port, **security)
+
+    def kill(self) -> None:
+        """SIGKILL: what the disk has is what there will be."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def wait(self, timeout: float = START) -> int:
+        assert self._process is not None
+        return self._process.wait(timeout)
+
+    def _end(self, signum: int) -> int:
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(signum)
+        try:
+            return self._process.wait(START)
+        finally:
+            if self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+
+    def __enter__(self) -> Daemon:
+        return self if self.alive else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self.stop()
+
+
+def eventually(look: Callable[[], T], seconds: float = START) -> T:
+    """The first true answer of `look`; fails when none comes in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = look()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)

@@ -1,0 +1,409 @@
+"""What a hostile or broken peer can send to the live daemon: it costs little, disturbs nobody, and is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import resource
+import socket
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import openmsmq
+from daemon import Daemon, eventually
+from interop.abuse import (
+    FIRST,
+    LAST,
+    MIB,
+    bind_bytes,
+    bound,
+    is_own_file,
+    mutate,
+    one_pdu,
+    raw,
+    request_bytes,
+    send_quietly,
+    watched,
+)
+from openmsmq.interfaces import ms_mqmp, ms_mqmr
+from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
+from openmsmq.model.constants import Action
+from openmsmq.model.errors import MsmqError
+from openmsmq.ndr import Operation
+from openmsmq.rpc import aio, client
+from openmsmq.rpc.errors import RpcConnectionError, RpcFault
+from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, NCA_S_OP_RNG_ERROR
+from openmsmq.transfer.receive_buffer import receive_buffer
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "ndr"
+INTERFACES = {"qmcomm": ms_mqmp.qmcomm, "qmcomm2": ms_mqmp.qmcomm2, "qmmgmt": ms_mqmr.qmmgmt}
+RESPONSE, FAULT = 2, 3
+
+
+# -- bytes that are no protocol --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mapper", [False, True], ids=["qmcomm", "endpoint mapper"])
+def test_random_bytes_end_in_a_closed_connection(daemon: Daemon, mapper: bool) -> None:
+    choose = random.Random(1)
+    with watched(daemon):
+        for number in range(200):
+            with raw(daemon, mapper) as connected:
+                data = choose.randbytes(choose.randrange(16, 3000))
+                if number % 2:  # with a header that looks right
+                    length = choose.randrange(1, 6000)
+                    data = struct.pack("<BBBBIHHI", 5, 0, choose.randrange(20), 3, 0x10, length, 0, 1) + data
+                send_quietly(connected, data)
+                connected.shutdown(socket.SHUT_WR)
+                while one_pdu(connected):
+                    pass
+
+
+def test_half_a_pdu_waits_without_disturbing_anybody(daemon: Daemon) -> None:
+    whole = bind_bytes()
+    with watched(daemon), contextlib.ExitStack() as stack:
+        for number in range(300):
+            connected = stack.enter_context(raw(daemon))
+            connected.sendall(whole[: 1 + number % (len(whole) - 1)])
+        time.sleep(0.5)
+
+
+def test_headers_that_come_byte_by_byte_disturb_nobody_and_are_served_in_the_end(daemon: Daemon) -> None:
+    whole = bind_bytes()
+    with watched(daemon), contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(raw(daemon)) for _ in range(50)]
+        for position in range(len(whole)):
+            for connected in slow:
+                connected.sendall(whole[position : position + 1])
+            time.sleep(0.005)
+        assert all(one_pdu(connected)[2] == 12 for connected in slow)
+
+
+def test_thousands_of_connections_disturb_nobody(daemon: Daemon) -> None:
+    with watched(daemon, memory=48 * MIB, longest=5.0), contextlib.ExitStack() as stack:
+        for _ in range(3000):
+            stack.enter_context(raw(daemon))
+        eventually(lambda: daemon.descriptors > 3000)
+        time.sleep(0.5)
+
+
+def test_connections_beyond_the_limit_are_refused_and_those_within_it_served(daemon: Daemon) -> None:
+    with watched(daemon, memory=48 * MIB, longest=5.0), contextlib.ExitStack() as stack:
+        for _ in range(4500):
+            with contextlib.suppress(ConnectionError):
+                stack.enter_context(raw(daemon))
+        time.sleep(0.5)
+        assert daemon.descriptors < 4300
+
+
+def test_a_daemon_out_of_descriptors_serves_on_and_recovers(tmp_path: Path) -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+
+    with Daemon(tmp_path / "data", prepare=few) as daemon:
+        with watched(daemon), contextlib.ExitStack() as stack:
+            time.sleep(0.2)  # the bystander is connected
+            for _ in range(300):
+                with contextlib.suppress(OSError):
+                    stack.enter_context(raw(daemon))
+            time.sleep(0.5)
+        with daemon.connect() as manager:
+            assert manager.machine_id
+    assert "Traceback" not in daemon.log, daemon.log[-3000:]
+
+
+# -- calls without their ceremony ------------------------------------------------------------------------------------
+
+
+def test_a_call_before_the_bind_is_not_served(daemon: Daemon) -> None:
+    with watched(daemon):
+        for _ in range(50):
+            with raw(daemon) as connected:
+                send_quietly(connected, request_bytes(31, bytes(4)))
+                answer = one_pdu(connected)
+                assert not answer or answer[2] == FAULT
+
+
+def test_a_call_on_a_context_that_was_not_bound_is_a_fault(daemon: Daemon) -> None:
+    with watched(daemon), bound(daemon) as connected:
+        for context in (2, 7, 0xFFFF):
+            connected.sendall(request_bytes(31, bytes(4), context=context))
+            assert one_pdu(connected)[2] == FAULT
+        connected.sendall(request_bytes(31, bytes(4)))
+        assert one_pdu(connected)[2] == RESPONSE
+
+
+def test_operations_that_do_not_exist_are_faults_and_the_connection_stays(daemon: Daemon) -> None:
+    unused = {"qmcomm": (0, 5, 13, 21, 24, 25, 29, 30, 32, 33, 34, 35, 0xFFFF), "qmcomm2": (4, 99), "qmmgmt": (2, 3)}
+    with watched(daemon), client.connect("127.0.0.1", daemon.port) as connection:
+        for name, opnums in unused.items():
+            interface = INTERFACES[name]
+            connection.bind(interface.uuid, interface.version)
+            for opnum in opnums:
+                with pytest.raises(RpcFault) as refused:
+                    connection.call(opnum, bytes(64), timeout=5)
+                assert refused.value.status == NCA_S_OP_RNG_ERROR
+        connection.bind(ms_mqmp.qmcomm.uuid, ms_mqmp.qmcomm.version)
+        assert connection.call(31, bytes(4), timeout=5)
+
+
+# -- more than anybody needs -----------------------------------------------------------------------------------------
+
+
+def test_requests_whose_last_fragment_never_comes_are_bounded(daemon: Daemon) -> None:
+    piece = bytes(4000)
+    with watched(daemon, memory=64 * MIB), contextlib.ExitStack() as stack:
+        abusers = [stack.enter_context(bound(daemon)) for _ in range(8)]
+        for number in range(1300):  # 5 MiB each, more than a call may have
+            for connected in abusers:
+                send_quietly(connected, request_bytes(1, piece, flags=FIRST if not number else 0, context=1))
+        for connected in abusers:
+            answer = one_pdu(connected)
+            assert not answer or answer[2] == FAULT
+
+
+def test_replies_that_are_never_read_stop_the_calls_that_make_them(daemon: Daemon) -> None:
+    with daemon.connect() as manager:
+        manager.create_queue(".\\private$\\deaf")
+    operation = ms_mqmp.qmcomm.operation("R_QMGetObjectSecurityInternal")
+    target = ms_mqmp.OBJECT_FORMAT(1, QUEUE_FORMAT(m_qft=3, m_pDirectID="OS:.\\private$\\deaf"))
+    stub = operation.encode_request(ms_mqmp.R_QMGetObjectSecurityInternal_Request(target, 7, 524288))
+    with watched(daemon, memory=48 * MIB), contextlib.ExitStack() as stack:
+        highest = 0
+        for _ in range(4):
+            connected = stack.enter_context(bound(daemon))
+            connected.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                for call_id in range(2, 2000):  # a gigabyte of replies
+                    connected.send(request_bytes(operation.opnum, stub, call_id))
+            for _ in range(10):
+                time.sleep(0.05)
+                highest = max(highest, daemon.resident)
+        assert highest < 400 * MIB
+
+
+def test_a_queue_name_of_130000_characters_is_refused(daemon: Daemon) -> None:
+    long = "q" * 130_000
+    with watched(daemon), daemon.connect() as manager:
+        for attempt in (
+            lambda: manager.create_queue(f".\\private$\\{long}"),
+            lambda: manager.open(f"DIRECT=OS:.\\private$\\{long}"),
+            lambda: manager.open(f"DIRECT=OS:{long}\\private$\\x"),
+            lambda: manager.format_name(f".\\private$\\{long}"),
+        ):
+            with pytest.raises((MsmqError, ValueError)):
+                attempt()
+        assert manager.machine_id
+
+
+def test_names_that_are_file_paths_touch_no_file(daemon: Daemon) -> None:
+    bad = [
+        "..\\..\\x",
+        "../../x",
+        "/etc/passwd",
+        "..",
+        ".",
+        "C:\\x",
+        "a/../b",
+        "con",
+        "x\0y",
+        "%2e%2e%2f",
+        "a;b",
+        "\ud800",
+    ]
+    with watched(daemon):
+        for name in bad:
+            for path in (f".\\private$\\{name}", name, f"DIRECT=OS:.\\private$\\{name}", f"DIRECT=OS:{name}"):
+                with daemon.connect() as manager:
+                    for attempt in (manager.create_queue, manager.open, manager.format_name, manager.delete_queue):
+                        with contextlib.suppress(MsmqError, ValueError, UnicodeError):
+                            attempt(path)
+    for directory, directories, files in os.walk(daemon.directory):
+        for entry in directories + files:
+            assert is_own_file(entry), f"{directory}/{entry}"
+
+
+# -- other people's handles ------------------------------------------------------------------------------------------
+
+
+def test_handles_of_another_association_are_worth_nothing(daemon: Daemon) -> None:
+    with watched(daemon), daemon.connect() as owner:
+        owner.create_queue(".\\private$\\owned")
+        queue = owner.open(".\\private$\\owned")
+        cursor = queue.cursor()
+        transaction = owner.transaction()
+        handles = {"hQueue": queue._opened.handle, "phIntXact": transaction._enlisted.handle}
+        with client.connect("127.0.0.1", daemon.port) as thief:
+            for name, handle, extra in (
+                ("rpc_ACCloseHandle", handles["hQueue"], b""),
+                ("rpc_ACPurgeQueue", handles["hQueue"], b""),
+                ("rpc_ACCloseCursor", handles["hQueue"], cursor._handle.to_bytes(4, "little")),
+                ("R_QMCommitTransaction", handles["phIntXact"], b""),
+                ("R_QMAbortTransaction", handles["hQueue"], b""),
+                ("rpc_ACPurgeQueue", bytes(20), b""),
+            ):
+                thief.bind(ms_mqmp.qmcomm.uuid, ms_mqmp.qmcomm.version)
+                with pytest.raises(RpcFault) as refused:
+                    thief.call(ms_mqmp.qmcomm.operation(name).opnum, handle + extra, timeout=5)
+                assert refused.value.status == NCA_S_FAULT_CONTEXT_MISMATCH
+            stolen = ms_mqmp.rpc_ACReceiveMessageEx_Request(queue._opened.context, receive_buffer(Action.RECEIVE, 0))
+            operation = ms_mqmp.qmcomm2.operation("rpc_ACReceiveMessageEx")
+            thief.bind(ms_mqmp.qmcomm2.uuid, ms_mqmp.qmcomm2.version)
+            answer = operation.decode_response(thief.call(operation.opnum, operation.encode_request(stolen), timeout=5))
+            assert answer.result & 0x80000000
+        with owner.open(".\\private$\\owned", "send") as sender:
+            sender.send("mine")
+        assert queue.receive(1).decode() == "mine"
+        transaction.abort()
+
+
+# -- real stubs, damaged ---------------------------------------------------------------------------------------------
+
+
+class Victim:
+    """Requests of every operation that name live objects, from recorded stubs and from our own marshaller."""
+
+    def __init__(self, connection: aio.AsyncConnection) -> None:
+        self._connection = connection
+        self.syntaxes: dict[str, Any] = {}
+
+    async def prepare(self) -> dict[str, Any]:
+        for name, interface in INTERFACES.items():
+            self.syntaxes[name] = await self._connection.bind(interface.uuid, interface.version)
+        direct = QUEUE_FORMAT(m_qft=3, m_pDirectID="OS:.\\private$\\victim")
+        opened = ms_mqmp.rpc_QMOpenQueueInternal_Request(direct, 1, 0, 0, None, 0, bytes(16), "c", 0, 0)
+        queue = await self._call("qmcomm", "rpc_QMOpenQueueInternal", opened)
+        enlisted = ms_mqmp.R_QMEnlistInternalTransaction_Request(ms_mqmp.XACTUOW(os.urandom(16)))
+        transaction = await self._call("qmcomm", "R_QMEnlistInternalTransaction", enlisted)
+        return {
+            "hQueue": queue.phQueue, "phQueue": queue.phQueue, "hProxy": queue.phQueue,
+            "hQMContext": queue.pdwQMContext, "phIntXact": transaction.phIntXact, "pQueueFormat": direct,
+            "pObjectFormat": ms_mqmp.OBJECT_FORMAT(1, direct), "lpwcsPathName": ".\\private$\\victim",
+        }  # fmt: skip
+
+    async def _call(self, interface: str, name: str, request: Any) -> Any:
+        operation = INTERFACES[interface].operation(name)
+        stub = operation.encode_request(request)
+        return operation.decode_response(
+            await self._connection.call(operation.opnum, stub, interface=self.syntaxes[interface])
+        )
+
+
+def recorded() -> list[tuple[str, Operation, bytes]]:
+    found = []
+    for path in sorted(VECTORS.glob("*.req.*.json")):
+        vector = json.loads(path.read_text(encoding="utf-8"))
+        if vector["interface"] in INTERFACES and ".be." not in path.name:
+            operation = INTERFACES[vector["interface"]].operations[vector["opnum"]]
+            found.append((vector["interface"], operation, bytes.fromhex(vector["stub_hex"])))
+    return found
+
+
+def revived(operation: Operation, stub: bytes, live: dict[str, Any]) -> bytes:
+    """The request with handles and names that mean something now."""
+    request = operation.decode_request(stub)
+    for name in getattr(request, "__slots__", ()):
+        if name in live and not (name == "pObjectFormat" and operation.name.startswith("R_QMMgmt")):
+            setattr(request, name, live[name])
+    if getattr(request, "ptb", None) is not None and hasattr(request.ptb, "old"):
+        request.ptb.old.pUow = None
+        if request.ptb.old.Receive is not None:
+            request.ptb.old.Receive.RequestTimeout = 0
+            request.ptb.old.Receive.Cursor = 0
+    return operation.encode_request(request)
+
+
+async def hammer(port: int, seed: int, rounds: int) -> tuple[int, int, int]:
+    """Damaged calls on new connections; gives how many were answered, were faults, and ended their connection."""
+    choose = random.Random(seed)
+    answered = faults = closed = 0
+    for _ in range(rounds):
+        async with await aio.connect("127.0.0.1", port) as connection:
+            victim = Victim(connection)
+            live = await victim.prepare()
+            calls = []
+            for interface, operation, stub in recorded():
+                with contextlib.suppress(Exception):  # what can't be revived is sent as it was recorded
+                    stub = revived(operation, stub, live)
+                calls.append((victim.syntaxes[interface], operation.opnum, stub))
+            choose.shuffle(calls)
+            tasks = [
+                asyncio.create_task(connection.call(opnum, mutate(stub, choose), interface=syntax))
+                for syntax, opnum, stub in calls
+            ]
+            done, waiting = await asyncio.wait(tasks, timeout=2 if len(tasks) else 0.1, return_when="ALL_COMPLETED")
+            for task in waiting:  # readers that wait for a message, for as long as the damage said
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            for task in done:
+                error = task.exception()
+                assert error is None or isinstance(error, RpcFault | RpcConnectionError), repr(error)
+                answered += error is None
+                faults += isinstance(error, RpcFault)
+                closed += isinstance(error, RpcConnectionError)
+    return answered, faults, closed
+
+
+def run_hammer(daemon: Daemon, seed: int, rounds: int) -> None:
+    with daemon.connect() as manager:
+        with contextlib.suppress(openmsmq.QueueExists):
+            manager.create_queue(".\\private$\\victim")
+    with watched(daemon, memory=32 * MIB):
+        answered, faults, closed = asyncio.run(hammer(daemon.port, seed, rounds))
+    print(f"{answered} answered, {faults} faults, {closed} on connections that were closed")
+    assert answered and faults and not closed
+
+
+def test_damaged_requests_of_every_operation_are_answered_or_faults(daemon: Daemon) -> None:
+    run_hammer(daemon, seed=20, rounds=15)
+
+
+@pytest.mark.slow
+def test_very_many_damaged_requests_are_answered_or_faults(daemon: Daemon) -> None:
+    run_hammer(daemon, seed=21, rounds=400)
+
+
+def test_huge_counts_in_every_word_of_every_request_are_refused_quickly(daemon: Daemon) -> None:
+    with watched(daemon), client.connect("127.0.0.1", daemon.port) as connection:
+        begun = time.monotonic()
+        for interface, operation, stub in recorded():
+            found = INTERFACES[interface]
+            connection.bind(found.uuid, found.version)
+            for offset in range(0, min(len(stub), 400) - 3, 4):
+                for value in (0x80000000, 0xFFFFFFFF):
+                    damaged = bytearray(stub)
+                    struct.pack_into("<I", damaged, offset, value)
+                    with contextlib.suppress(RpcFault):
+                        connection.call(operation.opnum, bytes(damaged), timeout=10)
+        assert time.monotonic() - begun < 60
+
+
+def test_cut_requests_of_every_operation_are_refused(daemon: Daemon) -> None:
+    with watched(daemon), client.connect("127.0.0.1", daemon.port) as connection:
+        for interface, operation, stub in recorded():
+            found = INTERFACES[interface]
+            connection.bind(found.uuid, found.version)
+            for length in sorted({0, 1, 3, len(stub) // 4, len(stub) // 2, len(stub) - 5}):
+                if 0 <= length < len(stub) - 4:
+                    with pytest.raises(RpcFault):
+                        connection.call(operation.opnum, stub[:length], timeout=10)
+
+
+def test_fragments_with_contradicting_flags_are_faults_or_closed(daemon: Daemon) -> None:
+    orders = ((0,), (LAST,), (FIRST, FIRST), (FIRST, FIRST | LAST), (FIRST | LAST, LAST))
+    with watched(daemon):
+        for flags in orders:
+            for context in (0, 1):
+                with bound(daemon) as connected:
+                    for flag in flags:
+                        send_quietly(connected, request_bytes(31, bytes(4), flags=flag, context=context))
+                    connected.shutdown(socket.SHUT_WR)
+                    while answer := one_pdu(connected):
+                        assert answer[2] in (RESPONSE, FAULT)

@@ -1,0 +1,282 @@
+"""What a restart keeps: the daemon is killed under load, stopped, started twice, and runs out of disk."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import openmsmq
+import openmsmq.aio
+from daemon import Daemon, eventually
+from interop.workload import QUEUES, History, Load
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.server import daemon as server
+from openmsmq.server.config import load
+from openmsmq.store.vfs import OsVfs
+
+QUEUE = ".\\private$\\orders"
+SEQUENCE = (1 << 56) - 1
+
+
+def drain(manager: openmsmq.QueueManager, name: str) -> list[str]:
+    texts = []
+    with manager.open(name) as queue:
+        try:
+            while True:
+                texts.append(str(queue.receive(0).decode()))
+        except openmsmq.ReceiveTimeout:
+            return texts
+
+
+def kill_under_load(directory: Path, kills: int, longest: float) -> History:
+    """Clients at work while the daemon dies `kills` times, after up to `longest` seconds each time."""
+    moments = random.Random(kills)
+    with Daemon(directory / "data", "--checkpoint-megabytes", "1", "--log-level", "warning") as daemon:
+        with daemon.connect() as manager:
+            for name, transactional in QUEUES.items():
+                manager.create_queue(name, transactional=transactional)
+        with Load(daemon.port, directory, kills) as running:
+            eventually(lambda: running.begun)
+            for _ in range(kills):
+                time.sleep(moments.uniform(0.05, longest))
+                daemon.kill()
+                daemon.start()
+            time.sleep(0.5)
+        with daemon.connect() as manager:
+            left = {name: drain(manager, name) for name in QUEUES}
+    assert "Traceback" not in daemon.log, daemon.log
+    return History(running.paths, left)
+
+
+def check(history: History) -> None:
+    for queue in QUEUES:
+        if queue != ".\\private$\\to":  # the others were sent to from outside
+            assert history.texts("sent", queue), f"nothing was sent to {queue}"
+    assert history.left[".\\private$\\to"], "nothing was moved"
+    print(history.summary())
+    assert history.contradictions() == []
+
+
+def test_nothing_is_lost_or_doubled_when_the_daemon_is_killed_under_load(tmp_path: Path) -> None:
+    check(kill_under_load(tmp_path, kills=8, longest=1.0))
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_or_doubled_in_a_hundred_kills(tmp_path: Path) -> None:
+    check(kill_under_load(tmp_path, kills=110, longest=1.5))
+
+
+def test_the_check_of_the_history_finds_what_is_wrong(tmp_path: Path) -> None:
+    left: dict[str, list[str]] = {queue: [] for queue in QUEUES}
+    kept, moved = ".\\private$\\kept", ".\\private$\\from"
+    (tmp_path / "notes").write_text(
+        f'{{"what": "sent", "queue": "{kept}", "group": ["a"], "identifiers": ["1"]}}\n'
+        f'{{"what": "send open", "queue": "{kept}", "group": ["b"]}}\n'
+        f'{{"what": "sent", "queue": "{moved}", "group": ["c", "d"]}}\n'.replace("\\", "\\\\")
+    )
+    well = left | {kept: ["a"], moved: ["c"], ".\\private$\\to": ["d"]}
+    assert History([tmp_path / "notes"], well).contradictions() == []
+    for wrong in ({kept: []}, {kept: ["a", "a"]}, {kept: ["a", "z"]}, {moved: []}, {moved: ["c", "d"]}):
+        assert History([tmp_path / "notes"], well | wrong).contradictions() != []
+
+
+# -- an orderly end --------------------------------------------------------------------------------------------------
+
+
+def test_sigterm_ends_the_daemon_with_0_and_leaves_a_checkpoint(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "data").start()
+    with daemon.connect() as manager:
+        manager.create_queue(QUEUE)
+        with manager.open(QUEUE, "send") as queue:
+            for number in range(10):
+                queue.send(str(number), recoverable=True)
+        assert daemon.stop() == 0
+    assert list((tmp_path / "data" / "store").glob("checkpoint*"))
+    with daemon:
+        assert "1 queues with 10 messages recovered from a checkpoint" in daemon.log
+        with daemon.connect() as manager:
+            assert drain(manager, QUEUE) == [str(number) for number in range(10)]
+
+
+def test_sigterm_ends_waiting_readers_and_the_daemon_at_once(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon, daemon.connect() as manager:
+        manager.create_queue(QUEUE)
+
+        async def wait() -> None:
+            async with await openmsmq.aio.connect("127.0.0.1", daemon.port) as waiting:
+                queue = await waiting.open(QUEUE)
+                reading = asyncio.create_task(queue.receive(60))
+                await asyncio.sleep(0.2)
+                begun = time.monotonic()
+                assert await asyncio.to_thread(daemon.stop) == 0
+                assert time.monotonic() - begun < 5
+                with pytest.raises((ConnectionError, MsmqError)):
+                    await reading
+                queue._closed = True
+
+        asyncio.run(wait())
+
+
+def test_a_second_daemon_on_the_directory_is_refused_with_a_clear_message(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        second = Daemon(tmp_path / "data")
+        process = second._launch()
+        assert process.wait(20) not in (0, None)
+        assert process.stdout is not None
+        assert process.stdout.read() == b""
+        process.stdout.close()
+        last = second.log.strip().splitlines()[-1]
+        assert str(tmp_path / "data") in last and "another process uses this store" in last, last
+        assert "Traceback" not in second.log
+        with daemon.connect() as manager:
+            assert manager.machine_id
+
+
+def test_express_messages_vanish_while_queues_and_properties_stay(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "data").start()
+    with daemon.connect() as manager:
+        manager.create_queue(QUEUE, label="Aufträge", quota=4321, journal=True)
+        before = manager.properties(QUEUE)
+        security = manager.security(QUEUE)
+        identity = manager.machine_id
+        with manager.open(QUEUE, "send") as queue:
+            queue.send("express")
+            queue.send("recoverable", recoverable=True)
+        daemon.kill()
+    with daemon.start(), daemon.connect() as manager:
+        assert manager.properties(QUEUE) == before
+        assert manager.security(QUEUE) == security
+        assert manager.machine_id == identity
+        assert drain(manager, QUEUE) == ["recoverable"]
+
+
+def test_identifiers_are_never_given_twice_after_a_kill(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "data").start()
+    given: list[str] = []
+    for run in range(3):
+        with daemon.connect() as manager:
+            if not run:
+                manager.create_queue(QUEUE)
+            with manager.open(QUEUE, "send") as queue:
+                given += [queue.send("x", recoverable=number % 3 == 0) for number in range(30)]
+            daemon.kill()
+        daemon.start()
+    daemon.kill()
+    assert len(set(given)) == len(given)
+    # Lookup identifiers do not travel in this protocol: they are looked at where they are made.
+    reopened = server.Daemon(load(options={"data_dir": tmp_path / "data"}, environment={}))
+    try:
+        assert reopened.manager.state.next_sequence() & SEQUENCE > len(given)
+        (queue_object,) = reopened.manager.state.by_name.values()
+        assert len(queue_object.entries) == 30
+    finally:
+        reopened.store.close()
+        reopened._background.shutdown()
+
+
+# -- disks that are full or broken -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Path:
+    """A file system of 80 MiB: five segments, of which the daemon keeps some in reserve."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=80m", "tmpfs", str(directory)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    return directory
+
+
+def fill_and_drain(daemon: Daemon, body: bytes, most: int) -> None:
+    with daemon.connect() as manager:
+        manager.create_queue(QUEUE)
+        with manager.open(QUEUE, "send") as sender, manager.open(QUEUE) as receiver:
+            sent = 0
+            while attempt(sender, body) == HResult.MQ_OK:
+                sent += 1
+                assert sent < most
+            assert sent > 3
+            for _ in range(3):
+                assert attempt(sender, body) == HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED
+            assert daemon.alive
+            sender.send("express needs no disk", priority=0)
+            for _ in range(sent):
+                assert receiver.receive(0).body == body
+            assert receiver.receive(0).decode() == "express needs no disk"
+            with pytest.raises(openmsmq.ReceiveTimeout):
+                receiver.receive(0)
+            eventually(lambda: attempt(sender, body) == HResult.MQ_OK)
+
+
+def attempt(queue: openmsmq.MessageQueue, body: bytes) -> int:
+    """The HRESULT of a recoverable send."""
+    try:
+        queue.send(body, recoverable=True)
+    except MsmqError as error:
+        return error.hresult
+    return HResult.MQ_OK
+
+
+def test_a_full_disk_fails_sends_and_nothing_else(small_disk: Path) -> None:
+    try:
+        body = bytes(500_000)
+        daemon = Daemon(small_disk / "data")
+        with daemon:
+            fill_and_drain(daemon, body, most=300)
+            daemon.kill()
+            daemon.start()
+            with daemon.connect() as manager:
+                assert drain_bodies(manager) == [body]
+        assert "Traceback" not in daemon.log, daemon.log
+    finally:
+        subprocess.run(["umount", "-l", str(small_disk)], check=True)
+
+
+def test_a_failing_sync_ends_the_daemon_with_1_and_acknowledges_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(vfs: OsVfs, handle: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    async def scenario() -> int:
+        started: asyncio.Future[server.Daemon] = asyncio.get_running_loop().create_future()
+        settings = {"data_dir": tmp_path / "data", "rpc_port": 0, "endpoint_mapper_port": 0}
+        serving = asyncio.create_task(server.serve(load(options=settings, environment={}), started.set_result))
+        _, port = (await started).endpoints["qmcomm"]
+        manager = await openmsmq.aio.connect("127.0.0.1", port)
+        await manager.create_queue(QUEUE)
+        queue = await manager.open(QUEUE, "send")
+        await queue.send("before", recoverable=True)
+        monkeypatch.setattr(OsVfs, "fdatasync", fail)
+        sending = asyncio.create_task(queue.send("after", recoverable=True))
+        code = await asyncio.wait_for(serving, 10)
+        with pytest.raises((ConnectionError, MsmqError)):
+            await sending
+        await manager.close()
+        return code
+
+    assert asyncio.run(scenario()) == 1
+    assert any(r.levelname == "CRITICAL" and "Input/output error" in r.getMessage() for r in caplog.records)
+    # The failed store stays locked by this process, which a daemon's own would have left.
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    with Daemon(tmp_path / "copy") as daemon, daemon.connect() as manager:
+        assert drain(manager, QUEUE)[:1] == ["before"]
+
+
+def drain_bodies(manager: openmsmq.QueueManager) -> list[bytes]:
+    bodies = []
+    with manager.open(QUEUE) as queue:
+        try:
+            while True:
+                bodies.append(queue.receive(0).body)
+        except openmsmq.ReceiveTimeout:
+            return bodies

@@ -1,0 +1,62 @@
+"""One schema for file, environment and command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from openmsmq.rpc.pdu import AuthLevel
+from openmsmq.server.config import Configuration, ConfigurationError, load
+from openmsmq.server.interfaces import check_interfaces
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text('rpc_port = 1\nlisten = "127.0.0.2"\nlog_level = "error"\n')
+    environment = {"OPENMSMQ_RPC_PORT": "2", "OPENMSMQ_LISTEN": "127.0.0.3", "OTHER": "x"}
+    configuration = load(file, environment, {"rpc_port": 3, "data_dir": None})
+    assert (configuration.rpc_port, configuration.listen, configuration.log_level) == (3, "127.0.0.3", "error")
+    assert configuration.data_dir == Path("/var/lib/openmsmq")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"rpc_port": 70000}, "rpc_port is 70000; allowed: 0 to 65535"),
+        ({"rpc_port": "x"}, "a whole number"),
+        ({"listen": "host.example"}, "an IPv4 address"),
+        ({"minimum_level": "high"}, "one of none, connect"),
+        ({"log_level": "loud"}, "debug, info"),
+        ({"allow_anonymous": "perhaps"}, "one of 1, true"),
+        ({"machine_quota": -1}, "4294967295"),
+        ({"interface_levels": "qmcomm=x"}, "qmcomm"),
+        ({"port_offset": -1}, "0 or more"),
+    ],
+)
+def test_a_wrong_value_is_named_with_the_allowed_ones(options, said):
+    with pytest.raises(ConfigurationError, match=said):
+        load(environment={}, options=options)
+
+
+def test_an_unknown_setting_in_the_file_is_refused(tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text("colour = 1\n")
+    with pytest.raises(ConfigurationError, match="unknown setting 'colour'"):
+        load(file, {})
+
+
+def test_anonymous_callers_are_accepted_on_loopback_only_unless_asked_for():
+    assert Configuration().accepts_anonymous
+    assert not Configuration(listen="0.0.0.0").accepts_anonymous
+    assert Configuration(listen="0.0.0.0", allow_anonymous=True).accepts_anonymous
+    assert not Configuration(allow_anonymous=False).accepts_anonymous
+
+
+def test_interfaces_have_levels_of_their_own():
+    configuration = load(environment={}, options={"interface_levels": "qmcomm=connect, qmcomm2=privacy"})
+    assert configuration.minimum_level_of("qmcomm2") == AuthLevel.PKT_PRIVACY
+    assert configuration.minimum_level_of("qmmgmt") == AuthLevel.NONE
+    check_interfaces(configuration)
+    with pytest.raises(ConfigurationError, match="allowed: qmcomm, qmcomm2, qmmgmt"):
+        check_interfaces(Configuration(interface_levels="other=none"))

@@ -1,0 +1,80 @@
+"""The daemon's own behaviour: ports, protection, start and stop."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+import openmsmq
+from daemon import Daemon
+from openmsmq.rpc.pdu import AuthLevel
+from openmsmq.rpc.users import UsersFile
+
+
+def test_a_second_daemon_on_the_same_directory_is_refused(tmp_path):
+    with Daemon(tmp_path / "data") as running:
+        second = subprocess.run(
+            [sys.executable, "-m", "openmsmq.cli", "serve", "--data-dir", str(running.directory), "--rpc-port", "0"],
+            capture_output=True, text=True, timeout=30,
+        )  # fmt: skip
+        assert second.returncode == 1
+        assert "another process uses this store" in second.stderr
+
+
+def test_sigterm_stops_cleanly_and_the_next_start_uses_the_checkpoint(tmp_path):
+    service = Daemon(tmp_path / "data").start()
+    with service.connect() as manager:
+        queue = manager.create_queue(r".\private$\q", label="stays")
+        with manager.open(queue, "send") as opened:
+            opened.send("express")
+            opened.send("recoverable", recoverable=True)
+    assert service.stop() == 0
+    service.start()
+    with service.connect() as manager:
+        assert manager.properties(queue, "label") == {"label": "stays"}
+        with manager.open(queue, "peek") as opened:
+            assert [m.decode() for m in opened] == ["recoverable"]
+    assert service.stop() == 0
+    assert "1 queues with 1 messages recovered from a checkpoint" in service.log
+
+
+def test_a_port_in_use_is_passed_over_by_eleven(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        if port > 65535 - 11:
+            pytest.skip("no room above the port that the system chose")
+        with Daemon(tmp_path / "data", "--rpc-port", str(port)) as service:
+            assert service.port > port
+            assert (service.port - port) % 11 == 0  # + 11, or more where somebody has that one too
+            with service.connect() as manager:
+                assert manager.machine_id
+
+
+def test_an_interface_with_a_minimum_level_refuses_weaker_callers(tmp_path):
+    with Daemon(tmp_path / "data", "--interface-levels", "qmcomm2=privacy") as service:
+        UsersFile(service.directory / "users.json").add("u", "p")
+        for options, works in (({}, False), ({"user": "u", "password": "p"}, False),
+                               ({"user": "u", "password": "p", "level": AuthLevel.PKT_PRIVACY}, True)):  # fmt: skip
+            with service.connect(**options) as manager:
+                if not manager.queues():
+                    manager.create_queue(r".\private$\q")
+                with manager.open(r".\private$\q", "send") as opened:
+                    if works:
+                        opened.send("x")
+                    else:
+                        with pytest.raises(openmsmq.MsmqError, match="refuses this caller"):
+                            opened.send("x")
+
+
+def test_anonymous_callers_can_be_refused(tmp_path):
+    with Daemon(tmp_path / "data", "--no-allow-anonymous") as service:
+        with pytest.raises(openmsmq.MsmqError, match="ACCESS_DENIED"):
+            service.connect()
+        UsersFile(service.directory / "users.json").add("u", "p")
+        with service.connect(user="u", password="p") as manager:
+            assert manager.machine_id

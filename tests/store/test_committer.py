@@ -1,0 +1,155 @@
+"""Group commit: who is told, when, and what happens if the disk fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from concurrent.futures import Executor, ThreadPoolExecutor
+
+import pytest
+
+from openmsmq.store import Store, StoreFailed
+from openmsmq.store.committer import Committer
+from store.memory_vfs import MemoryVfs
+
+
+def open_store(vfs: MemoryVfs) -> Store:
+    return Store.open("/store", vfs=vfs, segment_size=8192, entropy=bytes)
+
+
+def syncs(vfs: MemoryVfs) -> int:
+    return sum(name == "fdatasync" for name, _ in vfs.calls)
+
+
+def unexpected(error: BaseException) -> None:
+    raise AssertionError(error)
+
+
+@pytest.fixture(params=["inline", "thread"])
+def executor(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
+    if request.param == "inline":
+        yield None
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            yield pool
+
+
+def test_all_requests_of_one_turn_share_one_sync(executor: Executor | None) -> None:
+    async def main() -> None:
+        vfs = MemoryVfs()
+        store = open_store(vfs)
+        committer = Committer(store, asyncio.get_running_loop(), on_failure=unexpected, executor=executor)
+        before = syncs(vfs)
+        told = []
+
+        def request(key: int) -> None:
+            store.insert(1, key, 0, b"x")
+            position = store.position
+            committer.when_durable(lambda: told.append((key, store.durable_position >= position)))
+
+        for key in range(1, 11):
+            asyncio.get_running_loop().call_soon(request, key)
+        await asyncio.sleep(0)
+        await committer.drain()
+        assert told == [(key, True) for key in range(1, 11)]
+        assert syncs(vfs) == before + 1
+        store.close()
+
+    asyncio.run(main())
+
+
+def test_nothing_is_told_before_its_bytes_are_durable(executor: Executor | None) -> None:
+    async def main() -> None:
+        store = open_store(MemoryVfs())
+        committer = Committer(store, asyncio.get_running_loop(), on_failure=unexpected, executor=executor)
+        late = []
+        for key in range(1, 200):
+            store.insert(1, key, 0, bytes(100))
+            position = store.position
+            committer.when_durable(lambda position=position: late.append(store.durable_position < position))  # type: ignore[misc]
+            if key % 7 == 0:
+                await asyncio.sleep(0)
+        await committer.drain()
+        assert late == [False] * 199
+        assert store.durable_position == store.position
+        store.close()
+
+    asyncio.run(main())
+
+
+def test_a_request_with_nothing_to_write_is_told_without_a_sync(executor: Executor | None) -> None:
+    async def main() -> None:
+        vfs = MemoryVfs()
+        store = open_store(vfs)
+        store.sync()
+        before = syncs(vfs)
+        committer = Committer(store, asyncio.get_running_loop(), on_failure=unexpected, executor=executor)
+        await asyncio.wait_for(committer.drain(), 5)
+        assert syncs(vfs) == before
+        store.close()
+
+    asyncio.run(main())
+
+
+def test_a_failing_sync_is_told_once_and_acknowledges_nobody(executor: Executor | None) -> None:
+    async def main() -> None:
+        vfs = MemoryVfs()
+        store = open_store(vfs)
+        failures: list[BaseException] = []
+        committer = Committer(store, asyncio.get_running_loop(), on_failure=failures.append, executor=executor)
+        told = []
+
+        def fail(name: str, path: str) -> None:
+            if name == "fdatasync":
+                raise OSError(errno.EIO, "injected")
+
+        vfs.before = fail  # type: ignore[assignment]
+        store.insert(1, 1, 0, b"x")
+        committer.when_durable(lambda: told.append(1))
+        with pytest.raises(StoreFailed):
+            await asyncio.wait_for(committer.drain(), 5)
+        committer.when_durable(lambda: told.append(2))
+        with pytest.raises(StoreFailed):
+            await asyncio.wait_for(committer.drain(), 5)
+        with pytest.raises(StoreFailed):
+            store.insert(1, 2, 0, b"y")
+        await asyncio.sleep(0.01)
+        assert not told
+        assert len(failures) == 1
+        assert isinstance(failures[0], StoreFailed)
+        store.close()
+
+    asyncio.run(main())
+
+
+def test_one_caller_who_fails_does_not_keep_the_others_from_their_replies(executor: Executor | None) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        problems: list[object] = []
+        loop.set_exception_handler(lambda loop, context: problems.append(context["exception"]))
+        store = open_store(MemoryVfs())
+        committer = Committer(store, loop, on_failure=unexpected, executor=executor)
+        told: list[int] = []
+        store.insert(1, 1, 0, b"x")
+        committer.when_durable(lambda: 1 // 0)
+        committer.when_durable(lambda: told.append(1))
+        await committer.drain()
+        assert told == [1]
+        assert len(problems) == 1
+        store.close()
+
+    asyncio.run(main())
+
+
+def test_with_a_thread_messages_can_be_read_while_their_batch_is_written() -> None:
+    store = open_store(MemoryVfs())
+    first = store.insert(1, 1, 0, b"first")
+    batch = store.take_batch()
+    second = store.insert(1, 2, 0, b"second")
+    assert (store.read(first), store.read(second)) == (b"first", b"second")
+    assert batch is not None
+    batch.write()
+    store.finish_batch(batch)
+    assert store.durable_position < store.position
+    assert (store.read(first), store.read(second)) == (b"first", b"second")
+    store.close()

@@ -1,0 +1,351 @@
+"""Bit flips and truncation at every byte: noticed, quarantined, and nothing else is lost."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import pytest
+
+from openmsmq.store import DamagedRecord, DamagedStore, Drop, Insert, Put, Remove, Store, StoreError, UnknownFormat
+from openmsmq.store import frames as f
+from openmsmq.store.fsck import read_quarantine, repair, verify
+from store.memory_vfs import Inode, MemoryVfs
+from store.oracle import DIRECTORY, Oracle, Snapshot, snapshot
+
+SEGMENT = 8192
+PATH = f"{DIRECTORY}/segment-0000000000000001"
+QUARANTINE = "/quarantine"
+CODEC = f.Codec(bytes(16), SEGMENT)
+
+Frame = tuple[f.Fields, bytes]
+
+
+def make_store(vfs: MemoryVfs, checkpoint: bool = False) -> None:
+    """A small store with every kind of frame, closed cleanly."""
+    store = Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)
+    first = store.insert(1, 1, 5, b"first message")
+    store.sync()
+    store.append([Insert(1, 2, 0, b"second"), Put(b"queue", b"old"), Insert(2, 3, 0, b"third" * 5)])
+    store.append([Put(b"gone", b"x")])
+    store.sync()
+    store.append_pending(4, [Insert(1, 4, 0, b"pending"), Insert(3, 5, 0, b"")])
+    store.append_pending(5, [Insert(1, 6, 0, b"aborted")])
+    store.sync()
+    store.reserve(1000)
+    store.append([Remove(1, first)])
+    store.commit(4, [Insert(2, 7, 0, b"with the commit"), Put(b"queue", b"new"), Drop(b"gone")])
+    store.abort(5)
+    store.sync()
+    store.insert(2, 8, 0, b"last")
+    store.close()
+    if checkpoint:
+        store = Store.open(DIRECTORY, vfs=vfs)
+        store.checkpoint(store.recovered.queues)
+        store.insert(2, 9, 0, b"after the checkpoint")
+        store.close()
+
+
+@cache
+def image(checkpoint: bool = False) -> dict[str, bytes]:
+    vfs = MemoryVfs()
+    make_store(vfs, checkpoint)
+    return {path: bytes(inode.content) for path, inode in vfs.names.items()}
+
+
+def disk(files: dict[str, bytes]) -> MemoryVfs:
+    vfs = MemoryVfs()
+    vfs.names = {path: Inode(bytearray(data), data) for path, data in files.items()}
+    vfs.durable_names = dict(vfs.names)
+    return vfs
+
+
+def log_frames(data: bytes) -> list[Frame]:
+    start = SEGMENT
+    return [
+        (fields, data[fields[2] - start + f.HEADER_SIZE : fields[2] - start + f.HEADER_SIZE + fields[1]])
+        for fields in CODEC.walk(data, f.FRAMES_START, start)
+    ]
+
+
+def without(frames: list[Frame], lost: int) -> Snapshot:
+    """What the frames say if one of them is lost: written again here, naively."""
+    messages: dict[int, tuple[int, bytes, int]] = {}
+    definitions: dict[bytes, bytes] = {}
+    pending: dict[int, dict[int, tuple[int, bytes, int]]] = {}
+    for index, (fields, payload) in enumerate(frames):
+        _, _, _, key, extra, queue, transaction, _, kind, _, _ = fields
+        if index == lost:
+            continue
+        if kind == f.INSERT:
+            messages[key] = (queue, payload, extra)
+        elif kind == f.REMOVE:
+            messages.pop(key, None)
+        elif kind == f.PUT:
+            name, value = f.unpack_definition(payload)
+            definitions[name] = value
+        elif kind == f.DROP:
+            definitions.pop(payload, None)
+        elif kind == f.PENDING:
+            pending.setdefault(transaction, {})[key] = (queue, payload, extra)
+        elif kind == f.COMMIT:
+            messages.update(pending.pop(transaction, {}))
+        elif kind == f.ABORT:
+            pending.pop(transaction, None)
+    return messages, definitions
+
+
+def reopen(vfs: MemoryVfs) -> Snapshot:
+    store = Store.open(DIRECTORY, vfs=vfs)
+    found = snapshot(store)
+    assert store.high_key >= 1000
+    store.close()
+    return found
+
+
+def end_of_log(data: bytes) -> int:
+    last = log_frames(data)[-1][0]
+    return last[2] - SEGMENT + f.frame_size(last[1])
+
+
+def frame_at(frames: list[Frame], offset: int) -> int:
+    """Index of the frame around an offset; -1 for its padding."""
+    for index, (fields, _) in enumerate(frames):
+        start = fields[2] - SEGMENT
+        if start <= offset < start + f.frame_size(fields[1]):
+            return index if offset < start + f.HEADER_SIZE + fields[1] else -1
+    raise AssertionError(offset)
+
+
+def test_every_flipped_byte_is_noticed_and_only_its_record_is_lost() -> None:
+    data = image()[PATH]
+    frames = log_frames(data)
+    assert {fields[8] for fields, _ in frames} == f.KINDS - {f.SEAL, f.SKIP, f.STARTED, f.PREPARE}
+    intact = without(frames, -1)
+    chance = random.Random(5)
+    for offset in range(f.FRAMES_START, end_of_log(data)):
+        broken = bytearray(data)
+        broken[offset] ^= 1 << chance.randrange(8)
+        files = {**image(), PATH: bytes(broken)}
+        index = frame_at(frames, offset)
+        if index < 0 or index == len(frames) - 1:  # padding, or the mark of the clean end
+            assert reopen(disk(files)) == intact
+            continue
+        vfs = disk(files)
+        with pytest.raises(DamagedStore) as caught:
+            Store.open(DIRECTORY, vfs=vfs)
+        start = frames[index][0][2] - SEGMENT
+        assert (caught.value.path, caught.value.offset) == (PATH, start)
+        report = verify(DIRECTORY, vfs)
+        assert [(d.path, d.offset) for d in report.damages] == [(PATH, start)]
+        repaired = repair(DIRECTORY, QUARANTINE, vfs)
+        assert repaired.after.clean
+        ((path, at, raw),) = read_quarantine(bytes(vfs.names[QUARANTINE].content))
+        assert (path, at) == (PATH, start)
+        size = f.frame_size(frames[index][0][1])
+        assert raw.ljust(size, b"\0") == bytes(broken[start : start + size])
+        assert reopen(vfs) == without(frames, index)
+
+
+def test_a_damaged_header_copy_costs_nothing_and_is_mended() -> None:
+    for copy in f.HEADER_COPIES:
+        broken = bytearray(image()[PATH])
+        broken[copy + 3] ^= 4
+        vfs = disk({**image(), PATH: bytes(broken)})
+        assert verify(DIRECTORY, vfs).weak
+        assert reopen(vfs) == without(log_frames(image()[PATH]), -1)
+        assert repair(DIRECTORY, QUARANTINE, vfs).after.clean
+
+
+def test_both_header_copies_damaged_is_refused_and_repaired_from_another_file() -> None:
+    broken = bytearray(image()[PATH])
+    for copy in f.HEADER_COPIES:
+        broken[copy + 3] ^= 4
+    vfs = disk({**image(), PATH: bytes(broken)})
+    with pytest.raises(DamagedStore):
+        Store.open(DIRECTORY, vfs=vfs)
+    assert repair(DIRECTORY, QUARANTINE, vfs).after.clean
+    assert reopen(vfs) == without(log_frames(image()[PATH]), -1)
+
+
+def test_an_unknown_version_is_refused() -> None:
+    broken = bytearray(image()[PATH])
+    for copy in f.HEADER_COPIES:
+        broken[copy + 8] = 9
+        body = bytes(broken[copy : copy + f._SEGMENT_HEADER.size - 4])
+        broken[copy + len(body) : copy + len(body) + 4] = f.crc32c(body).to_bytes(4, "little")
+    with pytest.raises(UnknownFormat, match="version 9"):
+        Store.open(DIRECTORY, vfs=disk({**image(), PATH: bytes(broken)}))
+
+
+def test_a_file_cut_off_at_any_place_is_refused_and_keeps_what_is_left() -> None:
+    data = image()[PATH]
+    frames = log_frames(data)
+    for cut in range(0, end_of_log(data), 8):
+        vfs = disk({**image(), PATH: data[:cut]})
+        with pytest.raises(DamagedStore):
+            Store.open(DIRECTORY, vfs=vfs)
+        assert not verify(DIRECTORY, vfs).clean
+        assert repair(DIRECTORY, QUARANTINE, vfs).after.clean
+        whole = [frame for frame in frames if frame[0][2] - SEGMENT + f.HEADER_SIZE + frame[0][1] <= cut]
+        store = Store.open(DIRECTORY, vfs=vfs)
+        assert snapshot(store) == without(whole, -1)
+
+
+def test_a_checkpoint_gives_back_what_the_log_has_lost() -> None:
+    files = image(True)
+    data = files[PATH]
+    frames = log_frames(data)
+    for index, (fields, _) in enumerate(frames):
+        start = fields[2] - SEGMENT
+        broken = bytearray(data)
+        broken[start + 20] ^= 1
+        vfs = disk({**files, PATH: bytes(broken)})
+        assert repair(DIRECTORY, QUARANTINE, vfs).after.clean
+        expected = without(frames, -1)
+        if fields[8] in (f.INSERT, f.PENDING):
+            expected[0].pop(fields[3], None)
+        assert reopen(vfs) == expected, index
+
+
+def test_any_damage_to_a_checkpoint_only_costs_time() -> None:
+    files = image(True)
+    path = f"{DIRECTORY}/checkpoint-0"
+    expected = without(log_frames(files[PATH]), -1)
+    for offset in range(0, len(files[path]), 3):
+        broken = bytearray(files[path])
+        broken[offset] ^= 0x10
+        for content in (bytes(broken), files[path][:offset]):
+            vfs = disk({**files, path: content})
+            store = Store.open(DIRECTORY, vfs=vfs)
+            assert snapshot(store) == expected
+            assert store.recovered.report.damaged_checkpoints == ("checkpoint-0",)
+
+
+def test_a_damaged_message_before_the_checkpoint_is_noticed_when_it_is_read() -> None:
+    files = image(True)
+    (place,) = [fields[2] for fields, _ in log_frames(files[PATH]) if fields[8] == f.INSERT and fields[3] == 3]
+    broken = bytearray(files[PATH])
+    broken[place - SEGMENT + f.HEADER_SIZE] ^= 1
+    vfs = disk({**files, PATH: bytes(broken)})
+    store = Store.open(DIRECTORY, vfs=vfs)
+    with pytest.raises(DamagedRecord):
+        store.read(place)
+    store.close()
+    assert len(verify(DIRECTORY, vfs).damages) == 1
+    repair(DIRECTORY, QUARANTINE, vfs)
+    assert 3 not in reopen(vfs)[0]
+
+
+def many_segments() -> tuple[MemoryVfs, dict[int, int]]:
+    vfs = MemoryVfs()
+    store = Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)
+    places = {}
+    for key in range(1, 40):
+        places[key] = store.insert(1, key, 0, bytes([key]) * 500)
+        store.sync()
+    store.close()
+    return vfs, places
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_a_missing_segment_is_refused_and_costs_only_its_messages(number: int) -> None:
+    vfs, places = many_segments()
+    del vfs.names[f"{DIRECTORY}/segment-{number:016x}"]
+    if number > 1:
+        with pytest.raises(DamagedStore, match="missing"):
+            Store.open(DIRECTORY, vfs=vfs)
+    repair(DIRECTORY, QUARANTINE, vfs)
+    store = Store.open(DIRECTORY, vfs=vfs)
+    assert set(snapshot(store)[0]) == {key for key, place in places.items() if place // SEGMENT != number}
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_a_segment_full_of_noise_costs_only_its_messages(number: int) -> None:
+    vfs, places = many_segments()
+    inode = vfs.names[f"{DIRECTORY}/segment-{number:016x}"]
+    inode.content[:] = random.Random(1).randbytes(SEGMENT)
+    with pytest.raises(DamagedStore):
+        Store.open(DIRECTORY, vfs=vfs)
+    repair(DIRECTORY, QUARANTINE, vfs)
+    store = Store.open(DIRECTORY, vfs=vfs)
+    assert set(snapshot(store)[0]) == {key for key, place in places.items() if place // SEGMENT != number}
+
+
+def hurt(vfs: MemoryVfs, chance: random.Random) -> dict[str, list[tuple[int, int]]]:
+    """Damage some files; gives the ranges."""
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for _ in range(chance.randrange(1, 4)):
+        path = chance.choice(sorted(vfs.names))
+        content = vfs.names[path].content
+        if not content:
+            continue
+        start = chance.randrange(len(content))
+        end = min(len(content), start + chance.choice((1, 3, 60, 512, 4096)))
+        kind = chance.randrange(5)
+        if kind == 0 and "segment" in path:
+            del content[start:]
+            end = SEGMENT
+        elif kind == 1 and path != min(name for name in vfs.names if "segment" in name) and "segment" in path:
+            del vfs.names[path]
+            start, end = 0, SEGMENT
+        elif kind == 2:
+            content[start:end] = bytes(end - start)
+        else:
+            content[start:end] = chance.randbytes(end - start)
+        ranges.setdefault(path, []).append((start, end))
+    return ranges
+
+
+def check_repair(seed: int) -> None:
+    chance = random.Random(seed)
+    vfs = MemoryVfs()
+    oracle = Oracle(Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes), chance)
+    for _ in range(chance.randrange(10, 120)):
+        oracle.step()
+    oracle.store.close()
+    # Without the mark of the clean end, damage to the last write is a torn write; without COMMIT, all is undone.
+    guards = {
+        (path, fields[2] % SEGMENT)
+        for path, inode in vfs.names.items()
+        if "segment" in path
+        for fields in CODEC.search(inode.content, f.FRAMES_START, int(path[-16:], 16) * SEGMENT)
+        if fields[8] in (f.COMMIT, f.STOPPED)
+    }
+    ranges = hurt(vfs, chance)
+
+    def is_hurt(path: str, start: int, end: int) -> bool:
+        return any(start < high and low < end for low, high in ranges.get(path, ()))
+
+    try:
+        repaired = repair(DIRECTORY, QUARANTINE, vfs)
+    except StoreError as error:
+        if "no valid segment header" not in str(error):
+            raise
+        return
+    assert repaired.after.clean
+    store = Store.open(DIRECTORY, vfs=vfs)
+    found = snapshot(store)[0]
+    ever = {key: message for (messages, _), _, _ in oracle.history for key, message in messages.items()}
+    assert set(found) <= set(ever), "a message that never counted"
+    if any(is_hurt(path, offset, offset + f.HEADER_SIZE) for path, offset in guards):
+        return
+    for key, message in oracle.messages.items():
+        number, offset = divmod(oracle.locations[key], SEGMENT)
+        path = f"{DIRECTORY}/segment-{number:016x}"
+        if not is_hurt(path, offset, offset + f.frame_size(len(message[1]))):
+            assert found.get(key) == message, key
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_repaired_store_opens_and_has_every_message_that_was_not_hit(seed: int) -> None:
+    for part in range(5):
+        check_repair(seed * 100 + part)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1100))
+def test_many_more_repaired_stores(seed: int) -> None:
+    for part in range(40):
+        check_repair(seed * 100 + part)
