@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from openmsmq.interfaces import ms_mqmp as m
@@ -11,11 +12,13 @@ from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model import names
 from openmsmq.model.constants import Access, Action, VarType
 from openmsmq.model.message import Message
+from openmsmq.ndr import Operation
 from openmsmq.protocols.dispatch import NdrInterface
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.qmcomm import QmComm
 from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.protocols.qmmgmt import QmMgmt
+from openmsmq.protocols.remote_read import RemoteRead
 from openmsmq.rpc.association import Association, ContextHandles
 from openmsmq.rpc.call import UNAUTHENTICATED, Call
 from openmsmq.rpc.faults import Fault
@@ -57,13 +60,29 @@ class Pending:
         return self._decode(self._connection.answer)
 
 
+@dataclass
+class FakeTimer:
+    """Runs when the test says that its time has come."""
+
+    seconds: float
+    action: Callable[[], None]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
 class Server:
     def __init__(self) -> None:
         self.world = World()
         self.waiting_for_disk: list[Callable[[], object]] = []
-        self.environment = Environment(self.world.manager, self.world.store, self.waiting_for_disk.append, {0: 2103})
+        self.timers: list[FakeTimer] = []
+        self.environment = Environment(
+            self.world.manager, self.world.store, self.waiting_for_disk.append, {0: 2103}, later=self.later
+        )
         self.interfaces: list[NdrInterface] = [
-            QmComm(self.environment), QmComm2(self.environment), QmMgmt(self.environment)]  # fmt: skip
+            QmComm(self.environment), QmComm2(self.environment), QmMgmt(self.environment),
+            RemoteRead(self.environment)]  # fmt: skip
         self._groups = itertools.count(1)
         self.random = itertools.count(1)
 
@@ -73,6 +92,11 @@ class Server:
         waiting, self.waiting_for_disk[:] = list(self.waiting_for_disk), []
         for reply in waiting:
             reply()
+
+    def later(self, seconds: float, action: Callable[[], None]) -> FakeTimer:
+        timer = FakeTimer(seconds, action)
+        self.timers.append(timer)
+        return timer
 
     def client(self) -> Client:
         return Client(self)
@@ -86,16 +110,25 @@ class Client:
         handles = ContextHandles(lambda count: next(server.random).to_bytes(count, "little"))
         self.association = Association(next(server._groups), "192.0.2.1", handles)
 
-    def start(self, name: str, **arguments: Any) -> Pending:
+    def start(self, name: str, /, **arguments: Any) -> Pending:
         """Call an operation; it may be answered later."""
+        operation = self._find(name)[1]
+        assert operation.request is not None
+        return self.start_stub(name, operation.encode_request(operation.request(**arguments)))
+
+    def start_stub(self, name: str, stub: bytes) -> Pending:
+        """Call an operation with these very bytes."""
+        interface, operation = self._find(name)
+        connection = Connection(self.association)
+        call = Call(connection, interface, UNAUTHENTICATED, None, 1, 0, operation.opnum, stub)  # type: ignore[arg-type]
+        interface.call(call)
+        return Pending(call, connection, operation.decode_response)
+
+    def _find(self, name: str) -> tuple[NdrInterface, Operation]:
         for interface in self.server.interfaces:
             for operation in interface.description.operations:
-                if operation.name == name and operation.request is not None:
-                    stub = operation.encode_request(operation.request(**arguments))
-                    connection = Connection(self.association)
-                    call = Call(connection, interface, UNAUTHENTICATED, None, 1, 0, operation.opnum, stub)  # type: ignore[arg-type]
-                    interface.call(call)
-                    return Pending(call, connection, operation.decode_response)
+                if operation.name == name:
+                    return interface, operation
         raise KeyError(name)
 
     def call(self, name: str, **arguments: Any) -> Any:

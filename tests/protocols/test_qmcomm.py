@@ -47,17 +47,18 @@ mismatch = fault(NCA_S_FAULT_CONTEXT_MISMATCH)
 
 
 def test_operations_not_used_on_the_wire_do_not_exist(server: Server) -> None:
-    qmcomm, qmcomm2, qmmgmt = server.interfaces
+    qmcomm, qmcomm2, qmmgmt, remote_read = server.interfaces
     unused = {0, 5, 13, 21, 24, 25, 29, 30, 32, 33, 34}
     assert {opnum for opnum in range(40) if qmcomm.accepts(opnum)} == set(range(35)) - unused
     assert {opnum for opnum in range(40) if qmcomm2.accepts(opnum)} == set(range(4))
     assert {opnum for opnum in range(40) if qmmgmt.accepts(opnum)} == {0, 1}
+    assert {opnum for opnum in range(40) if remote_read.accepts(opnum)} == {0, *range(2, 16)}
 
 
 def test_a_stub_that_does_not_decode_is_a_fault(server: Server, client: Client) -> None:
     for interface in server.interfaces:
         for opnum in range(35):
-            if interface.accepts(opnum) and interface.name + str(opnum) != "qmcomm1":
+            if interface.accepts(opnum) and f"{interface.name}{opnum}" not in ("qmcomm1", "RemoteRead0"):
                 call = Call(Connection(client.association), interface, UNAUTHENTICATED, None, 1, 0, opnum, b"\xff")  # type: ignore[arg-type]
                 with fault(RPC_X_BAD_STUB_DATA):
                     interface.call(call)
