@@ -1,18 +1,16 @@
-"""Creating, changing, deleting and opening queues ([MS-MQDMPR] 3.1.7.1.3 to 3.1.7.1.6)."""
+"""Creating and changing queues, and who may ([MS-MQDMPR] 3.1.7.1.3)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import pytest
 
-from openmsmq.model import names, security
-from openmsmq.model.constants import INFINITE, Access, MachineAccessMask, MessageClass, PropId, Share
+from openmsmq.model import security
+from openmsmq.model.constants import INFINITE, Access, MachineAccessMask, PropId
 from openmsmq.model.constants import QueueAccessMask as Q
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor, allow
 from queueing.world import ALICE, BOB, MACHINE, START, World
 
@@ -254,160 +252,3 @@ def test_system_queues_and_journals_are_neither_deleted_nor_changed(world: World
         ):
             with refused(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION):
                 attempt()
-
-
-# -- opening ---------------------------------------------------------------------------------------------------
-
-NONE, DENY = Share.DENY_NONE, Share.DENY_RECEIVE_SHARE
-R, K, S = Access.RECEIVE, Access.PEEK, Access.SEND
-MODES = [(R, NONE), (R, DENY), (K, NONE), (K, DENY), (S, NONE)]
-# [MS-MQDMPR] 3.1.7.1.5: what is open already, and what it keeps others from opening.
-CONFLICTS = {
-    (R, DENY): {(R, NONE), (R, DENY), (K, DENY)},
-    (K, DENY): {(R, NONE), (R, DENY)},
-    (R, NONE): {(R, DENY), (K, DENY)},
-    (K, NONE): set(),
-    (S, NONE): set(),
-}
-
-
-@pytest.mark.parametrize(("first", "second"), list(product(MODES, MODES)))
-def test_who_may_open_a_queue_beside_whom(
-    world: World, first: tuple[Access, Share], second: tuple[Access, Share]
-) -> None:
-    world.create()
-    opened = world.open("q", *first)
-    if second in CONFLICTS[first]:
-        with refused(HResult.MQ_ERROR_SHARING_VIOLATION):
-            world.open("q", *second)
-        world.manager.close_queue(opened)
-    world.open("q", *second)
-
-
-def test_a_journal_is_shared_apart_from_its_queue(world: World) -> None:
-    world.create()
-    world.open("q", R, DENY)
-    world.open("DIRECT=OS:.\\private$\\q;JOURNAL", R, DENY)
-
-
-UNSUPPORTED = HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
-GUID = "00000000-0000-0000-0000-0000000000aa"
-HERE = "03020100-0504-0706-0809-0a0b0c0d0e0f"
-OPENS: list[tuple[str, Access, Share, HResult]] = [
-    ("DIRECT=OS:.\\private$\\missing", R, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
-    ("DIRECT=OS:.\\private$\\missing", S, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
-    ("DIRECT=OS:.\\public", R, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
-    ("DIRECT=OS:there\\private$\\q", S, NONE, HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE),
-    ("DIRECT=OS:there\\private$\\q", R, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
-    ("DIRECT=HTTP://here/msmq/private$/q", R, NONE, UNSUPPORTED),
-    ("DIRECT=OS:.\\private$\\q;sub", S, NONE, UNSUPPORTED),
-    (f"MACHINE={HERE};DEADLETTER", S, NONE, UNSUPPORTED),
-    (f"PUBLIC={GUID}", S, NONE, UNSUPPORTED),
-    ("MULTICAST=234.1.1.1:80", R, NONE, UNSUPPORTED),
-    (f"DL={GUID}", S, NONE, HResult.MQ_ERROR_NO_DS),
-    (f"PRIVATE={HERE}\\000000ff", R, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
-    (f"PRIVATE={GUID}\\00000001", S, NONE, HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE),
-    ("DIRECT=OS:.\\private$\\q", S, DENY, HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
-    ("DIRECT=OS:.\\private$\\q;JOURNAL", S, NONE, HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
-    ("DIRECT=OS:.\\SYSTEM$;DEADXACT", S, NONE, HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
-    ("DIRECT=OS:.\\private$\\q", Access.RECEIVE_ADMIN, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
-    ("DIRECT=OS:.\\private$\\q", Access.PEEK_ADMIN, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
-    ("DIRECT=OS:.\\private$\\q,DIRECT=OS:.\\private$\\q2", R, NONE, UNSUPPORTED),
-    ("DIRECT=OS:.\\private$\\q,DIRECT=OS:.\\private$\\q2", S, DENY, HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
-    ("DIRECT=OS:.\\private$\\q,DIRECT=OS:.\\private$\\q2", S, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
-]
-
-
-@pytest.mark.parametrize(("name", "access", "share", "error"), OPENS)
-def test_what_cannot_be_opened_says_why_and_leaves_nothing_open(
-    world: World, name: str, access: Access, share: Share, error: HResult
-) -> None:
-    world.create()
-    with refused(error):
-        world.open(name, access, share)
-    assert not world.manager.descriptors
-    assert not world.queue().descriptors
-
-
-def test_a_queue_opens_by_each_of_its_format_names(world: World) -> None:
-    queue = world.create()
-    for name in ("DIRECT=OS:HERE\\PRIVATE$\\Q", "DIRECT=TCP:127.0.0.1\\private$\\q", f"PRIVATE={HERE}\\00000001"):
-        assert world.open(name).queue is queue
-    assert world.open(f"PRIVATE={HERE}\\1;JOURNAL").queue is queue.journal
-    assert world.open(f"MACHINE={HERE};DEADXACT").queue is world.state.transactional_dead_letters
-
-
-def test_a_handle_is_good_until_it_is_closed(world: World) -> None:
-    world.create()
-    descriptor = world.open()
-    assert world.manager.descriptor(descriptor.handle) is descriptor
-    world.manager.close_queue(descriptor)
-    with refused(HResult.MQ_ERROR_INVALID_HANDLE):
-        world.manager.descriptor(descriptor.handle)
-
-
-# -- deleting --------------------------------------------------------------------------------------------------
-
-
-def test_a_deleted_queue_is_gone_with_its_journal_and_messages(world: World) -> None:
-    world.create(JOURNAL=1)
-    for _ in range(3):
-        world.send(delivery_guarantee=1)
-    world.read(world.open())
-    reader, other = world.open(access=K), world.open(access=S)
-    world.manager.delete_queue(world.queue(), ALICE)
-    assert world.read(reader).status == HResult.MQ_ERROR_QUEUE_DELETED
-    with refused(HResult.MQ_ERROR_QUEUE_DELETED):
-        world.manager.enqueue(other, Message())
-    for attempt in (world.manager.open_cursor, lambda d: world.manager.end_two_phase(d, 1, True)):
-        with refused(HResult.MQ_ERROR_QUEUE_DELETED):
-            attempt(reader)
-    world.restart()
-    assert not world.state.by_name
-    assert all(not queue.entries for queue in world.state.queues.values())
-    assert not world.store.recovered.queues
-
-
-def test_waiting_reads_end_when_their_queue_is_deleted(world: World) -> None:
-    world.create()
-    waiting = [world.wait(world.open()), world.wait(world.open("DIRECT=OS:.\\private$\\q;JOURNAL"), timeout=10)]
-    world.manager.delete_queue(world.queue(), ALICE)
-    assert [outcome.status for outcome in waiting] == [HResult.MQ_ERROR_QUEUE_DELETED] * 2
-    world.advance(100)
-
-
-def test_a_queue_whose_deletion_finds_no_room_is_as_it_was(world: World) -> None:
-    world.create(TRANSACTION=1)
-    transaction = world.begin()
-    world.send(label="sent", transaction=transaction)
-    world.store.full = True
-    with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
-        world.manager.delete_queue(world.queue(), ALICE)
-    world.store.full = False
-    world.manager.commit(transaction)
-    assert world.labels() == ["sent"]
-
-
-def test_closing_a_queue_is_idempotent(world: World) -> None:
-    world.create()
-    descriptor = world.open()
-    world.manager.close_queue(descriptor)
-    world.manager.close_queue(descriptor)
-    assert not world.queue().descriptors
-
-
-def test_the_class_of_a_message_in_a_deleted_queue_is_told_to_its_sender(world: World) -> None:
-    world.create()
-    world.create("admin")
-    world.send(label="m", acknowledgements_requested=8, administration_queue_format_name="DIRECT=OS:.\\private$\\admin")
-    world.manager.delete_queue(world.queue(), ALICE)
-    assert [m.message_class for m in world.messages(world.queue("admin"))] == [MessageClass.NACK_Q_DELETED]
-
-
-def test_find_a_queue_by_format_name(world: World) -> None:
-    queue = world.create()
-    assert world.manager.queue_for(names.parse_format_name("DIRECT=OS:.\\private$\\q")) is queue
-    with refused(HResult.MQ_ERROR_QUEUE_NOT_FOUND):
-        world.manager.queue_for(names.parse_format_name("DIRECT=OS:.\\private$\\other"))
-    with refused(UNSUPPORTED):
-        world.manager.queue_for(names.parse_format_name("DIRECT=OS:there\\private$\\q"))

@@ -53,6 +53,14 @@ def test_anonymous_callers_are_accepted_on_loopback_only_unless_asked_for():
     assert not Configuration(allow_anonymous=False).accepts_anonymous
 
 
+def test_remote_readers_need_privacy_off_loopback_unless_told_otherwise():
+    assert Configuration().minimum_level_of("RemoteRead") is AuthLevel.NONE
+    assert Configuration(listen="0.0.0.0").minimum_level_of("RemoteRead") is AuthLevel.PKT_PRIVACY
+    assert Configuration(listen="0.0.0.0").minimum_level_of("qmcomm") is AuthLevel.NONE
+    told = Configuration(listen="0.0.0.0", interface_levels="RemoteRead=integrity")
+    assert told.minimum_level_of("RemoteRead") is AuthLevel.PKT_INTEGRITY
+
+
 def test_interfaces_have_levels_of_their_own():
     configuration = load(environment={}, options={"interface_levels": "qmcomm=connect, qmcomm2=privacy"})
     assert configuration.minimum_level_of("qmcomm2") == AuthLevel.PKT_PRIVACY

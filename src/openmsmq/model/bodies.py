@@ -6,6 +6,7 @@ of a message names the VARTYPE of its body. Raw bytes have VT_EMPTY, which is al
 
 from __future__ import annotations
 
+import math
 import struct
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -64,7 +65,7 @@ def encode_body(value: BodyValue) -> tuple[bytes, int]:
                 raise BodyError(f"{value} does not fit into a currency of 64 bits with 4 decimals") from None
         case datetime():
             moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-            return struct.pack("<d", (moment - _DATE_ORIGIN) / timedelta(days=1)), VarType.VT_DATE
+            return struct.pack("<d", _to_date(moment)), VarType.VT_DATE
         case UUID():
             return value.bytes_le, VarType.VT_CLSID
     raise BodyError(f"{type(value).__name__} has no body form; allowed are str, bytes, int, float, bool, datetime, "
@@ -97,9 +98,22 @@ def _decode(body: bytes, body_type: int) -> BodyValue:
         case VarType.VT_CY:
             return Decimal(struct.unpack("<q", body)[0]).scaleb(-4)
         case VarType.VT_DATE:
-            return _DATE_ORIGIN + timedelta(days=struct.unpack("<d", body)[0])
+            return _from_date(struct.unpack("<d", body)[0])
         case VarType.VT_FILETIME:
             return _FILETIME_ORIGIN + timedelta(microseconds=struct.unpack("<Q", body)[0] / 10)
         case VarType.VT_CLSID:
             return UUID(bytes_le=body)
     return body
+
+
+def _to_date(moment: datetime) -> float:
+    """A DATE: the whole days since 1899-12-30, and the time of day as a fraction of the same sign: -1.25 is six
+    o'clock on the day before."""
+    days, time = divmod(moment - _DATE_ORIGIN, timedelta(days=1))
+    fraction = time / timedelta(days=1)
+    return days - fraction if days < 0 else days + fraction
+
+
+def _from_date(date: float) -> datetime:
+    fraction, days = math.modf(date)
+    return _DATE_ORIGIN + timedelta(days=days) + timedelta(days=abs(fraction))

@@ -85,6 +85,33 @@ class Action(IntEnum):
     PEEK_NEXT = 0x80000001
 
 
+class LookupAction(IntEnum):
+    """The actions of R_StartReceive that name a message by its lookup identifier ([MS-MQRR] 3.1.4.7)."""
+
+    PEEK_CURRENT = 0x40000010
+    PEEK_NEXT = 0x40000011
+    PEEK_PREV = 0x40000012
+    RECEIVE_CURRENT = 0x40000020
+    RECEIVE_NEXT = 0x40000021
+    RECEIVE_PREV = 0x40000022
+
+    @property
+    def destructive(self) -> bool:
+        return bool(self & 0x20)
+
+    @property
+    def seek(self) -> MessageSeekAction:
+        return MessageSeekAction(self & 0x0F)
+
+
+class MessageSeekAction(IntEnum):
+    """Where to look from a lookup identifier ([MS-MQDMPR] 3.1.7.1.13)."""
+
+    CURRENT = 0
+    NEXT = 1
+    PREVIOUS = 2
+
+
 class PropId(IntEnum):
     """Queue properties that qmcomm carries, [MS-MQMP] 3.1.1.12."""
 

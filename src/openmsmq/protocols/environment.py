@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
 from openmsmq.queueing.access import Caller
 from openmsmq.queueing.manager import QueueManager
@@ -24,6 +25,12 @@ class StoreView(Protocol):
 
     @property
     def durable_position(self) -> int: ...
+
+
+class Timer(Protocol):
+    """An action to come."""
+
+    def cancel(self) -> None: ...
 
 
 class TransactionCoordinator(Protocol):
@@ -54,6 +61,8 @@ class Environment:
     store: StoreView
     when_durable: Callable[[Callable[[], object]], None]
     ports: dict[int, int] = field(default_factory=dict)
+    # Runs an action after so many seconds; what it returns can be cancelled.
+    later: Callable[[float, Callable[[], None]], Timer] = field(kw_only=True)
     coordinator: TransactionCoordinator = field(default_factory=NoCoordinator)
     default_time_to_reach_queue: int = 345600  # seconds, 4 days ([MS-MQDMPR] 3.1.1.12)
     _callers: dict[str | None, Caller] = field(default_factory=dict)
@@ -67,6 +76,10 @@ class Environment:
     def is_dirty(self) -> bool:
         """Whether something is written that is not durable yet."""
         return self.store.position != self.store.durable_position
+
+    def must_wait(self, message: Message | None) -> bool:
+        """Whether a reader may not see `message` before the next sync: what was seen must not vanish in a crash."""
+        return message is not None and message.recoverable and self.is_dirty
 
     def caller(self, call: Call) -> Caller:
         """Who calls, as access checks see it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from openmsmq.interfaces import ms_mqmp as m
-from openmsmq.model.constants import Access, Action, Delivery
+from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.names import DirectFormatName
@@ -86,9 +86,7 @@ class QmComm2(NdrInterface):
 
     def _answer(self, call: Call, ptb: m.CACTransferBufferV2, status: int, message: Message | None) -> None:
         response = m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=status)
-        # What a reader has seen must not vanish in a crash, so it waits until the message itself is durable.
-        recoverable = message is not None and message.delivery_guarantee == Delivery.RECOVERABLE
-        self.finish(call, self._receive, response, recoverable and self.environment.is_dirty)
+        self.finish(call, self._receive, response, self.environment.must_wait(message))
 
     def rpc_ACCreateCursorEx(self, call: Call, q: m.rpc_ACCreateCursorEx_Request) -> m.rpc_ACCreateCursorEx_Response:
         """3.1.5.4. The other members serve remote cursors; they come back as they were."""

@@ -7,6 +7,7 @@ change entails (journal copies, acknowledgments, dead letters) joins the same ba
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from openmsmq.model.message import NULL_IDENTIFIER, Message
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.records import deadline_word, encode_message
 from openmsmq.queueing.transactions import Enqueued, Transaction
-from openmsmq.store import Insert, Operation, Remove
+from openmsmq.store import Insert, Operation, Remove, StoreFull
 
 if TYPE_CHECKING:
     from openmsmq.queueing.state import State
@@ -181,7 +182,8 @@ class Plan:
             queue, key = send.queue, send.message.lookup_identifier
             if queue.deleted:  # written ahead, and its queue went before the commit
                 if send.location is not None:
-                    self._state.store.append([Remove(key & _SEQUENCE_MASK, send.location)])
+                    with suppress(StoreFull):  # the commit stands; what stays behind goes at the next start
+                        self._state.store.append([Remove(key & _SEQUENCE_MASK, send.location)])
                 continue
             if key in placed:
                 queue.settle(key, *placed[key])

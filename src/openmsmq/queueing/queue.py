@@ -107,6 +107,14 @@ class Queue:
         available = self.available
         return available[-1] if available else None
 
+    def position_of(self, lookup_identifier: int) -> int | None:
+        """The position that a lookup identifier names, with or without its upper byte; None if there is none."""
+        if lookup_identifier in self.entries:
+            return lookup_identifier
+        sequence = lookup_identifier & _SEQUENCE_MASK
+        candidates = (upper << 56 | sequence for upper in range(8))
+        return next((key for key in candidates if key in self.entries), None)
+
     # -- changing --------------------------------------------------------------------------------------------
 
     def insert(self, message: Message, location: int | None, size: int, lock: Lock | None = None) -> None:

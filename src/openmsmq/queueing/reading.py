@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from openmsmq.model.constants import INFINITE, Access, Action, MessageClass
+from openmsmq.model.constants import INFINITE, Access, Action, MessageClass, MessageSeekAction
 from openmsmq.model.errors import HResult, MessageStorageFailed, MsmqError, QueueDeleted, TransactionSequence
 from openmsmq.model.message import Message
 from openmsmq.queueing.core import Core, storing
@@ -65,6 +65,49 @@ class Reading(Core):
         if timeout != INFINITE:
             self._timeouts.add(self.state.clock() + timeout, reader.number, reader)
         return reader
+
+    def read_by_lookup_identifier(
+        self,
+        descriptor: OpenQueueDescriptor,
+        lookup_identifier: int,
+        seek: MessageSeekAction,
+        accept: Accept,
+        reply: Reply,
+        *,
+        destructive: bool,
+        two_phase: bool = False,
+    ) -> None:
+        """Read Message By Lookup Identifier, [MS-MQDMPR] 3.1.7.1.13: never waits. `reply` gets the outcome.
+
+        `lookup_identifier` may lack its upper byte, as MS-MQRR's pSequenceId does.
+        """
+        queue = descriptor.queue
+        if queue is None:
+            reply(HResult.MQ_ERROR_QUEUE_DELETED, None)
+            return
+        start = queue.position_of(lookup_identifier)
+        if start is None:
+            reply(HResult.MQ_ERROR_MESSAGE_NOT_FOUND, None)
+            return
+        position: int | None
+        if seek is MessageSeekAction.CURRENT:
+            position = start
+            if start in queue.locked:
+                # A send that has not been committed is in no queue yet; what others hold may not be looked at.
+                held = queue.locked[start].kind is not LockKind.ENQUEUE and not destructive
+                reply(HResult.MQ_ERROR_TRANSACTION_USAGE if held else HResult.MQ_ERROR_MESSAGE_NOT_FOUND, None)
+                return
+        else:
+            position = queue.after(start) if seek is MessageSeekAction.NEXT else queue.before(start)
+        if position is None:
+            reply(HResult.MQ_ERROR_MESSAGE_NOT_FOUND, None)
+            return
+        number = next(self._readers)
+        self._satisfy(
+            WaitingMessageReadOperation(number, descriptor, destructive, accept, reply, None, None, two_phase),
+            queue,
+            position,
+        )
 
     @staticmethod
     def _may_join(transaction: Transaction, queue: Queue) -> bool:

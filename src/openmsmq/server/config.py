@@ -81,8 +81,12 @@ class Configuration:
         return {name.strip(): level.strip() for name, _, level in pairs}
 
     def minimum_level_of(self, interface: str) -> AuthLevel:
-        """What callers of one interface must have negotiated, at least."""
-        return LEVELS[self.levels_by_interface.get(interface, "none")]
+        """What callers of one interface must have negotiated, at least.
+
+        RemoteRead asks for privacy off loopback unless told otherwise ([MS-MQRR] 3.1.4.2, note 19).
+        """
+        default = "privacy" if interface == "RemoteRead" and not self.on_loopback else "none"
+        return LEVELS[self.levels_by_interface.get(interface, default)]
 
     @property
     def on_loopback(self) -> bool:

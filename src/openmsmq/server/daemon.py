@@ -99,7 +99,7 @@ class Daemon:
         """Open the endpoints. Raises OSError when a port can't be had."""
         loop = asyncio.get_running_loop()
         committer = Committer(self.store, loop, on_failure=self._store_failed)
-        environment = Environment(self.manager, self.store, committer.when_durable)
+        environment = Environment(self.manager, self.store, committer.when_durable, later=loop.call_later)
         configuration = self.configuration
         policy = SecurityPolicy(configuration.accepts_anonymous, LEVELS[configuration.minimum_level])
         users = UsersFile(configuration.users_path)

@@ -6,9 +6,10 @@ from openmsmq.protocols.dispatch import NdrInterface
 from openmsmq.protocols.qmcomm import QmComm
 from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.protocols.qmmgmt import QmMgmt
+from openmsmq.protocols.remote_read import RemoteRead
 from openmsmq.server.config import Configuration, ConfigurationError
 
-SERVED: tuple[type[NdrInterface], ...] = (QmComm, QmComm2, QmMgmt)
+SERVED: tuple[type[NdrInterface], ...] = (QmComm, QmComm2, QmMgmt, RemoteRead)
 
 
 def check_interfaces(configuration: Configuration) -> None:

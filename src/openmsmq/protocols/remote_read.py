@@ -1,0 +1,253 @@
+"""The interface RemoteRead ([MS-MQRR] 3.1.4): queues of this machine for readers on others.
+
+A receive has two phases: R_StartReceive locks the message and sends it, R_EndReceive removes it or puts it back. Until
+then the pending request keeps the lock; the loss of the connection, closing the queue and a timer put it back too.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from openmsmq.interfaces import ms_mqrr as m
+from openmsmq.model.constants import Access, Action, LookupAction, Share
+from openmsmq.model.errors import HResult, MsmqError, QueueDeleted
+from openmsmq.model.message import Message
+from openmsmq.packet.sections import divide
+from openmsmq.protocols.dispatch import NdrInterface, answers, check, present
+from openmsmq.protocols.environment import Timer
+from openmsmq.queueing.readers import Cursor, OpenQueueDescriptor, WaitingMessageReadOperation
+from openmsmq.rpc.association import NULL_HANDLE
+from openmsmq.rpc.call import Call
+from openmsmq.transfer.packets import packet_of
+from openmsmq.transfer.queue_format import DIRECT, MACHINE, PRIVATE, PUBLIC, SUBQUEUE, from_queue_format
+
+QUEUE_CONTEXT_HANDLE = "QUEUE_CONTEXT_HANDLE"
+READABLE_FORMATS = (PUBLIC, PRIVATE, DIRECT, MACHINE, SUBQUEUE)
+RR_NACK, RR_ACK = 1, 2
+CLEANUP_TIMEOUT = 300.0  # seconds a message stays locked for a client that does not end its receive (3.1.2.2, note 11)
+RPC_PORT = 0  # the key of our own port among `Environment.ports`
+_SEQUENCE_MASK = 0x00FFFFFFFFFFFFFF
+_ACTIONS: dict[int, Action | LookupAction] = {int(action): action for action in (*Action, *LookupAction)}
+_NO_SUBQUEUES = "not available yet: MQ_ERROR_ILLEGAL_OPERATION"
+
+
+@dataclass(slots=True, eq=False)
+class PendingRequestEntry:
+    """3.1.1.2. Waiting for a message while `reader` is set; afterwards `lookup_identifier` is locked for the client."""
+
+    reader: WaitingMessageReadOperation | None = None
+    lookup_identifier: int = 0
+    cleanup: Timer | None = None
+
+
+@dataclass(slots=True, eq=False)
+class RemoteQueue:
+    """What a context handle stands for: an open queue and its part of the PendingRequestTable."""
+
+    descriptor: OpenQueueDescriptor
+    pending: dict[int, PendingRequestEntry] = field(default_factory=dict)
+
+
+class RemoteRead(NdrInterface):
+    description = m.RemoteRead
+    open_opnums = frozenset([m.RemoteRead.operation("R_GetServerPort").opnum])
+    _start = m.RemoteRead.operation("R_StartReceive")
+
+    def R_GetServerPort(self, call: Call, q: m.R_GetServerPort_Request) -> m.R_GetServerPort_Response:
+        """3.1.4.1: answered before any authentication, like R_QMGetRTQMServerPort."""
+        return m.R_GetServerPort_Response(result=self.environment.ports.get(RPC_PORT, 0))
+
+    def R_OpenQueue(self, call: Call, q: m.R_OpenQueue_Request) -> m.R_OpenQueue_Response:
+        """3.1.4.2. Failures are faults. The client's identifier and version do not matter here."""
+        check(q.pQueueFormat.m_qft in READABLE_FORMATS, f"m_qft is {q.pQueueFormat.m_qft}, of {READABLE_FORMATS}")
+        check(q.dwAccess in (Access.RECEIVE, Access.PEEK), f"dwAccess is {q.dwAccess:#x}, allowed are 0x1 and 0x20")
+        check(q.dwShareMode in tuple(Share), f"dwShareMode is {q.dwShareMode}, allowed are 0 and 1")
+        environment = self.environment
+        descriptor = environment.manager.open_queue(
+            from_queue_format(q.pQueueFormat),
+            Access(q.dwAccess),
+            Share(q.dwShareMode),
+            environment.caller(call),
+            owner=call.association,
+        )
+        queue = RemoteQueue(descriptor)
+        return m.R_OpenQueue_Response(
+            pphContext=call.association.handles.create(QUEUE_CONTEXT_HANDLE, queue, self._close)
+        )
+
+    def R_CloseQueue(self, call: Call, q: m.R_CloseQueue_Request) -> m.R_CloseQueue_Response:
+        """3.1.4.3: what is locked is put back, what waits is cancelled."""
+        self._close(call.association.handles.close(q.pphContext, QUEUE_CONTEXT_HANDLE))
+        return m.R_CloseQueue_Response(pphContext=NULL_HANDLE)
+
+    def _close(self, queue: RemoteQueue) -> None:
+        entries = list(queue.pending.values())
+        queue.pending.clear()
+        for entry in entries:
+            if entry.cleanup is not None:
+                entry.cleanup.cancel()
+        self.environment.manager.close_queue(queue.descriptor)
+
+    def R_CreateCursor(self, call: Call, q: m.R_CreateCursor_Request) -> m.R_CreateCursor_Response:
+        """3.1.4.4."""
+        cursor = self.environment.manager.open_cursor(self._queue(call, q.phContext).descriptor)
+        return m.R_CreateCursor_Response(phCursor=cursor.handle)
+
+    def R_CloseCursor(self, call: Call, q: m.R_CloseCursor_Request) -> m.R_CloseCursor_Response:
+        """3.1.4.5."""
+        self.environment.manager.close_cursor(_cursor(self._queue(call, q.phContext), q.hCursor))
+        return m.R_CloseCursor_Response()
+
+    def R_PurgeQueue(self, call: Call, q: m.R_PurgeQueue_Request) -> m.R_PurgeQueue_Response:
+        """3.1.4.6."""
+        descriptor = self._queue(call, q.phContext).descriptor
+        check(descriptor.destructive, "purging needs receive access", HResult.STATUS_ACCESS_DENIED)
+        self.environment.manager.purge(descriptor)
+        return m.R_PurgeQueue_Response()
+
+    def R_StartReceive(self, call: Call, q: m.R_StartReceive_Request) -> None:
+        """3.1.4.7: answers at once, or when a message comes, the time is up or the call is cancelled."""
+        queue = self._queue(call, q.phContext)
+        action = _action(q)
+        destructive = action is Action.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
+        if destructive and not queue.descriptor.destructive:
+            raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, "the queue was opened with peek access")
+        check(q.dwRequestId not in queue.pending, f"dwRequestId {q.dwRequestId} is in use")
+        manager = self.environment.manager
+        entry = PendingRequestEntry()
+        queue.pending[q.dwRequestId] = entry
+        reply = partial(self._answer, call, q, queue, entry, destructive)
+        if isinstance(action, LookupAction):
+            manager.read_by_lookup_identifier(
+                queue.descriptor, q.LookupId, action.seek, _accept, reply, destructive=destructive,
+                two_phase=destructive,
+            )  # fmt: skip
+            return
+        try:
+            cursor = _cursor(queue, q.hCursor) if q.hCursor else None
+        except MsmqError:
+            del queue.pending[q.dwRequestId]
+            raise
+        reader = manager.read(
+            queue.descriptor, action, q.ulTimeout, _accept, reply, cursor=cursor, two_phase=destructive
+        )
+        if reader is not None:
+            entry.reader = reader
+            call.on_cancel = partial(self._cancel, reader)
+
+    def _cancel(self, reader: WaitingMessageReadOperation) -> None:
+        self.environment.manager.cancel(reader)
+
+    def _answer(
+        self,
+        call: Call,
+        q: m.R_StartReceive_Request,
+        queue: RemoteQueue,
+        entry: PendingRequestEntry,
+        destructive: bool,
+        status: int,
+        message: Message | None,
+    ) -> None:
+        entry.reader = None
+        response = m.R_StartReceive_Response(result=status)
+        if message is None or not destructive:
+            queue.pending.pop(q.dwRequestId, None)
+        else:
+            entry.lookup_identifier = message.lookup_identifier
+            entry.cleanup = self.environment.later(
+                CLEANUP_TIMEOUT, partial(self._clean_up, queue, q.dwRequestId, entry)
+            )
+        if message is not None:
+            response.pdwArriveTime = message.arrival_time
+            response.pSequenceId = message.lookup_identifier & _SEQUENCE_MASK
+            response.ppPacketSections = [
+                m.SectionBuffer(section.type, section.size_alloc, len(section.data), section.data)
+                for section in divide(packet_of(message), q.dwMaxBodySize, q.dwMaxCompoundMessageSize)
+            ]
+            response.pdwNumberOfSections = len(response.ppPacketSections)
+        self.finish(call, self._start, response, self.environment.must_wait(message))
+
+    def _clean_up(self, queue: RemoteQueue, request: int, entry: PendingRequestEntry) -> None:
+        """3.1.5.1: nobody has ended the receive, so the message is put back."""
+        if queue.pending.get(request) is entry:
+            del queue.pending[request]
+            with suppress(QueueDeleted):
+                self.environment.manager.end_two_phase(queue.descriptor, entry.lookup_identifier, delete=False)
+
+    def R_CancelReceive(self, call: Call, q: m.R_CancelReceive_Request) -> m.R_CancelReceive_Response:
+        """3.1.4.8: ends the waiting R_StartReceive. One that has its message already is not cancelled but ended."""
+        entry = self._queue(call, q.phContext).pending.get(q.dwRequestId)
+        if entry is None or entry.reader is None or not self.environment.manager.cancel(entry.reader):
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"no receive {q.dwRequestId} is waiting")
+        return m.R_CancelReceive_Response()
+
+    def R_EndReceive(self, call: Call, q: m.R_EndReceive_Request) -> m.R_EndReceive_Response:
+        """3.1.4.9: the message goes, or is put back in its place. A failure leaves it locked, to be ended again."""
+        queue = self._queue(call, q.phContext)
+        check(bool(queue.pending), "no receive is pending on this queue", HResult.MQ_ERROR_INVALID_HANDLE)
+        entry = present(queue.pending.get(q.dwRequestId), f"the receive {q.dwRequestId}")
+        check(entry.reader is None, f"the receive {q.dwRequestId} is waiting", HResult.MQ_ERROR_MESSAGE_NOT_FOUND)
+        manager = self.environment.manager
+        manager.end_two_phase(queue.descriptor, entry.lookup_identifier, delete=q.dwAck == RR_ACK)
+        del queue.pending[q.dwRequestId]
+        if entry.cleanup is not None:
+            entry.cleanup.cancel()
+        return m.R_EndReceive_Response()
+
+    # -- what needs subqueues or a transaction manager ---------------------------------------------------------
+
+    @answers(_NO_SUBQUEUES)
+    def R_MoveMessage(self, call: Call, q: m.R_MoveMessage_Request) -> None:
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION, "there are no subqueues yet")
+
+    @answers(_NO_SUBQUEUES)
+    def R_OpenQueueForMove(self, call: Call, q: m.R_OpenQueueForMove_Request) -> None:
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION, "there are no subqueues yet")
+
+    @answers("not available yet: MQ_ERROR_DTC_CONNECT")
+    def R_QMEnlistRemoteTransaction(self, call: Call, q: m.R_QMEnlistRemoteTransaction_Request) -> None:
+        raise MsmqError(HResult.MQ_ERROR_DTC_CONNECT, "no distributed transaction coordinator")
+
+    @answers("not available yet: MQ_ERROR_TRANSACTION_SEQUENCE, since no transaction can be enlisted")
+    def R_StartTransactionalReceive(self, call: Call, q: m.R_StartTransactionalReceive_Request) -> None:
+        raise MsmqError(HResult.MQ_ERROR_TRANSACTION_SEQUENCE, "no distributed transaction is enlisted")
+
+    @answers(_NO_SUBQUEUES)
+    def R_SetUserAcknowledgementClass(self, call: Call, q: m.R_SetUserAcknowledgementClass_Request) -> None:
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION, "messages can't be rejected yet")
+
+    @answers("not available yet: MQ_ERROR_INVALID_HANDLE, since no transactional receive can be pending")
+    def R_EndTransactionalReceive(self, call: Call, q: m.R_EndTransactionalReceive_Request) -> None:
+        raise MsmqError(HResult.MQ_ERROR_INVALID_HANDLE, "no transactional receive is pending")
+
+    @staticmethod
+    def _queue(call: Call, handle: bytes) -> RemoteQueue:
+        queue: RemoteQueue = call.association.handles.get(handle, QUEUE_CONTEXT_HANDLE)
+        return queue
+
+
+def _action(q: m.R_StartReceive_Request) -> Action | LookupAction:
+    """The action, if the other arguments go with it (the table of ulAction)."""
+    action = _ACTIONS.get(q.ulAction)
+    if action is None:
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"ulAction is {q.ulAction:#x}")
+    by_lookup = isinstance(action, LookupAction)
+    check(by_lookup == bool(q.LookupId), f"LookupId is {q.LookupId:#x} with {action.name}")
+    check(not by_lookup or not q.hCursor, f"hCursor with {action.name} by lookup identifier")
+    check(not by_lookup or not q.ulTimeout, f"ulTimeout with {action.name} by lookup identifier")
+    check(action is not Action.PEEK_NEXT or bool(q.hCursor), "PEEK_NEXT needs a cursor")
+    return action
+
+
+def _cursor(queue: RemoteQueue, handle: int) -> Cursor:
+    cursor = queue.descriptor.cursors.get(handle)
+    if cursor is None:
+        raise MsmqError(HResult.STATUS_INVALID_HANDLE, f"no cursor {handle:#x} on this queue")
+    return cursor
+
+
+def _accept(message: Message) -> int:
+    """Packets have no buffers that could be too small."""
+    return HResult.MQ_OK

@@ -1,0 +1,254 @@
+"""Message ⇄ UserMessage packet ([MS-MQDMPR] 3.1.7.1.30 to 3.1.7.1.32, [MS-MQRR] 2.2.5).
+
+What a packet can't carry is left out: names of multicast addresses, machines and connectors as administration or
+response queue, and all but the low 20 bits of the number of a transaction.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from openmsmq.model import names
+from openmsmq.model.constants import INFINITE
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.message import NULL_GUID, Message
+from openmsmq.packet.headers import (
+    BaseHeader,
+    DebugHeader,
+    MessagePropertiesHeader,
+    MultiQueueFormatHeader,
+    SecurityHeader,
+    TransactionHeader,
+    UserHeader,
+)
+from openmsmq.packet.message_packet import MessagePacket, SubqueueHeader
+from openmsmq.packet.queue_names import NameType, QueueName
+from openmsmq.packet.user_message import UserMessage
+
+_NEGATIVE, _POSITIVE = 1, 2  # journaling_requested
+_TRANSACTION_BITS = 0xFFFFF
+
+
+def packet_of(message: Message) -> MessagePacket:
+    """The packet of a message in a queue of this machine. Times to reach a queue become absolute, as MS-MQRR has it.
+
+    The address that the message came from is not kept, so the ExtendedAddressHeader is there and empty.
+    """
+    source = message.source_machine_identifier
+    destination = _names(message.destination_queue_format_name)
+    administration = _names(message.administration_queue_format_name)
+    response = _names(message.response_queue_format_name)
+    deadline = message.time_to_reach_queue
+    if deadline != INFINITE:
+        deadline = min(message.sent_time + deadline, INFINITE)
+    user = UserHeader(
+        source_queue_manager=message.source_machine_identifier,
+        queue_manager_address=_machine(message.destination_queue_format_name),
+        time_to_be_received=message.time_to_be_received,
+        sent_time=message.sent_time,
+        message_id=int.from_bytes(message.identifier[16:], "little"),
+        delivery=message.delivery_guarantee,
+        negative_journaling=bool(message.journaling_requested & _NEGATIVE),
+        positive_journaling=bool(message.journaling_requested & _POSITIVE),
+        destination=_on_destination(destination),
+        administration=_on_source(administration, source),
+        response=_on_source(response, source),
+        connector_type=_given(message.connector_type_identifier),
+    )
+    return MessagePacket(
+        UserMessage(
+            BaseHeader(message.priority, tracing=bool(message.tracing_requested), time_to_reach_queue=deadline),
+            user,
+            _transaction_header(message),
+            _security_header(message),
+            _properties_header(message),
+            DebugHeader() if message.tracing_requested else None,
+            multi_queue=_multi_queue_header(destination, administration, response),
+        ),
+        SubqueueHeader(abort_count=message.abort_count, move_count=message.move_count),
+    )
+
+
+def _transaction_header(message: Message) -> TransactionHeader | None:
+    if not message.is_transactional:
+        return None
+    number = int.from_bytes(message.transaction_identifier[16:], "little")
+    return TransactionHeader(number & _TRANSACTION_BITS, message.first_in_transaction, message.last_in_transaction)
+
+
+def _security_header(message: Message) -> SecurityHeader | None:
+    header = SecurityHeader(
+        sender_type=message.sender_identifier_type,
+        encrypted=bool(message.privacy_level),
+        sender=message.sender_identifier,
+        encryption_key=message.symmetric_key,
+        signature=message.signature,
+        certificate=message.sender_certificate,
+    )
+    if message.authentication_provider_name:
+        header.provider_type = message.authentication_provider_type
+        header.provider_name = message.authentication_provider_name
+    return None if header == SecurityHeader() else header
+
+
+def _properties_header(message: Message) -> MessagePropertiesHeader:
+    return MessagePropertiesHeader(
+        message.acknowledgements_requested,
+        message.label,
+        message.message_class,
+        message.correlation_identifier,
+        message.body_type,
+        message.application_tag,
+        0,
+        message.privacy_level,
+        message.hash_algorithm,
+        message.encryption_algorithm,
+        message.extension,
+        message.body,
+    )
+
+
+def message_of(packet: MessagePacket) -> Message:
+    """The message of a packet that a remote read brought; its arrival time and lookup identifier come beside it."""
+    packed = packet.message
+    base, user, properties = packed.base, packed.user, packed.properties
+    source = user.source_queue_manager
+    message = Message(
+        body=properties.body,
+        label=properties.label,
+        body_type=properties.body_type,
+        priority=0 if packed.transaction else base.priority,
+        delivery_guarantee=user.delivery,
+        acknowledgements_requested=properties.acknowledge & 0xF,
+        journaling_requested=user.negative_journaling * _NEGATIVE | user.positive_journaling * _POSITIVE,
+        message_class=properties.message_class,
+        application_tag=properties.application_tag,
+        correlation_identifier=properties.correlation_id,
+        extension=properties.extension,
+        time_to_reach_queue=base.time_to_reach_queue,
+        time_to_be_received=user.time_to_be_received,
+        tracing_requested=int(base.tracing),
+        privacy_level=properties.privacy_level,
+        hash_algorithm=properties.hash_algorithm,
+        encryption_algorithm=properties.encryption_algorithm,
+        connector_type_identifier=user.connector_type or NULL_GUID,
+        identifier=source + user.message_id.to_bytes(4, "little"),
+        source_machine_identifier=source,
+        sent_time=user.sent_time,
+    )
+    if base.time_to_reach_queue != INFINITE:
+        message.time_to_reach_queue = max(base.time_to_reach_queue - user.sent_time, 0)
+    if packed.transaction is not None:
+        header = packed.transaction
+        message.transaction_identifier = source + header.identifier.to_bytes(4, "little")
+        message.first_in_transaction, message.last_in_transaction = header.first, header.last
+    if packed.security is not None:
+        _read_security(message, packed.security)
+    _read_names(message, packed)
+    if packet.subqueue is not None:
+        message.abort_count, message.move_count = packet.subqueue.abort_count, packet.subqueue.move_count
+    return message
+
+
+def _read_security(message: Message, header: SecurityHeader) -> None:
+    message.sender_identifier_type, message.sender_identifier = header.sender_type, header.sender
+    message.symmetric_key, message.signature = header.encryption_key, header.signature
+    message.sender_certificate = header.certificate
+    message.authentication_provider_type = header.provider_type or 0
+    message.authentication_provider_name = header.provider_name
+
+
+def _read_names(message: Message, packed: UserMessage) -> None:
+    user, several = packed.user, packed.multi_queue or MultiQueueFormatHeader()
+    hosts = {
+        NameType.PRIVATE_ON_SOURCE: user.source_queue_manager,
+        NameType.PRIVATE_ON_DESTINATION: user.queue_manager_address,
+        NameType.PRIVATE_ON_ADMINISTRATION: user.administration.guid if user.administration else NULL_GUID,
+    }
+    for attribute, name, elements in (
+        ("destination_queue_format_name", user.destination, several.destination),
+        ("administration_queue_format_name", user.administration, several.administration),
+        ("response_queue_format_name", user.response, several.response),
+    ):
+        if name is not None and name.type is NameType.SAME_AS_ADMINISTRATION:
+            name = user.administration
+        listed = elements or ([name] if name is not None else [])
+        setattr(message, attribute, ",".join(_text(element, hosts) for element in listed))
+
+
+def _text(name: QueueName, hosts: dict[NameType, bytes]) -> str:
+    """A format name; one that can't be parsed here is given as it came."""
+    if name.is_distribution_list:
+        return str(names.DistributionListFormatName(UUID(bytes_le=name.guid)))
+    match name.type:
+        case NameType.PUBLIC:
+            return str(names.PublicFormatName(UUID(bytes_le=name.guid)))
+        case NameType.DIRECT:
+            return f"DIRECT={name.direct}"
+    return str(names.PrivateFormatName(UUID(bytes_le=hosts.get(name.type, name.guid)), name.number))
+
+
+def _names(text: str) -> list[QueueName]:
+    """The names in a format name that packets can carry."""
+    if not text:
+        return []
+    try:
+        parsed = names.parse_format_name(text)
+    except MsmqError:  # as some other program wrote it
+        return [QueueName(NameType.DIRECT, direct=text.partition("=")[2] or text)]
+    elements = parsed.elements if isinstance(parsed, names.MultipleElementFormatName) else (parsed,)
+    return [name for element in elements if (name := _queue_name(element)) is not None]
+
+
+def _queue_name(name: names.SingleFormatName) -> QueueName | None:
+    match name:
+        case names.PublicFormatName(guid=guid):
+            return QueueName(NameType.PUBLIC, guid.bytes_le)
+        case names.PrivateFormatName(guid=guid, number=number):
+            return QueueName(NameType.PRIVATE, guid.bytes_le, number)
+        case names.DirectFormatName():
+            return QueueName(NameType.DIRECT, direct=name.direct_id)
+        case names.DistributionListFormatName(guid=guid):
+            return QueueName(NameType.PUBLIC, guid.bytes_le, is_distribution_list=True)
+    return None
+
+
+def _on_destination(destination: list[QueueName]) -> QueueName | None:
+    """A private destination is named by its number only; QueueManagerAddress says whose it is."""
+    if not destination:
+        return None
+    name = destination[0]
+    if name.type is NameType.PRIVATE:
+        return QueueName(NameType.PRIVATE_ON_DESTINATION, number=name.number)
+    return name
+
+
+def _on_source(listed: list[QueueName], source: bytes) -> QueueName | None:
+    """A private queue of the sender's machine is named by its number only."""
+    if not listed:
+        return None
+    name = listed[0]
+    if name.type is NameType.PRIVATE and name.guid == source:
+        return QueueName(NameType.PRIVATE_ON_SOURCE, number=name.number)
+    return name
+
+
+def _multi_queue_header(*lists: list[QueueName]) -> MultiQueueFormatHeader | None:
+    """Present where one name is not enough."""
+    if not any(len(listed) > 1 or any(name.is_distribution_list for name in listed) for listed in lists):
+        return None
+    destination, administration, response = lists
+    return MultiQueueFormatHeader(destination, administration, response)
+
+
+def _machine(destination: str) -> bytes:
+    """QueueManagerAddress: the owner of a private destination; the address of a direct one is not kept."""
+    try:
+        parsed = names.parse_format_name(destination)
+    except MsmqError:
+        return NULL_GUID
+    return parsed.guid.bytes_le if isinstance(parsed, names.PrivateFormatName) else NULL_GUID
+
+
+def _given(guid: bytes) -> bytes | None:
+    return guid if guid != NULL_GUID else None

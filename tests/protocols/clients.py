@@ -1,0 +1,186 @@
+"""Clients of the protocol handlers without a network: real stubs, real calls, a connection that keeps the answers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from openmsmq.interfaces import ms_mqmp as m
+from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
+from openmsmq.model import names
+from openmsmq.model.constants import Access, Action, VarType
+from openmsmq.model.message import Message
+from openmsmq.ndr import Operation
+from openmsmq.protocols.dispatch import NdrInterface
+from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.qmcomm import QmComm
+from openmsmq.protocols.qmcomm2 import QmComm2
+from openmsmq.protocols.qmmgmt import QmMgmt
+from openmsmq.protocols.remote_read import RemoteRead
+from openmsmq.rpc.association import Association, ContextHandles
+from openmsmq.rpc.call import UNAUTHENTICATED, Call
+from openmsmq.rpc.faults import Fault
+from openmsmq.transfer.propvariants import pack
+from openmsmq.transfer.queue_format import to_queue_format
+from openmsmq.transfer.receive_buffer import BufferSizes, receive_buffer
+from openmsmq.transfer.send_buffer import send_buffer
+from queueing.world import World
+
+
+class Connection:
+    """What a call needs of its connection."""
+
+    peer_host = "192.0.2.1"
+
+    def __init__(self, association: Association) -> None:
+        self.association = association
+
+    def send_reply(self, call: Call, stub: bytes) -> None:
+        self.answer = stub
+
+    def send_fault(self, call: Call, status: int) -> None:
+        raise Fault(status)
+
+
+class Pending:
+    """A call and, once it is answered, its response."""
+
+    def __init__(self, call: Call, connection: Connection, decode: Callable[[bytes], Any]) -> None:
+        self.call, self._connection, self._decode = call, connection, decode
+
+    @property
+    def over(self) -> bool:
+        return self.call.over
+
+    @property
+    def response(self) -> Any:
+        assert self.over, "not answered yet"
+        return self._decode(self._connection.answer)
+
+
+@dataclass
+class FakeTimer:
+    """Runs when the test says that its time has come."""
+
+    seconds: float
+    action: Callable[[], None]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Server:
+    def __init__(self) -> None:
+        self.world = World()
+        self.waiting_for_disk: list[Callable[[], object]] = []
+        self.timers: list[FakeTimer] = []
+        self.environment = Environment(
+            self.world.manager, self.world.store, self.waiting_for_disk.append, {0: 2103}, later=self.later
+        )
+        self.interfaces: list[NdrInterface] = [
+            QmComm(self.environment), QmComm2(self.environment), QmMgmt(self.environment),
+            RemoteRead(self.environment)]  # fmt: skip
+        self._groups = itertools.count(1)
+        self.random = itertools.count(1)
+
+    def sync(self) -> None:
+        """The disk has caught up."""
+        self.world.store.sync()
+        waiting, self.waiting_for_disk[:] = list(self.waiting_for_disk), []
+        for reply in waiting:
+            reply()
+
+    def later(self, seconds: float, action: Callable[[], None]) -> FakeTimer:
+        timer = FakeTimer(seconds, action)
+        self.timers.append(timer)
+        return timer
+
+    def client(self) -> Client:
+        return Client(self)
+
+
+class Client:
+    """One client process: an association with its context handles."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        handles = ContextHandles(lambda count: next(server.random).to_bytes(count, "little"))
+        self.association = Association(next(server._groups), "192.0.2.1", handles)
+
+    def start(self, name: str, /, **arguments: Any) -> Pending:
+        """Call an operation; it may be answered later."""
+        operation = self._find(name)[1]
+        assert operation.request is not None
+        return self.start_stub(name, operation.encode_request(operation.request(**arguments)))
+
+    def start_stub(self, name: str, stub: bytes) -> Pending:
+        """Call an operation with these very bytes."""
+        interface, operation = self._find(name)
+        connection = Connection(self.association)
+        call = Call(connection, interface, UNAUTHENTICATED, None, 1, 0, operation.opnum, stub)  # type: ignore[arg-type]
+        interface.call(call)
+        return Pending(call, connection, operation.decode_response)
+
+    def _find(self, name: str) -> tuple[NdrInterface, Operation]:
+        for interface in self.server.interfaces:
+            for operation in interface.description.operations:
+                if operation.name == name:
+                    return interface, operation
+        raise KeyError(name)
+
+    def call(self, name: str, **arguments: Any) -> Any:
+        """Call an operation and wait for the disk. Raises Fault."""
+        pending = self.start(name, **arguments)
+        self.server.sync()
+        return pending.response
+
+    def leave(self) -> None:
+        """The client's last connection is gone."""
+        self.association.handles.run_down()
+
+    # -- what most tests do first ------------------------------------------------------------------------------
+
+    def create(self, name: str = "q", **more: Any) -> Any:
+        values: dict[str, Any] = {"aProp": [103], "apVar": [text_variant(f".\\private$\\{name}")], "cp": 1} | more
+        return self.call(
+            "R_QMCreateObjectInternal", dwObjectType=1, lpwcsPathName=f".\\private$\\{name}", **values
+        )  # fmt: skip
+
+    def open(self, name: str = "q", access: int = Access.RECEIVE, share: int = 0, **more: Any) -> Any:
+        return self.call(
+            "rpc_QMOpenQueueInternal", pQueueFormat=queue_format(name), dwDesiredAccess=access, dwShareMode=share,
+            hRemoteQueue=0, lplpRemoteQueueName=None, lpClientName="", dwpQueue=0, pLicGuid=bytes(16),
+            dwpRemoteContext=0,
+            **{"dwRemoteProtocol": 0} | more,
+        )  # fmt: skip
+
+    def send(self, handle: bytes, message: Message, uow: bytes | None = None) -> Any:
+        return self.call("rpc_ACSendMessageEx", hQueue=handle, ptb=send_buffer(message, uow), pMessageID=None)
+
+    def start_receive(self, context: int, action: int = Action.RECEIVE, timeout: int = 0, **more: Any) -> Pending:
+        uow, cursor = more.pop("uow", None), more.pop("cursor", 0)
+        ptb = receive_buffer(Action.RECEIVE, timeout, cursor, uow, BufferSizes(**more))
+        assert ptb.old.Receive is not None
+        ptb.old.Receive.Action = int(action)
+        return self.start("rpc_ACReceiveMessageEx", hQMContext=context, ptb=ptb)
+
+    def receive(self, context: int, action: int = Action.RECEIVE, **more: Any) -> Any:
+        pending = self.start_receive(context, action, **more)
+        self.server.sync()
+        return pending.response
+
+
+def queue_format(name: str) -> QUEUE_FORMAT:
+    text = name if "=" in name else f"DIRECT=OS:.\\private$\\{name}"
+    return to_queue_format(names.parse_format_name(text))
+
+
+def object_format(name: str = "q") -> m.OBJECT_FORMAT:
+    return m.OBJECT_FORMAT(1, queue_format(name))
+
+
+def text_variant(text: str) -> Any:
+    return pack(VarType.VT_LPWSTR, text)

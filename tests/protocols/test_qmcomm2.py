@@ -1,0 +1,238 @@
+"""qmcomm2 ([MS-MQMP] 3.1.5) and qmmgmt ([MS-MQMR] 3.1.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from openmsmq.interfaces import ms_mqmp as m
+from openmsmq.interfaces import ms_mqmr
+from openmsmq.interfaces.ms_mqmq import OBJECTID, XACTUOW
+from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
+from openmsmq.model.constants import INFINITE, Access, Action, VarType
+from openmsmq.model.errors import HResult
+from openmsmq.model.message import Message
+from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, Fault
+from openmsmq.transfer.receive_buffer import message_from_receive
+from openmsmq.transfer.send_buffer import send_buffer
+from protocols.clients import Client, Server, queue_format
+
+H = HResult
+UOW = XACTUOW(b"u" * 16)
+
+
+@pytest.fixture
+def server() -> Server:
+    server = Server()
+    server.world.create()
+    server.world.create("t", TRANSACTION=1)
+    return server
+
+
+@pytest.fixture
+def client(server: Server) -> Client:
+    return server.client()
+
+
+def test_a_message_is_sent_and_received(client: Client) -> None:
+    sender, reader = client.open(access=Access.SEND), client.open()
+    sent = client.call("rpc_ACSendMessageEx", hQueue=sender.phQueue, pMessageID=OBJECTID(bytes(16), 0),
+                       ptb=send_buffer(Message(label="label", body=b"body", priority=6)))  # fmt: skip
+    assert sent.result == H.MQ_OK
+    answer = client.receive(reader.pdwQMContext)
+    assert answer.result == H.MQ_OK
+    message = message_from_receive(answer.ptb)
+    assert (message.label, message.body, message.priority) == ("label", b"body", 6)
+    assert message.identifier == sent.pMessageID.Lineage + sent.pMessageID.Uniquifier.to_bytes(4, "little")
+    assert client.receive(reader.pdwQMContext).result == H.MQ_ERROR_IO_TIMEOUT
+
+
+def test_a_recoverable_message_is_answered_and_shown_when_it_is_durable(server: Server, client: Client) -> None:
+    sender, reader = client.open(access=Access.SEND), client.open()
+    for guarantee in (1, 0):
+        waiting = client.start_receive(reader.pdwQMContext, timeout=INFINITE)
+        ptb = send_buffer(Message(delivery_guarantee=guarantee))
+        server.sync()
+        sending = client.start("rpc_ACSendMessageEx", hQueue=sender.phQueue, ptb=ptb, pMessageID=None)
+        assert (sending.over, waiting.over) == (not guarantee, not guarantee)
+        server.sync()
+        assert sending.response.result == waiting.response.result == H.MQ_OK
+
+
+def test_a_wait_ends_with_a_message_at_its_time_or_with_its_call(server: Server, client: Client) -> None:
+    context = client.open().pdwQMContext
+    timed, cancelled, served = (client.start_receive(context, timeout=t) for t in (1000, 50_000, INFINITE))
+    cancelled.call.cancel()
+    assert cancelled.response.result == H.MQ_ERROR_OPERATION_CANCELLED
+    server.world.advance(1000)
+    assert timed.response.result == H.MQ_ERROR_IO_TIMEOUT
+    assert not served.over
+    server.world.send(label="m")
+    assert message_from_receive(served.response.ptb).label == "m"
+
+
+def test_a_buffer_too_small_leaves_the_message_and_tells_the_length(server: Server, client: Client) -> None:
+    server.world.send(body=bytes(500))
+    context = client.open().pdwQMContext
+    answer = client.receive(context, body=10)
+    assert (answer.result, answer.ptb.old.pBodySize) == (H.MQ_ERROR_BUFFER_OVERFLOW, 500)
+    assert client.receive(context, body=500).result == H.MQ_OK
+
+
+def test_a_recoverable_message_comes_back_with_its_store_failing(server: Server, client: Client) -> None:
+    server.world.send(label="m", delivery_guarantee=1)
+    context = client.open().pdwQMContext
+    server.world.store.full = True
+    assert client.receive(context).result == H.MQ_ERROR_MESSAGE_STORAGE_FAILED
+    server.world.store.full = False
+    assert client.receive(context).result == H.MQ_OK
+
+
+def test_what_cannot_be_received(server: Server, client: Client) -> None:
+    server.world.send()
+    peek, send, receive = (client.open(access=a).pdwQMContext for a in (Access.PEEK, Access.SEND, Access.RECEIVE))
+    assert client.receive(peek).result == H.MQ_ERROR_ACCESS_DENIED
+    assert client.receive(send, Action.PEEK_CURRENT).result == H.MQ_ERROR_ACCESS_DENIED
+    assert client.receive(peek, Action.PEEK_CURRENT).result == H.MQ_OK
+    assert client.receive(receive, 5).result == H.MQ_ERROR_INVALID_PARAMETER
+    assert client.receive(receive, Action.PEEK_NEXT).result == H.MQ_ERROR_ILLEGAL_CURSOR_ACTION
+    assert client.receive(receive, cursor=77).result == H.MQ_ERROR_INVALID_HANDLE
+    assert client.receive(0xDEAD).result == H.MQ_ERROR_INVALID_HANDLE
+    assert client.receive(receive, uow=b"x" * 16).result == H.MQ_ERROR_TRANSACTION_SEQUENCE
+    answer = client.call("rpc_ACReceiveMessageEx", hQMContext=receive, ptb=send_buffer(Message()))
+    assert answer.result == H.MQ_ERROR_INVALID_PARAMETER
+    assert len(server.world.queue()) == 1
+
+
+def test_the_number_of_anothers_open_queue_or_unit_of_work_is_refused(server: Server, client: Client) -> None:
+    server.world.send()
+    context = client.open().pdwQMContext
+    stranger = server.client()
+    assert stranger.receive(context).result == H.MQ_ERROR_INVALID_HANDLE
+    client.call("R_QMEnlistInternalTransaction", pUow=UOW)
+    own = stranger.open("t").pdwQMContext
+    assert stranger.receive(own, uow=UOW.rgb).result == H.MQ_ERROR_TRANSACTION_USAGE
+    sender = stranger.open("t", Access.SEND).phQueue
+    assert stranger.send(sender, Message(), UOW.rgb).result == H.MQ_ERROR_TRANSACTION_USAGE
+
+
+def test_a_zero_unit_of_work_is_none(server: Server, client: Client) -> None:
+    server.world.send(label="m")
+    assert client.receive(client.open().pdwQMContext, uow=bytes(16)).result == H.MQ_OK
+
+
+def test_a_transactional_receive_returns_at_the_abort(server: Server, client: Client) -> None:
+    sender = client.open("t", Access.SEND).phQueue
+    for end, left in (("R_QMCommitTransaction", 1), ("R_QMAbortTransaction", 1), ("R_QMCommitTransaction", 0)):
+        work = client.call("R_QMEnlistInternalTransaction", pUow=UOW).phIntXact
+        if not server.world.queue("t").available:
+            assert client.send(sender, Message(), UOW.rgb).result == H.MQ_OK
+        else:
+            assert client.receive(client.open("t").pdwQMContext, uow=UOW.rgb).result == H.MQ_OK
+        assert client.call(end, phIntXact=work).result == H.MQ_OK
+        assert len(server.world.queue("t")) == left
+
+
+def test_what_cannot_be_sent(server: Server, client: Client) -> None:
+    sender = client.open(access=Access.SEND).phQueue
+    assert client.send(client.open().phQueue, Message()).result == H.MQ_ERROR_ACCESS_DENIED
+    assert client.send(sender, Message(), UOW.rgb).result == H.MQ_ERROR_TRANSACTION_SEQUENCE
+    assert client.send(client.open("t", Access.SEND).phQueue, Message()).result == H.MQ_ERROR_TRANSACTION_USAGE
+    assert client.send(sender, Message(privacy_level=1)).result == H.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
+    ptb = send_buffer(Message())
+    ptb.old.pPriority = 8
+    answer = client.call("rpc_ACSendMessageEx", hQueue=sender, ptb=ptb, pMessageID=None)
+    assert answer.result == H.MQ_ERROR_ILLEGAL_PROPERTY_VALUE
+    with pytest.raises(Fault, check=lambda error: error.status == NCA_S_FAULT_CONTEXT_MISMATCH):
+        client.send(bytes(20), Message())
+    assert len(server.world.queue()) == 0
+
+
+def test_a_cursor_walks_over_the_wire(server: Server, client: Client) -> None:
+    for label in "ab":
+        server.world.send(label=label)
+    opened = client.open()
+    created = client.call("rpc_ACCreateCursorEx", hQueue=opened.phQueue, pcc=m.CACCreateRemoteCursor(1, 2, 3))
+    assert (created.result, created.pcc.srv_hACQueue, created.pcc.cli_pQMQueue) == (H.MQ_OK, 2, 3)
+    cursor = created.pcc.hCursor
+    labels = []
+    for action in (Action.PEEK_CURRENT, Action.PEEK_NEXT):
+        labels.append(message_from_receive(client.receive(opened.pdwQMContext, action, cursor=cursor).ptb).label)
+    assert labels == ["a", "b"]
+    assert client.receive(opened.pdwQMContext, Action.PEEK_NEXT, cursor=cursor).result == H.MQ_ERROR_IO_TIMEOUT
+    sender = client.open(access=Access.SEND).phQueue
+    refused = client.call("rpc_ACCreateCursorEx", hQueue=sender, pcc=m.CACCreateRemoteCursor())
+    assert refused.result == H.MQ_ERROR_ACCESS_DENIED
+
+
+def test_the_operation_for_retries_is_illegal(client: Client) -> None:
+    answer = client.call("QMSendMessageInternalEx", pQueueFormat=queue_format("q"), ptb=send_buffer(Message()),
+                         pMessageID=None)  # fmt: skip
+    assert answer.result == H.MQ_ERROR_ILLEGAL_OPERATION
+
+
+def test_a_client_that_leaves_while_it_waits_takes_nothing(server: Server, client: Client) -> None:
+    opened = client.open()
+    waiting = client.start_receive(opened.pdwQMContext, timeout=INFINITE)
+    waiting.call.cancel()
+    client.leave()
+    server.world.send(label="m")
+    assert server.world.labels() == ["m"]
+
+
+# -- qmmgmt ----------------------------------------------------------------------------------------------------
+
+
+def info(client: Client, target: Any, *propids: int) -> Any:
+    return client.call("R_QMMgmtGetInfo", pObjectFormat=target, cp=len(propids), aProp=list(propids),
+                       apVar=[PROPVARIANT(vt=1) for _ in propids])  # fmt: skip
+
+
+MACHINE = ms_mqmr.MGMT_OBJECT(type=1, Reserved1=0)
+
+
+def of_queue(name: str = "q") -> Any:
+    return ms_mqmr.MGMT_OBJECT(type=2, pQueueFormat=queue_format(name))
+
+
+def test_the_machine_tells_about_itself(client: Client) -> None:
+    client.open()
+    answer = info(client, MACHINE, *range(1, 7))
+    assert answer.result == H.MQ_OK
+    active, private, _, connected, _, total = answer.apVar
+    assert active.calpwstr.pElems == ["PRIVATE=03020100-0504-0706-0809-0a0b0c0d0e0f\\00000001"]
+    assert private.calpwstr.pElems == ["HERE\\private$\\q", "HERE\\private$\\t"]
+    assert (connected.pwszVal, total.hVal.QuadPart) == ("CONNECTED", 0)
+
+
+def test_a_queue_tells_about_itself(server: Server, client: Client) -> None:
+    server.world.send(body=bytes(100))
+    client.open(share=1)
+    answer = info(client, of_queue(), *range(1, 28))
+    assert answer.result == H.MQ_OK
+    values = dict(zip(range(1, 28), answer.apVar, strict=True))
+    assert (values[1].pwszVal, values[2].pwszVal) == ("HERE\\private$\\q", "DIRECT=OS:HERE\\private$\\q")
+    assert [values[n].pwszVal for n in (3, 4, 5, 6)] == ["PRIVATE", "LOCAL", "NO", "NO"]
+    assert (values[7].ulVal, values[8].ulVal) == (1, server.world.queue().total_bytes)
+    assert values[12].vt == VarType.VT_NULL
+
+
+@pytest.mark.parametrize(
+    ("target", "propid", "error"),
+    [
+        (MACHINE, 7, H.MQ_ERROR_ILLEGAL_PROPID),
+        (MACHINE, 0, H.MQ_ERROR_ILLEGAL_PROPID),
+        (of_queue(), 28, H.MQ_ERROR_ILLEGAL_PROPID),
+        (of_queue("no"), 1, H.MQ_ERROR_QUEUE_NOT_FOUND),
+        (ms_mqmr.MGMT_OBJECT(type=2, pQueueFormat=None), 1, H.MQ_ERROR_INVALID_PARAMETER),
+        (ms_mqmr.MGMT_OBJECT(type=3, Reserved2=0), 1, H.MQ_ERROR_INVALID_PARAMETER),
+    ],
+)
+def test_what_nobody_can_tell(client: Client, target: Any, propid: int, error: HResult) -> None:
+    assert info(client, target, propid).result == error
+
+
+def test_actions_are_refused(client: Client) -> None:
+    answer = client.call("R_QMMgmtAction", pObjectFormat=MACHINE, lpwszAction="CONNECT")
+    assert answer.result == H.MQ_ERROR

@@ -1,0 +1,92 @@
+"""From messages to packets and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openmsmq.model.constants import INFINITE
+from openmsmq.model.message import NULL_IDENTIFIER, Message
+from openmsmq.packet.message_packet import MessagePacket
+from openmsmq.packet.queue_names import NameType
+from openmsmq.transfer.packets import message_of, packet_of
+
+MACHINE = bytes(range(16))
+PRIVATE = "PRIVATE=03020100-0504-0706-0809-0a0b0c0d0e0f\\0000002a"
+OTHER = "PRIVATE=00000000-0000-0000-0000-000000000001\\00000007"
+
+u32 = st.integers(0, 0xFFFFFFFF)
+text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"], max_codepoint=0xFFFF), max_size=40)
+blob = st.binary(max_size=60)
+name = st.sampled_from(
+    ["", r"DIRECT=OS:host\private$\q", "DIRECT=TCP:192.0.2.1\\public", OTHER, PRIVATE,
+     "PUBLIC=00000000-0000-0000-0000-000000000002"]
+)  # fmt: skip
+lists = st.sampled_from(
+    [r"DIRECT=OS:a\q,DIRECT=OS:b\q", f"{OTHER},{PRIVATE},PUBLIC=00000000-0000-0000-0000-000000000002"]
+)
+messages = st.builds(
+    Message, blob, text, u32, st.integers(0, 7), st.integers(0, 1), st.integers(0, 15), st.integers(0, 3),
+    st.integers(0, 0xFFFF), u32, st.binary(min_size=20, max_size=20), blob,
+    time_to_reach_queue=st.integers(0, 1 << 30) | st.just(INFINITE), time_to_be_received=u32,
+    administration_queue_format_name=name | lists, response_queue_format_name=name | lists,
+    destination_queue_format_name=name, tracing_requested=st.integers(0, 1),
+    privacy_level=st.sampled_from([0, 1, 3, 5]),
+    hash_algorithm=u32, encryption_algorithm=u32, sender_identifier_type=st.integers(0, 2), sender_identifier=blob,
+    sender_certificate=blob, symmetric_key=blob, signature=blob,
+    connector_type_identifier=st.binary(min_size=16, max_size=16),
+    identifier=u32.map(lambda number: MACHINE + number.to_bytes(4, "little")),
+    source_machine_identifier=st.just(MACHINE),
+    sent_time=st.integers(0, 1 << 31), abort_count=u32, move_count=u32,
+)  # fmt: skip
+
+
+def through_a_packet(message: Message) -> Message:
+    return message_of(MessagePacket.unpack(packet_of(message).pack()))
+
+
+@given(messages)
+def test_every_property_arrives(message: Message) -> None:
+    assert through_a_packet(message) == message
+
+
+@given(messages, st.integers(0, 0xFFFFF), st.booleans(), st.booleans())
+def test_transactional_messages_keep_their_place(message: Message, number: int, first: bool, last: bool) -> None:
+    transactional = replace(
+        message, priority=0, transaction_identifier=MACHINE + number.to_bytes(4, "little"), first_in_transaction=first,
+        last_in_transaction=last,
+    )  # fmt: skip
+    if transactional.transaction_identifier != NULL_IDENTIFIER:
+        assert through_a_packet(transactional) == transactional
+
+
+def test_the_provider_arrives() -> None:
+    message = Message(authentication_provider_type=1, authentication_provider_name="a provider", signature=b"s")
+    assert through_a_packet(message) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "packed"),
+    [(PRIVATE, NameType.PRIVATE_ON_SOURCE), (OTHER, NameType.PRIVATE), (r"DIRECT=OS:h\q", NameType.DIRECT)],
+)
+def test_private_names_of_the_source_are_numbers(name: str, packed: NameType) -> None:
+    message = Message(source_machine_identifier=MACHINE, administration_queue_format_name=name)
+    administration = packet_of(message).message.user.administration
+    assert administration is not None
+    assert administration.type is packed
+
+
+def test_the_time_to_reach_a_queue_is_absolute() -> None:
+    """[MS-MQRR] 2.2.5.1."""
+    packet = packet_of(Message(sent_time=1000, time_to_reach_queue=60))
+    assert packet.message.base.time_to_reach_queue == 1060
+    assert packet_of(Message(sent_time=1000)).message.base.time_to_reach_queue == INFINITE
+
+
+def test_a_response_queue_that_is_the_administration_queue() -> None:
+    packet = packet_of(Message(administration_queue_format_name=OTHER))
+    packet.message.user.response = replace(packet.message.user.administration, type=NameType.SAME_AS_ADMINISTRATION)
+    assert message_of(packet).response_queue_format_name == OTHER
