@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
+import socket
+import time
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 import pytest
@@ -153,3 +156,71 @@ def test_with_a_thread_messages_can_be_read_while_their_batch_is_written() -> No
     assert store.durable_position < store.position
     assert (store.read(first), store.read(second)) == (b"first", b"second")
     store.close()
+
+
+def test_clients_that_ask_again_and_again_share_syncs() -> None:
+    """Eight clients, each with one request under way, would take turns in two groups of four. With uvloop, as in the
+    daemon."""
+    uvloop = pytest.importorskip("uvloop")
+    clients, rounds, sync_time = 8, 40, 0.004
+    vfs = MemoryVfs()
+    pairs = [socket.socketpair() for _ in range(clients)]
+
+    def client(end: socket.socket) -> None:
+        for _ in range(rounds):
+            end.sendall(b"?")
+            assert end.recv(1) == b"!"
+
+    def slow(name: str, path: str) -> None:
+        if name == "fdatasync":
+            time.sleep(sync_time)
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        store = open_store(vfs)
+        committer = Committer(store, loop, on_failure=unexpected)
+        vfs.before = slow  # type: ignore[assignment]
+        keys = itertools.count(1)
+
+        def asked(end: socket.socket) -> None:
+            if end.recv(1):
+                store.insert(1, next(keys), 0, b"x")
+                committer.when_durable(lambda: end.sendall(b"!"))
+
+        for _, end in pairs:
+            loop.add_reader(end, asked, end)
+        before = syncs(vfs)
+        with ThreadPoolExecutor(clients) as pool:
+            await asyncio.gather(*(loop.run_in_executor(pool, client, end) for end, _ in pairs))
+        used = syncs(vfs) - before
+        for _, end in pairs:
+            loop.remove_reader(end)
+        store.close()
+        return used
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert clients * rounds / runner.run(main()) >= 6
+    for pair in pairs:
+        for end in pair:
+            end.close()
+
+
+def test_a_single_client_waits_for_nobody() -> None:
+    put_off = []
+
+    class Watched(Committer):
+        def _more_will_come(self) -> bool:
+            put_off.append(super()._more_will_come())
+            return put_off[-1]
+
+    async def main() -> None:
+        store = open_store(MemoryVfs())
+        committer = Watched(store, asyncio.get_running_loop(), on_failure=unexpected)
+        for key in range(1, 20):
+            store.insert(1, key, 0, b"x")
+            await committer.drain()
+            await asyncio.sleep(0.001)
+        store.close()
+
+    asyncio.run(main())
+    assert put_off == [False] * 19

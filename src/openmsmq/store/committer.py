@@ -1,4 +1,4 @@
-"""Group commit: one sync for everything that was asked for in the meantime, without a timer."""
+"""Group commit: one sync for everything that was asked for in the meantime."""
 
 from __future__ import annotations
 
@@ -15,12 +15,21 @@ Callback: TypeAlias = Callable[[], object]
 OnFailure: TypeAlias = Callable[[BaseException], object]
 
 
+# Part of the time of a sync for which one is put off, so that clients who were answered a moment ago can share it.
+_PATIENCE = 0.5
+_LONGEST_WAIT = 0.002  # seconds
+_FADING = 0.9  # per sync, of the number of clients that are believed to be busy
+
+
 class Committer:
     """Syncs a store on behalf of an event loop.
 
     Inline, the flush runs at the beginning of the loop's next turn, so that whatever all sockets asked for in this turn
-    shares one sync. With an executor, the loop goes on while the sync runs, and a batch is what was asked for while the
-    previous one ran.
+    shares one sync. Clients that wait for their answers would fall into two groups, each asking while the other one's
+    sync runs, and each sync would carry half of what it could: so it is put off by some turns until as many have asked
+    as were busy a moment ago, and for half the time of a sync at most.
+
+    With an executor, the loop goes on while the sync runs, and a batch is what was asked for meanwhile.
     """
 
     def __init__(
@@ -45,6 +54,11 @@ class Committer:
         self._waiting: list[Callback] = []
         self._scheduled = False
         self._failed = False
+        self._overlapping = 0  # requests that came while the last sync ran
+        self._counts_overlapping = False
+        self._busy = 0.0  # clients that are believed to ask again and again
+        self._sync_time = 0.0  # seconds, on average
+        self._put_off_until: float | None = None
         self._drains: set[asyncio.Future[None]] = set()
         self._running: asyncio.Future[None] | None = None
 
@@ -53,6 +67,8 @@ class Committer:
         if self._failed:
             return
         self._waiting.append(callback)
+        if self._counts_overlapping:
+            self._overlapping += 1
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._flush)
@@ -78,6 +94,9 @@ class Committer:
     def _flush(self) -> None:
         if self._failed:
             return
+        if self._executor is None and self._more_will_come():
+            self._loop.call_soon(self._flush)
+            return
         waiting, self._waiting = self._waiting, []
         try:
             batch = self._store.take_batch()
@@ -85,13 +104,37 @@ class Committer:
                 self._start(batch, waiting)
                 return
             if batch is not None:
+                started = self._loop.time()
                 _write(self._store, batch)
+                self._sync_time += (self._loop.time() - started - self._sync_time) / 8
                 self._store.finish_batch(batch)
         except (StoreError, OSError) as error:
             self._fail(error)
             return
         self._scheduled = False
+        self._busy = max(self._busy * _FADING, len(waiting))
         self._call(waiting)
+        if self._executor is None:
+            self._overlapping, self._counts_overlapping = 0, True
+            self._loop.call_soon(self._overlap_ends, len(waiting))
+
+    def _overlap_ends(self, told: int) -> None:
+        """What has been read by now was sent while the sync ran, by others than were told after it.
+
+        So it is with uvloop, which reads between the two; loops of the standard library read later, and put less off.
+        """
+        self._counts_overlapping = False
+        self._busy = max(self._busy, told + self._overlapping)
+
+    def _more_will_come(self) -> bool:
+        """Whether to put the sync off by one more turn of the loop."""
+        now = self._loop.time()
+        if self._put_off_until is None:
+            self._put_off_until = now + min(self._sync_time * _PATIENCE, _LONGEST_WAIT)
+        if len(self._waiting) < int(self._busy) and now < self._put_off_until:
+            return True
+        self._put_off_until = None
+        return False
 
     def _start(self, batch: Batch, waiting: list[Callback]) -> None:
         """Write in the executor; `_scheduled` stays set, so that nothing else is flushed meanwhile."""
