@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 
-from daemon import Daemon
+from daemon import Daemon, eventually
 
 
 @pytest.fixture(scope="module")
@@ -192,3 +193,51 @@ def test_protocols_lists_each_operation_with_its_state(run):
     assert by_name["rpc_ACSendMessageEx"]["state"] == "served"
     assert by_name["rpc_ACSendMessageEx"]["opnum"] == 1
     assert "DTC" in by_name["R_QMEnlistTransaction"]["state"]
+
+
+def test_tail_shows_what_arrives_and_leaves_it(run, service):
+    run("queue", "create", "watched")
+    run("send", "watched", "old", "--label", "old")
+    with _tail(service, "watched", "--from-start", "--count", "2") as following:
+        assert json.loads(following.stdout.readline())["label"] == "old"
+        run("send", "watched", "new", "--label", "new")
+        assert json.loads(following.stdout.readline())["label"] == "new"
+        assert following.wait(20) == 0
+    assert len(run("peek", "watched", "--json").splitlines()) == 2
+
+
+def test_tail_begins_with_what_comes_next(run, service):
+    run("queue", "create", "busy")
+    run("send", "busy", "old", "--label", "old")
+    with _tail(service, "busy", "--count", "1") as following:
+        for number in range(100):
+            run("send", "busy", "new", "--label", f"new {number}")
+            if following.poll() is not None:
+                break
+        assert json.loads(following.stdout.readline())["label"].startswith("new")
+
+
+@contextmanager
+def _tail(service, *arguments):
+    command = [sys.executable, "-m", "openmsmq.cli", "tail", *arguments, "--json"]
+    environment = {**os.environ, "OPENMSMQ_HOST": "127.0.0.1", "OPENMSMQ_PORT": str(service.port)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as following:
+        try:
+            yield following
+        finally:
+            following.kill()
+
+
+def test_dead_letters_are_counted_by_reason_and_queue(run):
+    run("queue", "create", "short")
+    before = _reasons(run)
+    for number in range(2):
+        run("send", "short", str(number), "--ttl", "1", "--deadletter")
+    eventually(lambda: _reasons(run).get("DIRECT=OS:.\\private$\\short") == ("NACK_RECEIVE_TIMEOUT", 2))
+    assert len(_reasons(run)) == len(before) + 1
+    assert "NACK_RECEIVE_TIMEOUT" in run("dlq", "reasons")
+
+
+def _reasons(run):
+    rows = [json.loads(line) for line in run("dlq", "reasons", "--json").splitlines()]
+    return {row["queue"]: (row["reason"], row["count"]) for row in rows}

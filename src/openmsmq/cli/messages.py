@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from openmsmq.cli.connection import connected
-from openmsmq.cli.output import from_json, print_json, print_message, progress, report, to_json
+from openmsmq.cli.output import from_json, progress, report, show_message, to_json
 from openmsmq.cli.queues import json_option, path_of
 from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
 from openmsmq.model.errors import ReceiveTimeout
@@ -32,7 +32,7 @@ _BATCH = 200  # messages in one transaction when many are moved
 @click.option("--recoverable", is_flag=True, help="Survives a restart of the server.")
 @click.option("--transaction", is_flag=True, help="Send in a transaction of its own.")
 @click.option("--raw", is_flag=True, help="Send the text as UTF-8 bytes, not as a VT_BSTR string.")
-@click.option("--ttl", type=int, help="Seconds until the message expires if nobody receives it.")
+@click.option("--ttl", type=click.IntRange(min=1), help="Seconds until the message expires if nobody receives it.")
 @click.option("--response-queue", default="", help="Format name.")
 @click.option("--admin-queue", default="", help="Format name for acknowledgments; asks for all of them.")
 @click.option("--deadletter", is_flag=True, help="Copy to the dead-letter queue if it expires.")
@@ -96,7 +96,7 @@ def peek(qm: QueueManager, queue: str, count: int, as_json: bool) -> None:
         for number, message in enumerate(opened):
             if count and number >= count:
                 break
-            _show(message, number, as_json)
+            show_message(message, number, as_json)
 
 
 @click.command()
@@ -132,16 +132,7 @@ def _write(message: Message, number: int, body_only: bool, as_json: bool) -> Non
         sys.stdout.buffer.write(message.body)
         sys.stdout.buffer.flush()
     else:
-        _show(message, number, as_json)
-
-
-def _show(message: Message, number: int, as_json: bool) -> None:
-    if as_json:
-        print_json(to_json(message))
-    else:
-        if number:
-            click.echo()
-        print_message(message)
+        show_message(message, number, as_json)
 
 
 def _is_transactional(qm: QueueManager, queue: str) -> bool:

@@ -59,6 +59,16 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, default=_plain, ensure_ascii=False))
 
 
+def show_message(message: Message, number: int, as_json: bool) -> None:
+    """One of several messages; people get an empty line between them."""
+    if as_json:
+        print_json(to_json(message))
+        return
+    if number:
+        click.echo()
+    print_message(message)
+
+
 def report(as_json: bool, text: str, document: Mapping[str, Any], err: bool = False) -> None:
     """Say what was done: a line for people, or a document for machines on standard output."""
     if as_json:

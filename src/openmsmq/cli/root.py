@@ -10,6 +10,7 @@ from openmsmq import __version__
 from openmsmq.cli.messages import copy, export, import_, peek, receive, send
 from openmsmq.cli.queues import queue
 from openmsmq.cli.service import fsck, protocols, serve, user
+from openmsmq.cli.watching import dlq, tail
 from openmsmq.model.errors import AccessDenied, MsmqError, QueueExists, QueueNotFound, ReceiveTimeout
 from openmsmq.rpc.errors import AuthenticationError
 from openmsmq.store import StoreError
@@ -42,7 +43,7 @@ def cli() -> None:
     """
 
 
-for command in (serve, user, fsck, protocols, queue, send, peek, receive, copy, export, import_):
+for command in (serve, user, fsck, protocols, queue, send, peek, receive, copy, export, import_, tail, dlq):
     cli.add_command(command)
 
 

@@ -1,0 +1,83 @@
+"""`openmsmq tail` and `openmsmq dlq`: what is going on, without touching it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import click
+
+from openmsmq.cli.connection import connected
+from openmsmq.cli.output import class_name, print_json, print_table, show_message, time_text
+from openmsmq.cli.queues import json_option, path_of
+from openmsmq.client.sync import Cursor, QueueManager
+from openmsmq.model.errors import ReceiveTimeout
+from openmsmq.model.message import Message
+
+_DEAD_LETTER_QUEUES = ("DIRECT=OS:.\\SYSTEM$;DEADLETTER", "DIRECT=OS:.\\SYSTEM$;DEADXACT")
+
+
+@click.command()
+@click.argument("queue")
+@click.option("--from-start", is_flag=True, help="Show first what is there already.")
+@click.option("--count", "-n", type=click.IntRange(min=0), default=0, help="End after so many; 0 for never.")
+@json_option
+@connected
+def tail(qm: QueueManager, queue: str, from_start: bool, count: int, as_json: bool) -> None:
+    """Show each message that arrives and leave it in the queue. Ends with Ctrl-C.
+
+    What a receiver takes at once may be gone before it was seen; among messages with priorities, one that arrives in
+    front of what was shown already is not seen.
+    """
+    with qm.open(path_of(queue), "peek") as opened, opened.cursor() as cursor:
+        look = cursor.peek if from_start else _behind_the_last(cursor)
+        shown = 0
+        while not count or shown < count:
+            message = look(None)
+            look = cursor.peek_next
+            show_message(message, shown, as_json)
+            shown += 1
+
+
+def _behind_the_last(cursor: Cursor) -> Callable[[float | None], Message]:
+    """How to look at the first message to come: the cursor has gone past those that are there."""
+    try:
+        cursor.peek(0)
+    except ReceiveTimeout:
+        return cursor.peek
+    try:
+        while True:
+            cursor.peek_next(0)
+    except ReceiveTimeout:
+        return cursor.peek_next
+
+
+@click.group()
+def dlq() -> None:
+    """Why messages died: the dead-letter queues of the server."""
+
+
+@dlq.command()
+@json_option
+@connected
+def reasons(qm: QueueManager, as_json: bool) -> None:
+    """Count the messages in both dead-letter queues by reason and by the queue they were meant for."""
+    counts: Counter[tuple[str, str]] = Counter()
+    latest: dict[tuple[str, str], int] = {}
+    for name in _DEAD_LETTER_QUEUES:
+        with qm.open(name, "peek") as opened:
+            for message in opened:
+                key = class_name(message.message_class), message.destination_queue_format_name
+                counts[key] += 1
+                latest[key] = max(latest.get(key, 0), message.sent_time)
+    rows = [
+        {"count": count, "reason": reason, "queue": queue, "last_sent": time_text(latest[reason, queue])}
+        for (reason, queue), count in counts.most_common()
+    ]
+    if as_json:
+        for row in rows:
+            print_json(row)
+    elif rows:
+        print_table(list(rows[0]), [list(row.values()) for row in rows])
+    else:
+        click.echo("no dead letters")
