@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from openmsmq.model.constants import Access, Acknowledge, Action, Journal, MessageClass
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
-from queueing.world import ALICE, MACHINE, World
+from queueing.world import ALICE, MACHINE, World, refused, snapshot
 
 ADMIN = "DIRECT=OS:.\\private$\\admin"
 R, K, S = Access.RECEIVE, Access.PEEK, Access.SEND
 CURRENT, NEXT = Action.PEEK_CURRENT, Action.PEEK_NEXT
 OK, TIMEOUT = HResult.MQ_OK, HResult.MQ_ERROR_IO_TIMEOUT
-
-
-@pytest.fixture
-def world() -> World:
-    world = World()
-    world.create()
-    return world
-
-
-def refused(hresult: HResult) -> Any:
-    return pytest.raises(MsmqError, check=lambda error: error.hresult == hresult)
-
-
-def snapshot(world: World) -> Any:
-    return {q.number: (list(q.entries), list(q.available), set(q.locked), q.total_bytes)
-            for q in world.state.queues.values()}  # fmt: skip
 
 
 # -- order and numbering ---------------------------------------------------------------------------------------

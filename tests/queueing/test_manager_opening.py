@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import pytest
 
 from openmsmq.model import names
 from openmsmq.model.constants import Access, MessageClass, PropId, Share
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
-from queueing.world import ALICE, World
+from queueing.world import ALICE, World, refused
 
 P = PropId
 
@@ -19,10 +18,6 @@ P = PropId
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def refused(hresult: HResult) -> Any:
-    return pytest.raises(MsmqError, check=lambda error: error.hresult == hresult)
 
 
 # -- opening ---------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ import pytest
 from openmsmq.model import security
 from openmsmq.model.constants import INFINITE, Access, MachineAccessMask, PropId
 from openmsmq.model.constants import QueueAccessMask as Q
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import HResult
 from openmsmq.model.security import SecurityDescriptor, allow
-from queueing.world import ALICE, BOB, MACHINE, START, World
+from queueing.world import ALICE, BOB, MACHINE, START, World, refused
 
 P = PropId
 
@@ -20,10 +20,6 @@ P = PropId
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def refused(hresult: HResult) -> Any:
-    return pytest.raises(MsmqError, check=lambda error: error.hresult == hresult)
 
 
 # -- creating --------------------------------------------------------------------------------------------------

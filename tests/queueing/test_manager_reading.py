@@ -7,30 +7,14 @@ from typing import Any
 import pytest
 
 from openmsmq.model.constants import Access, Action, MessageClass
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import HResult
 from openmsmq.queueing.readers import CursorState
-from queueing.world import World
+from queueing.world import World, refused
 
 ADMIN = "DIRECT=OS:.\\private$\\admin"
 R, K, S = Access.RECEIVE, Access.PEEK, Access.SEND
 CURRENT, NEXT = Action.PEEK_CURRENT, Action.PEEK_NEXT
 OK, TIMEOUT = HResult.MQ_OK, HResult.MQ_ERROR_IO_TIMEOUT
-
-
-@pytest.fixture
-def world() -> World:
-    world = World()
-    world.create()
-    return world
-
-
-def refused(hresult: HResult) -> Any:
-    return pytest.raises(MsmqError, check=lambda error: error.hresult == hresult)
-
-
-def snapshot(world: World) -> Any:
-    return {q.number: (list(q.entries), list(q.available), set(q.locked), q.total_bytes)
-            for q in world.state.queues.values()}  # fmt: skip
 
 
 # -- waiting ---------------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from openmsmq.model.constants import Access, Action
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
-from queueing.world import ALICE, World
+from queueing.world import ALICE, World, refused
 
 SEQUENCE = HResult.MQ_ERROR_TRANSACTION_SEQUENCE
 BOTH = "DIRECT=OS:.\\private$\\q,DIRECT=OS:.\\private$\\r"
@@ -21,10 +21,6 @@ def world() -> World:
     world.create(TRANSACTION=1)
     world.create("r", TRANSACTION=1)
     return world
-
-
-def refused(hresult: HResult) -> Any:
-    return pytest.raises(MsmqError, check=lambda error: error.hresult == hresult)
 
 
 def fill(world: World, labels: str, name: str = "q", number: int = 99) -> None:

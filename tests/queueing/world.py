@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, Access, Action, PropId, Share
-from openmsmq.model.errors import HResult
+from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.queueing.access import Caller
 from openmsmq.queueing.manager import QueueManager
@@ -179,3 +181,14 @@ class World:
 
     def messages(self, queue: Queue) -> list[Message]:
         return [queue.message(key) for key in queue.available]
+
+
+def refused(hresult: HResult) -> Any:
+    """An operation is expected to fail with this code."""
+    return pytest.raises(MsmqError, check=lambda error: error.hresult == hresult)
+
+
+def snapshot(world: World) -> Any:
+    """What a refused operation must not have changed."""
+    return {q.number: (list(q.entries), list(q.available), set(q.locked), q.total_bytes)
+            for q in world.state.queues.values()}  # fmt: skip

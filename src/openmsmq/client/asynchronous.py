@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from typing import Any, Self
 
@@ -77,9 +78,9 @@ async def connect(
     return manager
 
 
-class _Closing:
-    async def close(self) -> None:
-        raise NotImplementedError
+class _Closing(ABC):
+    @abstractmethod
+    async def close(self) -> None: ...
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
@@ -133,9 +134,9 @@ def connect(
     return manager
 
 
-class _Closing:
-    def close(self) -> None:
-        raise NotImplementedError
+class _Closing(ABC):
+    @abstractmethod
+    def close(self) -> None: ...
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -117,7 +118,7 @@ class Symbols:
         return name
 
 
-class Emitter:
+class Emitter(ABC):
     """Lines of code plus what is known of the alignment of the current position: p % modulus == remainder."""
 
     def __init__(self, symbols: Symbols, order: str) -> None:
@@ -198,14 +199,14 @@ class Emitter:
         else:
             self.remainder = (self.remainder + size) % self.modulus
 
-    def skip(self, padding: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def skip(self, padding: int) -> None: ...
 
-    def pad(self, alignment: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def pad(self, alignment: int) -> None: ...
 
-    def emit_run(self, fmt: str, operands: list[str], size: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def emit_run(self, fmt: str, operands: list[str], size: int) -> None: ...
 
     def arms(self, union: w.Union, switch: str) -> Iterator[w.Arm]:
         """Emit the branches over the selector; yields each arm with the emitter inside its block."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 from uuid import UUID
 
 from openmsmq.rpc.bind_pdus import AlterContext, AlterContextResp, Auth3, Bind, BindAck, BindNak
@@ -117,10 +117,10 @@ class FaultPdu:
 
 
 @dataclass(frozen=True, slots=True)
-class CoCancel:
-    """co_cancel (C706 12.6.4.8): the client would like the call to end early."""
+class _Signal:
+    """A PDU about a call that has nothing but its headers."""
 
-    packet_type: ClassVar[PacketType] = PacketType.CO_CANCEL
+    packet_type: ClassVar[PacketType]
 
     call_id: int
     flags: int = PFC_WHOLE
@@ -130,26 +130,22 @@ class CoCancel:
         return frame(self.packet_type, self.flags, self.call_id, b"", self.verifier)
 
     @classmethod
-    def unpack(cls, header: Header, data: bytes) -> CoCancel:
+    def unpack(cls, header: Header, data: bytes) -> Self:
         return cls(header.call_id, header.flags, AuthVerifier.unpack(data, header, HEADER_SIZE))
 
 
 @dataclass(frozen=True, slots=True)
-class Orphaned:
+class CoCancel(_Signal):
+    """co_cancel (C706 12.6.4.8): the client would like the call to end early."""
+
+    packet_type: ClassVar[PacketType] = PacketType.CO_CANCEL
+
+
+@dataclass(frozen=True, slots=True)
+class Orphaned(_Signal):
     """orphaned (C706 12.6.4.6): the client no longer waits for the call."""
 
     packet_type: ClassVar[PacketType] = PacketType.ORPHANED
-
-    call_id: int
-    flags: int = PFC_WHOLE
-    verifier: AuthVerifier | None = None
-
-    def pack(self) -> bytes:
-        return frame(self.packet_type, self.flags, self.call_id, b"", self.verifier)
-
-    @classmethod
-    def unpack(cls, header: Header, data: bytes) -> Orphaned:
-        return cls(header.call_id, header.flags, AuthVerifier.unpack(data, header, HEADER_SIZE))
 
 
 @dataclass(frozen=True, slots=True)
