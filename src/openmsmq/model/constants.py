@@ -65,6 +65,7 @@ class Access(IntEnum):
 
     RECEIVE = 0x01
     SEND = 0x02
+    MOVE = 0x04  # only for the target of R_MoveMessage, [MS-MQRR] 3.1.4.11
     PEEK = 0x20
     RECEIVE_ADMIN = 0x81
     PEEK_ADMIN = 0xA0

@@ -61,9 +61,10 @@ class Message:
     transaction_identifier: bytes = NULL_IDENTIFIER
     first_in_transaction: bool = False
     last_in_transaction: bool = False
-    # Not attributes of a message but of its place: where it came from when it was rejected or expired.
+    # [MS-MQRR] 2.2.5.3: receives and moves rolled back since the last move, moves, and the time of the last one.
     abort_count: int = 0
     move_count: int = 0
+    last_move_time: int = 0
 
     @classmethod
     def of(cls, value: BodyValue, **properties: Any) -> Message:

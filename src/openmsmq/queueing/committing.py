@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 
-from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import MsmqError, TransactionSequence
-from openmsmq.queueing.core import Core, storing
+from openmsmq.queueing.core import storing
 from openmsmq.queueing.plan import Plan
-from openmsmq.queueing.transactions import Enqueued, Transaction
+from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.subqueues import Subqueues
+from openmsmq.queueing.transactions import Dequeued, Enqueued, Moved, Transaction
 from openmsmq.store import StoreFull
 
 logger = logging.getLogger(__name__)
 
 
-class Committing(Core):
+class Committing(Subqueues):
     """The operations on transactions."""
 
     def create_transaction(self, identifier: bytes) -> Transaction:
@@ -46,8 +47,14 @@ class Committing(Core):
                 for operation in transaction.operations:
                     if isinstance(operation, Enqueued):
                         plan.commit_send(operation)
-                    elif (key := operation.lookup_identifier) in operation.queue.entries:
-                        plan.remove(operation.queue, key, operation.queue.message(key), MessageClass.ACK_RECEIVE)
+                        continue
+                    queue, key = operation.queue, operation.lookup_identifier
+                    if key not in queue.entries:
+                        continue
+                    if isinstance(operation, Dequeued):
+                        plan.remove(queue, key, queue.message(key), operation.reason)
+                    else:
+                        plan.move(queue, key, queue.message(key), self._target(operation))
                 plan.carry_out(transaction)
         except MsmqError:
             if transaction.last_send is not None:  # more may be sent before the next try
@@ -69,7 +76,15 @@ class Committing(Core):
                 if not operation.queue.deleted and operation.message.lookup_identifier in operation.queue.entries:
                     operation.queue.remove(operation.message.lookup_identifier)
             elif operation.lookup_identifier in operation.queue.locked:
+                operation.queue.note_abort(operation.lookup_identifier)
                 self._release(operation.queue, operation.lookup_identifier)
+
+    def _target(self, move: Moved) -> Queue:
+        """Where a move goes; a subqueue that vanished meanwhile, being empty and closed, is made again."""
+        target = move.target
+        if target.deleted and target.parent is not None:
+            return self.subqueue(target.parent, target.name)
+        return target
 
     def _finish(self, transaction: Transaction) -> None:
         if transaction.finished:

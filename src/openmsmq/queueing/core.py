@@ -44,10 +44,12 @@ class Core:
         self.state.deadline_changed()
 
     def demand(self, queue: Queue, caller: Caller, wanted: int) -> None:
-        """Access check on a queue; a journal is guarded by its queue's descriptor."""
+        """Access check on a queue; a journal and a subqueue are guarded by their queue's descriptor."""
         owner = queue
         if queue.kind is QueueKind.JOURNAL:
             owner = self.state.queues[queue.number & 0x7FFFFFFF]
+        elif queue.parent is not None:
+            owner = queue.parent
         if owner.properties.security:
             demand(SecurityDescriptor.parse(owner.properties.security), caller, wanted, queue.properties.path_name)
 
@@ -94,7 +96,7 @@ class Core:
         if lock.purge_pending:
             # Deviation from [MS-MQDMPR] 3.1.4.5: not AckReceive, because nobody has received the message.
             reason = MessageClass.NACK_Q_PURGED
-        elif deadline and deadline <= self.state.clock() and queue.kind is QueueKind.PRIVATE:
+        elif deadline and deadline <= self.state.clock() and queue.is_destination:
             reason = MessageClass.NACK_RECEIVE_TIMEOUT
         if reason is not None:
             try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from openmsmq.model import names
 from openmsmq.model.constants import MachineAccessMask, MessageClass, PropId, QueueAccessMask, SecurityInformation
-from openmsmq.model.errors import HResult, IllegalQueuePathName, InsufficientResources, MsmqError, QueueExists
+from openmsmq.model.errors import HResult, IllegalQueuePathName, MsmqError, QueueExists
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing import properties as queue_properties
 from openmsmq.queueing.access import Caller, default_queue_security, demand
@@ -16,11 +16,10 @@ from openmsmq.queueing.core import Core, storing
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import LockKind, Queue, QueueKind
 from openmsmq.queueing.records import encode_properties
-from openmsmq.queueing.state import LAST_QUEUE_NUMBER
+from openmsmq.queueing.state import subqueue_definition
 from openmsmq.store import Drop, Put
 
 QUEUE_PREFIX = b"queue/"
-_LAST_NUMBER = b"last-queue-number"
 
 
 class Definitions(Core):
@@ -69,34 +68,24 @@ class Definitions(Core):
             str(canonical), instance=self._random(16), security=descriptor.pack(), create_time=now, modify_time=now
         )
         properties = queue_properties.changed(properties, values, creating=True)
-        number = self._new_queue_number()
+        number, numbered = state.new_queue_number()
         with storing():
-            state.store.append(
-                [Put(_definition(number), encode_properties(properties)), Put(_LAST_NUMBER, str(number).encode())]
-            )
+            state.store.append([Put(_definition(number), encode_properties(properties)), numbered])
         return state.register(number, properties)
 
-    def _new_queue_number(self) -> int:
-        """A number that no queue has or had: messages of a deleted queue must not appear in a new one."""
-        number = int(self.state.store.definitions.get(_LAST_NUMBER, b"0")) + 1
-        if number > LAST_QUEUE_NUMBER:
-            raise InsufficientResources(detail=f"all {LAST_QUEUE_NUMBER} queue numbers are used up")
-        return number
-
     def delete_queue(self, queue: Queue, caller: Caller) -> None:
-        """Delete Queue, [MS-MQDMPR] 3.1.7.1.4, with its journal and all its messages."""
+        """Delete Queue, [MS-MQDMPR] 3.1.7.1.4, with its subqueues, its journal and all its messages."""
         self.demand(queue, caller, QueueAccessMask.DELETE_QUEUE)
         if queue.kind is not QueueKind.PRIVATE:
-            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "system queues and journals stay")
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "only a private queue can be deleted")
+        family = self.state.family(queue)
         with storing():
-            for doomed in (queue, queue.journal):
-                if doomed is not None:
-                    self._remove_all(doomed, MessageClass.NACK_Q_DELETED)
-            self.state.store.append([Drop(_definition(queue.number))])
+            for doomed in family:
+                self._remove_all(doomed, MessageClass.NACK_Q_DELETED)
+            subqueues = [Drop(subqueue_definition(subqueue.number)) for subqueue in queue.subqueues.values()]
+            self.state.store.append([Drop(_definition(queue.number)), *subqueues])
         self.state.forget(queue)
-        for closing in (queue, queue.journal):
-            if closing is None:
-                continue
+        for closing in family:
             for reader in list(closing.waiting.values()):
                 reader.end(HResult.MQ_ERROR_QUEUE_DELETED)
             for descriptor in closing.descriptors:
@@ -164,7 +153,7 @@ class Definitions(Core):
         if queue.kind is not QueueKind.PRIVATE:
             raise MsmqError(
                 HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
-                f"{queue.properties.path_name} is a system queue or a journal",
+                f"{queue.properties.path_name} is no private queue but a system queue, a journal or a subqueue",
             )
 
 

@@ -7,6 +7,7 @@ each chapter, all over `core.Core`; here are recovery, checkpoints and timers.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -17,11 +18,11 @@ from openmsmq.queueing.committing import Committing
 from openmsmq.queueing.core import RETRY
 from openmsmq.queueing.definitions import QUEUE_PREFIX, Definitions
 from openmsmq.queueing.opening import Opening
-from openmsmq.queueing.queue import LockKind, QueueKind, columns_of, entries_of
+from openmsmq.queueing.queue import LockKind, columns_of, entries_of
 from openmsmq.queueing.reading import Reading
 from openmsmq.queueing.records import TIME_MASK, decode_properties, split_deadline_word
 from openmsmq.queueing.sending import Sending
-from openmsmq.queueing.state import Machine, State
+from openmsmq.queueing.state import SUBQUEUE_PREFIX, Machine, State
 from openmsmq.queueing.storage import MessageStore
 from openmsmq.queueing.transactions import Enqueued, Transaction
 from openmsmq.store import DamagedRecord, Operation, QueueColumns, Remove
@@ -52,6 +53,11 @@ class QueueManager(Definitions, Opening, Sending, Reading, Committing):
         for name, value in state.store.definitions.items():
             if name.startswith(QUEUE_PREFIX):
                 state.register(int(name.removeprefix(QUEUE_PREFIX)), decode_properties(value))
+        for name, value in state.store.definitions.items():
+            if name.startswith(SUBQUEUE_PREFIX):
+                parent, own_name = json.loads(value)
+                if parent in state.queues:
+                    state.register_subqueue(int(name.removeprefix(SUBQUEUE_PREFIX)), state.queues[parent], own_name)
         orphans: list[Operation] = []
         for number, columns in recovered.items():
             queue = state.queues.get(number)
@@ -65,6 +71,8 @@ class QueueManager(Definitions, Opening, Sending, Reading, Committing):
                     state.expiry.add(deadline, key, number)
         for start in range(0, len(orphans), _ORPHAN_BATCH):
             state.store.append(orphans[start : start + _ORPHAN_BATCH])
+        for queue in list(state.queues.values()):
+            state.forget_unused(queue)
 
     def columns(self) -> Iterator[tuple[int, QueueColumns]]:
         """The live messages for a checkpoint: committed ones, locked or not, sorted by sequence number."""
@@ -73,7 +81,7 @@ class QueueManager(Definitions, Opening, Sending, Reading, Committing):
             deadlines.setdefault(number, {})[key] = deadline
         for queue in self.state.queues.values():
             for key, lock in queue.locked.items():  # the timer of one whose time came while it was locked is gone
-                if lock.kind is not LockKind.ENQUEUE and queue.kind is QueueKind.PRIVATE:
+                if lock.kind is not LockKind.ENQUEUE and queue.is_destination:
                     with suppress(DamagedRecord, ValueError, OSError):
                         deadlines.setdefault(queue.number, {})[key] = queue.message(key).deadline()
             keys, values = queue.stored_entries()

@@ -6,18 +6,21 @@ from openmsmq.model import names
 from openmsmq.model.constants import Access, MachineAccessMask, QueueAccessMask, Share
 from openmsmq.model.errors import HResult, MsmqError, QueueNotFound, SharingViolation
 from openmsmq.queueing.access import Caller, demand
-from openmsmq.queueing.core import Core
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.readers import OpenQueueDescriptor
 from openmsmq.queueing.state import not_here
+from openmsmq.queueing.subqueues import Subqueues
 
 # Open for whom: the right that an access mode demands, by kind of queue.
+_OF_DESTINATION = {
+    Access.RECEIVE: QueueAccessMask.RECEIVE_MESSAGE,
+    Access.PEEK: QueueAccessMask.PEEK_MESSAGE,
+    Access.SEND: QueueAccessMask.WRITE_MESSAGE,
+    Access.MOVE: QueueAccessMask.RECEIVE_MESSAGE,  # whoever may take messages may put them aside
+}
 _QUEUE_RIGHTS = {
-    QueueKind.PRIVATE: {
-        Access.RECEIVE: QueueAccessMask.RECEIVE_MESSAGE,
-        Access.PEEK: QueueAccessMask.PEEK_MESSAGE,
-        Access.SEND: QueueAccessMask.WRITE_MESSAGE,
-    },
+    QueueKind.PRIVATE: _OF_DESTINATION,
+    QueueKind.SUBQUEUE: _OF_DESTINATION,
     QueueKind.JOURNAL: {
         Access.RECEIVE: QueueAccessMask.RECEIVE_JOURNAL_MESSAGE,
         Access.PEEK: QueueAccessMask.PEEK_MESSAGE,
@@ -25,13 +28,13 @@ _QUEUE_RIGHTS = {
 }
 
 
-class Opening(Core):
+class Opening(Subqueues):
     """The operations that make and end OpenQueueDescriptors."""
 
     def open_queue(
         self, format_name: names.FormatName, access: Access, share: Share, caller: Caller, owner: object = None
     ) -> OpenQueueDescriptor:
-        """Open Queue, [MS-MQDMPR] 3.1.7.1.5.
+        """Open Queue, [MS-MQDMPR] 3.1.7.1.5. A subqueue of a queue that exists is made by opening it.
 
         Raises QueueNotFound, SharingViolation, AccessDenied, or MsmqError for what a format name does not support or
         what another machine would have to do.
@@ -40,12 +43,19 @@ class Opening(Core):
             return self._open_multiple(format_name, access, share, caller, owner)
         self._check_operation(format_name, access, share)
         queue = self.state.local_queue(format_name)
-        if queue is None:
+        parent = self.parent_of(format_name) if queue is None else None
+        if queue is None and parent is None:
             raise self._not_found(format_name, access)
         if access in (Access.RECEIVE_ADMIN, Access.PEEK_ADMIN):
             raise QueueNotFound(detail=f"there is no outgoing queue for {format_name}")
+        if queue is None:
+            assert parent is not None and isinstance(format_name, names.DirectFormatName)
+            self._demand_open(parent, access, caller)
+            queue = self.subqueue(parent, format_name.subqueue)
         if access is Access.SEND and queue.kind is not QueueKind.PRIVATE:
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"{format_name} can't be opened for sending")
+        if access is Access.MOVE and not queue.is_destination:
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"{format_name} takes no moved messages")
         self._demand_open(queue, access, caller)
         self._check_sharing(queue, access, share)
         descriptor = OpenQueueDescriptor(next(self._handles), format_name, access, share, queue, owner)
@@ -142,3 +152,4 @@ class Opening(Core):
             reader.end(HResult.MQ_ERROR_OPERATION_CANCELLED)
         for key in [k for k, lock in queue.locked.items() if lock.owner is descriptor]:
             self._release(queue, key)
+        self.state.forget_unused(queue)

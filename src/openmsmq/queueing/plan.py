@@ -16,7 +16,7 @@ from openmsmq.model.message import NULL_IDENTIFIER, Message
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.records import deadline_word, encode_message
 from openmsmq.queueing.transactions import Enqueued, Transaction
-from openmsmq.store import Insert, Operation, Remove, StoreFull
+from openmsmq.store import Insert, Move, Operation, Remove, StoreFull
 
 if TYPE_CHECKING:
     from openmsmq.queueing.state import State
@@ -49,7 +49,7 @@ class Plan:
     def has_room(self, queue: Queue, size: int) -> bool:
         """Whether the quotas of queue and machine allow so many bytes more."""
         added = self._added.get(queue.number, 0)
-        if queue.properties.quota != INFINITE and queue.total_bytes + added + size > queue.quota_bytes:
+        if queue.properties.quota != INFINITE and queue.charged_bytes + added + size > queue.quota_bytes:
             return False
         return self._state.has_room(size + sum(self._added.values()))
 
@@ -79,7 +79,7 @@ class Plan:
         if location is not None:
             self._operations.append(Remove(lookup_identifier & _SEQUENCE_MASK, location))
         self._removals.append((queue, lookup_identifier))
-        if queue.kind is not QueueKind.PRIVATE:
+        if not queue.is_destination:
             return
         if reason is MessageClass.ACK_RECEIVE:
             if queue.properties.journaling and queue.journal is not None:
@@ -93,6 +93,23 @@ class Plan:
             state = self._state
             target = state.transactional_dead_letters if message.is_transactional else state.dead_letters
             self._copy(target, message, reason)
+
+    def move(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
+        """Move Message, [MS-MQDMPR] 3.1.7.1.16. The message keeps its lookup identifier, and with it its place in the
+        order of arrival; it has arrived once, so nothing else follows."""
+        moved = replace(
+            message,
+            abort_count=0,
+            move_count=message.move_count + 1,
+            last_move_time=self._state.clock() // 1000,
+        )
+        location = queue.location(lookup_identifier)
+        if location is not None:
+            sequence = lookup_identifier & _SEQUENCE_MASK
+            word = deadline_word(lookup_identifier, moved.deadline())
+            self._operations.append(Move(sequence, location, target.number, sequence, word, encode_message(moved)))
+        self._removals.append((queue, lookup_identifier))
+        self._inserts.append((target, moved, moved.size, location is not None))
 
     def commit_send(self, send: Enqueued) -> None:
         """Make a send of a transaction visible; it is stored here unless it was written ahead."""
@@ -162,19 +179,24 @@ class Plan:
             else:
                 queue.insert(message, None, size)
             deadline = message.deadline()
-            if deadline and queue.kind is QueueKind.PRIVATE:
+            if deadline and queue.is_destination:
                 state.expiry.add(deadline, key, queue.number)
             arrived.append((queue, key))
         for queue, key in arrived:
             state.serve(queue, key)
+        for queue, _ in self._removals:
+            if queue.parent is not None:
+                state.forget_unused(queue)
 
     def _placed(self, locations: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Lookup identifier -> (location, size) of everything this plan stored."""
-        inserts = (operation for operation in self._operations if isinstance(operation, Insert))
-        return {
-            (insert.deadline & ~_SEQUENCE_MASK) | insert.key: (location, len(insert.payload))
-            for insert, location in zip(inserts, locations, strict=True)
-        }
+        placed, places = {}, iter(locations)
+        for operation in self._operations:
+            if isinstance(operation, Insert | Move):
+                assert operation.payload is not None
+                key = (operation.deadline & ~_SEQUENCE_MASK) | operation.key
+                placed[key] = next(places), len(operation.payload)
+        return placed
 
     def _apply_sends(self, placed: dict[int, tuple[int, int]]) -> list[tuple[Queue, int]]:
         arrived = []
@@ -198,7 +220,7 @@ def store_insert(queue: Queue, message: Message) -> Insert:
     """The operation that stores a message in a queue."""
     lookup_identifier = message.lookup_identifier
     # Copies in journals and dead-letter queues do not expire there.
-    deadline = message.deadline() if queue.kind is QueueKind.PRIVATE else 0
+    deadline = message.deadline() if queue.is_destination else 0
     return Insert(
         queue.number,
         lookup_identifier & _SEQUENCE_MASK,

@@ -33,6 +33,7 @@ Stored = int  # size << 64 | location: one Python integer for what the index mus
 
 class QueueKind(Enum):
     PRIVATE = "private"
+    SUBQUEUE = "subqueue"
     JOURNAL = "journal"
     SYSTEM = "system"
 
@@ -52,7 +53,9 @@ class Lock:
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """`number` names the queue in the store. `journal` is None for journals and system queues."""
+    """`number` names the queue in the store. `journal` is None for journals and system queues; a subqueue has its
+    parent's. `subqueues` by lower-case name. `aborts` counts receives and moves that were rolled back, by lookup
+    identifier: of stored messages and until the next start only, for a record is not written again for it."""
 
     number: int
     kind: QueueKind
@@ -66,13 +69,36 @@ class Queue:
     descriptors: set[OpenQueueDescriptor] = field(default_factory=set)
     waiting: dict[int, WaitingMessageReadOperation] = field(default_factory=dict)
     deleted: bool = False
+    parent: Queue | None = None
+    subqueues: dict[str, Queue] = field(default_factory=dict)
+    aborts: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.entries)
 
+    def __bool__(self) -> bool:
+        """An empty queue is a queue."""
+        return True
+
     @property
     def quota_bytes(self) -> int:
         return self.properties.quota * 1024
+
+    @property
+    def charged_bytes(self) -> int:
+        """What counts for the quota: the queue with its subqueues."""
+        return self.total_bytes + sum(subqueue.total_bytes for subqueue in self.subqueues.values())
+
+    @property
+    def is_destination(self) -> bool:
+        """Whether messages are in the queue as their destination: they expire here, and what becomes of them is
+        acknowledged. The others hold copies."""
+        return self.kind in (QueueKind.PRIVATE, QueueKind.SUBQUEUE)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path name: of a subqueue its own name."""
+        return self.properties.path_name.rpartition(";" if self.parent else "\\")[2]
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -81,7 +107,10 @@ class Queue:
         entry = self.entries[lookup_identifier]
         if isinstance(entry, Message):
             return entry
-        return decode_message(self.read(entry & _LOCATION_MASK), lookup_identifier)
+        message = decode_message(self.read(entry & _LOCATION_MASK), lookup_identifier)
+        if self.aborts:
+            message.abort_count = self.aborts.get(lookup_identifier, 0)
+        return message
 
     def location(self, lookup_identifier: int) -> int | None:
         """Where the store keeps the message; None for an express one."""
@@ -154,9 +183,18 @@ class Queue:
         self.available.add(lookup_identifier)
         return lock
 
+    def note_abort(self, lookup_identifier: int) -> None:
+        """A receive or move of the message was rolled back."""
+        entry = self.entries[lookup_identifier]
+        if isinstance(entry, Message):
+            entry.abort_count += 1
+        else:
+            self.aborts[lookup_identifier] = self.aborts.get(lookup_identifier, 0) + 1
+
     def remove(self, lookup_identifier: int) -> None:
         """Delete a position, available or locked."""
         self.total_bytes -= _size_of(self.entries.pop(lookup_identifier))
+        self.aborts.pop(lookup_identifier, None)
         if self.locked.pop(lookup_identifier, None) is None:
             self.available.remove(lookup_identifier)
 

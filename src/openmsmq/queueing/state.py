@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from uuid import UUID
 
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE
-from openmsmq.model.errors import HResult, IllegalFormatName, MsmqError
+from openmsmq.model.errors import HResult, IllegalFormatName, InsufficientResources, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.access import default_machine_security
@@ -19,6 +20,7 @@ from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.readers import WaitingMessageReadOperation
 from openmsmq.queueing.storage import MessageStore
 from openmsmq.queueing.timers import Timers
+from openmsmq.store import Drop, Put, StoreFull
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +28,8 @@ SEQUENCE_BLOCK = 1 << 16  # sequence numbers reserved in the store at a time, so
 JOURNAL_BIT = 0x80000000  # number of a queue's journal = number of the queue with this bit
 SYSTEM_JOURNAL, SYSTEM_DEADLETTER, SYSTEM_DEADXACT = 0x7FFFFFF1, 0x7FFFFFF2, 0x7FFFFFF3
 LAST_QUEUE_NUMBER = 0x7FFFFF00
+SUBQUEUE_PREFIX = b"subqueue/"
+_LAST_NUMBER = b"last-queue-number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +100,43 @@ class State:
         self.by_name[names.parse_path_name(properties.path_name).name.lower()] = queue
         return queue
 
+    def register_subqueue(self, number: int, parent: Queue, name: str) -> Queue:
+        """Make a subqueue known: as its parent in everything but name and messages. The quota is the parent's."""
+        properties = _of_subqueue(parent.properties, name)
+        queue = Queue(number, QueueKind.SUBQUEUE, properties, self.store.read, parent.journal, parent=parent)
+        self.queues[number] = parent.subqueues[name.lower()] = queue
+        return queue
+
     def forget(self, queue: Queue) -> None:
+        """A private queue is no more, nor its journal and subqueues."""
+        del self.by_name[names.parse_path_name(queue.properties.path_name).name.lower()]
+        for member in self.family(queue):
+            member.deleted = True
+            del self.queues[member.number]
+
+    @staticmethod
+    def family(queue: Queue) -> list[Queue]:
+        """A private queue, its subqueues and its journal."""
+        return [queue, *queue.subqueues.values(), *([queue.journal] if queue.journal is not None else [])]
+
+    def forget_unused(self, queue: Queue) -> None:
+        """A subqueue that is empty and not open goes by itself."""
+        if queue.kind is not QueueKind.SUBQUEUE or queue.entries or queue.descriptors or queue.deleted:
+            return
+        assert queue.parent is not None
+        with suppress(StoreFull):  # an empty subqueue in the log goes at the next start
+            self.store.append([Drop(subqueue_definition(queue.number))])
         queue.deleted = True
         del self.queues[queue.number]
-        del self.by_name[names.parse_path_name(queue.properties.path_name).name.lower()]
-        if queue.journal is not None:
-            queue.journal.deleted = True
-            del self.queues[queue.journal.number]
+        del queue.parent.subqueues[queue.name.lower()]
 
     def update(self, queue: Queue, properties: QueueProperties) -> None:
-        """Give a queue new properties, which its journal's quota follows."""
+        """Give a queue new properties, which its subqueues and its journal's quota follow."""
         queue.properties = properties
         if queue.journal is not None:
             queue.journal.properties = replace(queue.journal.properties, quota=properties.journal_quota)
+        for subqueue in queue.subqueues.values():
+            subqueue.properties = _of_subqueue(properties, subqueue.name)
 
     def local_queue(self, name: names.FormatName) -> Queue | None:
         """The local queue a format name stands for, or None; see `is_local` for whose it is."""
@@ -117,20 +145,22 @@ class State:
                 if guid.bytes_le != self.machine.identifier:
                     return None
                 queue = self.queues.get(number)
-                # An empty queue is false.
                 private = queue is not None and queue.kind is QueueKind.PRIVATE
                 return self._suffixed(queue if private else None, suffix)
             case names.MachineFormatName(guid=guid, suffix=suffix):
                 return self._system(suffix) if guid.bytes_le == self.machine.identifier else None
             case names.DirectFormatName(path=path, suffix=suffix, subqueue=subqueue):
-                if not self.machine.is_local(name.host) or subqueue:
+                if not self.machine.is_local(name.host):
                     return None
                 if path.lower() == "system$":
                     return self._system(suffix)
                 kind, _, queue_name = path.rpartition("\\")
                 if kind.lower() != "private$":
                     return None
-                return self._suffixed(self.by_name.get(queue_name.lower()), suffix)
+                queue = self.by_name.get(queue_name.lower())
+                if subqueue:
+                    return queue.subqueues.get(subqueue.lower()) if queue is not None else None
+                return self._suffixed(queue, suffix)
         return None
 
     def is_local(self, name: names.FormatName) -> bool:
@@ -175,6 +205,14 @@ class State:
         return queue is not None and lookup_identifier in queue.entries
 
     # -- numbering -------------------------------------------------------------------------------------------
+
+    def new_queue_number(self) -> tuple[int, Put]:
+        """A number that no queue has or had: messages of a deleted queue must not appear in a new one. What comes
+        with it goes into the batch that defines the queue."""
+        number = int(self.store.definitions.get(_LAST_NUMBER, b"0")) + 1
+        if number > LAST_QUEUE_NUMBER:
+            raise InsufficientResources(detail=f"all {LAST_QUEUE_NUMBER} queue numbers are used up")
+        return number, Put(_LAST_NUMBER, str(number).encode())
 
     def next_sequence(self) -> int:
         """The next SequentialID: rises over the whole queue manager, never reused, also after a restart."""
@@ -226,6 +264,15 @@ class State:
                 return
             if reader.number in queue.waiting and self.take(reader, queue, lookup_identifier):
                 return
+
+
+def subqueue_definition(number: int) -> bytes:
+    """The name under which the store keeps a subqueue: the number of its parent and its own name."""
+    return SUBQUEUE_PREFIX + str(number).encode()
+
+
+def _of_subqueue(parent: QueueProperties, name: str) -> QueueProperties:
+    return replace(parent, path_name=f"{parent.path_name};{name}", quota=INFINITE)
 
 
 def _nothing() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from openmsmq.model.constants import MessageClass
+
 if TYPE_CHECKING:
     from openmsmq.model.message import Message
     from openmsmq.queueing.queue import Queue
@@ -22,10 +24,21 @@ class Enqueued:
 
 @dataclass(slots=True)
 class Dequeued:
-    """A receive of the transaction; the position is locked until its end."""
+    """A receive of the transaction; the position is locked until its end. `reason` is what the message dies of: the
+    reader may reject it (R_SetUserAcknowledgementClass)."""
 
     queue: Queue
     lookup_identifier: int
+    reason: MessageClass = MessageClass.ACK_RECEIVE
+
+
+@dataclass(slots=True)
+class Moved:
+    """A move of the transaction to `target`; the position is locked in `queue` until its end."""
+
+    queue: Queue
+    lookup_identifier: int
+    target: Queue
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +47,7 @@ class Transaction:
 
     identifier: bytes
     number: int
-    operations: list[Enqueued | Dequeued] = field(default_factory=list)
+    operations: list[Enqueued | Dequeued | Moved] = field(default_factory=list)
     last_send: Enqueued | None = None  # held back from the store until it is known whether it is the last one
     wrote_pending: bool = False
     finished: bool = False

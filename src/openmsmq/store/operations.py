@@ -29,13 +29,14 @@ class Remove(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A message changes its queue and keeps its payload. `new_key` may equal `key`."""
+    """A message changes its queue. `new_key` may equal `key`; `payload` is the new one, None to keep it."""
 
     key: int
     location: int
     new_queue: int
     new_key: int
     deadline: int
+    payload: bytes | None = None
 
 
 class Put(NamedTuple):

@@ -49,8 +49,8 @@ def specify(
 
 def _specify_move(move: Move, location: int, read: Callable[[int], bytes]) -> list[FrameSpec]:
     """The payload is written again: one frame has to be enough to read a message."""
-    key, _, queue, new_key, deadline = move
-    payload = read(location)
+    key, _, queue, new_key, deadline, given = move
+    payload = read(location) if given is None else given
     if key == new_key:
         return [FrameSpec(INSERT, payload, key, deadline, queue, RELOCATED, location)]
     return [FrameSpec(INSERT, payload, new_key, deadline, queue), FrameSpec(REMOVE, b"", key, location)]
