@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 def _asserts(test: str) -> bool:
     """Whether the test is there, and asserts something or expects an exception."""
-    path, _, name = test.partition("::")
+    path, name = test.partition("::")[0], test.rpartition("::")[2]
     for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return any(isinstance(part, ast.Assert | ast.With) for part in ast.walk(node))

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from openmsmq.interfaces import ms_mqrr as m
-from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model.constants import INFINITE, Access, Action, LookupAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
@@ -360,29 +359,222 @@ def test_a_deleted_queue_says_so(client: Client, server: Server) -> None:
     server.timers[0].action()
 
 
-def test_what_is_not_there_yet_says_so(client: Client) -> None:
+def for_move(client: Client, name: str = "q;s", **more: Any) -> tuple[int, bytes]:
+    """Open a queue as the target of moves: its move context and its handle."""
+    arguments = {
+        "pQueueFormat": queue_format(name), "dwAccess": Access.MOVE, "dwShareMode": 0, "pClientId": bytes(16),
+        "fNonRoutingServer": 1, "Major": 6, "Minor": 3, "BuildNumber": 9600, "fWorkgroup": 1,
+    }  # fmt: skip
+    response = client.call("R_OpenQueueForMove", **arguments | more)
+    return response.pMoveContext, response.pphContext
+
+
+def move(client: Client, source: bytes, target: int, lookup_identifier: int, uow: bytes = bytes(16)) -> int:
+    result: int = client.call(
+        "R_MoveMessage", phContextFrom=source, ullContextTo=target, LookupId=lookup_identifier,
+        pTransactionId=m.XACTUOW(uow),
+    ).result  # fmt: skip
+    return result
+
+
+def test_a_message_is_moved_to_a_subqueue_and_read_from_there(client: Client) -> None:
+    put(client, "a", "b", delivery_guarantee=1)
     handle = opened(client)
+    first = message(read(client, handle, PEEK)).lookup_identifier
+    context, target = for_move(client)
+    number = read(client, handle, PEEK).pSequenceId
+    assert move(client, handle, context, number) == H.MQ_OK
+    assert message(read(client, handle, PEEK)).label == "b"
+    response = read(client, opened(client, "q;s"))
+    section = response.ppPacketSections[0]
+    packet = join([Section(SectionType(0), section.SectionSizeAlloc, section.pSectionBuffer)])
+    assert packet.subqueue is not None and (packet.subqueue.subqueue, packet.subqueue.move_count) == ("s", 1)
+    assert message(response).label == "a" and response.pSequenceId == number and first == 0
+    assert client.call("R_CloseQueue", pphContext=target).pphContext == NULL_HANDLE
+    assert move(client, handle, context, number) == H.MQ_ERROR_INVALID_HANDLE
+
+
+def test_moves_that_cannot_be(client: Client, server: Server) -> None:
+    server.world.create("r")
+    put(client, "a")
+    handle = opened(client)
+    number = read(client, handle, PEEK).pSequenceId
+    context, _ = for_move(client)
+    stranger, _ = for_move(client, "r;s")
+    assert move(client, handle, context ^ 2, number) == H.MQ_ERROR_INVALID_HANDLE
+    other = server.client()
+    assert move(other, opened(other), context, number) == H.MQ_ERROR_INVALID_HANDLE
+    assert move(client, handle, stranger, number) == H.STATUS_INVALID_PARAMETER
+    assert move(client, handle, context, number + 1) == H.MQ_ERROR_MESSAGE_NOT_FOUND
+    assert move(client, handle, context, number, b"u" * 16) == H.MQ_ERROR_TRANSACTION_SEQUENCE
+    uow = begin(client)
+    assert move(client, handle, context, number, uow) == H.MQ_ERROR_TRANSACTION_USAGE
+    assert move(client, opened(client, access=Access.PEEK), context, number) == H.MQ_ERROR_ACCESS_DENIED
+    read(client, handle)
+    assert move(client, handle, context, number) == H.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
     with pytest.raises(Fault) as fault:
-        client.call(
-            "R_OpenQueueForMove", pQueueFormat=QUEUE_FORMAT(m_qft=3, m_pDirectID=r"OS:.\private$\q"), dwAccess=4,
-            dwShareMode=0, pClientId=bytes(16), fNonRoutingServer=1, Major=6, Minor=3, BuildNumber=0, fWorkgroup=1,
-        )  # fmt: skip
-    assert fault.value.status == H.MQ_ERROR_ILLEGAL_OPERATION
-    uow = m.XACTUOW(b"u" * 16)
-    for name, arguments, expected in (
-        ("R_MoveMessage", {"phContextFrom": handle, "ullContextTo": 1, "LookupId": 1, "pTransactionId": uow},
-         H.MQ_ERROR_ILLEGAL_OPERATION),
-        ("R_QMEnlistRemoteTransaction",
-         {"pTransactionId": uow, "cbPropagationToken": 1, "pbPropagationToken": b"x",
-          "pQueueFormat": queue_format("q")},
-         H.MQ_ERROR_DTC_CONNECT),
-        ("R_StartTransactionalReceive",
-         {"phContext": handle, "LookupId": 0, "hCursor": 0, "ulAction": 0, "ulTimeout": 0, "dwRequestId": 1,
-          "dwMaxBodySize": 0, "dwMaxCompoundMessageSize": 0, "pTransactionId": uow},
-         H.MQ_ERROR_TRANSACTION_SEQUENCE),
-        ("R_SetUserAcknowledgementClass", {"phContext": handle, "LookupId": 1, "usClass": 0xC004},
-         H.MQ_ERROR_ILLEGAL_OPERATION),
-        ("R_EndTransactionalReceive", {"phContext": handle, "dwAck": RR_ACK, "dwRequestId": 1},
-         H.MQ_ERROR_INVALID_HANDLE),
-    ):  # fmt: skip
-        assert client.call(name, **arguments).result == expected, name
+        for_move(client, "nothing;s")
+    assert fault.value.status == H.MQ_ERROR_QUEUE_NOT_FOUND
+    for wrong in ({"dwAccess": 1}, {"dwShareMode": 1}):
+        with pytest.raises(Fault) as fault:
+            for_move(client, **wrong)
+        assert fault.value.status == H.MQ_ERROR_INVALID_PARAMETER
+
+
+def begin(client: Client) -> bytes:
+    """A unit of work of this client."""
+    uow = next(client.server.random).to_bytes(16, "big")
+    client.call("R_QMEnlistInternalTransaction", pUow=m.XACTUOW(uow))
+    return uow
+
+
+class TestInTransactions:
+    """3.1.4.13 to 3.1.4.15 with an internal transaction; a distributed one is the same to this interface."""
+
+    @pytest.fixture
+    def client(self, server: Server) -> Client:
+        world = server.world
+        world.create("x", TRANSACTION=1)
+        transaction = world.begin(99)
+        for label in "ab":
+            world.send("x", label, transaction, journaling_requested=1)
+        world.manager.commit(transaction)
+        return server.client()
+
+    @pytest.fixture
+    def handle(self, client: Client) -> bytes:
+        return opened(client, "x")
+
+    def work(self, client: Client) -> tuple[bytes, bytes]:
+        uow = next(client.server.random).to_bytes(16, "big")
+        return uow, client.call("R_QMEnlistInternalTransaction", pUow=m.XACTUOW(uow)).phIntXact
+
+    def read(self, client: Client, handle: bytes, uow: bytes, action: int = RECEIVE, **more: Any) -> Any:
+        arguments = {
+            "phContext": handle, "LookupId": 0, "hCursor": 0, "ulAction": int(action), "ulTimeout": 0,
+            "dwRequestId": 1, "dwMaxBodySize": 1 << 20, "dwMaxCompoundMessageSize": 0,
+            "pTransactionId": m.XACTUOW(uow),
+        }  # fmt: skip
+        return client.call("R_StartTransactionalReceive", **arguments | more)
+
+    def end(self, client: Client, handle: bytes, acknowledgment: int = RR_ACK) -> int:
+        arguments = {"phContext": handle, "dwAck": acknowledgment, "dwRequestId": 1}
+        result: int = client.call("R_EndTransactionalReceive", **arguments).result
+        return result
+
+    def commit(self, client: Client, work: bytes) -> None:
+        assert client.call("R_QMCommitTransaction", phIntXact=work).result == H.MQ_OK
+
+    def test_section_4_3_a_message_goes_when_the_transaction_commits(self, client: Client, handle: bytes) -> None:
+        uow, work = self.work(client)
+        assert message(self.read(client, handle, uow)).label == "a"
+        assert self.end(client, handle) == H.MQ_OK
+        assert self.end(client, handle) == H.MQ_ERROR_INVALID_HANDLE
+        assert client.server.world.labels("x") == ["b"]
+        self.commit(client, work)
+        assert client.server.world.labels("x") == ["b"] and len(client.server.world.queue("x")) == 1
+
+    def test_an_aborted_transaction_puts_it_back_in_its_place(self, client: Client, handle: bytes) -> None:
+        uow, work = self.work(client)
+        self.read(client, handle, uow)
+        self.end(client, handle)
+        assert client.call("R_QMAbortTransaction", phIntXact=work).result == H.MQ_OK
+        assert client.server.world.labels("x") == ["a", "b"]
+        response = self.read(client, handle, bytes(16))
+        assert message(response).abort_count == 1
+
+    def test_a_message_that_did_not_arrive_leaves_the_transaction(self, client: Client, handle: bytes) -> None:
+        uow, work = self.work(client)
+        self.read(client, handle, uow)
+        assert self.end(client, handle, RR_NACK) == H.MQ_OK
+        assert client.server.world.labels("x") == ["a", "b"]
+        self.commit(client, work)
+        assert client.server.world.labels("x") == ["a", "b"]
+
+    @pytest.mark.parametrize("how", ["close", "timer"])
+    def test_a_receive_that_is_not_ended_leaves_the_transaction(self, client: Client, handle: bytes, how: str) -> None:
+        uow, work = self.work(client)
+        self.read(client, handle, uow)
+        if how == "close":
+            client.call("R_CloseQueue", pphContext=handle)
+        else:
+            (timer,) = client.server.timers
+            timer.action()
+        assert client.server.world.labels("x") == ["a", "b"]
+        self.commit(client, work)
+        assert client.server.world.labels("x") == ["a", "b"]
+
+    def test_closing_the_queue_leaves_what_was_acknowledged_to_the_transaction(
+        self, client: Client, handle: bytes
+    ) -> None:
+        uow, work = self.work(client)
+        self.read(client, handle, uow)
+        self.end(client, handle)
+        client.call("R_CloseQueue", pphContext=handle)
+        self.commit(client, work)
+        assert client.server.world.labels("x") == ["b"]
+
+    def test_a_zero_transaction_is_none(self, client: Client, handle: bytes) -> None:
+        assert message(self.read(client, handle, bytes(16))).label == "a"
+        assert self.end(client, handle) == H.MQ_OK
+        assert client.server.world.labels("x") == ["b"]
+        assert message(self.read(client, handle, bytes(16), PEEK)).label == "b"
+
+    def test_a_message_is_received_by_lookup_identifier_in_a_transaction(self, client: Client, handle: bytes) -> None:
+        first = self.read(client, handle, bytes(16), PEEK).pSequenceId
+        uow, work = self.work(client)
+        response = self.read(client, handle, uow, LookupAction.RECEIVE_NEXT, LookupId=first)
+        assert message(response).label == "b"
+        self.end(client, handle)
+        self.commit(client, work)
+        assert client.server.world.labels("x") == ["a"]
+
+    def test_what_a_transaction_cannot_do(self, client: Client, handle: bytes, server: Server) -> None:
+        uow, work = self.work(client)
+        for action in (PEEK, Action.PEEK_NEXT):
+            cursor = client.call("R_CreateCursor", phContext=handle).phCursor
+            response = self.read(client, handle, uow, action, hCursor=cursor)
+            assert response.result == H.MQ_ERROR_TRANSACTION_USAGE
+        assert self.read(client, opened(client), uow).result == H.MQ_ERROR_TRANSACTION_USAGE
+        assert self.read(client, handle, b"?" * 16).result == H.MQ_ERROR_TRANSACTION_SEQUENCE
+        other = server.client()
+        assert self.read(other, opened(other, "x"), uow).result == H.MQ_ERROR_TRANSACTION_SEQUENCE
+        assert self.end(client, handle) == H.MQ_ERROR_INVALID_HANDLE
+        self.commit(client, work)
+        assert self.read(client, handle, uow).result == H.MQ_ERROR_TRANSACTION_SEQUENCE
+
+    def test_a_message_is_moved_in_a_transaction(self, client: Client, handle: bytes) -> None:
+        uow, work = self.work(client)
+        context, _ = for_move(client, "x;s")
+        number = self.read(client, handle, bytes(16), PEEK).pSequenceId
+        assert move(client, handle, context, number, uow) == H.MQ_OK
+        assert client.server.world.labels("x") == ["b"]
+        self.commit(client, work)
+        assert client.server.world.labels(client.server.world.queue("x").subqueues["s"]) == ["a"]
+
+    def test_a_received_message_is_rejected(self, client: Client, handle: bytes) -> None:
+        uow, work = self.work(client)
+        number = self.read(client, handle, uow).pSequenceId
+        self.end(client, handle)
+
+        def reject(number: int, reason: int = 0xC004) -> int:
+            arguments = {"phContext": handle, "LookupId": number, "usClass": reason}
+            result: int = client.call("R_SetUserAcknowledgementClass", **arguments).result
+            return result
+
+        assert reject(number, 0) == H.MQ_OK
+        assert reject(number, 0xC003) == H.MQ_ERROR_INVALID_PARAMETER
+        assert reject(number + 1) == H.MQ_ERROR_TRANSACTION_USAGE
+        assert reject(number + 100) == H.MQ_ERROR_MESSAGE_NOT_FOUND
+        assert reject(number) == H.MQ_OK
+        self.commit(client, work)
+        dead = client.server.world.state.transactional_dead_letters
+        assert client.server.world.labels(dead) == ["a"]
+
+
+def test_a_distributed_transaction_needs_a_coordinator(client: Client) -> None:
+    arguments = {
+        "pTransactionId": m.XACTUOW(b"u" * 16), "cbPropagationToken": 1, "pbPropagationToken": b"x",
+        "pQueueFormat": queue_format("q"),
+    }  # fmt: skip
+    assert client.call("R_QMEnlistRemoteTransaction", **arguments).result == H.MQ_ERROR_DTC_CONNECT

@@ -17,18 +17,25 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from openmsmq.model.constants import Action, PropId
+from openmsmq.model.constants import Access, Action, PropId
 from openmsmq.model.errors import HResult
 from openmsmq.queueing.queue import LockKind
 from queueing.world import ALICE, World
 
 QUEUES = ["plain", "other", "xact"]  # the last one is transactional
+READABLE = [*QUEUES, "plain;s", "xact;s", "xact;t"]
+MOVES = [("plain", "plain;s"), ("plain;s", "plain"), ("xact", "xact;s"), ("xact;s", "xact;t"), ("xact;t", "xact")]
+
+
+def head(name: str) -> str:
+    return name.partition(";")[0]
 
 
 @dataclass
 class Entry:
     """A message as the oracle knows it. `held` says who keeps it from readers."""
 
+    serial: int
     label: str
     priority: int
     recoverable: bool
@@ -41,22 +48,21 @@ class Entry:
 class Oracle:
     """What a queue manager is about, without how: lists in order of priority and arrival."""
 
-    queues: dict[str, list[Entry]] = field(default_factory=lambda: {name: [] for name in QUEUES})
+    queues: dict[str, list[Entry]] = field(default_factory=lambda: {name: [] for name in READABLE})
     journals: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in QUEUES})
     journaling: set[str] = field(default_factory=set)
 
     def add(self, name: str, entry: Entry) -> None:
-        entries = self.queues[name]
-        at = len([e for e in entries if e.priority >= entry.priority])
-        entries.insert(at, entry)
+        self.queues[name].append(entry)
+        self.queues[name].sort(key=lambda e: (-e.priority, e.serial))
 
     def visible(self, name: str) -> list[Entry]:
         return [e for e in self.queues[name] if e.held is None]
 
     def received(self, name: str, entry: Entry) -> None:
         self.queues[name].remove(entry)
-        if name in self.journaling:
-            self.journals[name].append(entry.label)
+        if head(name) in self.journaling:
+            self.journals[head(name)].append(entry.label)
 
     def put_back(self, name: str, entry: Entry, now: int) -> None:
         entry.held = None
@@ -66,11 +72,12 @@ class Oracle:
 
 @dataclass
 class Work:
-    """An open unit of work: what was sent, to become visible at its commit, and what was received."""
+    """An open unit of work: what was sent, to become visible at its commit, what was received and what moved where."""
 
     real: Any
     sent: list[tuple[str, Entry]] = field(default_factory=list)
     received: list[tuple[str, Entry]] = field(default_factory=list)
+    moved: list[tuple[str, str, Entry]] = field(default_factory=list)
 
 
 class Programme(RuleBasedStateMachine):
@@ -90,7 +97,7 @@ class Programme(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.readers = {name: self.world.open(name) for name in QUEUES}
+        self.readers = {name: self.world.open(name) for name in READABLE}
 
     def _entry(self, priority: int, recoverable: bool, seconds: int | None) -> tuple[Entry, dict[str, Any]]:
         self.number += 1
@@ -99,7 +106,7 @@ class Programme(RuleBasedStateMachine):
         values: dict[str, Any] = {"priority": priority, "delivery_guarantee": int(recoverable), "body": b"body"}
         if seconds is not None:
             values["time_to_be_received"] = seconds
-        return Entry(f"{self.number}é", priority, recoverable, dies), values
+        return Entry(self.number, f"{self.number}é", priority, recoverable, dies), values
 
     # -- sending -----------------------------------------------------------------------------------------------
 
@@ -130,7 +137,7 @@ class Programme(RuleBasedStateMachine):
         assert message.sequence not in self.seen, "received twice"
         self.seen.add(message.sequence)
 
-    @rule(name=st.sampled_from(QUEUES))
+    @rule(name=st.sampled_from(READABLE))
     def peek(self, name: str) -> None:
         outcome = self.world.read(self.readers[name], Action.PEEK_CURRENT)
         visible = self.oracle.visible(name)
@@ -138,7 +145,7 @@ class Programme(RuleBasedStateMachine):
             visible[0].label if visible else HResult.MQ_ERROR_IO_TIMEOUT
         )
 
-    @rule(name=st.sampled_from(QUEUES))
+    @rule(name=st.sampled_from(READABLE))
     def receive(self, name: str) -> None:
         outcome = self.world.read(self.readers[name])
         visible = self.oracle.visible(name)
@@ -149,7 +156,7 @@ class Programme(RuleBasedStateMachine):
         assert outcome.label == visible[0].label
         self.oracle.received(name, visible[0])
 
-    @rule(name=st.sampled_from(QUEUES))
+    @rule(name=st.sampled_from(READABLE))
     def lock(self, name: str) -> None:
         visible = self.oracle.visible(name)
         outcome = self.world.read(self.readers[name], two_phase=True)
@@ -172,7 +179,7 @@ class Programme(RuleBasedStateMachine):
 
     # -- cursors -----------------------------------------------------------------------------------------------
 
-    @rule(name=st.sampled_from(QUEUES))
+    @rule(name=st.sampled_from(READABLE))
     def move_cursor(self, name: str) -> None:
         """Walk with a new cursor over everything that is visible."""
         reader = self.readers[name]
@@ -185,7 +192,7 @@ class Programme(RuleBasedStateMachine):
         self.world.manager.close_cursor(cursor)
         assert labels == [e.label for e in self.oracle.visible(name)]
 
-    @rule(name=st.sampled_from(QUEUES), steps=st.integers(0, 3))
+    @rule(name=st.sampled_from(READABLE), steps=st.integers(0, 3))
     def receive_with_cursor(self, name: str, steps: int) -> None:
         visible = self.oracle.visible(name)
         if steps >= len(visible):
@@ -199,6 +206,32 @@ class Programme(RuleBasedStateMachine):
         self._check_seen(outcome.message)
         assert outcome.label == visible[steps].label
         self.oracle.received(name, visible[steps])
+
+    # -- subqueues ---------------------------------------------------------------------------------------------
+
+    def _key(self, name: str, entry: Entry) -> int:
+        queue = self.world.queue(name)
+        return next(key for key in queue.entries if queue.message(key).label == entry.label)
+
+    @rule(pair=st.sampled_from(MOVES), data=st.data(), number=st.sampled_from([None, None, 1, 2]))
+    def move(self, pair: tuple[str, str], data: st.DataObject, number: int | None) -> None:
+        source, target = pair
+        visible = self.oracle.visible(source)
+        if not visible or (number is not None and head(source) != "xact"):
+            return
+        entry = data.draw(st.sampled_from(visible))
+        opened = self.world.open(target, Access.MOVE)
+        key = self._key(source, entry)
+        if number is None:
+            self.world.manager.move(self.readers[source], opened, key)
+            self.oracle.queues[source].remove(entry)
+            self.oracle.add(target, entry)
+        else:
+            work = self.work.get(number) or self.work.setdefault(number, Work(self.world.begin(number)))
+            self.world.manager.move(self.readers[source], opened, key, work.real)
+            entry.held = work
+            work.moved.append((source, target, entry))
+        self.world.manager.close_queue(opened)
 
     # -- transactions ------------------------------------------------------------------------------------------
 
@@ -234,6 +267,10 @@ class Programme(RuleBasedStateMachine):
             entry.held = None
         for name, entry in work.received:
             self.oracle.received(name, entry)
+        for source, target, entry in work.moved:
+            self.oracle.queues[source].remove(entry)
+            entry.held, entry.purged = None, False
+            self.oracle.add(target, entry)
         self.expire(0)
 
     @rule(number=st.integers(1, 3))
@@ -246,6 +283,8 @@ class Programme(RuleBasedStateMachine):
             self.oracle.queues[name].remove(entry)
         for name, entry in work.received:
             self.oracle.put_back(name, entry, self.world.now)
+        for name, _, entry in work.moved:
+            self.oracle.put_back(name, entry, self.world.now)
 
     # -- time, purge, journal, restart -------------------------------------------------------------------------
 
@@ -257,7 +296,7 @@ class Programme(RuleBasedStateMachine):
                 e for e in entries if e.held is not None or e.dies is None or e.dies > self.world.now
             ]
 
-    @rule(name=st.sampled_from(QUEUES))
+    @rule(name=st.sampled_from(READABLE))
     def purge(self, name: str) -> None:
         count = self.world.manager.purge(self.readers[name])
         visible = self.oracle.visible(name)
@@ -272,7 +311,7 @@ class Programme(RuleBasedStateMachine):
         self.world.manager.set_properties(self.world.queue(name), {PropId.PROPID_Q_JOURNAL: int(on)}, ALICE)
         (self.oracle.journaling.add if on else self.oracle.journaling.discard)(name)
 
-    @rule(name=st.sampled_from(QUEUES))
+    @rule(name=st.sampled_from(READABLE))
     def reopen(self, name: str) -> None:
         self.world.manager.close_queue(self.readers[name])
         self.readers[name] = self.world.open(name)
@@ -311,13 +350,13 @@ class Programme(RuleBasedStateMachine):
     def the_queues_are_what_the_oracle_says(self) -> None:
         if not self.world.state.by_name:
             return
-        for name in QUEUES:
+        for name in READABLE:
             queue = self.world.queue(name)
             assert self.world.labels(name) == [e.label for e in self.oracle.visible(name)]
             assert len(queue) == len(self.oracle.queues[name])
             assert len(queue) == len(queue.available) + len(queue.locked)
             assert queue.journal is not None
-            assert sorted(self.world.labels(queue.journal)) == sorted(self.oracle.journals[name])
+            assert sorted(self.world.labels(queue.journal)) == sorted(self.oracle.journals[head(name)])
 
     @invariant()
     def bytes_are_the_sum_of_what_is_there(self) -> None:
@@ -329,7 +368,7 @@ class Programme(RuleBasedStateMachine):
     def every_lock_has_its_owner(self) -> None:
         locks = [lock for queue in self.world.state.queues.values() for lock in queue.locked.values()]
         assert len([lock for lock in locks if lock.kind is LockKind.READ]) == len(self.locks)
-        held = sum(len(work.sent) + len(work.received) for work in self.work.values())
+        held = sum(len(work.sent) + len(work.received) + len(work.moved) for work in self.work.values())
         assert len([lock for lock in locks if lock.kind is not LockKind.READ]) == held
 
 

@@ -131,7 +131,10 @@ class World:
         return self.manager.create_queue(f".\\private$\\{name}", values, None, caller)
 
     def queue(self, name: str = "q") -> Queue:
-        return self.state.by_name[name]
+        """A private queue, or with `name;subqueue` one of its subqueues."""
+        head, _, subqueue = name.partition(";")
+        queue = self.state.by_name[head]
+        return queue.subqueues[subqueue] if subqueue else queue
 
     def open(
         self, name: str = "q", access: Access = Access.RECEIVE, share: Share = Share.DENY_NONE, caller: Caller = ALICE

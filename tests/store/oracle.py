@@ -114,7 +114,8 @@ class Oracle:
                     new_key = self.high_key
                 else:
                     new_key = key
-                operations.append(Move(key, self.locations[key], 3, new_key, self.messages[key][2]))
+                payload = self.chance.randbytes(30) if self.chance.random() < 0.3 else None
+                operations.append(Move(key, self.locations[key], 3, new_key, self.messages[key][2], payload))
         if self.chance.random() < 0.3:
             name = b"name%d" % self.chance.randrange(3)
             operations.append(Put(name, self.chance.randbytes(20)) if self.chance.random() < 0.7 else Drop(name))
@@ -128,8 +129,9 @@ class Oracle:
                     self.messages[key] = (queue, payload, deadline)
                 case Remove(key, _):
                     del self.messages[key]
-                case Move(key, _, queue, new_key, deadline):
-                    self.messages[new_key] = (queue, self.messages.pop(key)[1], deadline)
+                case Move(key, _, queue, new_key, deadline, payload):
+                    kept = self.messages.pop(key)[1]
+                    self.messages[new_key] = (queue, kept if payload is None else payload, deadline)
                 case Put(name, value):
                     self.definitions[name] = value
                 case Drop(name):
@@ -144,7 +146,7 @@ class Oracle:
                     self.locations[key] = next(remaining)
                 case Remove(key, _):
                     del self.locations[key]
-                case Move(key, _, _, new_key, _):
+                case Move(key, _, _, new_key, _, _):
                     self.locations.pop(key)
                     self.locations[new_key] = next(remaining)
 

@@ -6,22 +6,28 @@ then the pending request keeps the lock; the loss of the connection, closing the
 
 from __future__ import annotations
 
+import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from openmsmq.interfaces import ms_mqrr as m
-from openmsmq.model.constants import Access, Action, LookupAction, Share
-from openmsmq.model.errors import HResult, MsmqError, QueueDeleted
+from openmsmq.interfaces.ms_mqmq import XACTUOW
+from openmsmq.model.constants import Access, Action, LookupAction, MessageClass, Share
+from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueDeleted
 from openmsmq.model.message import Message
+from openmsmq.ndr import Operation
 from openmsmq.packet.sections import divide
 from openmsmq.protocols.dispatch import NdrInterface, answers, check, present
-from openmsmq.protocols.environment import Timer
+from openmsmq.protocols.environment import Environment, Timer
 from openmsmq.queueing.readers import Cursor, OpenQueueDescriptor, WaitingMessageReadOperation
+from openmsmq.queueing.transactions import Transaction
 from openmsmq.rpc.association import NULL_HANDLE
 from openmsmq.rpc.call import Call
+from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.transfer.packets import packet_of
 from openmsmq.transfer.queue_format import DIRECT, MACHINE, PRIVATE, PUBLIC, SUBQUEUE, from_queue_format
+from openmsmq.transfer.send_buffer import NULL_UOW
 
 QUEUE_CONTEXT_HANDLE = "QUEUE_CONTEXT_HANDLE"
 READABLE_FORMATS = (PUBLIC, PRIVATE, DIRECT, MACHINE, SUBQUEUE)
@@ -30,13 +36,15 @@ CLEANUP_TIMEOUT = 300.0  # seconds a message stays locked for a client that does
 RPC_PORT = 0  # the key of our own port among `Environment.ports`
 _SEQUENCE_MASK = 0x00FFFFFFFFFFFFFF
 _ACTIONS: dict[int, Action | LookupAction] = {int(action): action for action in (*Action, *LookupAction)}
-_NO_SUBQUEUES = "not available yet: MQ_ERROR_ILLEGAL_OPERATION"
+_StartRequest = m.R_StartReceive_Request | m.R_StartTransactionalReceive_Request
 
 
 @dataclass(slots=True, eq=False)
 class PendingRequestEntry:
-    """3.1.1.2. Waiting for a message while `reader` is set; afterwards `lookup_identifier` is locked for the client."""
+    """3.1.1.2. Waiting for a message while `reader` is set; afterwards `lookup_identifier` is locked for the client,
+    or for the `transaction` that received it."""
 
+    transaction: Transaction | None = None
     reader: WaitingMessageReadOperation | None = None
     lookup_identifier: int = 0
     cleanup: Timer | None = None
@@ -44,16 +52,29 @@ class PendingRequestEntry:
 
 @dataclass(slots=True, eq=False)
 class RemoteQueue:
-    """What a context handle stands for: an open queue and its part of the PendingRequestTable."""
+    """What a context handle stands for: an open queue and its part of the PendingRequestTable. `move_context` names
+    one that was opened for moving."""
 
     descriptor: OpenQueueDescriptor
     pending: dict[int, PendingRequestEntry] = field(default_factory=dict)
+    move_context: int = 0
+
+    @property
+    def subqueue(self) -> str:
+        """The name of the subqueue that is open, or empty."""
+        queue = self.descriptor.queue
+        return queue.name if queue is not None and queue.parent is not None else ""
 
 
 class RemoteRead(NdrInterface):
     description = m.RemoteRead
     open_opnums = frozenset([m.RemoteRead.operation("R_GetServerPort").opnum])
     _start = m.RemoteRead.operation("R_StartReceive")
+    _start_transactional = m.RemoteRead.operation("R_StartTransactionalReceive")
+
+    def __init__(self, environment: Environment, minimum_level: AuthLevel = AuthLevel.NONE) -> None:
+        super().__init__(environment, minimum_level)
+        self._targets: dict[int, RemoteQueue] = {}  # by move context
 
     def R_GetServerPort(self, call: Call, q: m.R_GetServerPort_Request) -> m.R_GetServerPort_Response:
         """3.1.4.1: answered before any authentication, like R_QMGetRTQMServerPort."""
@@ -61,21 +82,29 @@ class RemoteRead(NdrInterface):
 
     def R_OpenQueue(self, call: Call, q: m.R_OpenQueue_Request) -> m.R_OpenQueue_Response:
         """3.1.4.2. Failures are faults. The client's identifier and version do not matter here."""
-        check(q.pQueueFormat.m_qft in READABLE_FORMATS, f"m_qft is {q.pQueueFormat.m_qft}, of {READABLE_FORMATS}")
         check(q.dwAccess in (Access.RECEIVE, Access.PEEK), f"dwAccess is {q.dwAccess:#x}, allowed are 0x1 and 0x20")
-        check(q.dwShareMode in tuple(Share), f"dwShareMode is {q.dwShareMode}, allowed are 0 and 1")
-        environment = self.environment
-        descriptor = environment.manager.open_queue(
-            from_queue_format(q.pQueueFormat),
-            Access(q.dwAccess),
-            Share(q.dwShareMode),
-            environment.caller(call),
-            owner=call.association,
-        )
-        queue = RemoteQueue(descriptor)
+        queue = self._open(call, q)
         return m.R_OpenQueue_Response(
             pphContext=call.association.handles.create(QUEUE_CONTEXT_HANDLE, queue, self._close)
         )
+
+    def R_OpenQueueForMove(self, call: Call, q: m.R_OpenQueueForMove_Request) -> m.R_OpenQueueForMove_Response:
+        """3.1.4.11: as R_OpenQueue; what comes back is good as the target of R_MoveMessage."""
+        check(q.dwAccess == Access.MOVE, f"dwAccess is {q.dwAccess:#x}, allowed is 0x4")
+        check(q.dwShareMode == Share.DENY_NONE, f"dwShareMode is {q.dwShareMode}, allowed is 0")
+        queue = self._open(call, q)
+        handle = call.association.handles.create(QUEUE_CONTEXT_HANDLE, queue, self._close)
+        queue.move_context = secrets.randbits(64) | 1
+        self._targets[queue.move_context] = queue
+        return m.R_OpenQueueForMove_Response(pMoveContext=queue.move_context, pphContext=handle)
+
+    def _open(self, call: Call, q: m.R_OpenQueue_Request | m.R_OpenQueueForMove_Request) -> RemoteQueue:
+        check(q.pQueueFormat.m_qft in READABLE_FORMATS, f"m_qft is {q.pQueueFormat.m_qft}, of {READABLE_FORMATS}")
+        check(q.dwShareMode in tuple(Share), f"dwShareMode is {q.dwShareMode}, allowed are 0 and 1")
+        environment = self.environment
+        name, access, share = from_queue_format(q.pQueueFormat), Access(q.dwAccess), Share(q.dwShareMode)
+        caller = environment.caller(call)
+        return RemoteQueue(environment.manager.open_queue(name, access, share, caller, owner=call.association))
 
     def R_CloseQueue(self, call: Call, q: m.R_CloseQueue_Request) -> m.R_CloseQueue_Response:
         """3.1.4.3: what is locked is put back, what waits is cancelled."""
@@ -83,11 +112,14 @@ class RemoteRead(NdrInterface):
         return m.R_CloseQueue_Response(pphContext=NULL_HANDLE)
 
     def _close(self, queue: RemoteQueue) -> None:
+        self._targets.pop(queue.move_context, None)
         entries = list(queue.pending.values())
         queue.pending.clear()
         for entry in entries:
             if entry.cleanup is not None:
                 entry.cleanup.cancel()
+            if entry.transaction is not None and entry.lookup_identifier:  # never acknowledged
+                self.environment.manager.withdraw(entry.transaction, queue.descriptor, entry.lookup_identifier)
         self.environment.manager.close_queue(queue.descriptor)
 
     def R_CreateCursor(self, call: Call, q: m.R_CreateCursor_Request) -> m.R_CreateCursor_Response:
@@ -109,20 +141,43 @@ class RemoteRead(NdrInterface):
 
     def R_StartReceive(self, call: Call, q: m.R_StartReceive_Request) -> None:
         """3.1.4.7: answers at once, or when a message comes, the time is up or the call is cancelled."""
+        self._receive(call, q, self._start, None)
+
+    def R_StartTransactionalReceive(self, call: Call, q: m.R_StartTransactionalReceive_Request) -> None:
+        """3.1.4.13: as R_StartReceive, and the message stays locked until the end of the transaction. A transaction
+        identifier of zero stands for NULL, which a reference pointer can't be."""
+        if q.pTransactionId.rgb == NULL_UOW:
+            self._receive(call, q, self._start_transactional, None)
+            return
+        queue = self._queue(call, q.phContext)
+        transactional = queue.descriptor.queue is not None and queue.descriptor.queue.properties.transactional
+        usage = HResult.MQ_ERROR_TRANSACTION_USAGE
+        check(transactional, f"{queue.descriptor.format_name} is not transactional", usage)
+        check(_is_destructive(_action(q)), "peeking in a transaction", usage)
+        self._receive(call, q, self._start_transactional, self._transaction(call, q.pTransactionId))
+
+    def _transaction(self, call: Call, identifier: XACTUOW) -> Transaction:
+        """The transaction that was enlisted: a distributed one, or an internal one of the same client."""
+        transaction = self.environment.manager.transaction(identifier.rgb)
+        if transaction.owner not in (None, call.association):
+            raise MsmqError(HResult.MQ_ERROR_TRANSACTION_SEQUENCE, "the unit of work belongs to another client")
+        return transaction
+
+    def _receive(self, call: Call, q: _StartRequest, operation: Operation, transaction: Transaction | None) -> None:
         queue = self._queue(call, q.phContext)
         action = _action(q)
-        destructive = action is Action.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
+        destructive = _is_destructive(action)
         if destructive and not queue.descriptor.destructive:
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, "the queue was opened with peek access")
         check(q.dwRequestId not in queue.pending, f"dwRequestId {q.dwRequestId} is in use")
         manager = self.environment.manager
-        entry = PendingRequestEntry()
+        entry = PendingRequestEntry(transaction)
         queue.pending[q.dwRequestId] = entry
-        reply = partial(self._answer, call, q, queue, entry, destructive)
+        reply = partial(self._answer, call, q, operation, queue, entry, destructive)
         if isinstance(action, LookupAction):
             manager.read_by_lookup_identifier(
                 queue.descriptor, q.LookupId, action.seek, _accept, reply, destructive=destructive,
-                two_phase=destructive,
+                two_phase=destructive, transaction=transaction,
             )  # fmt: skip
             return
         try:
@@ -131,8 +186,9 @@ class RemoteRead(NdrInterface):
             del queue.pending[q.dwRequestId]
             raise
         reader = manager.read(
-            queue.descriptor, action, q.ulTimeout, _accept, reply, cursor=cursor, two_phase=destructive
-        )
+            queue.descriptor, action, q.ulTimeout, _accept, reply, cursor=cursor, two_phase=destructive,
+            transaction=transaction,
+        )  # fmt: skip
         if reader is not None:
             entry.reader = reader
             call.on_cancel = partial(self._cancel, reader)
@@ -143,7 +199,8 @@ class RemoteRead(NdrInterface):
     def _answer(
         self,
         call: Call,
-        q: m.R_StartReceive_Request,
+        q: _StartRequest,
+        operation: Operation,
         queue: RemoteQueue,
         entry: PendingRequestEntry,
         destructive: bool,
@@ -151,7 +208,8 @@ class RemoteRead(NdrInterface):
         message: Message | None,
     ) -> None:
         entry.reader = None
-        response = m.R_StartReceive_Response(result=status)
+        assert operation.response is not None
+        response = operation.response(result=status)
         if message is None or not destructive:
             queue.pending.pop(q.dwRequestId, None)
         else:
@@ -164,17 +222,26 @@ class RemoteRead(NdrInterface):
             response.pSequenceId = message.lookup_identifier & _SEQUENCE_MASK
             response.ppPacketSections = [
                 m.SectionBuffer(section.type, section.size_alloc, len(section.data), section.data)
-                for section in divide(packet_of(message), q.dwMaxBodySize, q.dwMaxCompoundMessageSize)
+                for section in divide(packet_of(message, queue.subqueue), q.dwMaxBodySize, q.dwMaxCompoundMessageSize)
             ]
             response.pdwNumberOfSections = len(response.ppPacketSections)
-        self.finish(call, self._start, response, self.environment.must_wait(message))
+        self.finish(call, operation, response, self.environment.must_wait(message))
 
     def _clean_up(self, queue: RemoteQueue, request: int, entry: PendingRequestEntry) -> None:
         """3.1.5.1: nobody has ended the receive, so the message is put back."""
         if queue.pending.get(request) is entry:
             del queue.pending[request]
             with suppress(QueueDeleted):
-                self.environment.manager.end_two_phase(queue.descriptor, entry.lookup_identifier, delete=False)
+                self._end(queue, entry, RR_NACK)
+
+    def _end(self, queue: RemoteQueue, entry: PendingRequestEntry, acknowledgment: int) -> None:
+        """Dequeue Message End, [MS-MQDMPR] 3.1.7.1.12. A message that a transaction received stays locked; one that
+        did not arrive leaves the transaction and is available again, as the table of dwAck in 3.1.4.15 has it."""
+        manager, key = self.environment.manager, entry.lookup_identifier
+        if entry.transaction is None:
+            manager.end_two_phase(queue.descriptor, key, delete=acknowledgment == RR_ACK)
+        elif acknowledgment == RR_NACK:
+            manager.withdraw(entry.transaction, queue.descriptor, key)
 
     def R_CancelReceive(self, call: Call, q: m.R_CancelReceive_Request) -> m.R_CancelReceive_Response:
         """3.1.4.8: ends the waiting R_StartReceive. One that has its message already is not cancelled but ended."""
@@ -185,42 +252,51 @@ class RemoteRead(NdrInterface):
 
     def R_EndReceive(self, call: Call, q: m.R_EndReceive_Request) -> m.R_EndReceive_Response:
         """3.1.4.9: the message goes, or is put back in its place. A failure leaves it locked, to be ended again."""
+        self._end_receive(call, q)
+        return m.R_EndReceive_Response()
+
+    def R_EndTransactionalReceive(
+        self, call: Call, q: m.R_EndTransactionalReceive_Request
+    ) -> m.R_EndTransactionalReceive_Response:
+        """3.1.4.15: the message waits for the end of its transaction, or is put back in its place."""
+        self._end_receive(call, q)
+        return m.R_EndTransactionalReceive_Response()
+
+    def _end_receive(self, call: Call, q: m.R_EndReceive_Request | m.R_EndTransactionalReceive_Request) -> None:
         queue = self._queue(call, q.phContext)
         check(bool(queue.pending), "no receive is pending on this queue", HResult.MQ_ERROR_INVALID_HANDLE)
         entry = present(queue.pending.get(q.dwRequestId), f"the receive {q.dwRequestId}")
         check(entry.reader is None, f"the receive {q.dwRequestId} is waiting", HResult.MQ_ERROR_MESSAGE_NOT_FOUND)
-        manager = self.environment.manager
-        manager.end_two_phase(queue.descriptor, entry.lookup_identifier, delete=q.dwAck == RR_ACK)
+        self._end(queue, entry, q.dwAck)
         del queue.pending[q.dwRequestId]
         if entry.cleanup is not None:
             entry.cleanup.cancel()
-        return m.R_EndReceive_Response()
 
-    # -- what needs subqueues or a transaction manager ---------------------------------------------------------
+    def R_MoveMessage(self, call: Call, q: m.R_MoveMessage_Request) -> m.R_MoveMessage_Response:
+        """3.1.4.10: between a queue and its subqueues, at once or when the transaction commits."""
+        source = self._queue(call, q.phContextFrom)
+        target = self._targets.get(q.ullContextTo)
+        if target is None or target.descriptor.owner is not call.association:
+            raise InvalidHandle(detail=f"ullContextTo {q.ullContextTo:#x} names no queue that is open for moving")
+        transaction = None
+        if q.pTransactionId.rgb != NULL_UOW:
+            transaction = self._transaction(call, q.pTransactionId)
+        self.environment.manager.move(source.descriptor, target.descriptor, q.LookupId, transaction)
+        return m.R_MoveMessage_Response()
 
-    @answers(_NO_SUBQUEUES)
-    def R_MoveMessage(self, call: Call, q: m.R_MoveMessage_Request) -> None:
-        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION, "there are no subqueues yet")
-
-    @answers(_NO_SUBQUEUES)
-    def R_OpenQueueForMove(self, call: Call, q: m.R_OpenQueueForMove_Request) -> None:
-        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION, "there are no subqueues yet")
+    def R_SetUserAcknowledgementClass(
+        self, call: Call, q: m.R_SetUserAcknowledgementClass_Request
+    ) -> m.R_SetUserAcknowledgementClass_Response:
+        """3.1.4.14: the message that a transaction has received dies of rejection when the transaction commits."""
+        queue = self._queue(call, q.phContext)
+        rejected = MessageClass.NACK_RECEIVE_REJECTED
+        check(q.usClass in (0, rejected), f"usClass is {q.usClass:#x}, allowed are 0 and {rejected:#x}")
+        self.environment.manager.reject(queue.descriptor, q.LookupId, rejected=q.usClass == rejected)
+        return m.R_SetUserAcknowledgementClass_Response()
 
     @answers("not available yet: MQ_ERROR_DTC_CONNECT")
     def R_QMEnlistRemoteTransaction(self, call: Call, q: m.R_QMEnlistRemoteTransaction_Request) -> None:
         raise MsmqError(HResult.MQ_ERROR_DTC_CONNECT, "no distributed transaction coordinator")
-
-    @answers("not available yet: MQ_ERROR_TRANSACTION_SEQUENCE, since no transaction can be enlisted")
-    def R_StartTransactionalReceive(self, call: Call, q: m.R_StartTransactionalReceive_Request) -> None:
-        raise MsmqError(HResult.MQ_ERROR_TRANSACTION_SEQUENCE, "no distributed transaction is enlisted")
-
-    @answers(_NO_SUBQUEUES)
-    def R_SetUserAcknowledgementClass(self, call: Call, q: m.R_SetUserAcknowledgementClass_Request) -> None:
-        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION, "messages can't be rejected yet")
-
-    @answers("not available yet: MQ_ERROR_INVALID_HANDLE, since no transactional receive can be pending")
-    def R_EndTransactionalReceive(self, call: Call, q: m.R_EndTransactionalReceive_Request) -> None:
-        raise MsmqError(HResult.MQ_ERROR_INVALID_HANDLE, "no transactional receive is pending")
 
     @staticmethod
     def _queue(call: Call, handle: bytes) -> RemoteQueue:
@@ -228,7 +304,11 @@ class RemoteRead(NdrInterface):
         return queue
 
 
-def _action(q: m.R_StartReceive_Request) -> Action | LookupAction:
+def _is_destructive(action: Action | LookupAction) -> bool:
+    return action is Action.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
+
+
+def _action(q: _StartRequest) -> Action | LookupAction:
     """The action, if the other arguments go with it (the table of ulAction)."""
     action = _ACTIONS.get(q.ulAction)
     if action is None:

@@ -8,6 +8,7 @@ from openmsmq.model.errors import MsmqError, TransactionSequence
 from openmsmq.queueing.core import storing
 from openmsmq.queueing.plan import Plan
 from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.readers import OpenQueueDescriptor
 from openmsmq.queueing.subqueues import Subqueues
 from openmsmq.queueing.transactions import Dequeued, Enqueued, Moved, Transaction
 from openmsmq.store import StoreFull
@@ -78,6 +79,19 @@ class Committing(Subqueues):
             elif operation.lookup_identifier in operation.queue.locked:
                 operation.queue.note_abort(operation.lookup_identifier)
                 self._release(operation.queue, operation.lookup_identifier)
+
+    def withdraw(self, transaction: Transaction, descriptor: OpenQueueDescriptor, lookup_identifier: int) -> None:
+        """Take a receive out of a transaction: the message is available again. Nothing happens if the transaction or
+        the queue is gone."""
+        queue = descriptor.queue
+        lock = queue.locked.get(lookup_identifier) if queue is not None else None
+        if queue is None or lock is None or lock.owner is not transaction or transaction.is_prepared:
+            return
+        transaction.operations = [
+            o for o in transaction.operations
+            if isinstance(o, Enqueued) or o.queue is not queue or o.lookup_identifier != lookup_identifier
+        ]  # fmt: skip
+        self._release(queue, lookup_identifier)
 
     def _target(self, move: Moved) -> Queue:
         """Where a move goes; a subqueue that vanished meanwhile, being empty and closed, is made again."""

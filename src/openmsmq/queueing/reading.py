@@ -76,6 +76,7 @@ class Reading(Core):
         *,
         destructive: bool,
         two_phase: bool = False,
+        transaction: Transaction | None = None,
     ) -> None:
         """Read Message By Lookup Identifier, [MS-MQDMPR] 3.1.7.1.13: never waits. `reply` gets the outcome.
 
@@ -84,6 +85,9 @@ class Reading(Core):
         queue = descriptor.queue
         if queue is None:
             reply(HResult.MQ_ERROR_QUEUE_DELETED, None)
+            return
+        if transaction is not None and not self._may_join(transaction, queue):
+            reply(HResult.MQ_ERROR_TRANSACTION_USAGE, None)
             return
         start = queue.position_of(lookup_identifier)
         if start is None:
@@ -104,7 +108,7 @@ class Reading(Core):
             return
         number = next(self._readers)
         self._satisfy(
-            WaitingMessageReadOperation(number, descriptor, destructive, accept, reply, None, None, two_phase),
+            WaitingMessageReadOperation(number, descriptor, destructive, accept, reply, None, transaction, two_phase),
             queue,
             position,
         )

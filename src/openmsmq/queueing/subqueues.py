@@ -80,12 +80,15 @@ class Subqueues(Core):
         queue.lock(key, Lock(LockKind.DEQUEUE, transaction))
         transaction.operations.append(Moved(queue, key, destination))
 
-    def reject(self, descriptor: OpenQueueDescriptor, lookup_identifier: int) -> None:
+    def reject(self, descriptor: OpenQueueDescriptor, lookup_identifier: int, *, rejected: bool = True) -> None:
         """Mark a message that a transaction has received as rejected ([MS-MQRR] 3.1.4.14): when the transaction
-        commits, it dies of NackReceiveRejected. Raises QueueDeleted, or MsmqError."""
+        commits, it dies of NackReceiveRejected. With `rejected` False only the checks are made. Raises QueueDeleted,
+        or MsmqError."""
         if descriptor.queue is None:
             raise QueueDeleted()
-        self._received(descriptor.queue, lookup_identifier).reason = MessageClass.NACK_RECEIVE_REJECTED
+        operation = self._received(descriptor.queue, lookup_identifier)
+        if rejected:
+            operation.reason = MessageClass.NACK_RECEIVE_REJECTED
 
     def _received(self, queue: Queue, lookup_identifier: int) -> Dequeued:
         key = queue.position_of(lookup_identifier)

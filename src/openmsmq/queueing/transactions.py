@@ -50,5 +50,6 @@ class Transaction:
     operations: list[Enqueued | Dequeued | Moved] = field(default_factory=list)
     last_send: Enqueued | None = None  # held back from the store until it is known whether it is the last one
     wrote_pending: bool = False
+    is_prepared: bool = False  # its outcome is for the coordinator to say
     finished: bool = False
     owner: object = None  # whatever the protocol binds it to

@@ -29,8 +29,9 @@ _NEGATIVE, _POSITIVE = 1, 2  # journaling_requested
 _TRANSACTION_BITS = 0xFFFFF
 
 
-def packet_of(message: Message) -> MessagePacket:
-    """The packet of a message in a queue of this machine. Times to reach a queue become absolute, as MS-MQRR has it.
+def packet_of(message: Message, subqueue: str = "") -> MessagePacket:
+    """The packet of a message in a queue of this machine, or in one of its subqueues. Times to reach a queue become
+    absolute, as MS-MQRR has it.
 
     The address that the message came from is not kept, so the ExtendedAddressHeader is there and empty.
     """
@@ -65,7 +66,12 @@ def packet_of(message: Message) -> MessagePacket:
             DebugHeader() if message.tracing_requested else None,
             multi_queue=_multi_queue_header(destination, administration, response),
         ),
-        SubqueueHeader(abort_count=message.abort_count, move_count=message.move_count),
+        SubqueueHeader(
+            abort_count=message.abort_count,
+            move_count=message.move_count,
+            last_move_time=message.last_move_time * 1000 & 0xFFFFFFFF,
+            subqueue=subqueue,
+        ),
     )
 
 
