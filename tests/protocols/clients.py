@@ -15,6 +15,7 @@ from openmsmq.model.message import Message
 from openmsmq.ndr import Operation
 from openmsmq.protocols.dispatch import NdrInterface
 from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.qm2qm import Qm2Qm
 from openmsmq.protocols.qmcomm import QmComm
 from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.protocols.qmmgmt import QmMgmt
@@ -82,7 +83,7 @@ class Server:
         )
         self.interfaces: list[NdrInterface] = [
             QmComm(self.environment), QmComm2(self.environment), QmMgmt(self.environment),
-            RemoteRead(self.environment)]  # fmt: skip
+            RemoteRead(self.environment), Qm2Qm(self.environment)]  # fmt: skip
         self._groups = itertools.count(1)
         self.random = itertools.count(1)
 

@@ -47,18 +47,20 @@ mismatch = fault(NCA_S_FAULT_CONTEXT_MISMATCH)
 
 
 def test_operations_not_used_on_the_wire_do_not_exist(server: Server) -> None:
-    qmcomm, qmcomm2, qmmgmt, remote_read = server.interfaces
+    qmcomm, qmcomm2, qmmgmt, remote_read, qm2qm = server.interfaces
     unused = {0, 5, 13, 21, 24, 25, 29, 30, 32, 33, 34}
     assert {opnum for opnum in range(40) if qmcomm.accepts(opnum)} == set(range(35)) - unused
     assert {opnum for opnum in range(40) if qmcomm2.accepts(opnum)} == set(range(4))
     assert {opnum for opnum in range(40) if qmmgmt.accepts(opnum)} == {0, 1}
     assert {opnum for opnum in range(40) if remote_read.accepts(opnum)} == {0, *range(2, 16)}
+    assert {opnum for opnum in range(40) if qm2qm.accepts(opnum)} == set(range(11))
 
 
 def test_a_stub_that_does_not_decode_is_a_fault(server: Server, client: Client) -> None:
+    without_arguments = ("qmcomm1", "RemoteRead0", "qm2qm8")
     for interface in server.interfaces:
         for opnum in range(35):
-            if interface.accepts(opnum) and f"{interface.name}{opnum}" not in ("qmcomm1", "RemoteRead0"):
+            if interface.accepts(opnum) and f"{interface.name}{opnum}" not in without_arguments:
                 call = Call(Connection(client.association), interface, UNAUTHENTICATED, None, 1, 0, opnum, b"\xff")  # type: ignore[arg-type]
                 with fault(RPC_X_BAD_STUB_DATA):
                     interface.call(call)
@@ -370,13 +372,14 @@ def test_a_remote_reader_opens_makes_a_cursor_and_closes(server: Server, client:
     blank = m.CACTransferBufferV1(Send=m.CACTransferBufferV1_Send())
     assert client.call("R_QMCreateRemoteCursor", ptb1=blank, hQueue=opened.phQueue).result == H.MQ_OK
     stranger = server.client()
-    assert stranger.call("R_QMCreateRemoteCursor", ptb1=blank, hQueue=opened.phQueue).result == (
-        H.MQ_ERROR_INVALID_HANDLE
-    )
+    # Whoever knows the random handle may: the queue manager that reads for the client is another one.
+    assert stranger.call("R_QMCreateRemoteCursor", ptb1=blank, hQueue=opened.phQueue).result == H.MQ_OK
+    local = client.open().pdwQMContext
+    assert stranger.call("R_QMCreateRemoteCursor", ptb1=blank, hQueue=local).result == H.MQ_ERROR_INVALID_HANDLE
     with mismatch:
         stranger.call("R_QMCloseRemoteQueueContext", pphContext=opened.pphContext)
     assert client.call("R_QMCloseRemoteQueueContext", pphContext=opened.pphContext).pphContext == NULL_HANDLE
-    assert not server.world.manager.descriptors
+    assert set(server.world.manager.descriptors) == {local}
     for change, error in (({"dwDesiredAccess": Access.SEND}, H.MQ_ERROR_INVALID_PARAMETER),
                           ({"pQueueFormat": None}, H.MQ_ERROR_INVALID_PARAMETER),
                           ({"dwShareMode": 3}, H.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),

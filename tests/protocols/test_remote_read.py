@@ -85,7 +85,7 @@ def label(response: m.R_StartReceive_Response) -> str:
 
 def test_the_port_is_told_before_any_authentication(client: Client, server: Server) -> None:
     assert client.call("R_GetServerPort").result == 2103
-    remote_read = server.interfaces[-1]
+    (remote_read,) = (i for i in server.interfaces if i.name == "RemoteRead")
     assert remote_read.open_opnums == {0}
 
 

@@ -111,6 +111,8 @@ class MessageSeekAction(IntEnum):
     CURRENT = 0
     NEXT = 1
     PREVIOUS = 2
+    FIRST = 3
+    LAST = 4
 
 
 class PropId(IntEnum):

@@ -12,7 +12,7 @@ from openmsmq.ndr import NULL
 from openmsmq.protocols.dispatch import NdrInterface, answers, check, present
 from openmsmq.protocols.environment import MSMQ_VERSION
 from openmsmq.queueing.queue import Queue
-from openmsmq.queueing.readers import OpenQueueDescriptor
+from openmsmq.queueing.readers import OpenQueueDescriptor, RemoteReadState
 from openmsmq.queueing.transactions import Transaction
 from openmsmq.rpc.association import NULL_HANDLE
 from openmsmq.rpc.call import Call
@@ -60,9 +60,8 @@ class QmComm(NdrInterface):
             descriptor = self._open(call, name, Access(q.dwDesiredAccess), share)
         except SharingViolation as error:
             raise MsmqError(HResult.STATUS_SHARING_VIOLATION, error.detail) from None
-        handle = call.association.handles.create(
-            PCTX_OPENREMOTE_HANDLE_TYPE, descriptor, self.environment.manager.close_queue
-        )
+        self.environment.manager.hand_out(descriptor)
+        handle = call.association.handles.create(PCTX_OPENREMOTE_HANDLE_TYPE, descriptor, self._close_context)
         value = descriptor.handle
         return m.R_QMOpenRemoteQueue_Response(pphContext=handle, pdwContext=value, dwpQueue=value, phQueue=value)
 
@@ -70,16 +69,24 @@ class QmComm(NdrInterface):
         self, call: Call, q: m.R_QMCloseRemoteQueueContext_Request
     ) -> m.R_QMCloseRemoteQueueContext_Response:
         """3.1.4.3."""
-        descriptor = call.association.handles.close(q.pphContext, PCTX_OPENREMOTE_HANDLE_TYPE)
-        self.environment.manager.close_queue(descriptor)
+        self._close_context(call.association.handles.close(q.pphContext, PCTX_OPENREMOTE_HANDLE_TYPE))
         return m.R_QMCloseRemoteQueueContext_Response(pphContext=NULL_HANDLE)
+
+    def _close_context(self, descriptor: OpenQueueDescriptor) -> None:
+        """A queue that a queue manager reads from by now is closed by that one (RemoteQMCloseQueue)."""
+        if descriptor.remote_read_state is RemoteReadState.OPENED:
+            self.environment.manager.close_queue(descriptor)
 
     def R_QMCreateRemoteCursor(
         self, call: Call, q: m.R_QMCreateRemoteCursor_Request
     ) -> m.R_QMCreateRemoteCursor_Response:
-        """3.1.4.4: ptb1 is ignored."""
+        """3.1.4.4: ptb1 is ignored. The caller may be the client or the queue manager that reads for it: whoever
+        knows the handle of a queue that was opened for remote reading."""
         manager = self.environment.manager
-        cursor = manager.open_cursor(owned_descriptor(self, call, q.hQueue))
+        descriptor = manager.descriptor(q.hQueue)
+        if descriptor.remote_read_state is RemoteReadState.NONE:
+            descriptor = owned_descriptor(self, call, q.hQueue)
+        cursor = manager.open_cursor(descriptor)
         return m.R_QMCreateRemoteCursor_Response(phCursor=cursor.handle)
 
     # -- queue objects ---------------------------------------------------------------------------------------

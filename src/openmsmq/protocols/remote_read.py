@@ -18,7 +18,7 @@ from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueDelete
 from openmsmq.model.message import Message
 from openmsmq.ndr import Operation
 from openmsmq.packet.sections import divide
-from openmsmq.protocols.dispatch import NdrInterface, answers, check, present
+from openmsmq.protocols.dispatch import NdrInterface, accept_all, answers, check, present
 from openmsmq.protocols.environment import Environment, Timer
 from openmsmq.queueing.readers import Cursor, OpenQueueDescriptor, WaitingMessageReadOperation
 from openmsmq.queueing.transactions import Transaction
@@ -176,7 +176,7 @@ class RemoteRead(NdrInterface):
         reply = partial(self._answer, call, q, operation, queue, entry, destructive)
         if isinstance(action, LookupAction):
             manager.read_by_lookup_identifier(
-                queue.descriptor, q.LookupId, action.seek, _accept, reply, destructive=destructive,
+                queue.descriptor, q.LookupId, action.seek, accept_all, reply, destructive=destructive,
                 two_phase=destructive, transaction=transaction,
             )  # fmt: skip
             return
@@ -186,7 +186,7 @@ class RemoteRead(NdrInterface):
             del queue.pending[q.dwRequestId]
             raise
         reader = manager.read(
-            queue.descriptor, action, q.ulTimeout, _accept, reply, cursor=cursor, two_phase=destructive,
+            queue.descriptor, action, q.ulTimeout, accept_all, reply, cursor=cursor, two_phase=destructive,
             transaction=transaction,
         )  # fmt: skip
         if reader is not None:
@@ -326,8 +326,3 @@ def _cursor(queue: RemoteQueue, handle: int) -> Cursor:
     if cursor is None:
         raise MsmqError(HResult.STATUS_INVALID_HANDLE, f"no cursor {handle:#x} on this queue")
     return cursor
-
-
-def _accept(message: Message) -> int:
-    """Packets have no buffers that could be too small."""
-    return HResult.MQ_OK

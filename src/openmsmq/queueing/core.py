@@ -23,6 +23,7 @@ from openmsmq.store import StoreFull
 
 logger = logging.getLogger(__name__)
 
+RANDOM_HANDLES = 0x40000000  # handles that nobody may guess are above; the counted ones do not get there
 _FIRST_HANDLE = 0x100  # above the reserved cursor value 0x0000000b of [MS-MQMP] 3.1.4.19
 RETRY = 10_000  # milliseconds until an expired message that the full disk kept is tried again
 

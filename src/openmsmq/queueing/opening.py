@@ -6,8 +6,9 @@ from openmsmq.model import names
 from openmsmq.model.constants import Access, MachineAccessMask, QueueAccessMask, Share
 from openmsmq.model.errors import HResult, MsmqError, QueueNotFound, SharingViolation
 from openmsmq.queueing.access import Caller, demand
+from openmsmq.queueing.core import RANDOM_HANDLES
 from openmsmq.queueing.queue import Queue, QueueKind
-from openmsmq.queueing.readers import OpenQueueDescriptor
+from openmsmq.queueing.readers import OpenQueueDescriptor, RemoteReadState
 from openmsmq.queueing.state import not_here
 from openmsmq.queueing.subqueues import Subqueues
 
@@ -62,6 +63,16 @@ class Opening(Subqueues):
         queue.descriptors.add(descriptor)
         self.descriptors[descriptor.handle] = descriptor
         return descriptor
+
+    def hand_out(self, descriptor: OpenQueueDescriptor) -> None:
+        """Make an open queue one for a remote reader. Its client will give the handle away, and whoever shows it may
+        read, so it becomes one that is not found by trying."""
+        del self.descriptors[descriptor.handle]
+        handle = descriptor.handle
+        while handle < RANDOM_HANDLES or handle in self.descriptors:
+            handle = int.from_bytes(self._random(4), "little") | RANDOM_HANDLES
+        descriptor.handle, descriptor.remote_read_state = handle, RemoteReadState.OPENED
+        self.descriptors[handle] = descriptor
 
     def _open_multiple(
         self, format_name: names.MultipleElementFormatName, access: Access, share: Share, caller: Caller, owner: object

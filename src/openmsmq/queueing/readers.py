@@ -24,6 +24,14 @@ Accept = Callable[[Message], int]
 Reply = Callable[[int, Message | None], None]
 
 
+class RemoteReadState(Enum):
+    """Whether a queue was opened for a reader on another machine ([MS-MQDMPR] 3.1.1.16)."""
+
+    NONE = "None"
+    OPENED = "Opened"  # its handle is known to the client only
+    READY_FOR_READ = "ReadyForRead"  # and now to the queue manager that reads for it
+
+
 @dataclass(slots=True, eq=False)
 class OpenQueueDescriptor:
     """An opened queue. `queue` becomes None when the queue is deleted; `parts` holds the elements of a
@@ -37,6 +45,7 @@ class OpenQueueDescriptor:
     owner: object = None
     parts: list[OpenQueueDescriptor] = field(default_factory=list)
     cursors: dict[int, Cursor] = field(default_factory=dict)
+    remote_read_state: RemoteReadState = RemoteReadState.NONE
     name: str = ""  # the text of `format_name`, which every message sent here carries
 
     def __post_init__(self) -> None:

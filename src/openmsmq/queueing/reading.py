@@ -80,7 +80,7 @@ class Reading(Core):
     ) -> None:
         """Read Message By Lookup Identifier, [MS-MQDMPR] 3.1.7.1.13: never waits. `reply` gets the outcome.
 
-        `lookup_identifier` may lack its upper byte, as MS-MQRR's pSequenceId does.
+        `lookup_identifier` may lack its upper byte, as MS-MQRR's pSequenceId does; SeekFirst and SeekLast need none.
         """
         queue = descriptor.queue
         if queue is None:
@@ -89,22 +89,9 @@ class Reading(Core):
         if transaction is not None and not self._may_join(transaction, queue):
             reply(HResult.MQ_ERROR_TRANSACTION_USAGE, None)
             return
-        start = queue.position_of(lookup_identifier)
-        if start is None:
-            reply(HResult.MQ_ERROR_MESSAGE_NOT_FOUND, None)
-            return
-        position: int | None
-        if seek is MessageSeekAction.CURRENT:
-            position = start
-            if start in queue.locked:
-                # A send that has not been committed is in no queue yet; what others hold may not be looked at.
-                held = queue.locked[start].kind is not LockKind.ENQUEUE and not destructive
-                reply(HResult.MQ_ERROR_TRANSACTION_USAGE if held else HResult.MQ_ERROR_MESSAGE_NOT_FOUND, None)
-                return
-        else:
-            position = queue.after(start) if seek is MessageSeekAction.NEXT else queue.before(start)
+        status, position = self._look_up(queue, lookup_identifier, seek, destructive)
         if position is None:
-            reply(HResult.MQ_ERROR_MESSAGE_NOT_FOUND, None)
+            reply(status, None)
             return
         number = next(self._readers)
         self._satisfy(
@@ -112,6 +99,25 @@ class Reading(Core):
             queue,
             position,
         )
+
+    @staticmethod
+    def _look_up(queue: Queue, identifier: int, seek: MessageSeekAction, destructive: bool) -> tuple[int, int | None]:
+        """The position to read, or the failure."""
+        not_found = HResult.MQ_ERROR_MESSAGE_NOT_FOUND
+        if seek is MessageSeekAction.FIRST:
+            return not_found, queue.first()
+        if seek is MessageSeekAction.LAST:
+            return not_found, queue.last()
+        start = queue.position_of(identifier)
+        if start is None:
+            return not_found, None
+        if seek is MessageSeekAction.CURRENT and start in queue.locked:
+            # A send that has not been committed is in no queue yet; what others hold may not be looked at.
+            held = queue.locked[start].kind is not LockKind.ENQUEUE and not destructive
+            return HResult.MQ_ERROR_TRANSACTION_USAGE if held else not_found, None
+        if seek is MessageSeekAction.CURRENT:
+            return not_found, start
+        return not_found, queue.after(start) if seek is MessageSeekAction.NEXT else queue.before(start)
 
     @staticmethod
     def _may_join(transaction: Transaction, queue: Queue) -> bool:

@@ -37,7 +37,7 @@ from openmsmq.store.committer import Committer
 
 logger = logging.getLogger(__name__)
 
-IP_HANDSHAKE = 0  # fIP of R_QMGetRTQMServerPort: qmcomm and qmcomm2
+IP_HANDSHAKE, IP_READ = 0, 1  # of R_QMGetRTQMServerPort: qmcomm and qmcomm2, and qm2qm
 PORT_INCREMENT = 11  # [MS-MQMP] 3.1.4.24: tried when the default port is in use
 PORT_ATTEMPTS = 10
 UNPRIVILEGED_OFFSET = 10000  # all ports move by this when the endpoint mapper's needs a privilege we lack
@@ -117,7 +117,7 @@ class Daemon:
         mapper_table.add(Management(mapper_table, rpc.statistics))
         await self._listen(rpc, mapper_table, table)
         address, port = self.endpoints["qmcomm"]
-        environment.ports[IP_HANDSHAKE] = port
+        environment.ports |= {IP_HANDSHAKE: port, IP_READ: port}
         for interface in table:
             if interface.name != Management.name:
                 host = "" if address == "0.0.0.0" else address

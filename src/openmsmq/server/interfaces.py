@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from openmsmq.protocols.dispatch import NdrInterface
+from openmsmq.protocols.qm2qm import Qm2Qm
 from openmsmq.protocols.qmcomm import QmComm
 from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.protocols.qmmgmt import QmMgmt
 from openmsmq.protocols.remote_read import RemoteRead
 from openmsmq.server.config import Configuration, ConfigurationError
 
-SERVED: tuple[type[NdrInterface], ...] = (QmComm, QmComm2, QmMgmt, RemoteRead)
+SERVED: tuple[type[NdrInterface], ...] = (QmComm, QmComm2, QmMgmt, RemoteRead, Qm2Qm)
 
 
 def check_interfaces(configuration: Configuration) -> None:

@@ -35,13 +35,26 @@ def packet_of(message: Message, subqueue: str = "") -> MessagePacket:
 
     The address that the message came from is not kept, so the ExtendedAddressHeader is there and empty.
     """
+    user_message = user_message_of(message)
+    if message.time_to_reach_queue != INFINITE:
+        user_message.base.time_to_reach_queue = min(message.sent_time + message.time_to_reach_queue, INFINITE)
+    return MessagePacket(
+        user_message,
+        SubqueueHeader(
+            abort_count=message.abort_count,
+            move_count=message.move_count,
+            last_move_time=message.last_move_time * 1000 & 0xFFFFFFFF,
+            subqueue=subqueue,
+        ),
+    )
+
+
+def user_message_of(message: Message) -> UserMessage:
+    """The UserMessage packet of a message in a queue of this machine, as MS-MQQP sends it."""
     source = message.source_machine_identifier
     destination = _names(message.destination_queue_format_name)
     administration = _names(message.administration_queue_format_name)
     response = _names(message.response_queue_format_name)
-    deadline = message.time_to_reach_queue
-    if deadline != INFINITE:
-        deadline = min(message.sent_time + deadline, INFINITE)
     user = UserHeader(
         source_queue_manager=message.source_machine_identifier,
         queue_manager_address=_machine(message.destination_queue_format_name),
@@ -56,22 +69,17 @@ def packet_of(message: Message, subqueue: str = "") -> MessagePacket:
         response=_on_source(response, source),
         connector_type=_given(message.connector_type_identifier),
     )
-    return MessagePacket(
-        UserMessage(
-            BaseHeader(message.priority, tracing=bool(message.tracing_requested), time_to_reach_queue=deadline),
-            user,
-            _transaction_header(message),
-            _security_header(message),
-            _properties_header(message),
-            DebugHeader() if message.tracing_requested else None,
-            multi_queue=_multi_queue_header(destination, administration, response),
-        ),
-        SubqueueHeader(
-            abort_count=message.abort_count,
-            move_count=message.move_count,
-            last_move_time=message.last_move_time * 1000 & 0xFFFFFFFF,
-            subqueue=subqueue,
-        ),
+    base = BaseHeader(
+        message.priority, tracing=bool(message.tracing_requested), time_to_reach_queue=message.time_to_reach_queue
+    )
+    return UserMessage(
+        base,
+        user,
+        _transaction_header(message),
+        _security_header(message),
+        _properties_header(message),
+        DebugHeader() if message.tracing_requested else None,
+        multi_queue=_multi_queue_header(destination, administration, response),
     )
 
 

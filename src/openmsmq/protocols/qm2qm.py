@@ -1,0 +1,275 @@
+"""The interface qm2qm ([MS-MQQP] 3.1.4): queues of this machine for a queue manager that reads for its client.
+
+The client has opened the queue by R_QMOpenRemoteQueue and gave the handle away; RemoteQMOpenQueue makes a session of
+it. A receive has two phases: a start locks the message and sends it, RemoteQMEndReceive removes it or puts it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from openmsmq.interfaces import ms_mqqp as m
+from openmsmq.model.constants import Action, LookupAction, MessageSeekAction
+from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueDeleted, TransactionSequence
+from openmsmq.model.message import Message
+from openmsmq.ndr import Operation
+from openmsmq.protocols.dispatch import NdrInterface, accept_all, check
+from openmsmq.protocols.environment import MSMQ_VERSION, Environment
+from openmsmq.queueing.readers import OpenQueueDescriptor, RemoteReadState, WaitingMessageReadOperation
+from openmsmq.rpc.association import NULL_HANDLE
+from openmsmq.rpc.call import Call
+from openmsmq.rpc.pdu import AuthLevel
+from openmsmq.transfer.packets import user_message_of
+
+PCTX_RRSESSION_HANDLE_TYPE = "PCTX_RRSESSION_HANDLE_TYPE"
+PCTX_REMOTEREAD_HANDLE_TYPE = "PCTX_REMOTEREAD_HANDLE_TYPE"
+RR_NACK, RR_ACK = 1, 2
+BUILD_NUMBER = 9600  # 6531 or greater means: as Windows 7 or later (note 24)
+BY_SERVER = 1  # REMOTEREADDESC.Reserved
+FIRST, LAST = 0, 0xFFFFFFFFFFFFFFFF  # lookup identifiers that mean the ends of the queue
+_SEQUENCE_MASK = 0x00FFFFFFFFFFFFFF
+_ACTIONS = {int(action): action for action in Action}
+_LOOKUP_ACTIONS = {int(action): action for action in LookupAction}
+_ENDS = {
+    (MessageSeekAction.NEXT, FIRST): MessageSeekAction.FIRST,
+    (MessageSeekAction.PREVIOUS, LAST): MessageSeekAction.LAST,
+}
+# Makes the response of one of the three operations that read: from context handle, sequence number and status.
+MakeResponse = Callable[[bytes, int, int], Any]
+
+
+@dataclass(slots=True, eq=False)
+class OpenQueueEntry:
+    """3.1.1.4: a session, and the requests of it that wait."""
+
+    descriptor: OpenQueueDescriptor
+    waiting: dict[int, WaitingMessageReadOperation] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class RemoteReadEntry:
+    """3.1.1.2: a message that is locked until the client acknowledges it."""
+
+    descriptor: OpenQueueDescriptor
+    lookup_identifier: int
+
+
+class Qm2Qm(NdrInterface):
+    description = m.qm2qm
+    # [MS-MQQP] 5: answered before any authentication.
+    open_opnums = frozenset([m.qm2qm.operation("RemoteQMGetQMQMServerPort").opnum])
+    _start = m.qm2qm.operation("RemoteQMStartReceive")
+    _start2 = m.qm2qm.operation("RemoteQMStartReceive2")
+    _start_by_lookup = m.qm2qm.operation("RemoteQMStartReceiveByLookupId")
+
+    def __init__(self, environment: Environment, minimum_level: AuthLevel = AuthLevel.NONE) -> None:
+        super().__init__(environment, minimum_level)
+        self._sessions: dict[int, OpenQueueEntry] = {}  # 3.1.1.5, by the handle of the open queue
+
+    def RemoteQMGetQMQMServerPort(
+        self, call: Call, q: m.RemoteQMGetQMQMServerPort_Request
+    ) -> m.RemoteQMGetQMQMServerPort_Response:
+        """3.1.4.8: the port, or 0 for what is not served."""
+        return m.RemoteQMGetQMQMServerPort_Response(result=self.environment.ports.get(q.dwPortType, 0))
+
+    def RemoteQmGetVersion(self, call: Call, q: m.RemoteQmGetVersion_Request) -> m.RemoteQmGetVersion_Response:
+        """3.1.4.9."""
+        major, minor, _ = map(int, MSMQ_VERSION.split("."))
+        return m.RemoteQmGetVersion_Response(pMajor=major, pMinor=minor, pBuildNumber=BUILD_NUMBER)
+
+    # -- sessions ----------------------------------------------------------------------------------------------
+
+    def RemoteQMOpenQueue(self, call: Call, q: m.RemoteQMOpenQueue_Request) -> m.RemoteQMOpenQueue_Response:
+        """3.1.4.3: takes the open queue over from whoever opened it. Access was checked then; the handle is random,
+        so that nobody finds it by trying."""
+        check(q.pQueue != 0 and q.pQueue == q.dwpContext, f"pQueue is {q.pQueue:#x}, dwpContext {q.dwpContext:#x}")
+        descriptor = self.environment.manager.descriptors.get(q.dwpContext)
+        if descriptor is None or descriptor.remote_read_state is not RemoteReadState.OPENED:
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{q.dwpContext:#x} is not open for a remote reader")
+        entry = OpenQueueEntry(descriptor)
+        handle = call.association.handles.create(PCTX_RRSESSION_HANDLE_TYPE, entry, self._close)
+        descriptor.remote_read_state = RemoteReadState.READY_FOR_READ
+        descriptor.owner = call.association
+        self._sessions[descriptor.handle] = entry
+        return m.RemoteQMOpenQueue_Response(phContext=handle)
+
+    def RemoteQMCloseQueue(self, call: Call, q: m.RemoteQMCloseQueue_Request) -> m.RemoteQMCloseQueue_Response:
+        """3.1.4.4: what waits is cancelled, what is locked is put back."""
+        self._close(call.association.handles.close(q.pphContext, PCTX_RRSESSION_HANDLE_TYPE))
+        return m.RemoteQMCloseQueue_Response(pphContext=NULL_HANDLE)
+
+    def _close(self, entry: OpenQueueEntry) -> None:
+        self._sessions.pop(entry.descriptor.handle, None)
+        self.environment.manager.close_queue(entry.descriptor)
+
+    def _session(self, call: Call, handle: int, failure: int) -> OpenQueueEntry:
+        entry = self._sessions.get(handle)
+        if entry is None or entry.descriptor.owner is not call.association:
+            raise MsmqError(failure, f"{handle:#x} is no queue that this client has open")
+        return entry
+
+    def RemoteQMCloseCursor(self, call: Call, q: m.RemoteQMCloseCursor_Request) -> m.RemoteQMCloseCursor_Response:
+        """3.1.4.5."""
+        entry = self._session(call, q.hQueue, HResult.MQ_ERROR_INVALID_HANDLE)
+        cursor = entry.descriptor.cursors.get(q.hCursor)
+        if cursor is None:
+            raise InvalidHandle(detail=f"no cursor {q.hCursor:#x} on this queue")
+        self.environment.manager.close_cursor(cursor)
+        return m.RemoteQMCloseCursor_Response()
+
+    def RemoteQMPurgeQueue(self, call: Call, q: m.RemoteQMPurgeQueue_Request) -> m.RemoteQMPurgeQueue_Response:
+        """3.1.4.7."""
+        entry = self._session(call, q.hQueue, HResult.MQ_ERROR_INVALID_HANDLE)
+        self.environment.manager.purge(entry.descriptor)
+        return m.RemoteQMPurgeQueue_Response()
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def RemoteQMStartReceive(self, call: Call, q: m.RemoteQMStartReceive_Request) -> None:
+        """3.1.4.1: answers at once, or when a message comes, the time is up or the request is cancelled."""
+
+        def response(handle: bytes, sequence: int, status: int) -> Any:
+            return m.RemoteQMStartReceive_Response(
+                pphContext=handle, lpRemoteReadDesc=q.lpRemoteReadDesc, result=status
+            )
+
+        self._by_position(call, q.lpRemoteReadDesc, self._start, response)
+
+    def RemoteQMStartReceive2(self, call: Call, q: m.RemoteQMStartReceive2_Request) -> None:
+        """3.1.4.10: as RemoteQMStartReceive, and tells the lookup identifier."""
+
+        def response(handle: bytes, sequence: int, status: int) -> Any:
+            q.lpRemoteReadDesc2.SequentialId = sequence
+            return m.RemoteQMStartReceive2_Response(handle, q.lpRemoteReadDesc2, status)
+
+        self._by_position(call, _description(q.lpRemoteReadDesc2), self._start2, response)
+
+    def RemoteQMStartReceiveByLookupId(self, call: Call, q: m.RemoteQMStartReceiveByLookupId_Request) -> None:
+        """3.1.4.11: never waits."""
+
+        def response(handle: bytes, sequence: int, status: int) -> Any:
+            q.lpRemoteReadDesc2.SequentialId = sequence
+            return m.RemoteQMStartReceiveByLookupId_Response(handle, q.lpRemoteReadDesc2, status)
+
+        description = _description(q.lpRemoteReadDesc2)
+        action = _LOOKUP_ACTIONS.get(description.ulAction)
+        if action is None:
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"ulAction is {description.ulAction:#x}")
+        check(not description.hCursor, f"hCursor with {action.name} by lookup identifier")
+        check(not description.ulTimeout, f"ulTimeout with {action.name} by lookup identifier")
+        entry = self._session(call, description.hRemoteQueue, HResult.MQ_ERROR_INVALID_PARAMETER)
+        self._may_take(entry, action.destructive)
+        self.environment.manager.read_by_lookup_identifier(
+            entry.descriptor,
+            q.LookupId,
+            _ENDS.get((action.seek, q.LookupId), action.seek),
+            accept_all,
+            partial(self._answer, call, entry, description, action.destructive, self._start_by_lookup, response),
+            destructive=action.destructive,
+            two_phase=action.destructive,
+        )
+
+    def _by_position(
+        self, call: Call, description: m.REMOTEREADDESC, operation: Operation, response: MakeResponse
+    ) -> None:
+        queue, request, invalid = description.dwQueue, description.dwRequestID, HResult.STATUS_INVALID_PARAMETER
+        check(queue != 0 and queue == description.hRemoteQueue, f"dwQueue {queue:#x}, {description.hRemoteQueue:#x}")
+        action = _ACTIONS.get(description.ulAction)
+        if action is None:
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"ulAction is {description.ulAction:#x}")
+        check(action is not Action.PEEK_NEXT or description.hCursor != 0, "PEEK_NEXT needs a cursor", invalid)
+        entry = self._session(call, queue, HResult.MQ_ERROR_INVALID_PARAMETER)
+        check(request not in entry.waiting, f"dwRequestID {request} is in use")
+        cursor = None
+        if description.hCursor:
+            cursor = entry.descriptor.cursors.get(description.hCursor)
+            check(cursor is not None, f"no cursor {description.hCursor:#x} on this queue", invalid)
+        destructive = action is Action.RECEIVE
+        self._may_take(entry, destructive)
+        manager = self.environment.manager
+        reader = manager.read(
+            entry.descriptor,
+            action,
+            description.ulTimeout,
+            accept_all,
+            partial(self._answer, call, entry, description, destructive, operation, response),
+            cursor=cursor,
+            two_phase=destructive,
+        )
+        if reader is not None:
+            entry.waiting[request] = reader
+            call.on_cancel = partial(self._cancel, reader)
+
+    @staticmethod
+    def _may_take(entry: OpenQueueEntry, destructive: bool) -> None:
+        denied = destructive and not entry.descriptor.destructive
+        check(not denied, "the queue was opened with peek access", HResult.MQ_ERROR_ACCESS_DENIED)
+
+    def _cancel(self, reader: WaitingMessageReadOperation) -> None:
+        self.environment.manager.cancel(reader)
+
+    def _answer(
+        self,
+        call: Call,
+        entry: OpenQueueEntry,
+        description: m.REMOTEREADDESC,
+        destructive: bool,
+        operation: Operation,
+        response: MakeResponse,
+        status: int,
+        message: Message | None,
+    ) -> None:
+        entry.waiting.pop(description.dwRequestID, None)
+        handle, sequence = NULL_HANDLE, 0
+        description.Reserved = BY_SERVER
+        if message is not None:
+            sequence = message.lookup_identifier & _SEQUENCE_MASK
+            description.lpBuffer = user_message_of(message).pack()
+            description.dwSize = len(description.lpBuffer)
+            description.dwArriveTime = message.arrival_time
+            if destructive:
+                read = RemoteReadEntry(entry.descriptor, message.lookup_identifier)
+                handle = call.association.handles.create(PCTX_REMOTEREAD_HANDLE_TYPE, read, self._put_back)
+        self.finish(call, operation, response(handle, sequence, status), self.environment.must_wait(message))
+
+    def RemoteQMEndReceive(self, call: Call, q: m.RemoteQMEndReceive_Request) -> m.RemoteQMEndReceive_Response:
+        """3.1.4.2: the message goes, or is put back in its place. A failure leaves it locked, to be ended again."""
+        check(q.pphContext != NULL_HANDLE, "pphContext is NULL", HResult.MQ_ERROR_INVALID_HANDLE)
+        handles = call.association.handles
+        read: RemoteReadEntry = handles.get(q.pphContext, PCTX_REMOTEREAD_HANDLE_TYPE)
+        try:
+            self._end(read, delete=q.dwAck == RR_ACK)
+        except (QueueDeleted, TransactionSequence):  # closed or deleted meanwhile: nothing is left to be ended
+            handles.close(q.pphContext, PCTX_REMOTEREAD_HANDLE_TYPE)
+            raise
+        handles.close(q.pphContext, PCTX_REMOTEREAD_HANDLE_TYPE)
+        return m.RemoteQMEndReceive_Response(pphContext=NULL_HANDLE)
+
+    def _end(self, read: RemoteReadEntry, *, delete: bool) -> None:
+        self.environment.manager.end_two_phase(read.descriptor, read.lookup_identifier, delete)
+
+    def _put_back(self, read: RemoteReadEntry) -> None:
+        """3.1.6.2: the client is gone; its queue may have been closed first, which put the message back."""
+        with suppress(QueueDeleted, TransactionSequence):
+            self._end(read, delete=False)
+
+    def RemoteQMCancelReceive(self, call: Call, q: m.RemoteQMCancelReceive_Request) -> m.RemoteQMCancelReceive_Response:
+        """3.1.4.6: ends a request that waits. One that has its message already is not cancelled but ended."""
+        check(q.pQueue != 0 and q.pQueue == q.hQueue, f"pQueue is {q.pQueue:#x}, hQueue {q.hQueue:#x}")
+        entry = self._session(call, q.hQueue, HResult.MQ_ERROR_INVALID_HANDLE)
+        check(bool(entry.waiting), "no request waits on this queue", HResult.MQ_ERROR_INVALID_HANDLE)
+        reader = entry.waiting.get(q.dwRequestID)
+        if reader is None:
+            raise MsmqError(HResult.MQ_ERROR, f"no request {q.dwRequestID} waits")
+        self.environment.manager.cancel(reader, HResult.MQ_INFORMATION_REMOTE_CANCELED_BY_CLIENT)
+        return m.RemoteQMCancelReceive_Response()
+
+
+def _description(outer: m.REMOTEREADDESC2) -> m.REMOTEREADDESC:
+    if outer.pRemoteReadDesc is None:
+        raise InvalidHandle(detail="pRemoteReadDesc is NULL")
+    return outer.pRemoteReadDesc
