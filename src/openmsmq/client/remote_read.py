@@ -37,6 +37,7 @@ MQ_MOVE_ACCESS = 4
 _VERSION = {"Major": 6, "Minor": 3, "BuildNumber": 0}  # of this client; servers should ignore it (3.1.4.2)
 _RECEIVE_SEEK = 0x40000020  # LookupAction of a receive, without its MessageSeekAction
 _PEEK_SEEK = 0x40000010
+_SEQUENCE = 0x00FFFFFFFFFFFFFF  # pSequenceId lacks the upper byte of the lookup identifier, 7 - priority
 # R_CancelReceive may overtake, on another connection, the R_StartReceive that it is for.
 _CANCEL_ATTEMPTS = 100
 
@@ -139,7 +140,7 @@ class RemoteReadQueue(OpenQueue):
                 raise MsmqError(HResult.MQ_ERROR, detail) from error
             raise
         message.arrival_time = response.pdwArriveTime
-        message.lookup_identifier = (7 - message.priority) << 56 | response.pSequenceId
+        message.lookup_identifier = (7 - message.priority) << 56 | response.pSequenceId & _SEQUENCE
         return Taken(message, request if receives else None)
 
     def end(self, request: int, taken: bool) -> Steps[None]:
@@ -206,7 +207,7 @@ class RemoteReadQueue(OpenQueue):
 
 
 def _message(buffers: list[SectionBuffer]) -> Message:
-    """The message in SectionBuffers (2.2.6). Raises BadPacket."""
+    """The message in SectionBuffers (2.2.6). Raises BadPacket, also for a body that is not whole: we asked for all."""
     sections = []
     for buffer in buffers:
         data = buffer.pSectionBuffer or b""
@@ -214,5 +215,7 @@ def _message(buffers: list[SectionBuffer]) -> Message:
             raise BadPacket(f"SectionBufferType is {buffer.SectionBufferType}, allowed are 0 to 4")
         if buffer.SectionSize != len(data):
             raise BadPacket(f"SectionSize is {buffer.SectionSize}, of {len(data)} bytes")
+        if buffer.SectionSizeAlloc != len(data):
+            raise BadPacket(f"SectionSizeAlloc is {buffer.SectionSizeAlloc}, of {len(data)} bytes that came")
         sections.append(Section(SectionType(buffer.SectionBufferType), buffer.SectionSizeAlloc, data))
     return message_of(join(sections))
