@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         MessageAlreadyReceived,
         MessageNotFound,
         MsmqError,
+        OperationCancelled,
         QueueDeleted,
         QueueExists,
         QueueNotFound,
@@ -37,8 +38,8 @@ _HOMES = {
     "openmsmq.client.sync": ("Cursor", "MessageQueue", "QueueManager", "Transaction", "connect"),
     "openmsmq.model.errors": (
         "AccessDenied", "IllegalCursorAction", "IllegalFormatName", "IllegalQueuePathName", "MessageAlreadyReceived",
-        "MessageNotFound", "MsmqError", "QueueDeleted", "QueueExists", "QueueNotFound", "ReceiveTimeout",
-        "SharingViolation", "TransactionUsage",
+        "MessageNotFound", "MsmqError", "OperationCancelled", "QueueDeleted", "QueueExists", "QueueNotFound",
+        "ReceiveTimeout", "SharingViolation", "TransactionUsage",
     ),
     "openmsmq.model.message": ("Message",),
 }  # fmt: skip
@@ -56,6 +57,7 @@ __all__ = [
     "MessageNotFound",
     "MessageQueue",
     "MsmqError",
+    "OperationCancelled",
     "QueueDeleted",
     "QueueExists",
     "QueueManager",

@@ -97,6 +97,31 @@ def test_an_interrupted_export_is_completed(run, tmp_path):
     assert [json.loads(line)["label"] for line in (tmp_path / "part.jsonl").open()] == ["l0", "l1", "l2", "l3"]
 
 
+@pytest.mark.parametrize("protocol", ["auto", "remoteread", "qmcomm"])
+def test_a_queue_is_read_through_the_protocol_that_is_asked_for(run, protocol):
+    name = f"by-{protocol}"
+    run("queue", "create", name)
+    run("send", name, "a")
+    run("send", name, "b")
+    option = ("--protocol", protocol)
+    assert [json.loads(m)["label"] for m in run("peek", name, "--json", *option).splitlines()] == ["", ""]
+    assert len(run("export", name, *option).splitlines()) == 2
+    assert len(run("tail", name, "--from-start", "-n", "2", "--json", *option).splitlines()) == 2
+    received = run("receive", name, "--count", "0", "--json", *option).splitlines()
+    assert len(received) == 2
+    assert run("peek", name, *option) == ""
+    assert "'ftp' is not one of" in run("peek", name, "--protocol", "ftp", code=2)
+
+
+def test_a_message_that_cannot_be_written_stays_in_the_queue(run, service):
+    run("queue", "create", "full")
+    run("send", "full", "kept", "--raw")
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "openmsmq.cli", "receive", "full", "--body-only", "--port", str(service.port)]
+        assert subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60).returncode != 0
+    assert run("receive", "full", "--body-only") == "kept"
+
+
 def test_an_interrupted_import_goes_on_where_it_ended(run, tmp_path):
     run("queue", "create", "resumed")
     lines = [json.dumps({"label": f"l{n}", "body": ""}) for n in range(4)]

@@ -10,8 +10,16 @@ from typing import Any
 import click
 
 import openmsmq
+from openmsmq.client.open_queue import PROTOCOLS
 from openmsmq.client.sync import QueueManager
 from openmsmq.server.config import LEVELS
+
+protocol_option = click.option(
+    "--protocol",
+    type=click.Choice(PROTOCOLS),
+    default="auto",
+    help="How to read the queue: remoteread is MS-MQRR, qmcomm is MS-MQMP; auto takes the first that the server offers.",
+)
 
 
 def connected(command: Callable[..., Any]) -> Callable[..., Any]:

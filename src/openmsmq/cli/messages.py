@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from openmsmq.cli.connection import connected
+from openmsmq.cli.connection import connected, protocol_option
 from openmsmq.cli.output import from_json, progress, report, show_message, to_json
 from openmsmq.cli.queues import json_option, path_of
 from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
@@ -88,11 +88,12 @@ def send(
 @click.command()
 @click.argument("queue")
 @click.option("--count", "-n", type=int, default=10, show_default=True, help="At most so many; 0 for all.")
+@protocol_option
 @json_option
 @connected
-def peek(qm: QueueManager, queue: str, count: int, as_json: bool) -> None:
+def peek(qm: QueueManager, queue: str, count: int, protocol: str, as_json: bool) -> None:
     """Look at messages and leave them."""
-    with qm.open(path_of(queue), "peek") as opened:
+    with qm.open(path_of(queue), "peek", protocol=protocol) as opened:
         for number, message in enumerate(opened):
             if count and number >= count:
                 break
@@ -104,11 +105,14 @@ def peek(qm: QueueManager, queue: str, count: int, as_json: bool) -> None:
 @click.option("--count", "-n", type=int, default=1, show_default=True, help="At most so many; 0 for all there are.")
 @click.option("--timeout", type=float, default=0.0, show_default=True, help="Seconds to wait for the first.")
 @click.option("--body-only", is_flag=True, help="Write nothing but the bytes of the body.")
+@protocol_option
 @json_option
 @connected
-def receive(qm: QueueManager, queue: str, count: int, timeout: float, body_only: bool, as_json: bool) -> None:
-    """Take messages away. From a transactional queue, each one in a transaction."""
-    with qm.open(path_of(queue)) as opened:
+def receive(
+    qm: QueueManager, queue: str, count: int, timeout: float, body_only: bool, protocol: str, as_json: bool
+) -> None:
+    """Take messages away, each when it has been written. From a transactional queue, each one in a transaction."""
+    with qm.open(path_of(queue), protocol=protocol) as opened:
         transactional = _is_transactional(qm, queue)
         number = 0
         while not count or number < count:
@@ -116,6 +120,9 @@ def receive(qm: QueueManager, queue: str, count: int, timeout: float, body_only:
                 if transactional:
                     with qm.transaction() as tx:
                         message = opened.receive(timeout if number == 0 else 0, transaction=tx)
+                        _write(message, number, body_only, as_json)
+                elif opened.protocol == "remoteread":
+                    with opened.receive_lock(timeout if number == 0 else 0) as message:
                         _write(message, number, body_only, as_json)
                 else:
                     message = opened.receive(timeout if number == 0 else 0)
@@ -199,8 +206,9 @@ def _limited(messages: Iterable[Message], count: int) -> Iterator[Message]:
 @click.argument("queue")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @click.option("--resume", is_flag=True, help="Append to FILE what it does not hold yet.")
+@protocol_option
 @connected
-def export(qm: QueueManager, queue: str, file: Path | None, resume: bool) -> None:
+def export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protocol: str) -> None:
     """Write all messages as JSON lines to FILE or standard output: every property, the body in base64.
 
     Takes nothing away.
@@ -211,7 +219,7 @@ def export(qm: QueueManager, queue: str, file: Path | None, resume: bool) -> Non
     total = qm.counts(path_of(queue))["message_count"]
     count = skipped = 0
     with (
-        qm.open(path_of(queue), "peek") as opened,
+        qm.open(path_of(queue), "peek", protocol=protocol) as opened,
         progress("exporting") as bar,
         file.open("a" if resume else "w", encoding="utf-8") if file else nullcontext(sys.stdout) as output,
     ):

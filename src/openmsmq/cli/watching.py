@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import click
 
-from openmsmq.cli.connection import connected
+from openmsmq.cli.connection import connected, protocol_option
 from openmsmq.cli.output import class_name, print_json, print_table, show_message, time_text
 from openmsmq.cli.queues import json_option, path_of
 from openmsmq.client.sync import Cursor, QueueManager
@@ -21,15 +21,16 @@ _DEAD_LETTER_QUEUES = ("DIRECT=OS:.\\SYSTEM$;DEADLETTER", "DIRECT=OS:.\\SYSTEM$;
 @click.argument("queue")
 @click.option("--from-start", is_flag=True, help="Show first what is there already.")
 @click.option("--count", "-n", type=click.IntRange(min=0), default=0, help="End after so many; 0 for never.")
+@protocol_option
 @json_option
 @connected
-def tail(qm: QueueManager, queue: str, from_start: bool, count: int, as_json: bool) -> None:
+def tail(qm: QueueManager, queue: str, from_start: bool, count: int, protocol: str, as_json: bool) -> None:
     """Show each message that arrives and leave it in the queue. Ends with Ctrl-C.
 
     What a receiver takes at once may be gone before it was seen; among messages with priorities, one that arrives in
     front of what was shown already is not seen.
     """
-    with qm.open(path_of(queue), "peek") as opened, opened.cursor() as cursor:
+    with qm.open(path_of(queue), "peek", protocol=protocol) as opened, opened.cursor() as cursor:
         look = cursor.peek if from_start else _behind_the_last(cursor)
         shown = 0
         while not count or shown < count:

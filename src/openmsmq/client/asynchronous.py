@@ -1,50 +1,161 @@
-"""The client for asyncio: the names of `openmsmq`, with `await`. All calls share one connection.
+"""The client for asyncio: the names of `openmsmq`, with `await`.
 
-A cancelled receive is cancelled on the server too. One that the server had answered already is lost with its message;
-receive in a transaction where that matters.
+A task may be cancelled at any moment. What a receive through MS-MQRR has locked by then is put back; where the message
+is being removed already, the receive returns it, and the task's next receive raises CancelledError. A receive through
+MS-MQMP that the server had answered already is lost with its message, unless it is in a transaction.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Self
+from weakref import WeakSet
 
 from openmsmq.client import operations as o
-from openmsmq.client.sync import ALL_SECURITY, MGMT_QUEUE_COUNTS, STANDARD_PORT, as_message, fault_error
+from openmsmq.client import qmcomm, remote_read
+from openmsmq.client.calls import (
+    CALL_FAILURES,
+    Call,
+    CallerRefused,
+    ProtocolUnavailable,
+    Steps,
+    T,
+    fault_error,
+    milliseconds,
+)
+from openmsmq.client.open_queue import (
+    OpenQueue,
+    Taken,
+    candidates,
+    check_second_handle,
+    to_access,
+    to_identifier,
+    to_seek,
+)
+from openmsmq.client.sync import ALL_SECURITY, MGMT_QUEUE_COUNTS, STANDARD_PORT, as_message
 from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import MsmqError, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_text
 from openmsmq.rpc import aio as rpc
 from openmsmq.rpc.credentials import Credentials
-from openmsmq.rpc.errors import RpcConnectionError, RpcFault
+from openmsmq.rpc.errors import BindError, RpcConnectionError, RpcFault
 from openmsmq.rpc.pdu import AuthLevel
 
 
 class _Runner:
-    def __init__(self, connection: rpc.AsyncConnection) -> None:
-        self.connection = connection
+    """Runs operations on a connection, which is made when the first of them needs it."""
 
-    async def run(self, steps: o.Steps[o.T]) -> o.T:
+    def __init__(self, host: str, port: int, security: dict[str, Any]) -> None:
+        self._host, self._port, self._security = host, port, security
+        self._connecting = asyncio.Lock()
+        self._connection: rpc.AsyncConnection | None = None
+        self._cleaning: set[asyncio.Task[Any]] = set()
+        self._too_late: WeakSet[asyncio.Task[Any]] = WeakSet()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    async def run(self, steps: Steps[T]) -> T:
+        """What `steps` return. When the task is cancelled, they may clean up; the task waits for that."""
         try:
             call = next(steps)
             while True:
-                call = steps.send(await self._call(call))
+                try:
+                    answer = await self._call(call)
+                except asyncio.CancelledError as error:
+                    await self._clean_up(steps, error)
+                    raise
+                except BaseException as error:
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(answer)
         except StopIteration as stop:
-            value: o.T = stop.value
+            value: T = stop.value
             return value
 
-    async def _call(self, call: o.Call) -> Any:
-        syntax = await self.connection.bind(call.interface.uuid, call.interface.version)
+    async def _clean_up(self, steps: Steps[Any], error: BaseException) -> None:
+        """Goes on in a task of its own, which a second cancellation does not reach."""
+        try:
+            call = steps.throw(error)
+        except BaseException:
+            return
+        task = asyncio.get_running_loop().create_task(self.run(_resumed(steps, call)))
+        self._cleaning.add(task)
+        task.add_done_callback(self._cleaning.discard)
+        await asyncio.wait([task])
+
+    async def finish(self, steps: Steps[Any]) -> bool:
+        """Run `steps` to their end even if the task is cancelled meanwhile; returns whether it was."""
+        task = asyncio.get_running_loop().create_task(self.run(steps))
+        cancelled = False
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                cancelled = True
+        try:
+            task.result()
+        except CALL_FAILURES as error:
+            if cancelled:
+                raise asyncio.CancelledError from error
+            raise
+        return cancelled
+
+    async def receive(self, steps: Steps[Taken], opened: OpenQueue) -> Message:
+        """Take a message and remove it."""
+        task = asyncio.current_task()
+        assert task is not None
+        if task in self._too_late:
+            self._too_late.discard(task)
+            if task.cancelling():
+                raise asyncio.CancelledError
+        taken = await self.run(steps)
+        if taken.request is not None and await self.finish(opened.end(taken.request, True)):
+            self._too_late.add(task)
+        return taken.message
+
+    async def _call(self, call: Call) -> Any:
+        connection = await self._connected()
+        try:
+            syntax = await connection.bind(call.interface.uuid, call.interface.version)
+        except BindError as error:
+            if connection.core.contexts:
+                raise ProtocolUnavailable(detail=f"{call.operation.name}: {error}") from error
+            raise
         stub = call.operation.encode_request(call.request)
         try:
-            answer = await self.connection.call(call.operation.opnum, stub, interface=syntax)
+            answer = await connection.call(call.operation.opnum, stub, interface=syntax)
         except RpcFault as fault:
             raise fault_error(fault, call.operation.name) from fault
         return call.operation.decode_response(answer)
+
+    async def _connected(self) -> rpc.AsyncConnection:
+        if self._connection is None:
+            async with self._connecting:
+                if self._connection is None:
+                    self._connection = await rpc.connect(self._host, self._port, **self._security)
+        return self._connection
+
+
+def _resumed(steps: Steps[T], call: Call) -> Steps[T]:
+    """`steps` from the middle: they have yielded `call` already."""
+    while True:
+        try:
+            answer = yield call
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            call = steps.throw(error)
+        else:
+            call = steps.send(answer)
 
 
 async def connect(
@@ -61,15 +172,12 @@ async def connect(
 ) -> QueueManager:
     """Connect to a queue manager; see `openmsmq.connect`."""
     credentials = Credentials(user, password, domain) if user is not None else None
-    connection = await rpc.connect(
-        host,
-        port if port is not None else STANDARD_PORT + port_offset,
-        credentials=credentials,
-        level=level,
-        spnego=spnego,
-        timeout=timeout,
-    )
-    manager = QueueManager(_Runner(connection))
+    security = {"credentials": credentials, "level": level, "spnego": spnego, "timeout": timeout}
+    port = port if port is not None else STANDARD_PORT + port_offset
+    runner = private = _Runner(host, port, security)
+    if credentials is not None and level is None:
+        private = _Runner(host, port, security | {"level": AuthLevel.PKT_PRIVACY})
+    manager = QueueManager(runner, private)
     try:
         await manager.machine_id()
     except BaseException:
@@ -92,13 +200,17 @@ class _Closing(ABC):
 class QueueManager(_Closing):
     """A connection to a queue manager; see `openmsmq.QueueManager` for what each method does and raises."""
 
-    def __init__(self, runner: _Runner) -> None:
-        self._runner = runner
+    def __init__(self, runner: _Runner, private: _Runner) -> None:
+        """`private` is for calls that servers want protected; it may be the same."""
+        self._runner, self._private = runner, private
+        self._remote_read_checked = False
+        self._remote_read_refused: MsmqError | None = None
         self._licence = os.urandom(16)
         self._client = socket.gethostname()
 
     async def close(self) -> None:
-        self._runner.connection.close()
+        self._runner.close()
+        self._private.close()
 
     async def machine_id(self) -> str:
         return await self._runner.run(o.query(4))
@@ -135,9 +247,31 @@ class QueueManager(_Closing):
         values = await self._runner.run(o.management(name, list(MGMT_QUEUE_COUNTS.values())))
         return dict(zip(MGMT_QUEUE_COUNTS, values, strict=True))
 
-    async def open(self, name: str, access: str | Access = "receive", *, exclusive: bool = False) -> MessageQueue:
-        opened = await self._runner.run(o.open_queue(name, access, exclusive, self._client, self._licence))
-        return MessageQueue(self._runner, opened)
+    async def open(
+        self, name: str, access: str | Access = "receive", *, exclusive: bool = False, protocol: str = "auto"
+    ) -> MessageQueue:
+        access = to_access(access)
+        wanted = candidates(protocol, access)
+        if wanted[0] == "remoteread":
+            try:
+                await self._check_remote_read()
+                opened = await self._private.run(remote_read.open_queue(name, access, exclusive, self._licence))
+                return MessageQueue(self, self._private, opened)
+            except (CallerRefused, ProtocolUnavailable) as error:
+                self._remote_read_refused = error
+                if len(wanted) == 1:
+                    raise
+        return MessageQueue(self, self._runner, await self._open_qmcomm(name, access, exclusive))
+
+    async def _check_remote_read(self) -> None:
+        if self._remote_read_refused is not None:
+            raise self._remote_read_refused
+        if not self._remote_read_checked:
+            await self._private.run(remote_read.check_offered())
+            self._remote_read_checked = True
+
+    async def _open_qmcomm(self, name: str, access: Access, exclusive: bool) -> qmcomm.QmcommQueue:
+        return await self._runner.run(qmcomm.open_queue(name, access, exclusive, self._client, self._licence))
 
     async def transaction(self) -> Transaction:
         """`async with await qm.transaction() as tx: await queue.send(message, transaction=tx)`."""
@@ -180,39 +314,130 @@ class Transaction:
 
 
 class MessageQueue(_Closing):
-    """An open queue; `async for` peeks at what is there and takes nothing away."""
+    """An open queue; `async for` peeks at what is there and takes nothing away. See `openmsmq.MessageQueue`."""
 
-    def __init__(self, runner: _Runner, opened: o.OpenQueue) -> None:
-        self._runner, self._opened = runner, opened
+    def __init__(self, manager: QueueManager, runner: _Runner, opened: OpenQueue) -> None:
+        self._manager, self._runner, self._opened = manager, runner, opened
+        self._qmcomm = opened if isinstance(opened, qmcomm.QmcommQueue) else None
+        self._opening = asyncio.Lock()
         self._closed = False
 
+    @property
+    def protocol(self) -> str:
+        return self._opened.protocol
+
     async def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            await self._runner.run(o.close_queue(self._opened))
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._runner.run(self._opened.close())
+        finally:
+            if self._qmcomm is not None and self._qmcomm is not self._opened:
+                await self._manager._runner.run(self._qmcomm.close())
+
+    async def _through_qmcomm(self, what: str) -> qmcomm.QmcommQueue:
+        async with self._opening:
+            if self._qmcomm is None:
+                check_second_handle(self._opened, what)
+                self._qmcomm = await self._manager._open_qmcomm(self._opened.name, self._opened.access, False)
+            return self._qmcomm
 
     async def format_name(self) -> str:
-        return await self._runner.run(o.queue_format_name(self._opened))
+        return await self._manager._runner.run((await self._through_qmcomm("the format name")).format_name())
 
     async def send(
         self, message: Message | BodyValue, *, transaction: Transaction | None = None, **properties: Any
     ) -> str:
         message = as_message(message, properties)
         uow = transaction.uow if transaction is not None else None
-        return identifier_text(await self._runner.run(o.send(self._opened, message, uow)))
+        opened = self._qmcomm or await self._through_qmcomm("sending")
+        return identifier_text(await self._manager._runner.run(opened.send(message, uow)))
+
+    # -- taking messages ---------------------------------------------------------------------------------------
 
     async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
-        uow = transaction.uow if transaction is not None else None
-        return await self._read(Action.RECEIVE, timeout, 0, uow)
+        wait = milliseconds(timeout)
+        if transaction is not None:
+            opened = await self._through_qmcomm("a receive in a transaction")
+            return (await self._manager._runner.run(opened.take_in_transaction(transaction.uow, wait))).message
+        return await self._received(self._opened.take(wait))
+
+    @asynccontextmanager
+    async def receive_lock(self, timeout: float | None = None) -> AsyncIterator[Message]:
+        taken = await self._locked(timeout)
+        try:
+            yield taken.message
+        except BaseException:
+            await self._end(taken, False)
+            raise
+        await self._end(taken, True)
+
+    async def consume(self, timeout: float | None = None) -> AsyncIterator[Message]:
+        """As `openmsmq.MessageQueue.consume`.
+
+        After `break` the message is put back when the loop gets to close the iterator, at once with
+        `contextlib.aclosing`.
+        """
+        while True:
+            try:
+                taken = await self._locked(timeout)
+            except ReceiveTimeout:
+                return
+            done = False
+            try:
+                yield taken.message
+                done = True
+            finally:
+                await self._end(taken, done)
+
+    async def receive_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
+        return await self._received(self._opened.take_by_lookup_identifier(identifier, to_seek(direction)))
+
+    async def receive_by_correlation_id(self, identifier: bytes | str, timeout: float | None = None) -> Message:
+        wait, wanted = milliseconds(timeout), to_identifier(identifier)
+        return await self._received(self._opened.take_by_correlation_identifier(wanted, wait, time.monotonic))
+
+    async def _locked(self, timeout: float | None) -> Taken:
+        if not self._opened.two_phases:
+            raise self._opened.lacks("two phases of a receive")
+        return await self._runner.run(self._opened.take(milliseconds(timeout)))
+
+    async def _received(self, steps: Steps[Taken]) -> Message:
+        return await self._runner.receive(steps, self._opened)
+
+    async def _end(self, taken: Taken, remove: bool) -> None:
+        if taken.request is None:
+            return
+        try:
+            if await self._runner.finish(self._opened.end(taken.request, remove)):
+                raise asyncio.CancelledError
+        except CALL_FAILURES:
+            if remove:  # else the server puts it back by itself, when the queue is closed or some minutes have gone
+                raise
+
+    # -- looking and more --------------------------------------------------------------------------------------
 
     async def peek(self, timeout: float | None = None) -> Message:
-        return await self._read(Action.PEEK_CURRENT, timeout, 0, None)
+        return await self._runner.run(self._opened.peek(Action.PEEK_CURRENT, milliseconds(timeout)))
+
+    async def peek_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
+        return await self._runner.run(self._opened.peek_by_lookup_identifier(identifier, to_seek(direction)))
+
+    async def cancel(self) -> None:
+        await self._runner.run(self._opened.cancel())
+
+    async def move(self, identifier: int, to: str = "") -> None:
+        await self._runner.run(self._opened.move(identifier, to, self._manager._licence))
+
+    async def reject(self, identifier: int) -> None:
+        await self._runner.run(self._opened.reject(identifier))
 
     async def purge(self) -> None:
-        await self._runner.run(o.purge(self._opened))
+        await self._runner.run(self._opened.purge())
 
     async def cursor(self) -> Cursor:
-        return Cursor(self, await self._runner.run(o.create_cursor(self._opened)))
+        return Cursor(self, await self._runner.run(self._opened.create_cursor()))
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         async with await self.cursor() as cursor:
@@ -222,9 +447,6 @@ class MessageQueue(_Closing):
                     yield await cursor.peek_next(0)
             except ReceiveTimeout:
                 return
-
-    async def _read(self, action: Action, timeout: float | None, cursor: int, uow: bytes | None) -> Message:
-        return await self._runner.run(o.read(self._opened, action, o.milliseconds(timeout), cursor, uow))
 
 
 class Cursor(_Closing):
@@ -236,14 +458,19 @@ class Cursor(_Closing):
     async def close(self) -> None:
         if self._handle:
             handle, self._handle = self._handle, 0
-            await self._queue._runner.run(o.close_cursor(self._queue._opened, handle))
+            await self._queue._runner.run(self._queue._opened.close_cursor(handle))
 
     async def peek(self, timeout: float | None = None) -> Message:
-        return await self._queue._read(Action.PEEK_CURRENT, timeout, self._handle, None)
+        return await self._peek(Action.PEEK_CURRENT, timeout)
 
     async def peek_next(self, timeout: float | None = None) -> Message:
-        return await self._queue._read(Action.PEEK_NEXT, timeout, self._handle, None)
+        return await self._peek(Action.PEEK_NEXT, timeout)
+
+    async def _peek(self, action: Action, timeout: float | None) -> Message:
+        return await self._queue._runner.run(self._queue._opened.peek(action, milliseconds(timeout), self._handle))
 
     async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
-        uow = transaction.uow if transaction is not None else None
-        return await self._queue._read(Action.RECEIVE, timeout, self._handle, uow)
+        opened, wait = self._queue._opened, milliseconds(timeout)
+        if transaction is not None:
+            return await self._queue._received(opened.take_in_transaction(transaction.uow, wait, self._handle))
+        return await self._queue._received(opened.take(wait, self._handle))

@@ -5,24 +5,38 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 from openmsmq.client import operations as o
+from openmsmq.client import qmcomm, remote_read
+from openmsmq.client.calls import Call, CallerRefused, ProtocolUnavailable, Steps, T, fault_error, milliseconds
+from openmsmq.client.open_queue import (
+    OpenQueue,
+    Taken,
+    candidates,
+    check_second_handle,
+    to_access,
+    to_identifier,
+    to_seek,
+)
 from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import INFINITE, Access, Action
-from openmsmq.model.errors import HResult, MsmqError, ReceiveTimeout, error_for
+from openmsmq.model.errors import HResult, MsmqError, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_text
 from openmsmq.rpc import client as rpc
 from openmsmq.rpc.credentials import Credentials
-from openmsmq.rpc.errors import RpcConnectionError, RpcFault
+from openmsmq.rpc.errors import BindError, RpcConnectionError, RpcFault
 from openmsmq.rpc.pdu import AuthLevel
 
 STANDARD_PORT = 2103  # of qmcomm and qmcomm2, [MS-MQMP] 3.1.4.24
 ALL_SECURITY = 0x7  # owner, group and DACL
 _ANSWER_MARGIN = 30.0  # seconds a server may take beyond the time it was asked to wait
+_FAREWELL = 2.0  # seconds for a server to notice that a connection was given up
 MGMT_QUEUE_COUNTS = {"message_count": 7, "bytes_in_queue": 8, "journal_message_count": 9, "bytes_in_journal": 10}
 
 
@@ -37,7 +51,7 @@ class _Pool:
         self._group = 0
         self._closed = False
 
-    def call(self, call: o.Call) -> Any:
+    def call(self, call: Call) -> Any:
         connection = self._take(call)
         stub = call.operation.encode_request(call.request)
         timeout = None if call.wait == INFINITE else call.wait / 1000 + _ANSWER_MARGIN
@@ -46,13 +60,17 @@ class _Pool:
         except RpcFault as fault:
             self._give(connection)
             raise fault_error(fault, call.operation.name) from fault
+        except ConnectionError:
+            self._drop(connection)
+            raise
         except BaseException:  # also KeyboardInterrupt: an answer may still come, so the connection is of no use
+            connection.abandon(_FAREWELL)
             self._drop(connection)
             raise
         self._give(connection)
         return call.operation.decode_response(answer)
 
-    def _take(self, call: o.Call) -> rpc.Connection:
+    def _take(self, call: Call) -> rpc.Connection:
         with self._lock:
             if self._closed:
                 raise MsmqError(HResult.MQ_ERROR_SERVICE_NOT_AVAILABLE, "the connection is closed")
@@ -63,7 +81,10 @@ class _Pool:
                 self._all.add(connection)
         try:
             connection.bind(call.interface.uuid, call.interface.version)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, BindError) and connection.core.contexts:
+                self._give(connection)  # it serves other interfaces, and may be the last one of open queues
+                raise ProtocolUnavailable(detail=f"{call.operation.name}: {error}") from error
             self._drop(connection)
             raise
         self._group = self._group or connection.core.assoc_group_id
@@ -86,23 +107,19 @@ class _Pool:
         for connection in connections:
             connection.close()
 
-    def run(self, steps: o.Steps[o.T]) -> o.T:
+    def run(self, steps: Steps[T]) -> T:
         try:
             call = next(steps)
             while True:
-                call = steps.send(self.call(call))
+                try:
+                    answer = self.call(call)
+                except BaseException as error:
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(answer)
         except StopIteration as stop:
-            value: o.T = stop.value
+            value: T = stop.value
             return value
-
-
-def fault_error(fault: RpcFault, operation: str) -> MsmqError:
-    """Servers may raise an HRESULT as an exception ([MS-MQMP] 3.1.4.17), or refuse the caller."""
-    if fault.status == 5:
-        return error_for(HResult.MQ_ERROR_ACCESS_DENIED, f"{operation}: the server refuses this caller")
-    if fault.status & 0xFFFF0000 == 0xC00E0000:
-        return error_for(fault.status, operation)
-    return MsmqError(HResult.MQ_ERROR, f"{operation}: {fault}")
 
 
 def connect(
@@ -120,12 +137,17 @@ def connect(
     """Connect to a queue manager.
 
     `port` defaults to 2103 + `port_offset`. With `user` the calls are authenticated by NTLM at `level`
-    (PKT_INTEGRITY if not given); without, they are anonymous. `timeout` in seconds bounds the connect. Raises
-    ConnectionError, AuthenticationError, or MsmqError when the server refuses the caller.
+    (PKT_INTEGRITY if not given, but PKT_PRIVACY for RemoteRead, as servers demand); without, they are anonymous.
+    `timeout` in seconds bounds the connect. Raises ConnectionError, AuthenticationError, or MsmqError when the server
+    refuses the caller.
     """
     credentials = Credentials(user, password, domain) if user is not None else None
     security = {"credentials": credentials, "level": level, "spnego": spnego, "timeout": timeout}
-    manager = QueueManager(_Pool(host, port if port is not None else STANDARD_PORT + port_offset, security))
+    port = port if port is not None else STANDARD_PORT + port_offset
+    pool = private = _Pool(host, port, security)
+    if credentials is not None and level is None:
+        private = _Pool(host, port, security | {"level": AuthLevel.PKT_PRIVACY})
+    manager = QueueManager(pool, private)
     try:
         manager.machine_id  # noqa: B018 - proves that the server is there and accepts us
     except BaseException:
@@ -148,14 +170,18 @@ class _Closing(ABC):
 class QueueManager(_Closing):
     """A connection to a queue manager; see `connect`."""
 
-    def __init__(self, pool: _Pool) -> None:
-        self._pool = pool
+    def __init__(self, pool: _Pool, private: _Pool) -> None:
+        """`private` is for calls that servers want protected; it may be the same."""
+        self._pool, self._private = pool, private
+        self._remote_read_checked = False
+        self._remote_read_refused: MsmqError | None = None
         self._licence = os.urandom(16)  # LicenceGuid, [MS-MQMP] 3.2.1.1
         self._client = socket.gethostname()
 
     def close(self) -> None:
         """Close all connections: open queues and unfinished transactions end with them."""
         self._pool.close()
+        self._private.close()
 
     @property
     def machine_id(self) -> str:
@@ -208,13 +234,38 @@ class QueueManager(_Closing):
         values = self._pool.run(o.management(name, list(MGMT_QUEUE_COUNTS.values())))
         return dict(zip(MGMT_QUEUE_COUNTS, values, strict=True))
 
-    def open(self, name: str, access: str | Access = "receive", *, exclusive: bool = False) -> MessageQueue:
+    def open(
+        self, name: str, access: str | Access = "receive", *, exclusive: bool = False, protocol: str = "auto"
+    ) -> MessageQueue:
         """Open a queue by path name or format name; `access` is "receive", "send" or "peek".
 
-        `exclusive` denies other readers. Raises QueueNotFound, SharingViolation, AccessDenied.
+        `exclusive` denies other readers. `protocol` is "remoteread" (MS-MQRR), "qmcomm" (MS-MQMP), or "auto": for
+        reading the first of them that the server offers this caller, for sending qmcomm; `MessageQueue.protocol`
+        tells which. Raises QueueNotFound, SharingViolation, AccessDenied.
         """
-        opened = self._pool.run(o.open_queue(name, access, exclusive, self._client, self._licence))
-        return MessageQueue(self._pool, opened)
+        access = to_access(access)
+        wanted = candidates(protocol, access)
+        if wanted[0] == "remoteread":
+            try:
+                self._check_remote_read()
+                opened = self._private.run(remote_read.open_queue(name, access, exclusive, self._licence))
+                return MessageQueue(self, self._private, opened)
+            except (CallerRefused, ProtocolUnavailable) as error:
+                self._remote_read_refused = error
+                if len(wanted) == 1:
+                    raise
+        return MessageQueue(self, self._pool, self._open_qmcomm(name, access, exclusive))
+
+    def _check_remote_read(self) -> None:
+        """Once; raises CallerRefused or ProtocolUnavailable, also when an open was refused before."""
+        if self._remote_read_refused is not None:
+            raise self._remote_read_refused
+        if not self._remote_read_checked:
+            self._private.run(remote_read.check_offered())
+            self._remote_read_checked = True
+
+    def _open_qmcomm(self, name: str, access: Access, exclusive: bool) -> qmcomm.QmcommQueue:
+        return self._pool.run(qmcomm.open_queue(name, access, exclusive, self._client, self._licence))
 
     def transaction(self) -> Transaction:
         """A new internal transaction: `with qm.transaction() as tx: queue.send(message, transaction=tx)`."""
@@ -260,20 +311,42 @@ class Transaction:
 
 
 class MessageQueue(_Closing):
-    """An open queue. Iterating peeks at what is there, from first to last, and takes nothing away."""
+    """An open queue. Iterating peeks at what is there, from first to last, and takes nothing away.
 
-    def __init__(self, pool: _Pool, opened: o.OpenQueue) -> None:
-        self._pool, self._opened = pool, opened
+    What its protocol lacks and MS-MQMP has (transactions, `format_name`) goes by a second handle of qmcomm.
+    """
+
+    def __init__(self, manager: QueueManager, pool: _Pool, opened: OpenQueue) -> None:
+        self._manager, self._pool, self._opened = manager, pool, opened
+        self._qmcomm = opened if isinstance(opened, qmcomm.QmcommQueue) else None
+        self._lock = threading.Lock()
         self._closed = False
 
+    @property
+    def protocol(self) -> str:
+        """The protocol it was opened through: "remoteread" or "qmcomm"."""
+        return self._opened.protocol
+
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._pool.run(o.close_queue(self._opened))
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._pool.run(self._opened.close())
+        finally:
+            if self._qmcomm is not None and self._qmcomm is not self._opened:
+                self._manager._pool.run(self._qmcomm.close())
+
+    def _through_qmcomm(self, what: str) -> qmcomm.QmcommQueue:
+        with self._lock:
+            if self._qmcomm is None:
+                check_second_handle(self._opened, what)
+                self._qmcomm = self._manager._open_qmcomm(self._opened.name, self._opened.access, False)
+            return self._qmcomm
 
     @property
     def format_name(self) -> str:
-        return self._pool.run(o.queue_format_name(self._opened))
+        return self._manager._pool.run(self._through_qmcomm("the format name").format_name())
 
     def send(self, message: Message | BodyValue, *, transaction: Transaction | None = None, **properties: Any) -> str:
         """Send a message, or a value as its body with properties by name (label="x", recoverable=True, ...).
@@ -283,24 +356,108 @@ class MessageQueue(_Closing):
         """
         message = as_message(message, properties)
         uow = transaction.uow if transaction is not None else None
-        return identifier_text(self._pool.run(o.send(self._opened, message, uow)))
+        return identifier_text(self._manager._pool.run(self._through_qmcomm("sending").send(message, uow)))
+
+    # -- taking messages ---------------------------------------------------------------------------------------
 
     def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
         """Take the first message; waits `timeout` seconds, for ever with None. Raises ReceiveTimeout."""
-        uow = transaction.uow if transaction is not None else None
-        return self._read(Action.RECEIVE, timeout, 0, uow)
+        wait = milliseconds(timeout)
+        if transaction is not None:
+            opened = self._through_qmcomm("a receive in a transaction")
+            return self._manager._pool.run(opened.take_in_transaction(transaction.uow, wait)).message
+        return self._received(self._opened.take(wait))
+
+    @contextmanager
+    def receive_lock(self, timeout: float | None = None) -> Iterator[Message]:
+        """Take the first message when the block succeeds; an exception puts it back in its place.
+
+        Meanwhile nobody else sees it. Waits as `receive` does. Raises ReceiveTimeout; MsmqError if the queue is not
+        open through MS-MQRR.
+        """
+        taken = self._locked(timeout)
+        try:
+            yield taken.message
+        except BaseException:
+            self._end(taken, False)
+            raise
+        self._end(taken, True)
+
+    def consume(self, timeout: float | None = None) -> Iterator[Message]:
+        """Take one message after the other: each is removed when the loop asks for the next one.
+
+        Leaving the loop by an exception, `break` or `return` puts the current message back. Ends when none has come
+        for `timeout` seconds, never with None.
+        """
+        while True:
+            try:
+                taken = self._locked(timeout)
+            except ReceiveTimeout:
+                return
+            done = False
+            try:
+                yield taken.message
+                done = True
+            finally:
+                self._end(taken, done)
+
+    def receive_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
+        """Take the message with a lookup identifier, or the "next" or "previous" one. Raises MessageNotFound."""
+        return self._received(self._opened.take_by_lookup_identifier(identifier, to_seek(direction)))
+
+    def receive_by_correlation_id(self, identifier: bytes | str, timeout: float | None = None) -> Message:
+        """Take the first message with a correlation identifier; waits for one to come. Raises ReceiveTimeout."""
+        wait, wanted = milliseconds(timeout), to_identifier(identifier)
+        return self._received(self._opened.take_by_correlation_identifier(wanted, wait, time.monotonic))
+
+    def _locked(self, timeout: float | None) -> Taken:
+        if not self._opened.two_phases:
+            raise self._opened.lacks("two phases of a receive")
+        return self._pool.run(self._opened.take(milliseconds(timeout)))
+
+    def _received(self, steps: Steps[Taken]) -> Message:
+        taken = self._pool.run(steps)
+        self._end(taken, True)
+        return taken.message
+
+    def _end(self, taken: Taken, remove: bool) -> None:
+        if taken.request is None:
+            return
+        try:
+            self._pool.run(self._opened.end(taken.request, remove))
+        except (MsmqError, ConnectionError):
+            if remove:  # else the server puts it back by itself, when the queue is closed or some minutes have gone
+                raise
+
+    # -- looking and more --------------------------------------------------------------------------------------
 
     def peek(self, timeout: float | None = None) -> Message:
         """Look at the first message and leave it. Raises ReceiveTimeout."""
-        return self._read(Action.PEEK_CURRENT, timeout, 0, None)
+        return self._pool.run(self._opened.peek(Action.PEEK_CURRENT, milliseconds(timeout)))
+
+    def peek_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
+        """Look at the message with a lookup identifier, or the "next" or "previous" one. Raises MessageNotFound."""
+        return self._pool.run(self._opened.peek_by_lookup_identifier(identifier, to_seek(direction)))
+
+    def cancel(self) -> None:
+        """End the receives and peeks of other threads that wait at this queue: they raise OperationCancelled."""
+        self._pool.run(self._opened.cancel())
+
+    def move(self, identifier: int, to: str = "") -> None:
+        """Move a message, by its lookup identifier, to a subqueue by name, or back to the queue itself with ""."""
+        self._pool.run(self._opened.move(identifier, to, self._manager._licence))
+
+    def reject(self, identifier: int) -> None:
+        """Reject a message that was received in a transaction, by its lookup identifier."""
+        self._pool.run(self._opened.reject(identifier))
 
     def purge(self) -> None:
         """Delete all messages."""
-        self._pool.run(o.purge(self._opened))
+        self._pool.run(self._opened.purge())
 
     def cursor(self) -> Cursor:
         """A cursor, to look at one message after the other and take the one it stands on."""
-        return Cursor(self, self._pool.run(o.create_cursor(self._opened)))
+        return Cursor(self, self._pool.run(self._opened.create_cursor()))
 
     def __iter__(self) -> Iterator[Message]:
         with self.cursor() as cursor:
@@ -310,9 +467,6 @@ class MessageQueue(_Closing):
                     yield cursor.peek_next(0)
             except ReceiveTimeout:
                 return
-
-    def _read(self, action: Action, timeout: float | None, cursor: int, uow: bytes | None) -> Message:
-        return self._pool.run(o.read(self._opened, action, o.milliseconds(timeout), cursor, uow))
 
 
 class Cursor(_Closing):
@@ -324,20 +478,28 @@ class Cursor(_Closing):
     def close(self) -> None:
         if self._handle:
             handle, self._handle = self._handle, 0
-            self._queue._pool.run(o.close_cursor(self._queue._opened, handle))
+            self._queue._pool.run(self._queue._opened.close_cursor(handle))
 
     def peek(self, timeout: float | None = None) -> Message:
         """The message the cursor stands on, or the first one. Raises ReceiveTimeout, MessageAlreadyReceived."""
-        return self._queue._read(Action.PEEK_CURRENT, timeout, self._handle, None)
+        return self._peek(Action.PEEK_CURRENT, timeout)
 
     def peek_next(self, timeout: float | None = None) -> Message:
         """Advance and look. Raises ReceiveTimeout; IllegalCursorAction before the first `peek`."""
-        return self._queue._read(Action.PEEK_NEXT, timeout, self._handle, None)
+        return self._peek(Action.PEEK_NEXT, timeout)
+
+    def _peek(self, action: Action, timeout: float | None) -> Message:
+        return self._queue._pool.run(self._queue._opened.peek(action, milliseconds(timeout), self._handle))
 
     def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
-        """Take the message the cursor stands on. Raises MessageAlreadyReceived, MessageNotFound, ReceiveTimeout."""
-        uow = transaction.uow if transaction is not None else None
-        return self._queue._read(Action.RECEIVE, timeout, self._handle, uow)
+        """Take the message the cursor stands on. Raises MessageAlreadyReceived, MessageNotFound, ReceiveTimeout.
+
+        In a transaction only if the queue was opened with protocol="qmcomm".
+        """
+        opened, wait = self._queue._opened, milliseconds(timeout)
+        if transaction is not None:
+            return self._queue._received(opened.take_in_transaction(transaction.uow, wait, self._handle))
+        return self._queue._received(opened.take(wait, self._handle))
 
 
 def as_message(value: Message | BodyValue, properties: dict[str, Any]) -> Message:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Self
 from uuid import UUID
 
@@ -56,6 +57,18 @@ class Connection:
     def close(self) -> None:
         """Close the connection; the server runs context handles down with the last one of an association."""
         self._socket.close()
+
+    def abandon(self, patience: float) -> None:
+        """Close after an interrupted call, when the server has seen it: it has handled by then whatever was sent.
+
+        Waits for that at most `patience` seconds for each piece of an answer that is dropped.
+        """
+        with suppress(OSError):
+            self._socket.settimeout(patience)
+            self._socket.shutdown(socket.SHUT_WR)
+            while self._socket.recv(RECEIVE_SIZE):
+                pass
+        self.close()
 
     def bind(self, uuid: UUID, version: tuple[int, int]) -> SyntaxId:
         """Bind the interface, and authenticate with the first bind. `call` uses the interface bound last.

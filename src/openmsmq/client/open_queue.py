@@ -1,0 +1,220 @@
+"""An open queue, whatever protocol it was opened through: what the protocols have in common, and what some lack."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from openmsmq.client.calls import CALL_FAILURES, Steps
+from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
+from openmsmq.model import names
+from openmsmq.model.constants import INFINITE, Access, Action, MessageSeekAction
+from openmsmq.model.errors import (
+    HResult,
+    MessageAlreadyReceived,
+    MessageNotFound,
+    MsmqError,
+    ReceiveTimeout,
+    SharingViolation,
+)
+from openmsmq.model.message import NULL_IDENTIFIER, Message, identifier_from_text
+from openmsmq.transfer.queue_format import to_queue_format
+
+Clock = Callable[[], float]  # seconds, from any start
+
+PROTOCOLS = ("auto", "remoteread", "qmcomm")
+_SEEK = {
+    "current": MessageSeekAction.CURRENT,
+    "next": MessageSeekAction.NEXT,
+    "previous": MessageSeekAction.PREVIOUS,
+}
+_ACCESS = {"receive": Access.RECEIVE, "send": Access.SEND, "peek": Access.PEEK}
+# A message that another reader puts back, or one of higher priority, comes behind a cursor's back; so a search begins
+# anew when nothing has come for a second, or for four times as long as looking through the queue took.
+_PATIENCE, _PATIENCE_FACTOR = 1000, 4
+
+
+class Taken(NamedTuple):
+    """A message that was taken. With a `request`, it is locked until the request is ended."""
+
+    message: Message
+    request: int | None = None
+
+
+@dataclass(slots=True)
+class OpenQueue(ABC):
+    """`name` as it was opened; `exclusive` if other readers are kept out."""
+
+    protocol: ClassVar[str]
+    two_phases: ClassVar[bool] = False
+
+    name: str
+    access: Access
+    exclusive: bool
+
+    @abstractmethod
+    def close(self) -> Steps[None]: ...
+
+    @abstractmethod
+    def purge(self) -> Steps[None]: ...
+
+    @abstractmethod
+    def create_cursor(self) -> Steps[int]: ...
+
+    @abstractmethod
+    def close_cursor(self, cursor: int) -> Steps[None]: ...
+
+    @abstractmethod
+    def peek(self, action: Action, timeout: int, cursor: int = 0) -> Steps[Message]:
+        """Look at a message; waits `timeout` milliseconds for one."""
+
+    @abstractmethod
+    def take(self, timeout: int, cursor: int = 0) -> Steps[Taken]:
+        """Take a message: the first one, or the one a cursor stands on."""
+
+    # -- what not every protocol has ---------------------------------------------------------------------------
+
+    def take_in_transaction(self, uow: bytes, timeout: int, cursor: int = 0) -> Steps[Taken]:
+        """As `take`, in an internal transaction."""
+        raise self.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
+
+    def end(self, request: int, taken: bool) -> Steps[None]:
+        """Remove the locked message, or put it back."""
+        raise self.lacks("two phases of a receive")
+
+    def peek_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Message]:
+        raise self.lacks("lookup identifiers")
+
+    def take_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Taken]:
+        raise self.lacks("lookup identifiers")
+
+    def cancel(self) -> Steps[None]:
+        """End all reads that wait."""
+        raise self.lacks("cancelling reads")
+
+    def move(self, identifier: int, to: str, caller: bytes) -> Steps[None]:
+        raise self.lacks("moving messages")
+
+    def reject(self, identifier: int) -> Steps[None]:
+        raise self.lacks("rejecting messages")
+
+    def lacks(self, what: str, has: str = "MS-MQRR has (protocol='remoteread')") -> MsmqError:
+        return MsmqError(
+            HResult.MQ_ERROR_UNSUPPORTED_OPERATION,
+            f"{self.name} was opened through {self.protocol}, which has no {what}; {has}",
+        )
+
+    # -- made of the above -------------------------------------------------------------------------------------
+
+    def take_by_correlation_identifier(self, wanted: bytes, timeout: int, clock: Clock) -> Steps[Taken]:
+        """Take the first message with a correlation identifier of 20 bytes; waits `timeout` milliseconds for one.
+
+        A cursor looks for it and takes just the message it stands on, so nobody else gets that one too. Raises
+        ReceiveTimeout.
+        """
+        deadline = None if timeout == INFINITE else clock() + timeout / 1000
+        while True:
+            cursor = yield from self.create_cursor()
+            found, started = None, clock()
+            try:
+                try:
+                    found = yield from self._search(cursor, wanted, 0)
+                    if found is None:
+                        patience = max(_PATIENCE, int(_PATIENCE_FACTOR * 1000 * (clock() - started)))
+                        if deadline is not None:
+                            patience = min(patience, max(0, int(1000 * (deadline - clock()))))
+                        found = yield from self._search(cursor, wanted, patience)
+                finally:
+                    with suppress(*CALL_FAILURES):
+                        yield from self.close_cursor(cursor)
+            except BaseException:
+                if found is not None and found.request is not None:
+                    with suppress(*CALL_FAILURES):
+                        yield from self.end(found.request, False)
+                raise
+            if found is not None:
+                return found
+            if deadline is not None and clock() >= deadline:
+                raise ReceiveTimeout(detail=f"{self.name}: no message with the correlation identifier {wanted.hex()}")
+
+    def _search(self, cursor: int, wanted: bytes, wait: int) -> Steps[Taken | None]:
+        """Walk on with a cursor until the message is taken; None when none came for `wait` milliseconds."""
+        while True:
+            try:
+                message = yield from self._next(cursor, wait)
+                if message.correlation_identifier == wanted:
+                    return (yield from self.take(0, cursor))
+            except ReceiveTimeout:
+                return None
+            except (MessageAlreadyReceived, MessageNotFound):
+                continue  # somebody was faster
+
+    def _next(self, cursor: int, wait: int) -> Steps[Message]:
+        """PEEK_NEXT is only allowed once the cursor stands on a message ([MS-MQDMPR] 3.2.7.3)."""
+        try:
+            return (yield from self.peek(Action.PEEK_NEXT, wait, cursor))
+        except MsmqError as error:
+            if error.hresult != HResult.MQ_ERROR_ILLEGAL_CURSOR_ACTION:
+                raise
+        return (yield from self.peek(Action.PEEK_CURRENT, wait, cursor))
+
+
+def to_access(access: str | Access) -> Access:
+    """Raises MsmqError naming the allowed values."""
+    if isinstance(access, Access):
+        return access
+    if access not in _ACCESS:
+        raise MsmqError(
+            HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"access is {access!r}, allowed are {', '.join(_ACCESS)}"
+        )
+    return _ACCESS[access]
+
+
+def queue_format(name: str) -> QUEUE_FORMAT:
+    """The QUEUE_FORMAT of a format name or of a path name, which becomes a direct one. Raises MsmqError."""
+    return to_queue_format(format_name(name))
+
+
+def format_name(name: str) -> names.FormatName:
+    """`.\\private$\\orders` -> DIRECT=OS:.\\private$\\orders; a format name stays what it is."""
+    if "=" in name.partition("\\")[0]:
+        return names.parse_format_name(name)
+    names.parse_path_name(name.partition(";")[0] if name.lower().endswith((";journal",)) else name)
+    return names.parse_format_name(f"DIRECT=OS:{name}")
+
+
+def candidates(protocol: str, access: Access) -> tuple[str, ...]:
+    """The protocols to try, in this order ([MS-MQRR] 3.2.4.1). Raises ValueError naming the allowed values."""
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"protocol is {protocol!r}, allowed are {', '.join(PROTOCOLS)}")
+    if protocol != "auto":
+        return (protocol,)
+    return ("remoteread", "qmcomm") if access in (Access.RECEIVE, Access.PEEK) else ("qmcomm",)
+
+
+def to_seek(direction: str) -> MessageSeekAction:
+    """Raises ValueError naming the allowed values."""
+    if direction not in _SEEK:
+        raise ValueError(f"direction is {direction!r}, allowed are {', '.join(_SEEK)}")
+    return _SEEK[direction]
+
+
+def to_identifier(identifier: bytes | str) -> bytes:
+    """A message or correlation identifier of 20 bytes, also from its text. Raises ValueError."""
+    if isinstance(identifier, str):
+        return identifier_from_text(identifier)
+    if len(identifier) != len(NULL_IDENTIFIER):
+        raise ValueError(f"an identifier has {len(NULL_IDENTIFIER)} bytes, not {len(identifier)}")
+    return identifier
+
+
+def check_second_handle(queue: OpenQueue, what: str) -> None:
+    """Before a queue is opened again through qmcomm for `what`. Raises SharingViolation."""
+    if queue.exclusive:
+        raise SharingViolation(
+            detail=f"{what} of {queue.name} needs MS-MQMP, but the queue is open exclusively through {queue.protocol}; "
+            "open it with protocol='qmcomm'"
+        )

@@ -1,0 +1,491 @@
+"""The client of RemoteRead against a running daemon, in threads and in asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from contextlib import aclosing
+
+import pytest
+
+import openmsmq
+import openmsmq.aio
+from daemon import Daemon, eventually
+from openmsmq.client.calls import CallerRefused
+from openmsmq.client.sync import connect
+from openmsmq.model.errors import HResult, OperationCancelled
+from openmsmq.rpc.client import Connection
+from openmsmq.rpc.pdu import AuthLevel
+from openmsmq.rpc.users import UsersFile
+
+CORRELATION = bytes(range(20))
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with Daemon(tmp_path_factory.mktemp("remote") / "data") as running:
+        yield running
+    assert "Traceback" not in running.log
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory):
+    """A daemon that asks for privacy, as one that listens beyond loopback does."""
+    with Daemon(tmp_path_factory.mktemp("strict") / "data", "--interface-levels", "RemoteRead=privacy") as running:
+        UsersFile(running.directory / "users.json").add("tester", "Passw0rd!")
+        with running.connect() as manager:
+            manager.create_queue(r".\private$\q")
+        yield running
+    assert "Traceback" not in running.log
+
+
+@pytest.fixture
+def qm(service):
+    with service.connect() as manager:
+        yield manager
+
+
+@pytest.fixture
+def queue(qm, request):
+    name = r".\private$\r-" + re.sub(r"\W", "_", request.node.name, flags=re.ASCII)[:100]
+    qm.create_queue(name)
+    yield name
+    qm.delete_queue(name)
+
+
+def put(qm, queue, *values, **properties):
+    with qm.open(queue, "send") as opened:
+        for value in values:
+            opened.send(value, **properties)
+
+
+def left(qm, queue):
+    with qm.open(queue, "peek") as opened:
+        return [message.decode() for message in opened]
+
+
+# -- which protocol ----------------------------------------------------------------------------------------------------
+
+
+def test_reading_goes_by_remote_read_and_sending_by_qmcomm(qm, queue):
+    for access, protocol in (("receive", "remoteread"), ("peek", "remoteread"), ("send", "qmcomm")):
+        with qm.open(queue, access) as opened:
+            assert opened.protocol == protocol
+    with qm.open(queue, protocol="qmcomm") as opened:
+        assert opened.protocol == "qmcomm"
+    with pytest.raises(openmsmq.MsmqError, match="not for send"):
+        qm.open(queue, "send", protocol="remoteread")
+    with pytest.raises(ValueError, match="'ftp', allowed are auto, remoteread, qmcomm"):
+        qm.open(queue, protocol="ftp")
+
+
+def test_a_refused_open_says_which_queue_and_why(qm, queue):
+    with pytest.raises(openmsmq.QueueNotFound, match="R_OpenQueue"):
+        qm.open(r".\private$\missing", protocol="remoteread")
+    with qm.open(queue, exclusive=True), pytest.raises(openmsmq.SharingViolation):
+        qm.open(queue, protocol="remoteread")
+
+
+def test_anonymous_callers_fall_back_where_remote_read_wants_privacy(strict):
+    with strict.connect() as manager:
+        with manager.open(r".\private$\q") as opened:
+            assert opened.protocol == "qmcomm"
+        with pytest.raises(CallerRefused, match="refuses this caller"):
+            manager.open(r".\private$\q", protocol="remoteread")
+
+    async def programme():
+        async with await openmsmq.aio.connect("127.0.0.1", strict.port) as manager:
+            async with await manager.open(r".\private$\q") as opened:
+                assert opened.protocol == "qmcomm"
+            with pytest.raises(openmsmq.AccessDenied):
+                await manager.open(r".\private$\q", protocol="remoteread")
+
+    asyncio.run(programme())
+
+
+def test_users_read_with_privacy_without_asking_for_it(strict):
+    user = {"user": "tester", "password": "Passw0rd!"}
+    with strict.connect(**user) as manager:
+        put(manager, r".\private$\q", "secret")
+        with manager.open(r".\private$\q") as opened:
+            assert opened.protocol == "remoteread"
+            assert opened.receive(0).decode() == "secret"
+    with strict.connect(**user, level=AuthLevel.PKT_INTEGRITY) as manager, manager.open(r".\private$\q") as opened:
+        assert opened.protocol == "qmcomm", "the level that was asked for is kept"
+
+    async def programme():
+        async with await openmsmq.aio.connect("127.0.0.1", strict.port, **user) as manager:
+            async with await manager.open(r".\private$\q", "send") as sender:
+                await sender.send("secret")
+            async with await manager.open(r".\private$\q") as opened:
+                assert (opened.protocol, (await opened.receive(0)).decode()) == ("remoteread", "secret")
+
+    asyncio.run(programme())
+
+
+def test_what_a_protocol_lacks_is_named(qm, queue):
+    with qm.open(queue, protocol="qmcomm") as opened:
+        for operation in (
+            lambda: opened.receive_lock().__enter__(), lambda: next(opened.consume()), opened.cancel,
+            lambda: opened.receive_by_lookup_id(1), lambda: opened.peek_by_lookup_id(1), lambda: opened.move(1),
+            lambda: opened.reject(1),
+        ):  # fmt: skip
+            with pytest.raises(openmsmq.MsmqError, match="through qmcomm, which has no") as error:
+                operation()
+            assert error.value.hresult == HResult.MQ_ERROR_UNSUPPORTED_OPERATION
+    with qm.open(queue) as opened, opened.cursor() as cursor, qm.transaction() as transaction:
+        with pytest.raises(openmsmq.MsmqError, match="protocol='qmcomm'"):
+            cursor.receive(0, transaction=transaction)
+
+
+def test_transactions_and_the_format_name_go_by_a_second_handle(qm):
+    name = qm.create_queue(r".\private$\both", transactional=True)
+    with qm.open(name, "send") as sender, qm.transaction() as transaction:
+        sender.send("first", transaction=transaction)
+        sender.send("second", transaction=transaction)
+    with qm.open(name) as opened:
+        with pytest.raises(RuntimeError), qm.transaction() as transaction:  # noqa: PT012
+            assert opened.receive(0, transaction=transaction).decode() == "first"
+            assert opened.peek(0).decode() == "second", "both handles see the same queue"
+            raise RuntimeError
+        with qm.transaction() as transaction:
+            assert opened.receive(0, transaction=transaction).decode() == "first"
+        assert opened.receive(0).decode() == "second"
+        assert opened.format_name.lower() == "direct=os:.\\private$\\both"
+    with qm.open(name, exclusive=True) as opened, qm.transaction() as transaction:
+        with pytest.raises(openmsmq.SharingViolation, match="protocol='qmcomm'"):
+            opened.receive(0, transaction=transaction)
+    with qm.open(name, exclusive=True, protocol="qmcomm") as opened, qm.transaction() as transaction:
+        with pytest.raises(openmsmq.ReceiveTimeout):
+            opened.receive(0, transaction=transaction)
+    qm.delete_queue(name)
+
+
+# -- two phases --------------------------------------------------------------------------------------------------------
+
+
+def test_both_protocols_bring_the_same_message(qm, queue):
+    properties = {
+        "label": "l", "priority": 5, "application_tag": 7, "extension": b"e", "correlation_identifier": CORRELATION,
+        "acknowledgements_requested": 3, "time_to_be_received": 1000,
+        "response_queue_format_name": r"DIRECT=OS:x\private$\r",
+    }  # fmt: skip
+    put(qm, queue, "body", **properties)
+    with qm.open(queue, "peek") as remote, qm.open(queue, "peek", protocol="qmcomm") as local:
+        one, other = remote.peek(0), local.peek(0)
+    assert one.lookup_identifier >> 56 == 7 - 5
+    assert other.lookup_identifier == 0, "MS-MQMP carries none"
+    for name in openmsmq.Message.__slots__:
+        if name not in ("lookup_identifier", "time_to_be_received", "time_to_reach_queue"):
+            assert getattr(one, name) == getattr(other, name), name
+
+
+def test_a_locked_message_goes_when_the_block_succeeds(qm, queue):
+    put(qm, queue, "a", "b")
+    with qm.open(queue) as opened:
+        with opened.receive_lock(0) as message:
+            assert message.decode() == "a"
+            assert left(qm, queue) == ["b"]
+        assert qm.counts(queue)["message_count"] == 1
+
+
+def test_an_exception_puts_the_locked_message_back_in_its_place(qm, queue):
+    put(qm, queue, "a", "b")
+    with qm.open(queue) as opened:
+        with pytest.raises(RuntimeError), opened.receive_lock(0):
+            raise RuntimeError
+        assert left(qm, queue) == ["a", "b"]
+        with pytest.raises(openmsmq.ReceiveTimeout), opened.receive_lock(0), opened.receive_lock(0):
+            opened.peek(0)
+        assert left(qm, queue) == ["a", "b"]
+
+
+def test_consuming_removes_what_the_loop_is_done_with(qm, queue):
+    put(qm, queue, *range(5))
+    with qm.open(queue) as opened:
+        seen = []
+        for message in opened.consume(0):
+            seen.append(message.decode())
+            if len(seen) == 3:
+                break
+        assert (seen, left(qm, queue)) == ([0, 1, 2], [2, 3, 4])
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012
+            for message in opened.consume(0):
+                1 / (3 - message.decode())
+        assert left(qm, queue) == [3, 4]
+        assert [message.decode() for message in opened.consume(0)] == [3, 4]
+        assert left(qm, queue) == []
+
+
+def test_the_loss_of_the_client_puts_the_message_back(qm, queue, service):
+    put(qm, queue, "kept")
+    other = service.connect()
+    locked = other.open(queue).receive_lock(0)
+    assert locked.__enter__().decode() == "kept"
+    with qm.open(queue) as opened:
+        with pytest.raises(openmsmq.ReceiveTimeout):
+            opened.peek(0)
+        other.close()
+        assert opened.receive(5).decode() == "kept"
+
+
+def test_a_message_that_cannot_be_removed_is_put_back_and_the_error_raised(qm, queue, service):
+    put(qm, queue, "gone")
+    with qm.open(queue) as opened:
+        with pytest.raises(openmsmq.QueueDeleted), opened.receive_lock(0):
+            qm.delete_queue(queue)
+        qm.create_queue(queue)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_interrupted_receive_loses_nothing(qm, queue, service, monkeypatch, waits):
+    """The interrupt comes after the request has left, and before the answer is read."""
+    with service.connect() as manager, manager.open(queue) as opened:
+        busy = threading.Thread(target=until_cancelled, args=(opened,))
+        other = manager.open(queue)
+        if not waits:
+            put(qm, queue, "kept")
+        else:
+            busy.start()  # a second connection of the association keeps the handles
+            eventually(lambda: opened._opened.waiting)
+        put_on_two_connections(manager)
+        exchange = Connection._exchange
+
+        def interrupted(self, wanted, timeout=None):
+            monkeypatch.setattr(Connection, "_exchange", exchange)
+            self._socket.sendall(self._core.data_to_send())
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Connection, "_exchange", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            other.receive(0 if not waits else None)
+        if waits:
+            opened.cancel()
+            busy.join(5)
+            put(qm, queue, "kept")
+        assert other.receive(1).decode() == "kept"
+
+
+def until_cancelled(opened):
+    with pytest.raises(OperationCancelled):
+        opened.receive()
+
+
+def put_on_two_connections(manager):
+    """Make the pool hold two idle connections, so that the association outlives one."""
+    pool = manager._pool
+    first = pool._take(call := next(openmsmq.client.operations.query(4)))
+    pool._give(pool._take(call))
+    pool._give(first)
+
+
+def test_without_another_connection_an_interrupt_ends_the_handle_and_the_message_is_put_back(
+    qm, queue, service, monkeypatch
+):
+    put(qm, queue, "kept")
+    manager = service.connect()
+    opened = manager.open(queue)
+    exchange = Connection._exchange
+
+    def interrupted(self, wanted, timeout=None):
+        monkeypatch.setattr(Connection, "_exchange", exchange)
+        self._socket.sendall(self._core.data_to_send())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Connection, "_exchange", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        opened.receive(0)
+    with qm.open(queue) as reader:
+        assert reader.receive(5).decode() == "kept"
+    manager.close()
+
+
+def test_another_thread_cancels_what_waits(qm, queue):
+    with qm.open(queue) as opened:
+        ends = []
+
+        def wait(read):
+            try:
+                read()
+            except openmsmq.MsmqError as error:
+                ends.append(type(error))
+
+        threads = [threading.Thread(target=wait, args=(read,)) for read in (opened.receive, opened.peek)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: len(opened._opened.waiting) == 2)
+        opened.cancel()
+        for thread in threads:
+            thread.join(5)
+        assert ends == [OperationCancelled] * 2
+        put(qm, queue, "later")
+        assert opened.receive(1).decode() == "later"
+
+
+# -- identifiers -------------------------------------------------------------------------------------------------------
+
+
+def test_messages_are_found_by_lookup_identifier(qm, queue):
+    put(qm, queue, "a", "b", "c", "d")
+    with qm.open(queue) as opened:
+        middle = list(opened)[1].lookup_identifier
+        assert [opened.peek_by_lookup_id(middle, where).decode() for where in ("previous", "current", "next")] == [
+            "a", "b", "c"]  # fmt: skip
+        assert opened.receive_by_lookup_id(middle, "next").decode() == "c"
+        assert opened.receive_by_lookup_id(middle, "previous").decode() == "a"
+        assert opened.receive_by_lookup_id(middle).decode() == "b"
+        with pytest.raises(openmsmq.MessageNotFound):
+            opened.receive_by_lookup_id(middle)
+        assert left(qm, queue) == ["d"]
+        with pytest.raises(ValueError, match="'up', allowed are current, next, previous"):
+            opened.peek_by_lookup_id(middle, "up")
+
+
+@pytest.mark.parametrize("protocol", ["remoteread", "qmcomm"])
+def test_a_message_is_taken_by_its_correlation_identifier(qm, queue, protocol):
+    put(qm, queue, "a")
+    put(qm, queue, "answer", correlation_identifier=CORRELATION)
+    put(qm, queue, "b")
+    with qm.open(queue, protocol=protocol) as opened:
+        assert opened.receive_by_correlation_id(CORRELATION, 0).decode() == "answer"
+        assert left(qm, queue) == ["a", "b"]
+        with pytest.raises(openmsmq.ReceiveTimeout, match=CORRELATION.hex()):
+            opened.receive_by_correlation_id(CORRELATION, 0.1)
+        threading.Timer(0.1, lambda: put(qm, queue, "late", correlation_identifier=CORRELATION)).start()
+        assert opened.receive_by_correlation_id(CORRELATION, 5).decode() == "late"
+
+
+def test_a_correlated_message_is_found_though_it_comes_behind_the_cursor(qm, queue):
+    put(qm, queue, "a")
+    with qm.open(queue) as opened:
+        urgent = {"correlation_identifier": CORRELATION, "priority": 7}
+        threading.Timer(0.1, lambda: put(qm, queue, "urgent", **urgent)).start()
+        assert opened.receive_by_correlation_id(CORRELATION, 10).decode() == "urgent"
+
+
+def test_readers_with_the_same_correlation_identifier_get_each_message_once(qm, queue):
+    put(qm, queue, *range(20), correlation_identifier=CORRELATION)
+    got = []
+
+    def read():
+        with qm.open(queue) as opened:
+            for _ in range(5):
+                got.append(opened.receive_by_correlation_id(CORRELATION, 10).decode())
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(got) == list(range(20))
+
+
+def test_moving_and_rejecting_tell_what_the_server_says(qm, queue):
+    put(qm, queue, "a")
+    with qm.open(queue) as opened:
+        identifier = opened.peek(0).lookup_identifier
+        with pytest.raises(openmsmq.MsmqError, match="R_OpenQueueForMove"):
+            opened.move(identifier, "sub")
+        with pytest.raises(openmsmq.MsmqError, match="R_SetUserAcknowledgementClass"):
+            opened.reject(identifier)
+        assert opened.receive(0).decode() == "a"
+
+
+# -- asyncio -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_asyncio_client_reads_in_two_phases(service, qm, queue):
+    async def programme():
+        async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
+            async with await manager.open(queue) as opened:
+                assert opened.protocol == "remoteread"
+                put(qm, queue, *range(6), correlation_identifier=CORRELATION)
+                assert (await opened.receive(0)).decode() == 0
+                with pytest.raises(RuntimeError):  # noqa: PT012
+                    async with opened.receive_lock(0) as message:
+                        assert message.decode() == 1
+                        raise RuntimeError
+                async with opened.receive_lock(0) as message:
+                    assert message.decode() == 1
+                async with aclosing(opened.consume(0)) as messages:
+                    async for message in messages:
+                        if message.decode() == 3:
+                            break
+                assert left(qm, queue) == [3, 4, 5]
+                identifier = (await opened.peek(0)).lookup_identifier
+                assert (await opened.peek_by_lookup_id(identifier, "next")).decode() == 4
+                assert (await opened.receive_by_lookup_id(identifier)).decode() == 3
+                assert (await opened.receive_by_correlation_id(CORRELATION, 0)).decode() == 4
+                async with await opened.cursor() as cursor:
+                    assert (await cursor.peek(0)).decode() == (await cursor.receive(0)).decode() == 5
+                waiting = asyncio.create_task(opened.receive())
+                while not opened._opened.waiting:
+                    await asyncio.sleep(0)
+                await opened.cancel()
+                with pytest.raises(OperationCancelled):
+                    await waiting
+                async with await manager.transaction() as transaction:
+                    with pytest.raises(openmsmq.TransactionUsage):
+                        await opened.receive(0, transaction=transaction)
+                assert (await opened.format_name()).lower() == f"direct=os:{queue}".lower()
+                for operation in (opened.move(identifier, "sub"), opened.reject(identifier)):
+                    with pytest.raises(openmsmq.MsmqError):
+                        await operation
+
+    asyncio.run(programme())
+
+
+def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, queue):
+    """Each time a message is there or comes; afterwards either the task has returned it, or it is in the queue."""
+
+    async def programme():
+        returned = 0
+        async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
+            async with await manager.open(queue) as opened, await manager.open(queue, "send") as sender:
+                for turns in range(120):
+                    await sender.send(turns)
+                    receiving = asyncio.create_task(opened.receive())
+                    until = time.perf_counter() + turns * 15e-6
+                    while time.perf_counter() < until:
+                        await asyncio.sleep(0)
+                    receiving.cancel()
+                    try:
+                        got = await receiving
+                        returned += 1
+                    except asyncio.CancelledError:
+                        got = await opened.receive(5)
+                    assert got.decode() == turns
+                    with pytest.raises(openmsmq.ReceiveTimeout):
+                        await opened.peek(0)
+        assert returned < 120
+
+    asyncio.run(programme())
+
+
+def test_cancelling_the_block_puts_the_message_back(service, qm, queue):
+    async def programme():
+        async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
+            async with await manager.open(queue) as opened:
+                put(qm, queue, "kept")
+                locked = asyncio.Event()
+
+                async def work():
+                    async with opened.receive_lock():
+                        locked.set()
+                        await asyncio.Event().wait()
+
+                task = asyncio.create_task(work())
+                await locked.wait()
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert (await opened.receive(0)).decode() == "kept"
+
+    asyncio.run(programme())
+
+
+def test_the_package_names_the_errors_of_remote_read():
+    assert openmsmq.MessageNotFound and openmsmq.OperationCancelled is OperationCancelled
+    assert connect is openmsmq.connect
