@@ -382,15 +382,40 @@ def test_readers_with_the_same_correlation_identifier_get_each_message_once(qm, 
     assert sorted(got) == list(range(20))
 
 
-def test_moving_and_rejecting_tell_what_the_server_says(qm, queue):
-    put(qm, queue, "a")
+def test_a_message_is_moved_to_a_subqueue_and_back(qm, queue):
+    put(qm, queue, "a", "b")
     with qm.open(queue) as opened:
         identifier = opened.peek(0).lookup_identifier
-        with pytest.raises(openmsmq.MsmqError, match="R_OpenQueueForMove"):
-            opened.move(identifier, "sub")
-        with pytest.raises(openmsmq.MsmqError, match="R_SetUserAcknowledgementClass"):
-            opened.reject(identifier)
+        opened.move(identifier, "sub")
+        assert opened.peek(0).decode() == "b"
+        with qm.open(f"{queue};sub") as sub:
+            moved = sub.peek(0)
+            assert (moved.decode(), moved.move_count, moved.lookup_identifier) == ("a", 1, identifier)
+            sub.move(identifier, "")
+            with pytest.raises(openmsmq.ReceiveTimeout):
+                sub.peek(0)
         assert opened.receive(0).decode() == "a"
+        with pytest.raises(openmsmq.MessageNotFound, match="R_MoveMessage"):
+            opened.move(identifier, "sub")
+
+
+def test_a_message_received_in_a_transaction_is_rejected(qm, service):
+    name = ".\\private$\\rejecting"
+    qm.create_queue(name, transactional=True)
+    with qm.transaction() as transaction, qm.open(name, "send") as sender:
+        sender.send("a", journaling_requested=1, transaction=transaction)
+    with qm.open(name) as opened:
+        identifier = opened.peek(0).lookup_identifier
+        with pytest.raises(openmsmq.TransactionUsage, match="R_SetUserAcknowledgementClass"):
+            opened.reject(identifier)
+        with qm.transaction() as transaction:
+            assert opened.receive(0, transaction=transaction).decode() == "a"
+            opened.reject(identifier)
+        with pytest.raises(openmsmq.ReceiveTimeout):
+            opened.peek(0)
+    with qm.open("DIRECT=OS:.\\system$;DEADXACT") as dead:
+        message = dead.receive(0)
+        assert (message.decode(), message.message_class) == ("a", 0xC004)
 
 
 # -- asyncio -----------------------------------------------------------------------------------------------------------

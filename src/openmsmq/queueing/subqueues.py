@@ -84,6 +84,8 @@ class Subqueues(Core):
         """Mark a message that a transaction has received as rejected ([MS-MQRR] 3.1.4.14): when the transaction
         commits, it dies of NackReceiveRejected. With `rejected` False only the checks are made. Raises QueueDeleted,
         or MsmqError."""
+        if not descriptor.destructive:
+            raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.format_name} was not opened for receiving")
         if descriptor.queue is None:
             raise QueueDeleted()
         operation = self._received(descriptor.queue, lookup_identifier)
