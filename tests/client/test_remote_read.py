@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 import time
 from contextlib import aclosing
@@ -12,6 +11,7 @@ import pytest
 
 import openmsmq
 import openmsmq.aio
+from client.queues import left, put
 from daemon import Daemon, eventually
 from openmsmq.client.calls import CallerRefused
 from openmsmq.client.sync import connect
@@ -21,13 +21,6 @@ from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.users import UsersFile
 
 CORRELATION = bytes(range(20))
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    with Daemon(tmp_path_factory.mktemp("remote") / "data") as running:
-        yield running
-    assert "Traceback" not in running.log
 
 
 @pytest.fixture(scope="module")
@@ -41,31 +34,6 @@ def strict(tmp_path_factory):
     assert "Traceback" not in running.log
 
 
-@pytest.fixture
-def qm(service):
-    with service.connect() as manager:
-        yield manager
-
-
-@pytest.fixture
-def queue(qm, request):
-    name = r".\private$\r-" + re.sub(r"\W", "_", request.node.name, flags=re.ASCII)[:100]
-    qm.create_queue(name)
-    yield name
-    qm.delete_queue(name)
-
-
-def put(qm, queue, *values, **properties):
-    with qm.open(queue, "send") as opened:
-        for value in values:
-            opened.send(value, **properties)
-
-
-def left(qm, queue):
-    with qm.open(queue, "peek") as opened:
-        return [message.decode() for message in opened]
-
-
 # -- which protocol ----------------------------------------------------------------------------------------------------
 
 
@@ -77,7 +45,7 @@ def test_reading_goes_by_remote_read_and_sending_by_qmcomm(qm, queue):
         assert opened.protocol == "qmcomm"
     with pytest.raises(openmsmq.MsmqError, match="not for send"):
         qm.open(queue, "send", protocol="remoteread")
-    with pytest.raises(ValueError, match="'ftp', allowed are auto, remoteread, qmcomm"):
+    with pytest.raises(ValueError, match="'ftp', allowed are auto, remoteread, qm2qm, qmcomm"):
         qm.open(queue, protocol="ftp")
 
 

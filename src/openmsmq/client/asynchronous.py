@@ -18,7 +18,7 @@ from typing import Any, Self
 from weakref import WeakSet
 
 from openmsmq.client import operations as o
-from openmsmq.client import qmcomm, remote_read
+from openmsmq.client import qm2qm, qmcomm, remote_read
 from openmsmq.client.calls import (
     CALL_FAILURES,
     Call,
@@ -261,6 +261,9 @@ class QueueManager(_Closing):
                 self._remote_read_refused = error
                 if len(wanted) == 1:
                     raise
+        if wanted[0] == "qm2qm":
+            session = await self._runner.run(qm2qm.open_queue(name, access, exclusive, self._licence))
+            return MessageQueue(self, self._runner, session)
         return MessageQueue(self, self._runner, await self._open_qmcomm(name, access, exclusive))
 
     async def _check_remote_read(self) -> None:

@@ -25,7 +25,7 @@ from openmsmq.transfer.queue_format import to_queue_format
 
 Clock = Callable[[], float]  # seconds, from any start
 
-PROTOCOLS = ("auto", "remoteread", "qmcomm")
+PROTOCOLS = ("auto", "remoteread", "qm2qm", "qmcomm")
 _SEEK = {
     "current": MessageSeekAction.CURRENT,
     "next": MessageSeekAction.NEXT,

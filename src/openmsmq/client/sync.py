@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from openmsmq.client import operations as o
-from openmsmq.client import qmcomm, remote_read
+from openmsmq.client import qm2qm, qmcomm, remote_read
 from openmsmq.client.calls import Call, CallerRefused, ProtocolUnavailable, Steps, T, fault_error, milliseconds
 from openmsmq.client.open_queue import (
     OpenQueue,
@@ -239,8 +239,8 @@ class QueueManager(_Closing):
     ) -> MessageQueue:
         """Open a queue by path name or format name; `access` is "receive", "send" or "peek".
 
-        `exclusive` denies other readers. `protocol` is "remoteread" (MS-MQRR), "qmcomm" (MS-MQMP), or "auto": for
-        reading the first of them that the server offers this caller, for sending qmcomm; `MessageQueue.protocol`
+        `exclusive` denies other readers. `protocol` is "remoteread" (MS-MQRR), "qm2qm" (MS-MQQP), "qmcomm" (MS-MQMP),
+        or "auto": for reading RemoteRead where the server offers it to this caller, else qmcomm; `MessageQueue.protocol`
         tells which. Raises QueueNotFound, SharingViolation, AccessDenied.
         """
         access = to_access(access)
@@ -254,6 +254,9 @@ class QueueManager(_Closing):
                 self._remote_read_refused = error
                 if len(wanted) == 1:
                     raise
+        if wanted[0] == "qm2qm":
+            session = self._pool.run(qm2qm.open_queue(name, access, exclusive, self._licence))
+            return MessageQueue(self, self._pool, session)
         return MessageQueue(self, self._pool, self._open_qmcomm(name, access, exclusive))
 
     def _check_remote_read(self) -> None:
@@ -324,7 +327,7 @@ class MessageQueue(_Closing):
 
     @property
     def protocol(self) -> str:
-        """The protocol it was opened through: "remoteread" or "qmcomm"."""
+        """The protocol it was opened through: "remoteread", "qm2qm" or "qmcomm"."""
         return self._opened.protocol
 
     def close(self) -> None:

@@ -122,8 +122,11 @@ def _properties_header(message: Message) -> MessagePropertiesHeader:
     )
 
 
-def message_of(packet: MessagePacket) -> Message:
-    """The message of a packet that a remote read brought; its arrival time and lookup identifier come beside it."""
+def message_of(packet: MessagePacket, *, absolute: bool = True) -> Message:
+    """The message of a packet that a remote read brought; its arrival time and lookup identifier come beside it.
+
+    `absolute` says what the time to reach the queue is: in MS-MQRR a point in time, in MS-MQQP a duration.
+    """
     packed = packet.message
     base, user, properties = packed.base, packed.user, packed.properties
     source = user.source_queue_manager
@@ -150,7 +153,7 @@ def message_of(packet: MessagePacket) -> Message:
         source_machine_identifier=source,
         sent_time=user.sent_time,
     )
-    if base.time_to_reach_queue != INFINITE:
+    if absolute and base.time_to_reach_queue != INFINITE:
         message.time_to_reach_queue = max(base.time_to_reach_queue - user.sent_time, 0)
     if packed.transaction is not None:
         header = packed.transaction

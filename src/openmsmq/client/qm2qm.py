@@ -1,0 +1,227 @@
+"""The client of qm2qm ([MS-MQQP] 3.2): receives in two phases on a queue that R_QMOpenRemoteQueue opened.
+
+It reads for a program of its own (`open_queue`), or as a queue manager for a client that hands over its open queue
+(`open_session`). Servers before Windows XP know neither lookup identifiers nor sequence numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from openmsmq.client.calls import CALL_FAILURES, ProtocolUnavailable, Steps, call
+from openmsmq.client.open_queue import OpenQueue, Taken, queue_format
+from openmsmq.interfaces import ms_mqmp as mp
+from openmsmq.interfaces.ms_mqqp import REMOTEREADDESC, REMOTEREADDESC2, qm2qm
+from openmsmq.model.constants import Access, Action, LookupAction, MessageSeekAction, Share
+from openmsmq.model.errors import HResult, MsmqError, OperationCancelled
+from openmsmq.model.message import Message
+from openmsmq.packet.message_packet import MessagePacket
+from openmsmq.packet.reader import BadPacket
+from openmsmq.rpc.association import NULL_HANDLE
+from openmsmq.transfer.packets import message_of
+
+IP_READ = 1  # fIP of R_QMGetRTQMServerPort: the port of qm2qm
+RR_NACK, RR_ACK = 1, 2
+_FIRST_WITH_NUMBERS = (5, 1, 951)  # 3.2.4.2: servers from here on have RemoteQMStartReceive2
+_SEQUENCE = 0x00FFFFFFFFFFFFFF  # SequentialId lacks the upper byte of the lookup identifier, 7 - priority
+_RECEIVE_SEEK, _PEEK_SEEK = 0x40000020, 0x40000010  # LookupAction without its MessageSeekAction
+
+
+def port() -> Steps[int]:
+    """R_QMGetRTQMServerPort for qm2qm; 0 if the server does not serve it."""
+    response = yield from call(mp.qmcomm, "R_QMGetRTQMServerPort", fIP=IP_READ)
+    announced: int = response.result
+    return announced
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOut:
+    """The out parameters of R_QMOpenRemoteQueue ([MS-MQMP] 3.1.4.2), which open a session."""
+
+    queue: int
+    pointer: int
+    context: int
+
+
+def open_queue(name: str, access: Access, exclusive: bool, client: bytes) -> Steps[Qm2QmQueue]:
+    """Open a queue and a session on it. `client` is a GUID that tells clients apart."""
+    if access not in (Access.RECEIVE, Access.PEEK):
+        raise MsmqError(
+            HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
+            f"{name}: qm2qm opens queues for receive and peek, not for {access.name.lower()}",
+        )
+    opened = yield from call(
+        mp.qmcomm, "R_QMOpenRemoteQueue", name, pQueueFormat=queue_format(name), dwDesiredAccess=access,
+        dwShareMode=Share.DENY_RECEIVE_SHARE if exclusive else Share.DENY_NONE, pLicGuid=client,
+    )  # fmt: skip
+    try:
+        handed_out = HandedOut(opened.phQueue, opened.dwpQueue, opened.pdwContext)
+        return (yield from open_session(name, access, exclusive, client, handed_out))
+    finally:
+        yield from call(mp.qmcomm, "R_QMCloseRemoteQueueContext", pphContext=opened.pphContext)
+
+
+def open_session(name: str, access: Access, exclusive: bool, client: bytes, opened: HandedOut) -> Steps[Qm2QmQueue]:
+    """3.2.4.1, on a queue that somebody has opened."""
+    response = yield from call(
+        qm2qm, "RemoteQMOpenQueue", name, pLicGuid=client, dwMQS=0, hQueue=opened.queue, pQueue=opened.pointer,
+        dwpContext=opened.context,
+    )  # fmt: skip
+    try:
+        version = yield from call(qm2qm, "RemoteQmGetVersion")
+        numbered = (version.pMajor, version.pMinor, version.pBuildNumber) >= _FIRST_WITH_NUMBERS
+    except ProtocolUnavailable:
+        numbered = False
+    return Qm2QmQueue(name, access, exclusive, response.phContext, opened, client, numbered)
+
+
+@dataclass(slots=True)
+class Qm2QmQueue(OpenQueue):
+    """The session, the handles of messages that are locked by request, and numbers for the requests to come."""
+
+    protocol: ClassVar[str] = "qm2qm"
+    two_phases: ClassVar[bool] = True
+
+    session: bytes
+    opened: HandedOut
+    client: bytes
+    numbered: bool  # whether the server tells lookup identifiers
+    locked: dict[int, bytes] = field(default_factory=dict)
+    waiting: set[int] = field(default_factory=set)
+    _requests: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def close(self) -> Steps[None]:
+        """3.2.4.9: what is locked is put back, and what waits is cancelled, by the server."""
+        yield from call(qm2qm, "RemoteQMCloseQueue", self.name, pphContext=self.session)
+
+    def purge(self) -> Steps[None]:
+        yield from call(qm2qm, "RemoteQMPurgeQueue", self.name, hQueue=self.opened.queue)
+
+    def create_cursor(self) -> Steps[int]:
+        """R_QMCreateRemoteCursor, [MS-MQMP] 3.1.4.4: qm2qm itself makes none."""
+        ignored = mp.CACTransferBufferV1(Send=mp.CACTransferBufferV1_Send())
+        response = yield from call(
+            mp.qmcomm, "R_QMCreateRemoteCursor", self.name, ptb1=ignored, hQueue=self.opened.queue
+        )
+        cursor: int = response.phCursor
+        return cursor
+
+    def close_cursor(self, cursor: int) -> Steps[None]:
+        yield from call(qm2qm, "RemoteQMCloseCursor", self.name, hQueue=self.opened.queue, hCursor=cursor)
+
+    def peek(self, action: Action, timeout: int, cursor: int = 0) -> Steps[Message]:
+        return (yield from self.start(action, timeout=timeout, cursor=cursor)).message
+
+    def take(self, timeout: int, cursor: int = 0) -> Steps[Taken]:
+        return self.start(Action.RECEIVE, timeout=timeout, cursor=cursor)
+
+    def peek_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Message]:
+        return (yield from self.start(LookupAction(_PEEK_SEEK | seek), identifier=identifier)).message
+
+    def take_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Taken]:
+        return self.start(LookupAction(_RECEIVE_SEEK | seek), identifier=identifier)
+
+    def start(
+        self, action: Action | LookupAction, *, timeout: int = 0, cursor: int = 0, identifier: int = 0
+    ) -> Steps[Taken]:
+        """Read a message (3.2.4.2, 3.2.4.3, 3.1.4.11). A receive leaves it locked until `end`."""
+        receives = action is Action.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
+        request = next(self._requests) & 0xFFFFFFFF
+        description = REMOTEREADDESC(
+            hRemoteQueue=self.opened.queue, hCursor=cursor, ulAction=action, ulTimeout=timeout,
+            dwQueue=self.opened.pointer, dwRequestID=request,
+        )  # fmt: skip
+        self.waiting.add(request)
+        try:
+            response = yield from self._call_start(action, description, identifier, timeout)
+        except (MsmqError, GeneratorExit):
+            raise  # answered, nothing is locked; or there is nobody left to make calls
+        except BaseException:
+            yield from self._give_up(request, receives)
+            raise
+        finally:
+            self.waiting.discard(request)
+        if response.result == HResult.MQ_INFORMATION_REMOTE_CANCELED_BY_CLIENT:
+            raise OperationCancelled(detail=f"{self.name}: the read was cancelled")
+        if receives and response.pphContext != NULL_HANDLE:
+            self.locked[request] = response.pphContext
+        try:
+            message = self._message(response)
+        except BadPacket as error:
+            if request in self.locked:
+                with suppress(*CALL_FAILURES):
+                    yield from self.end(request, False)
+            raise MsmqError(HResult.MQ_ERROR, f"{self.name}: the server sent no message packet: {error}") from error
+        return Taken(message, request if request in self.locked else None)
+
+    def _call_start(
+        self, action: Action | LookupAction, description: REMOTEREADDESC, identifier: int, timeout: int
+    ) -> Steps[Any]:
+        if isinstance(action, LookupAction):
+            return call(
+                qm2qm, "RemoteQMStartReceiveByLookupId", self.name, LookupId=identifier,
+                lpRemoteReadDesc2=REMOTEREADDESC2(description),
+            )  # fmt: skip
+        if self.numbered:
+            numbered = REMOTEREADDESC2(description)
+            return call(qm2qm, "RemoteQMStartReceive2", self.name, wait=timeout, lpRemoteReadDesc2=numbered)
+        return call(qm2qm, "RemoteQMStartReceive", self.name, wait=timeout, lpRemoteReadDesc=description)
+
+    def _message(self, response: Any) -> Message:
+        """The message in an answer. Raises BadPacket."""
+        numbered = getattr(response, "lpRemoteReadDesc2", None)
+        description = response.lpRemoteReadDesc if numbered is None else numbered.pRemoteReadDesc
+        if description is None or description.lpBuffer is None:
+            raise BadPacket("lpBuffer is NULL")
+        message = message_of(MessagePacket.unpack(description.lpBuffer), absolute=False)
+        message.arrival_time = description.dwArriveTime
+        if numbered is not None:
+            message.lookup_identifier = (7 - message.priority) << 56 | numbered.SequentialId & _SEQUENCE
+        return message
+
+    def end(self, request: int, taken: bool) -> Steps[None]:
+        """RemoteQMEndReceive (3.1.4.2). A message that can't be removed is put back, and the error raised."""
+        handle = self.locked.pop(request)
+        try:
+            yield from self._end(handle, RR_ACK if taken else RR_NACK)
+        except MsmqError:
+            if taken:
+                with suppress(*CALL_FAILURES):
+                    yield from self._end(handle, RR_NACK)
+            raise
+
+    def _end(self, handle: bytes, acknowledgment: int) -> Steps[None]:
+        yield from call(qm2qm, "RemoteQMEndReceive", self.name, pphContext=handle, dwAck=acknowledgment)
+
+    def _give_up(self, request: int, receives: bool) -> Steps[None]:
+        """End a request of which no answer is known. If it was answered, only the server knows the handle of the
+        message that it locked for us; closing the session puts that one back."""
+        try:
+            yield from self.cancel_request(request)
+        except CALL_FAILURES:
+            if receives:
+                with suppress(*CALL_FAILURES):
+                    yield from self._begin_anew()
+
+    def _begin_anew(self) -> Steps[None]:
+        yield from self.close()
+        fresh = yield from open_queue(self.name, self.access, self.exclusive, self.client)
+        self.session, self.opened = fresh.session, fresh.opened
+        self.locked.clear()
+
+    def cancel_request(self, request: int) -> Steps[None]:
+        """RemoteQMCancelReceive (3.2.4.7) for one request that waits. Raises MsmqError if it does not."""
+        yield from call(
+            qm2qm, "RemoteQMCancelReceive", self.name, hQueue=self.opened.queue, pQueue=self.opened.pointer,
+            dwRequestID=request,
+        )  # fmt: skip
+
+    def cancel(self) -> Steps[None]:
+        """For all that wait; one whose answer is under way gets it."""
+        for request in tuple(self.waiting):
+            with suppress(MsmqError):
+                yield from self.cancel_request(request)

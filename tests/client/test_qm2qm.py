@@ -1,0 +1,126 @@
+"""The client of qm2qm (MS-MQQP) against a daemon: the same names as through MS-MQRR."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+import openmsmq
+import openmsmq.aio
+from client.queues import left, put
+from openmsmq.interfaces.ms_mqqp import qm2qm
+
+CORRELATION = bytes(range(20))
+
+
+def test_messages_are_received_in_two_phases(qm, queue):
+    put(qm, queue, "a", "b", "c")
+    with qm.open(queue, protocol="qm2qm") as opened:
+        assert opened.protocol == "qm2qm" and opened.peek(0).decode() == "a"
+        with pytest.raises(RuntimeError), opened.receive_lock(0) as message:  # noqa: PT012
+            assert message.decode() == "a" and left(qm, queue) == ["b", "c"]
+            raise RuntimeError
+        assert left(qm, queue) == ["a", "b", "c"]
+        with opened.receive_lock(0) as message:
+            assert message.decode() == "a"
+        assert opened.receive(0).decode() == "b"
+        with pytest.raises(openmsmq.ReceiveTimeout):  # noqa: PT012
+            for message in opened.consume(0):
+                assert message.decode() == "c"
+                opened.receive(0)
+    assert left(qm, queue) == ["c"]
+
+
+def test_it_brings_the_message_that_remote_read_brings(qm, queue):
+    put(qm, queue, "body", label="l", priority=5, correlation_identifier=CORRELATION, time_to_reach_queue=1000)
+    with qm.open(queue, "peek") as one, qm.open(queue, "peek", protocol="qm2qm") as other:
+        assert one.peek(0) == other.peek(0)
+
+
+def test_cursors_and_lookup_identifiers(qm, queue):
+    put(qm, queue, "a", "b", "c", correlation_identifier=CORRELATION)
+    with qm.open(queue, protocol="qm2qm") as opened:
+        assert [message.decode() for message in opened] == ["a", "b", "c"]
+        first = opened.peek(0).lookup_identifier
+        assert opened.peek_by_lookup_id(first, "next").decode() == "b"
+        assert opened.receive_by_lookup_id(first, "next").decode() == "b"
+        assert opened.receive_by_correlation_id(CORRELATION, 0).decode() == "a"
+        with pytest.raises(openmsmq.MessageNotFound):
+            opened.peek_by_lookup_id(first)
+        opened.purge()
+    assert left(qm, queue) == []
+
+
+def test_what_the_protocol_lacks_is_named(qm, queue):
+    with qm.open(queue, protocol="qm2qm") as opened, pytest.raises(openmsmq.MsmqError, match="protocol='remoteread'"):
+        opened.move(1, "sub")
+    with pytest.raises(openmsmq.MsmqError, match="qm2qm opens queues for receive and peek"):
+        qm.open(queue, "send", protocol="qm2qm")
+    with pytest.raises(openmsmq.QueueNotFound):
+        qm.open(r".\private$\missing", protocol="qm2qm")
+
+
+def test_another_thread_cancels_what_waits(qm, queue):
+    with qm.open(queue, protocol="qm2qm") as opened:
+        caught = []
+
+        def read():
+            try:
+                opened.receive()
+            except openmsmq.MsmqError as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        while thread.is_alive():
+            opened.cancel()
+            time.sleep(0.01)
+        assert type(caught[0]).__name__ == "OperationCancelled"
+
+
+def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, queue):
+    async def programme():
+        async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
+            async with (
+                await manager.open(queue, protocol="qm2qm") as opened,
+                await manager.open(queue, "send") as sender,
+            ):
+                for turns in range(80):
+                    await sender.send(turns)
+                    receiving = asyncio.create_task(opened.receive())
+                    until = time.perf_counter() + turns * 20e-6
+                    while time.perf_counter() < until:
+                        await asyncio.sleep(0)
+                    receiving.cancel()
+                    try:
+                        got = await receiving
+                    except asyncio.CancelledError:
+                        got = await opened.receive(5)
+                    assert got.decode() == turns
+                    with pytest.raises(openmsmq.ReceiveTimeout):
+                        await opened.peek(0)
+
+    asyncio.run(programme())
+
+
+def test_old_servers_are_asked_in_the_old_way(qm, queue, monkeypatch):
+    """Before version 5.1.951 there is no RemoteQMStartReceive2, and so no lookup identifier (3.2.4.2)."""
+    put(qm, queue, "a")
+    asked = []
+    call = type(qm._pool).call
+
+    def spy(pool, request):
+        asked.append(request.operation.name)
+        answer = call(pool, request)
+        if request.operation is qm2qm.operation("RemoteQmGetVersion"):
+            answer.pMajor, answer.pMinor = 5, 0
+        return answer
+
+    monkeypatch.setattr(type(qm._pool), "call", spy)
+    with qm.open(queue, protocol="qm2qm") as opened:
+        message = opened.receive(0)
+    assert (message.decode(), message.lookup_identifier) == ("a", 0)
+    assert "RemoteQMStartReceive" in asked and "RemoteQMStartReceive2" not in asked
