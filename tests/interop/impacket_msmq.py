@@ -247,6 +247,15 @@ class CACTransferBufferV2(NDRSTRUCT):
 RESULT = ("result", DWORD)
 
 
+class R_QMCloseRemoteQueueContext(NDRCALL):
+    opnum = 3
+    structure = (("pphContext", HANDLE),)
+
+
+class R_QMCloseRemoteQueueContextResponse(NDRCALL):
+    structure = (("pphContext", HANDLE),)
+
+
 def _operation(name: str, opnum: int, inputs: tuple[Any, ...], outputs: tuple[Any, ...] = ()) -> None:
     """Define the call `name` and its response, which impacket finds by name."""
     base = {"__module__": __name__}
@@ -256,6 +265,10 @@ def _operation(name: str, opnum: int, inputs: tuple[Any, ...], outputs: tuple[An
 
 _FORMAT, _CP = ("pObjectFormat", OBJECT_FORMAT), ("cp", DWORD)
 _PROPERTIES = (_CP, ("aProp", DWORDS), ("apVar", TOP_PROPVARIANTS))
+_operation("R_QMOpenRemoteQueue", 2, (
+    ("pQueueFormat", pointer(QUEUE_FORMAT)), ("dwCallingProcessID", DWORD), ("dwDesiredAccess", DWORD),
+    ("dwShareMode", DWORD), ("pLicGuid", GUID), ("dwMQS", DWORD),
+), (("pphContext", HANDLE), ("pdwContext", DWORD), ("dwpQueue", DWORD), ("phQueue", DWORD)))  # fmt: skip
 _operation("R_QMCreateObjectInternal", 6, (
     ("dwObjectType", DWORD), ("lpwcsPathName", WSTR), ("SDSize", DWORD), ("pSecurityDescriptor", pointer(BYTES)),
     *_PROPERTIES,

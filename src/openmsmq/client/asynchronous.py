@@ -49,7 +49,7 @@ from openmsmq.rpc.errors import BindError, RpcConnectionError, RpcFault
 from openmsmq.rpc.pdu import AuthLevel
 
 
-class _Runner:
+class Runner:
     """Runs operations on a connection, which is made when the first of them needs it."""
 
     def __init__(self, host: str, port: int, security: dict[str, Any]) -> None:
@@ -174,9 +174,9 @@ async def connect(
     credentials = Credentials(user, password, domain) if user is not None else None
     security = {"credentials": credentials, "level": level, "spnego": spnego, "timeout": timeout}
     port = port if port is not None else STANDARD_PORT + port_offset
-    runner = private = _Runner(host, port, security)
+    runner = private = Runner(host, port, security)
     if credentials is not None and level is None:
-        private = _Runner(host, port, security | {"level": AuthLevel.PKT_PRIVACY})
+        private = Runner(host, port, security | {"level": AuthLevel.PKT_PRIVACY})
     manager = QueueManager(runner, private)
     try:
         await manager.machine_id()
@@ -200,7 +200,7 @@ class _Closing(ABC):
 class QueueManager(_Closing):
     """A connection to a queue manager; see `openmsmq.QueueManager` for what each method does and raises."""
 
-    def __init__(self, runner: _Runner, private: _Runner) -> None:
+    def __init__(self, runner: Runner, private: Runner) -> None:
         """`private` is for calls that servers want protected; it may be the same."""
         self._runner, self._private = runner, private
         self._remote_read_checked = False
@@ -284,7 +284,7 @@ class QueueManager(_Closing):
 class Transaction:
     """An internal transaction; see `openmsmq.Transaction`."""
 
-    def __init__(self, runner: _Runner, enlisted: o.Enlisted) -> None:
+    def __init__(self, runner: Runner, enlisted: o.Enlisted) -> None:
         self._runner, self._enlisted = runner, enlisted
         self.finished = False
 
@@ -319,7 +319,7 @@ class Transaction:
 class MessageQueue(_Closing):
     """An open queue; `async for` peeks at what is there and takes nothing away. See `openmsmq.MessageQueue`."""
 
-    def __init__(self, manager: QueueManager, runner: _Runner, opened: OpenQueue) -> None:
+    def __init__(self, manager: QueueManager, runner: Runner, opened: OpenQueue) -> None:
         self._manager, self._runner, self._opened = manager, runner, opened
         self._qmcomm = opened if isinstance(opened, qmcomm.QmcommQueue) else None
         self._opening = asyncio.Lock()

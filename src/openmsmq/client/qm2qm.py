@@ -92,7 +92,12 @@ class Qm2QmQueue(OpenQueue):
     numbered: bool  # whether the server tells lookup identifiers
     locked: dict[int, bytes] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
+    reopens: bool = True  # whether a session that had to be closed may be begun anew
     _requests: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def next_request(self) -> int:
+        """A number for `start`."""
+        return next(self._requests) & 0xFFFFFFFF
 
     def close(self) -> Steps[None]:
         """3.2.4.9: what is locked is put back, and what waits is cancelled, by the server."""
@@ -126,11 +131,17 @@ class Qm2QmQueue(OpenQueue):
         return self.start(LookupAction(_RECEIVE_SEEK | seek), identifier=identifier)
 
     def start(
-        self, action: Action | LookupAction, *, timeout: int = 0, cursor: int = 0, identifier: int = 0
+        self,
+        action: Action | LookupAction,
+        *,
+        timeout: int = 0,
+        cursor: int = 0,
+        identifier: int = 0,
+        request: int | None = None,
     ) -> Steps[Taken]:
         """Read a message (3.2.4.2, 3.2.4.3, 3.1.4.11). A receive leaves it locked until `end`."""
         receives = action is Action.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
-        request = next(self._requests) & 0xFFFFFFFF
+        request = self.next_request() if request is None else request
         description = REMOTEREADDESC(
             hRemoteQueue=self.opened.queue, hCursor=cursor, ulAction=action, ulTimeout=timeout,
             dwQueue=self.opened.pointer, dwRequestID=request,
@@ -209,6 +220,8 @@ class Qm2QmQueue(OpenQueue):
 
     def _begin_anew(self) -> Steps[None]:
         yield from self.close()
+        if not self.reopens:
+            return
         fresh = yield from open_queue(self.name, self.access, self.exclusive, self.client)
         self.session, self.opened = fresh.session, fresh.opened
         self.locked.clear()

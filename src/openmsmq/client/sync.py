@@ -240,8 +240,8 @@ class QueueManager(_Closing):
         """Open a queue by path name or format name; `access` is "receive", "send" or "peek".
 
         `exclusive` denies other readers. `protocol` is "remoteread" (MS-MQRR), "qm2qm" (MS-MQQP), "qmcomm" (MS-MQMP),
-        or "auto": for reading RemoteRead where the server offers it to this caller, else qmcomm; `MessageQueue.protocol`
-        tells which. Raises QueueNotFound, SharingViolation, AccessDenied.
+        or "auto": for reading RemoteRead where the server offers it to this caller, else qmcomm;
+        `MessageQueue.protocol` tells which. Raises QueueNotFound, SharingViolation, AccessDenied.
         """
         access = to_access(access)
         wanted = candidates(protocol, access)

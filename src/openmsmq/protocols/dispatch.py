@@ -7,8 +7,10 @@ are in parameters too come back as they were.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -89,6 +91,26 @@ class NdrInterface:
             self.environment.when_durable(lambda: None if call.over else call.reply(stub))
         else:
             call.reply(stub)
+
+    def answer_later(self, call: Call, request: Any, work: Coroutine[Any, Any, Any]) -> None:
+        """Answer with the response that `work` returns, or with the HRESULT of the MsmqError that it raises. A client
+        that cancels its call, or goes, cancels `work`."""
+        operation = self.description.operations[call.opnum]
+        task = self.environment.spawn(work)
+        call.on_cancel = task.cancel  # type: ignore[assignment]
+        task.add_done_callback(partial(self._answer_late, call, operation, request))
+
+    def _answer_late(self, call: Call, operation: Operation, request: Any, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            response = self.failure(operation, request, HResult.MQ_ERROR_OPERATION_CANCELLED)
+        elif (error := task.exception()) is None:
+            response = task.result()
+        else:
+            if not isinstance(error, MsmqError):
+                logger.error("%s failed", operation.name, exc_info=error)
+            hresult = error.hresult if isinstance(error, MsmqError) else HResult.MQ_ERROR
+            response = self.failure(operation, request, hresult)
+        self.finish(call, operation, response, durable=False)
 
     @staticmethod
     def failure(operation: Operation, request: Any, hresult: int) -> Any:

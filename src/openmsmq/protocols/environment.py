@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
+from openmsmq.protocols.proxies import NoRemoteQueueManagers, RemoteQueueManagers, RemoteQueueProxyHandle
 from openmsmq.queueing.access import Caller
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.rpc.call import Call
 
 # The MSMQ version whose behaviour this queue manager follows (R_QMQueryQMRegistryInternal, query 3).
 MSMQ_VERSION = "6.3.0"
+
+
+T = TypeVar("T")
 
 
 class StoreView(Protocol):
@@ -64,8 +69,18 @@ class Environment:
     # Runs an action after so many seconds; what it returns can be cancelled.
     later: Callable[[float, Callable[[], None]], Timer] = field(kw_only=True)
     coordinator: TransactionCoordinator = field(default_factory=NoCoordinator)
+    remote: RemoteQueueManagers = field(default_factory=NoRemoteQueueManagers)
+    proxies: dict[int, RemoteQueueProxyHandle] = field(default_factory=dict)  # by their contexts
     default_time_to_reach_queue: int = 345600  # seconds, 4 days ([MS-MQDMPR] 3.1.1.12)
     _callers: dict[str | None, Caller] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run something beside the calls; it is kept until it is done."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     @property
     def backlog(self) -> int:

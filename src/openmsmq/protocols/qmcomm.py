@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
 from uuid import UUID
 
 from openmsmq.interfaces import ms_mqmp as m
@@ -11,6 +14,7 @@ from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueNotFou
 from openmsmq.ndr import NULL
 from openmsmq.protocols.dispatch import NdrInterface, answers, check, present
 from openmsmq.protocols.environment import MSMQ_VERSION
+from openmsmq.protocols.proxies import HandedOver, RemoteQueueProxyHandle
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.readers import OpenQueueDescriptor, RemoteReadState
 from openmsmq.queueing.transactions import Transaction
@@ -228,11 +232,11 @@ class QmComm(NdrInterface):
 
     # -- open queues -----------------------------------------------------------------------------------------
 
-    @answers("served for local queues; reading through another queue manager is not available yet")
     def rpc_QMOpenQueueInternal(
         self, call: Call, q: m.rpc_QMOpenQueueInternal_Request
-    ) -> m.rpc_QMOpenQueueInternal_Response:
-        """3.1.4.17. A queue of another machine that is opened for reading answers with its path name only."""
+    ) -> m.rpc_QMOpenQueueInternal_Response | None:
+        """3.1.4.17. A queue of another machine that is opened for reading answers with its path name only; the client
+        opens it there and comes again with hRemoteQueue."""
         try:
             access = Access(q.dwDesiredAccess)
         except ValueError:
@@ -243,16 +247,21 @@ class QmComm(NdrInterface):
         share = _share(q.dwShareMode)
         name = from_queue_format(q.pQueueFormat)
         if q.hRemoteQueue:
-            raise MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, "reading through another queue manager")
+            check(access in (Access.RECEIVE, Access.PEEK), f"dwDesiredAccess is {access:#x} with hRemoteQueue")
+            path = self._remote_path(name, access)
+            if path is None:
+                raise QueueNotFound(detail=f"{name} names no queue of another machine")
+            self.answer_later(call, q, self._open_remote(call, q, name, path, access))
+            return None
         check(q.dwpRemoteContext == 0, "dwpRemoteContext without hRemoteQueue")
         try:
             descriptor = self._open(call, name, access, share)
         except QueueNotFound:
-            remote = self._remote_path_name(name, access)
+            remote = self._remote_path(name, access)
             if remote is None:
                 raise
-            return m.rpc_QMOpenQueueInternal_Response(lplpRemoteQueueName=remote, phQueue=NULL_HANDLE)
-        handle = call.association.handles.create(RPC_QUEUE_HANDLE, descriptor, self.environment.manager.close_queue)
+            return m.rpc_QMOpenQueueInternal_Response(lplpRemoteQueueName=str(remote), phQueue=NULL_HANDLE)
+        handle = call.association.handles.create(RPC_QUEUE_HANDLE, descriptor, self._close)
         unset = NULL if q.lplpRemoteQueueName is not None else None
         return m.rpc_QMOpenQueueInternal_Response(
             lplpRemoteQueueName=unset, pdwQMContext=descriptor.handle, phQueue=handle
@@ -262,27 +271,65 @@ class QmComm(NdrInterface):
         caller = self.environment.caller(call)
         return self.environment.manager.open_queue(name, access, share, caller, owner=call.association)
 
-    def _remote_path_name(self, name: names.FormatName, access: Access) -> str | None:
+    async def _open_remote(
+        self,
+        call: Call,
+        q: m.rpc_QMOpenQueueInternal_Request,
+        name: names.FormatName,
+        path: names.PathName,
+        access: Access,
+    ) -> m.rpc_QMOpenQueueInternal_Response:
+        """A session at the other queue manager, on the queue that the client opened there."""
+        environment = self.environment
+        opened = HandedOver(q.hRemoteQueue, q.dwpQueue, q.dwpRemoteContext)
+        session = await environment.remote.open(path.computer, str(name), access, opened)
+        context = environment.manager.unused_handle()
+        while context in environment.proxies:
+            context = environment.manager.unused_handle()
+        proxy = RemoteQueueProxyHandle(context, name, access, session, call.association)
+        environment.proxies[context] = proxy
+        try:
+            handle = call.association.handles.create(RPC_QUEUE_HANDLE, proxy, self._close)
+        except Fault:
+            self._close(proxy)
+            raise
+        return m.rpc_QMOpenQueueInternal_Response(
+            lplpRemoteQueueName=NULL if q.lplpRemoteQueueName is not None else None,
+            pdwQMContext=context,
+            phQueue=handle,
+        )
+
+    def _close(self, opened: OpenQueueDescriptor | RemoteQueueProxyHandle) -> None:
+        """A session is closed beside the call: the client need not wait for the other queue manager."""
+        if isinstance(opened, OpenQueueDescriptor):
+            self.environment.manager.close_queue(opened)
+        else:
+            self.environment.proxies.pop(opened.context, None)
+            self.environment.spawn(opened.session.close())
+
+    def _remote_path(self, name: names.FormatName, access: Access) -> names.PathName | None:
         """Get Queue Path ([MS-MQDMPR] 3.1.7.1.26) for a queue that another machine may have; only direct format
         names can be resolved without a directory."""
         if access is Access.SEND or not isinstance(name, names.DirectFormatName):
             return None
-        return None if self.environment.manager.state.is_local(name) else str(name.path_name())
+        return None if self.environment.manager.state.is_local(name) else name.path_name()
 
     def rpc_ACCloseHandle(self, call: Call, q: m.rpc_ACCloseHandle_Request) -> m.rpc_ACCloseHandle_Response:
         """3.1.4.18."""
-        descriptor = call.association.handles.close(q.phQueue, RPC_QUEUE_HANDLE)
-        self.environment.manager.close_queue(descriptor)
+        self._close(call.association.handles.close(q.phQueue, RPC_QUEUE_HANDLE))
         return m.rpc_ACCloseHandle_Response(phQueue=NULL_HANDLE)
 
     def rpc_ACCloseCursor(self, call: Call, q: m.rpc_ACCloseCursor_Request) -> m.rpc_ACCloseCursor_Response:
         """3.1.4.19."""
-        if q.hCursor != RESERVED_CURSOR:
-            descriptor: OpenQueueDescriptor = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
-            cursor = descriptor.cursors.get(q.hCursor)
-            if cursor is None:
-                raise InvalidHandle(detail=f"no cursor {q.hCursor:#x} on this queue")
-            self.environment.manager.close_cursor(cursor)
+        opened = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+        if q.hCursor == RESERVED_CURSOR:
+            return m.rpc_ACCloseCursor_Response()
+        if q.hCursor not in opened.cursors:
+            raise InvalidHandle(detail=f"no cursor {q.hCursor:#x} on this queue")
+        if isinstance(opened, RemoteQueueProxyHandle):
+            self.environment.spawn(_forgiving(opened.session.close_cursor(opened.cursors.pop(q.hCursor))))
+        else:
+            self.environment.manager.close_cursor(opened.cursors[q.hCursor])
         return m.rpc_ACCloseCursor_Response()
 
     @answers("obsolete: MQ_ERROR_ILLEGAL_OPERATION, as specified")
@@ -294,11 +341,11 @@ class QmComm(NdrInterface):
         self, call: Call, q: m.rpc_ACHandleToFormatName_Request
     ) -> m.rpc_ACHandleToFormatName_Response:
         """3.1.4.21: the buffer comes back as long as it went in, terminated even where it is too small."""
-        descriptor: OpenQueueDescriptor = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+        opened = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
         size = q.dwFormatNameRPCBufferLen
         check(q.pdwLength == size, f"pdwLength is {q.pdwLength}, dwFormatNameRPCBufferLen {size}")
         check(q.lpwcsFormatName is not None or size == 0, "lpwcsFormatName is NULL")
-        text = str(descriptor.format_name) + "\0"
+        text = str(opened.format_name) + "\0"
         length = utf16_length(text)
         response = m.rpc_ACHandleToFormatName_Response(lpwcsFormatName=q.lpwcsFormatName, pdwLength=length)
         if length > size:
@@ -308,9 +355,18 @@ class QmComm(NdrInterface):
             response.lpwcsFormatName = data.ljust(2 * size, b"\0").decode("utf-16-le", "surrogatepass")
         return response
 
-    def rpc_ACPurgeQueue(self, call: Call, q: m.rpc_ACPurgeQueue_Request) -> m.rpc_ACPurgeQueue_Response:
+    def rpc_ACPurgeQueue(self, call: Call, q: m.rpc_ACPurgeQueue_Request) -> m.rpc_ACPurgeQueue_Response | None:
         """3.1.4.22."""
-        self.environment.manager.purge(call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE))
+        opened = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+        if isinstance(opened, RemoteQueueProxyHandle):
+            self.answer_later(call, q, self._purge_remote(opened))
+            return None
+        self.environment.manager.purge(opened)
+        return m.rpc_ACPurgeQueue_Response()
+
+    @staticmethod
+    async def _purge_remote(proxy: RemoteQueueProxyHandle) -> m.rpc_ACPurgeQueue_Response:
+        await proxy.session.purge()
         return m.rpc_ACPurgeQueue_Response()
 
     # -- information -----------------------------------------------------------------------------------------
@@ -333,6 +389,12 @@ class QmComm(NdrInterface):
     def R_QMGetRTQMServerPort(self, call: Call, q: m.R_QMGetRTQMServerPort_Request) -> m.R_QMGetRTQMServerPort_Response:
         """3.1.4.24: the port, or 0 for what is not served."""
         return m.R_QMGetRTQMServerPort_Response(result=self.environment.ports.get(q.fIP, 0))
+
+
+async def _forgiving(work: Coroutine[Any, Any, None]) -> None:
+    """For what nobody waits for."""
+    with suppress(MsmqError):
+        await work
 
 
 def owned_descriptor(interface: NdrInterface, call: Call, handle: int) -> OpenQueueDescriptor:

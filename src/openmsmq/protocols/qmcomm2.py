@@ -10,8 +10,9 @@ from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.names import DirectFormatName
 from openmsmq.protocols.dispatch import NdrInterface, answers, check
+from openmsmq.protocols.proxies import RemoteQueueProxyHandle
 from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, owned_descriptor
-from openmsmq.queueing.readers import OpenQueueDescriptor, WaitingMessageReadOperation
+from openmsmq.queueing.readers import WaitingMessageReadOperation
 from openmsmq.queueing.transactions import Transaction
 from openmsmq.rpc.call import Call
 from openmsmq.transfer.receive_buffer import fill, objectid
@@ -37,7 +38,9 @@ class QmComm2(NdrInterface):
     ) -> m.rpc_ACSendMessageEx_Response | None:
         """3.1.5.2. In a transaction the answer need not wait for the disk; the commit's does."""
         environment = self.environment
-        descriptor: OpenQueueDescriptor = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+        descriptor = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+        reading = isinstance(descriptor, RemoteQueueProxyHandle)
+        check(not reading, f"{descriptor.format_name} was not opened for sending", HResult.MQ_ERROR_ACCESS_DENIED)
         message = message_from_send(q.ptb, environment.sender_sid(call))
         if message.privacy_level and isinstance(descriptor.format_name, DirectFormatName):
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "encryption with a direct format name")
@@ -61,6 +64,10 @@ class QmComm2(NdrInterface):
             allowed = ", ".join(f"{a:#x}" for a in Action)
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"Action is {receive.Action:#x}, not {allowed}")
         transaction = self._transaction(call, ptb)
+        proxy = environment.proxies.get(q.hQMContext)
+        if proxy is not None and proxy.owner is call.association:
+            self._receive_remotely(call, q, action, proxy, transaction)
+            return
         descriptor = owned_descriptor(self, call, q.hQMContext)
         if descriptor.access is Access.SEND or (action is Action.RECEIVE and not descriptor.destructive):
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"opened with {descriptor.access.name} access")
@@ -73,13 +80,40 @@ class QmComm2(NdrInterface):
             descriptor,
             action,
             receive.RequestTimeout,
-            lambda message: fill(ptb, message, environment.manager.state.clock() // 1000),
+            partial(self._fill, ptb),
             partial(self._answer, call, ptb),
             cursor=cursor,
             transaction=transaction,
         )
         if reader is not None:
             call.on_cancel = partial(self._cancel, reader)
+
+    def _fill(self, ptb: m.CACTransferBufferV2, message: Message) -> int:
+        return fill(ptb, message, self.environment.manager.state.clock() // 1000)
+
+    def _receive_remotely(
+        self,
+        call: Call,
+        q: m.rpc_ACReceiveMessageEx_Request,
+        action: Action,
+        proxy: RemoteQueueProxyHandle,
+        transaction: Transaction | None,
+    ) -> None:
+        """3.1.5.3, from a queue of another queue manager. An internal transaction is one of this
+        queue manager alone."""
+        receive = q.ptb.old.Receive
+        assert receive is not None
+        check(transaction is None, "a transaction with a remote queue", HResult.MQ_ERROR_TRANSACTION_USAGE)
+        denied = action is Action.RECEIVE and proxy.access is not Access.RECEIVE
+        check(not denied, f"opened with {proxy.access.name} access", HResult.MQ_ERROR_ACCESS_DENIED)
+        proxy.check_cursor(receive.Cursor)
+        self.answer_later(call, q, self._read_remotely(q.ptb, proxy, action, receive.RequestTimeout, receive.Cursor))
+
+    async def _read_remotely(
+        self, ptb: m.CACTransferBufferV2, proxy: RemoteQueueProxyHandle, action: Action, timeout: int, cursor: int
+    ) -> m.rpc_ACReceiveMessageEx_Response:
+        status = await proxy.read(action, timeout, cursor, partial(self._fill, ptb))
+        return m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=status)
 
     def _cancel(self, reader: WaitingMessageReadOperation) -> None:
         self.environment.manager.cancel(reader)
@@ -88,10 +122,23 @@ class QmComm2(NdrInterface):
         response = m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=status)
         self.finish(call, self._receive, response, self.environment.must_wait(message))
 
-    def rpc_ACCreateCursorEx(self, call: Call, q: m.rpc_ACCreateCursorEx_Request) -> m.rpc_ACCreateCursorEx_Response:
-        """3.1.5.4. The other members serve remote cursors; they come back as they were."""
-        descriptor: OpenQueueDescriptor = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+    def rpc_ACCreateCursorEx(
+        self, call: Call, q: m.rpc_ACCreateCursorEx_Request
+    ) -> m.rpc_ACCreateCursorEx_Response | None:
+        """3.1.5.4. The other members served clients that had to make remote cursors themselves; they come back as
+        they were."""
+        descriptor = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+        if isinstance(descriptor, RemoteQueueProxyHandle):
+            self.answer_later(call, q, self._create_remote_cursor(q, descriptor))
+            return None
         q.pcc.hCursor = self.environment.manager.open_cursor(descriptor).handle
+        return m.rpc_ACCreateCursorEx_Response(pcc=q.pcc)
+
+    @staticmethod
+    async def _create_remote_cursor(
+        q: m.rpc_ACCreateCursorEx_Request, proxy: RemoteQueueProxyHandle
+    ) -> m.rpc_ACCreateCursorEx_Response:
+        q.pcc.hCursor = await proxy.create_cursor()
         return m.rpc_ACCreateCursorEx_Response(pcc=q.pcc)
 
     def _transaction(self, call: Call, ptb: m.CACTransferBufferV2) -> Transaction | None:

@@ -68,11 +68,15 @@ class Opening(Subqueues):
         """Make an open queue one for a remote reader. Its client will give the handle away, and whoever shows it may
         read, so it becomes one that is not found by trying."""
         del self.descriptors[descriptor.handle]
-        handle = descriptor.handle
-        while handle < RANDOM_HANDLES or handle in self.descriptors:
+        descriptor.handle, descriptor.remote_read_state = self.unused_handle(), RemoteReadState.OPENED
+        self.descriptors[descriptor.handle] = descriptor
+
+    def unused_handle(self) -> int:
+        """A random value that is no handle of an open queue."""
+        while True:
             handle = int.from_bytes(self._random(4), "little") | RANDOM_HANDLES
-        descriptor.handle, descriptor.remote_read_state = handle, RemoteReadState.OPENED
-        self.descriptors[handle] = descriptor
+            if handle not in self.descriptors:
+                return handle
 
     def _open_multiple(
         self, format_name: names.MultipleElementFormatName, access: Access, share: Share, caller: Caller, owner: object

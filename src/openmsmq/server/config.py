@@ -25,6 +25,7 @@ LEVELS = {
     "integrity": AuthLevel.PKT_INTEGRITY,
     "privacy": AuthLevel.PKT_PRIVACY,
 }
+STANDARD_PORT = 2103  # of qmcomm
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -52,6 +53,12 @@ class Configuration:
     )
     machine_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for all queues"})
     journal_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for the machine journal"})
+    peers: str = field(
+        default="", metadata={"help": "where other queue managers are: NAME=host:port,NAME=host; default: by name"}
+    )
+    peer_user: str = field(default="", metadata={"help": "user at other queue managers; default: anonymous"})
+    peer_domain: str = field(default="", metadata={"help": "domain of peer_user"})
+    peer_password_file: Path | None = field(default=None, metadata={"help": "file with the password of peer_user"})
     checkpoint_megabytes: int = field(default=256, metadata={"help": "log written between checkpoints"})
     log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
 
@@ -69,10 +76,25 @@ class Configuration:
         for name in ("machine_quota", "journal_quota"):
             _check(0 <= getattr(self, name) <= INFINITE, name, getattr(self, name), "0 to 4294967295 kilobytes")
         _check(self.checkpoint_megabytes > 0, "checkpoint_megabytes", self.checkpoint_megabytes, "1 or more")
+        self.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
+        given = bool(self.peer_user) == bool(self.peer_password_file)
+        _check(given, "peer_password_file", self.peer_password_file, "given if and only if peer_user is")
         try:
             ipaddress.IPv4Address(self.listen)
         except ValueError:
             _check(self.listen == "localhost", "listen", self.listen, "an IPv4 address or localhost")
+
+    @property
+    def hosts_of_peers(self) -> dict[str, tuple[str, int]]:
+        """Lower-case computer name -> host and port. Raises ConfigurationError."""
+        hosts = {}
+        for part in (part.strip() for part in self.peers.split(",") if part.strip()):
+            name, separator, address = part.partition("=")
+            host, _, port = address.rpartition(":") if ":" in address else (address, "", str(STANDARD_PORT))
+            valid = bool(separator and name.strip() and host) and port.isdecimal() and 0 < int(port) <= 65535
+            _check(valid, "peers", part, "NAME=host or NAME=host:port, separated by commas")
+            hosts[name.strip().lower()] = (host.strip(), int(port))
+        return hosts
 
     @property
     def levels_by_interface(self) -> dict[str, str]:

@@ -15,23 +15,25 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from openmsmq.model.errors import MsmqError
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.state import Machine
 from openmsmq.rpc.call import InterfaceTable
-from openmsmq.rpc.credentials import filetime
+from openmsmq.rpc.credentials import Credentials, filetime
 from openmsmq.rpc.epm import Endpoint, EndpointMapper
 from openmsmq.rpc.mgmt import Management
 from openmsmq.rpc.ntlm import ServerNames
-from openmsmq.rpc.pdu import SyntaxId
+from openmsmq.rpc.pdu import AuthLevel, SyntaxId
 from openmsmq.rpc.server import RpcServer, SecurityPolicy
 from openmsmq.rpc.spnego import ntlm_acceptor
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.addresses import local_addresses
 from openmsmq.server.config import LEVELS, Configuration
 from openmsmq.server.interfaces import SERVED
+from openmsmq.server.remote import Peers
 from openmsmq.store import Put, Store, StoreFailed, StoreFull
 from openmsmq.store.committer import Committer
 
@@ -101,6 +103,12 @@ class Daemon:
         committer = Committer(self.store, loop, on_failure=self._store_failed)
         environment = Environment(self.manager, self.store, committer.when_durable, later=loop.call_later)
         configuration = self.configuration
+        environment.remote = Peers(
+            self.manager.state.machine.identifier,
+            configuration.hosts_of_peers,
+            self._peer_security(),
+            environment.spawn,
+        )
         policy = SecurityPolicy(configuration.accepts_anonymous, LEVELS[configuration.minimum_level])
         users = UsersFile(configuration.users_path)
         names = ServerNames(configuration.machine_name.upper(), dns_computer=socket.getfqdn())
@@ -127,6 +135,15 @@ class Daemon:
         self._committer = committer
         self._arm_timer()
         self._housekeeping = asyncio.create_task(self._keep_house())
+
+    def _peer_security(self) -> dict[str, Any]:
+        """How to authenticate at other queue managers. Raises OSError for a password that can't be read."""
+        configuration = self.configuration
+        if configuration.peer_password_file is None:
+            return {}
+        password = configuration.peer_password_file.read_text(encoding="utf-8").rstrip("\r\n")
+        credentials = Credentials(configuration.peer_user, password, configuration.peer_domain)
+        return {"credentials": credentials, "level": AuthLevel.PKT_PRIVACY}
 
     async def _listen(self, rpc: RpcServer, mapper_table: InterfaceTable, table: InterfaceTable) -> None:
         configuration = self.configuration

@@ -1,0 +1,84 @@
+"""Reading for a client from another queue manager: what a queue handle of qmcomm stands for then.
+
+The supporting server of [MS-MQMP] 3.1.1.4 to 3.1.1.6. The client has opened the queue at the other queue manager and
+handed it over; every operation on the handle goes there by MS-MQQP.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from openmsmq.model import names
+from openmsmq.model.constants import Access, Action
+from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
+from openmsmq.queueing.readers import Accept
+
+
+class RemoteSession(Protocol):
+    """A session of MS-MQQP. Its methods raise MsmqError, also for a connection that is lost."""
+
+    async def read(self, action: Action, timeout: int, cursor: int, accept: Accept) -> int:
+        """Read a message and offer it to `accept`, whose status is returned. One that is received is removed if it
+        was accepted, and put back if it was not or if the caller is cancelled."""
+
+    async def purge(self) -> None: ...
+
+    async def create_cursor(self) -> int: ...
+
+    async def close_cursor(self, cursor: int) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """What the client got of R_QMOpenRemoteQueue at the other queue manager."""
+
+    queue: int
+    pointer: int
+    context: int
+
+
+class RemoteQueueManagers(Protocol):
+    """How to get at other queue managers."""
+
+    async def open(self, machine: str, name: str, access: Access, opened: HandedOver) -> RemoteSession:
+        """A session at `machine`, a computer name or address, on an open queue. Raises MsmqError."""
+
+
+class NoRemoteQueueManagers:
+    """For a queue manager without a network."""
+
+    async def open(self, machine: str, name: str, access: Access, opened: HandedOver) -> RemoteSession:
+        raise MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{machine} can't be reached from here")
+
+
+@dataclass(slots=True, eq=False)
+class RemoteQueueProxyHandle:
+    """3.1.1.5. `owner` is the association of the client; cursors are by their own handles, 3.1.1.6."""
+
+    context: int
+    format_name: names.FormatName
+    access: Access
+    session: RemoteSession
+    owner: object
+    cursors: dict[int, int] = field(default_factory=dict)
+    _handles: Iterator[int] = field(default_factory=lambda: itertools.count(0x100))
+
+    async def read(self, action: Action, timeout: int, cursor: int, accept: Accept) -> int:
+        return await self.session.read(action, timeout, self.cursors[cursor] if cursor else 0, accept)
+
+    async def create_cursor(self) -> int:
+        """The handle of a new cursor proxy."""
+        remote = await self.session.create_cursor()
+        handle = next(self._handles)
+        self.cursors[handle] = remote
+        return handle
+
+    def check_cursor(self, cursor: int) -> None:
+        """Raises InvalidHandle for a cursor that is not of this queue; 0 is none."""
+        if cursor and cursor not in self.cursors:
+            raise InvalidHandle(detail=f"no cursor {cursor:#x} on this queue")

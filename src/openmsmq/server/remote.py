@@ -1,0 +1,127 @@
+"""The network side of reading for a client from other queue managers: sessions of MS-MQQP over connections of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from openmsmq.client import qm2qm
+from openmsmq.client.asynchronous import Runner
+from openmsmq.client.calls import CALL_FAILURES, ProtocolUnavailable, Steps, T
+from openmsmq.client.open_queue import Taken
+from openmsmq.model.constants import Access, Action
+from openmsmq.model.errors import HResult, MsmqError, error_for
+from openmsmq.protocols.proxies import HandedOver
+from openmsmq.queueing.readers import Accept
+from openmsmq.rpc.errors import AuthenticationError
+from openmsmq.server.config import STANDARD_PORT
+
+Spawn = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
+
+
+class Peers:
+    """Other queue managers, by name."""
+
+    def __init__(
+        self, identifier: bytes, hosts: Mapping[str, tuple[str, int]], security: dict[str, Any], spawn: Spawn
+    ) -> None:
+        """`identifier` is the GUID of this queue manager. `hosts` says where machines are, by lower-case name, that
+        the resolver does not know or that use other ports; `security` goes to `rpc.aio.connect`."""
+        self._identifier, self._hosts, self._security, self._spawn = identifier, hosts, security, spawn
+
+    async def open(self, machine: str, name: str, access: Access, opened: HandedOver) -> Session:
+        host, port = self._hosts.get(machine.lower(), (machine, STANDARD_PORT))
+        runner = Runner(host, port, self._security)
+        try:
+            with _reaching(machine):
+                return await self._open(runner, host, name, access, opened)
+        except BaseException:
+            runner.close()
+            raise
+
+    async def _open(self, runner: Runner, host: str, name: str, access: Access, opened: HandedOver) -> Session:
+        handed_out = qm2qm.HandedOut(opened.queue, opened.pointer, opened.context)
+        steps = qm2qm.open_session(name, access, False, self._identifier, handed_out)
+        try:
+            return Session(await runner.run(steps), runner, runner, self._spawn)
+        except ProtocolUnavailable:
+            port = await runner.run(qm2qm.port())
+            if not port:
+                raise
+        reading = Runner(host, port, self._security)
+        try:
+            steps = qm2qm.open_session(name, access, False, self._identifier, handed_out)
+            return Session(await reading.run(steps), reading, runner, self._spawn)
+        except BaseException:
+            reading.close()
+            raise
+
+
+class Session:
+    """See `protocols.proxies.RemoteSession`. `reading` speaks qm2qm, `opening` qmcomm; they may be one."""
+
+    def __init__(self, queue: qm2qm.Qm2QmQueue, reading: Runner, opening: Runner, spawn: Spawn) -> None:
+        self._queue, self._reading, self._opening, self._spawn = queue, reading, opening, spawn
+        queue.reopens = False  # the right to open it again is the client's
+
+    async def read(self, action: Action, timeout: int, cursor: int, accept: Accept) -> int:
+        request = self._queue.next_request()
+        steps = self._queue.start(action, timeout=timeout, cursor=cursor, request=request)
+        start = self._spawn(self._run(steps))
+        try:
+            taken: Taken = await asyncio.shield(start)
+        except asyncio.CancelledError:
+            self._spawn(self._withdraw(start, request))
+            raise
+        status = accept(taken.message)
+        if taken.request is not None:
+            try:
+                await asyncio.shield(self._spawn(self._run(self._queue.end(taken.request, status == HResult.MQ_OK))))
+            except MsmqError as error:
+                # Where no answer came, the message may be removed: then it is better given to the client twice than
+                # never. Otherwise [MS-MQMP] 3.1.5.3: the result of RemoteQMEndReceive.
+                if error.hresult != HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE:
+                    return error.hresult
+        return status
+
+    async def _withdraw(self, start: asyncio.Task[Taken], request: int) -> None:
+        """The client wants no answer any more: end the request, or put its message back."""
+        with suppress(MsmqError):
+            await self._run(self._queue.cancel_request(request))
+        with suppress(MsmqError):
+            taken = await start
+            if taken.request is not None:
+                await self._run(self._queue.end(taken.request, False))
+
+    async def purge(self) -> None:
+        await self._run(self._queue.purge())
+
+    async def create_cursor(self) -> int:
+        with _reaching(self._queue.name):
+            return await self._opening.run(self._queue.create_cursor())
+
+    async def close_cursor(self, cursor: int) -> None:
+        await self._run(self._queue.close_cursor(cursor))
+
+    async def close(self) -> None:
+        with suppress(MsmqError):
+            await self._run(self._queue.close())
+        self._reading.close()
+        self._opening.close()
+
+    async def _run(self, steps: Steps[T]) -> T:
+        with _reaching(self._queue.name):
+            return await self._reading.run(steps)
+
+
+@contextmanager
+def _reaching(what: str) -> Iterator[None]:
+    """What goes wrong on the way becomes MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, about `what`."""
+    try:
+        yield
+    except MsmqError:
+        raise
+    except (*CALL_FAILURES, AuthenticationError) as error:
+        raise error_for(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{what}: {error}") from error
