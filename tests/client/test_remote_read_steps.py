@@ -248,7 +248,7 @@ class Server:
         return m.R_CancelReceive_Response(HResult.MQ_ERROR_INVALID_PARAMETER)
 
 
-class Runner(asynchronous._Runner):
+class Runner(asynchronous.Runner):
     """A runner whose calls reach `server` in turns of the loop."""
 
     def __init__(self, server):

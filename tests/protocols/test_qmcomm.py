@@ -191,7 +191,7 @@ def test_a_path_name_becomes_a_private_format_name(server: Server, client: Clien
         ({"access": Access.SEND, "share": 1}, H.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
         ({"name": "missing"}, H.MQ_ERROR_QUEUE_NOT_FOUND),
         ({"name": "DIRECT=OS:there\\private$\\q", "access": Access.SEND}, H.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE),
-        ({"hRemoteQueue": 5}, H.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE),
+        ({"hRemoteQueue": 5}, H.MQ_ERROR_QUEUE_NOT_FOUND),
         ({"dwpRemoteContext": 5}, H.MQ_ERROR_INVALID_PARAMETER),
     ],
 )
