@@ -464,6 +464,38 @@ def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, qu
     asyncio.run(programme())
 
 
+@pytest.mark.parametrize("protocol", ["remoteread", "qmcomm"])
+def test_an_open_that_is_cancelled_keeps_nobody_out(service, queue, protocol):
+    """Nor does it disturb the connection, though its interface was being bound."""
+
+    async def programme():
+        for turns in range(40):
+            async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
+                opening = asyncio.create_task(manager.open(queue, exclusive=True, protocol=protocol))
+                until = time.perf_counter() + turns * 30e-6
+                while time.perf_counter() < until:
+                    await asyncio.sleep(0)
+                opening.cancel()
+                await asyncio.wait([opening])
+                if not opening.cancelled():
+                    await (await opening).close()
+                deadline = time.monotonic() + 5
+                while True:
+                    try:
+                        opened = await manager.open(queue, exclusive=True, protocol=protocol)
+                        break
+                    except openmsmq.SharingViolation:
+                        assert time.monotonic() < deadline
+                receiving = asyncio.create_task(opened.receive())
+                await asyncio.sleep(0)
+                receiving.cancel()
+                await asyncio.wait([receiving])
+                with pytest.raises(openmsmq.ReceiveTimeout):
+                    await opened.receive(0)
+
+    asyncio.run(programme())
+
+
 def test_cancelling_the_block_puts_the_message_back(service, qm, queue):
     async def programme():
         async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:

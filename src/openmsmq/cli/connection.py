@@ -18,7 +18,7 @@ protocol_option = click.option(
     "--protocol",
     type=click.Choice(PROTOCOLS),
     default="auto",
-    help="How to read the queue: remoteread is MS-MQRR, qmcomm is MS-MQMP; auto takes the first that the server offers.",
+    help="How to read the queue: remoteread is MS-MQRR, qmcomm is MS-MQMP; auto takes the first that is offered.",
 )
 
 
