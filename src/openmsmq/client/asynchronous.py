@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
@@ -143,12 +143,7 @@ class _Runner:
 
     async def _call(self, call: Call) -> Any:
         connection = await self._connected()
-        try:
-            syntax = await connection.bind(call.interface.uuid, call.interface.version)
-        except BindError as error:
-            if connection.core.contexts:
-                raise ProtocolUnavailable(detail=f"{call.operation.name}: {error}") from error
-            raise
+        syntax = await connection.bind(call.interface.uuid, call.interface.version)
         stub = call.operation.encode_request(call.request)
         try:
             answer = await connection.call(call.operation.opnum, stub, interface=syntax)
@@ -286,7 +281,10 @@ class QueueManager(_Closing):
         if self._remote_read_refused is not None:
             raise self._remote_read_refused
         if not self._remote_read_checked:
-            await self._private.run(remote_read.check_offered())
+            try:
+                await self._private.run(remote_read.check_offered())
+            except BindError as error:
+                raise ProtocolUnavailable(detail=f"RemoteRead: {error}") from error
             self._remote_read_checked = True
 
     async def _open_qmcomm(self, name: str, access: Access, exclusive: bool) -> qmcomm.QmcommQueue:
@@ -392,7 +390,7 @@ class MessageQueue(_Closing):
             raise
         await self._end(taken, True)
 
-    async def consume(self, timeout: float | None = None) -> AsyncIterator[Message]:
+    async def consume(self, timeout: float | None = None) -> AsyncGenerator[Message, None]:
         """As `openmsmq.MessageQueue.consume`.
 
         After `break` the message is put back when the loop gets to close the iterator, at once with
