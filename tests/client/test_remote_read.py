@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 from contextlib import aclosing
+from uuid import UUID
 
 import pytest
 
@@ -13,9 +15,11 @@ import openmsmq
 import openmsmq.aio
 from client.queues import left, put
 from daemon import Daemon, eventually
-from openmsmq.client.calls import CallerRefused
+from openmsmq.client import remote_read
+from openmsmq.client.calls import CallerRefused, ProtocolUnavailable
 from openmsmq.client.sync import connect
 from openmsmq.model.errors import HResult, OperationCancelled
+from openmsmq.ndr import Interface
 from openmsmq.rpc.client import Connection
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.users import UsersFile
@@ -89,6 +93,29 @@ def test_users_read_with_privacy_without_asking_for_it(strict):
                 await sender.send("secret")
             async with await manager.open(r".\private$\q") as opened:
                 assert (opened.protocol, (await opened.receive(0)).decode()) == ("remoteread", "secret")
+
+    asyncio.run(programme())
+
+
+@pytest.mark.parametrize("user", [{}, {"user": "tester", "password": "Passw0rd!"}], ids=["anonymous", "user"])
+def test_a_server_without_remote_read_is_read_by_qmcomm(strict, monkeypatch, user):
+    unknown = Interface("RemoteRead", UUID(int=7), (1, 0), remote_read.RemoteRead.operations)
+    monkeypatch.setattr(remote_read, "RemoteRead", unknown)
+    with strict.connect(**user) as manager:
+        sender = manager.open(r".\private$\q", "send")
+        with manager.open(r".\private$\q") as opened:
+            assert opened.protocol == "qmcomm"
+            sender.send("a")
+            assert opened.receive(0).decode() == "a"
+        with pytest.raises(ProtocolUnavailable, match="does not offer"):
+            manager.open(r".\private$\q", protocol="remoteread")
+
+    async def programme():
+        async with await openmsmq.aio.connect("127.0.0.1", strict.port, **user) as manager:
+            async with await manager.open(r".\private$\q") as opened:
+                assert opened.protocol == "qmcomm"
+            with pytest.raises(ProtocolUnavailable, match="does not offer"):
+                await manager.open(r".\private$\q", protocol="remoteread")
 
     asyncio.run(programme())
 
@@ -185,6 +212,32 @@ def test_consuming_removes_what_the_loop_is_done_with(qm, queue):
         assert left(qm, queue) == [3, 4]
         assert [message.decode() for message in opened.consume(0)] == [3, 4]
         assert left(qm, queue) == []
+
+
+def test_workers_that_fail_now_and_then_do_each_piece_of_work_once(qm, queue, service):
+    put(qm, queue, *range(300))
+    done, failures = [], []
+
+    def work(seed):
+        dice = random.Random(seed)
+        with service.connect() as manager, manager.open(queue) as opened:
+            while True:
+                try:
+                    for message in opened.consume(0.3):
+                        if dice.random() < 0.2:
+                            raise ZeroDivisionError
+                        done.append(message.decode())
+                    return
+                except ZeroDivisionError:
+                    failures.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(done) == list(range(300))
+    assert failures and qm.counts(queue)["message_count"] == 0
 
 
 def test_the_loss_of_the_client_puts_the_message_back(qm, queue, service):
@@ -453,6 +506,38 @@ def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, qu
                     with pytest.raises(openmsmq.ReceiveTimeout):
                         await opened.peek(0)
         assert returned < 120
+
+    asyncio.run(programme())
+
+
+@pytest.mark.parametrize("protocol", ["remoteread", "qmcomm"])
+def test_an_open_that_is_cancelled_keeps_nobody_out(service, queue, protocol):
+    """Nor does it disturb the connection, though its interface was being bound."""
+
+    async def programme():
+        for turns in range(40):
+            async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
+                opening = asyncio.create_task(manager.open(queue, exclusive=True, protocol=protocol))
+                until = time.perf_counter() + turns * 30e-6
+                while time.perf_counter() < until:
+                    await asyncio.sleep(0)
+                opening.cancel()
+                await asyncio.wait([opening])
+                if not opening.cancelled():
+                    await (await opening).close()
+                deadline = time.monotonic() + 5
+                while True:
+                    try:
+                        opened = await manager.open(queue, exclusive=True, protocol=protocol)
+                        break
+                    except openmsmq.SharingViolation:
+                        assert time.monotonic() < deadline
+                receiving = asyncio.create_task(opened.receive())
+                await asyncio.sleep(0)
+                receiving.cancel()
+                await asyncio.wait([receiving])
+                with pytest.raises(openmsmq.ReceiveTimeout):
+                    await opened.receive(0)
 
     asyncio.run(programme())
 

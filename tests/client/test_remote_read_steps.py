@@ -158,6 +158,28 @@ def test_cancelling_goes_on_until_the_receive_that_waits_has_arrived():
     assert drive(opened.cancel()) == ([], None)
 
 
+def test_a_search_by_correlation_identifier_begins_anew_when_nothing_comes():
+    """What is put back behind the cursor is found so; the time that is left bounds the wait."""
+    now = iter([100.0, 100.0, 100.0, 100.1, 100.8, 100.8, 100.8, 100.9])
+    timeout = m.R_StartReceive_Response(result=HResult.MQ_ERROR_IO_TIMEOUT)
+    other, wanted = whole(Message(b"other")), whole(Message(b"mine", correlation_identifier=WANTED))
+    created, closed = m.R_CreateCursor_Response(3), m.R_CloseCursor_Response()
+    illegal = m.R_StartReceive_Response(result=HResult.MQ_ERROR_ILLEGAL_CURSOR_ACTION)
+    gone = m.R_StartReceive_Response(result=HResult.MQ_ERROR_MESSAGE_ALREADY_RECEIVED)
+    calls, taken = drive(
+        queue().take_by_correlation_identifier(WANTED, 900, lambda: next(now)),
+        created, illegal, other, timeout, timeout, closed,
+        created, illegal, wanted, gone, wanted, wanted, closed,
+    )  # fmt: skip
+    reads = [(request.ulAction, request.ulTimeout) for name, request in calls if name == "R_StartReceive"]
+    peek, peek_next, receive = Action.PEEK_CURRENT, Action.PEEK_NEXT, Action.RECEIVE
+    assert reads == [
+        (peek_next, 0), (peek, 0), (peek_next, 0), (peek_next, 800),
+        (peek_next, 0), (peek, 0), (receive, 0), (peek_next, 0), (receive, 0),
+    ]  # fmt: skip
+    assert (taken.message.body, taken.request) == (b"mine", 9)
+
+
 @pytest.mark.parametrize(("seek", "value"), [("CURRENT", 0), ("NEXT", 1), ("PREVIOUS", 2)])
 def test_lookups_have_no_timeout_and_no_cursor(seek, value):
     for steps, action in (

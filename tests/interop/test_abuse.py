@@ -242,7 +242,7 @@ def test_names_that_are_file_paths_touch_no_file(daemon: Daemon) -> None:
 def test_handles_of_another_association_are_worth_nothing(daemon: Daemon) -> None:
     with watched(daemon), daemon.connect() as owner:
         owner.create_queue(".\\private$\\owned")
-        queue = owner.open(".\\private$\\owned")
+        queue = owner.open(".\\private$\\owned", protocol="qmcomm")
         cursor = queue.cursor()
         transaction = owner.transaction()
         handles = {"hQueue": queue._opened.handle, "phIntXact": transaction._enlisted.handle}

@@ -12,9 +12,9 @@ import os
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
 from openmsmq.client import operations as o
@@ -47,6 +47,8 @@ from openmsmq.rpc import aio as rpc
 from openmsmq.rpc.credentials import Credentials
 from openmsmq.rpc.errors import BindError, RpcConnectionError, RpcFault
 from openmsmq.rpc.pdu import AuthLevel
+
+OpenedQueue = TypeVar("OpenedQueue", bound=OpenQueue)
 
 
 class Runner:
@@ -109,6 +111,23 @@ class Runner:
             raise
         return cancelled
 
+    async def open(self, steps: Steps[OpenedQueue]) -> OpenedQueue:
+        """Open a queue. When the task is cancelled meanwhile, the queue is closed again as soon as it is open."""
+        task = asyncio.get_running_loop().create_task(self.run(steps))
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.add_done_callback(self._close_unwanted)
+            raise
+        return task.result()
+
+    def _close_unwanted(self, opening: asyncio.Task[OpenedQueue]) -> None:
+        if opening.cancelled() or opening.exception() is not None:
+            return
+        task = asyncio.get_running_loop().create_task(self.run(opening.result().close()))
+        self._cleaning.add(task)
+        task.add_done_callback(self._cleaning.discard)
+
     async def receive(self, steps: Steps[Taken], opened: OpenQueue) -> Message:
         """Take a message and remove it."""
         task = asyncio.current_task()
@@ -124,12 +143,7 @@ class Runner:
 
     async def _call(self, call: Call) -> Any:
         connection = await self._connected()
-        try:
-            syntax = await connection.bind(call.interface.uuid, call.interface.version)
-        except BindError as error:
-            if connection.core.contexts:
-                raise ProtocolUnavailable(detail=f"{call.operation.name}: {error}") from error
-            raise
+        syntax = await connection.bind(call.interface.uuid, call.interface.version)
         stub = call.operation.encode_request(call.request)
         try:
             answer = await connection.call(call.operation.opnum, stub, interface=syntax)
@@ -255,7 +269,7 @@ class QueueManager(_Closing):
         if wanted[0] == "remoteread":
             try:
                 await self._check_remote_read()
-                opened = await self._private.run(remote_read.open_queue(name, access, exclusive, self._licence))
+                opened = await self._private.open(remote_read.open_queue(name, access, exclusive, self._licence))
                 return MessageQueue(self, self._private, opened)
             except (CallerRefused, ProtocolUnavailable) as error:
                 self._remote_read_refused = error
@@ -270,11 +284,14 @@ class QueueManager(_Closing):
         if self._remote_read_refused is not None:
             raise self._remote_read_refused
         if not self._remote_read_checked:
-            await self._private.run(remote_read.check_offered())
+            try:
+                await self._private.run(remote_read.check_offered())
+            except BindError as error:
+                raise ProtocolUnavailable(detail=f"RemoteRead: {error}") from error
             self._remote_read_checked = True
 
     async def _open_qmcomm(self, name: str, access: Access, exclusive: bool) -> qmcomm.QmcommQueue:
-        return await self._runner.run(qmcomm.open_queue(name, access, exclusive, self._client, self._licence))
+        return await self._runner.open(qmcomm.open_queue(name, access, exclusive, self._client, self._licence))
 
     async def transaction(self) -> Transaction:
         """`async with await qm.transaction() as tx: await queue.send(message, transaction=tx)`."""
@@ -376,7 +393,7 @@ class MessageQueue(_Closing):
             raise
         await self._end(taken, True)
 
-    async def consume(self, timeout: float | None = None) -> AsyncIterator[Message]:
+    async def consume(self, timeout: float | None = None) -> AsyncGenerator[Message, None]:
         """As `openmsmq.MessageQueue.consume`.
 
         After `break` the message is put back when the loop gets to close the iterator, at once with

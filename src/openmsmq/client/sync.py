@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -84,8 +84,8 @@ class _Pool:
         except BaseException as error:
             if isinstance(error, BindError) and connection.core.contexts:
                 self._give(connection)  # it serves other interfaces, and may be the last one of open queues
-                raise ProtocolUnavailable(detail=f"{call.operation.name}: {error}") from error
-            self._drop(connection)
+            else:
+                self._drop(connection)
             raise
         self._group = self._group or connection.core.assoc_group_id
         return connection
@@ -264,7 +264,10 @@ class QueueManager(_Closing):
         if self._remote_read_refused is not None:
             raise self._remote_read_refused
         if not self._remote_read_checked:
-            self._private.run(remote_read.check_offered())
+            try:
+                self._private.run(remote_read.check_offered())
+            except BindError as error:
+                raise ProtocolUnavailable(detail=f"RemoteRead: {error}") from error
             self._remote_read_checked = True
 
     def _open_qmcomm(self, name: str, access: Access, exclusive: bool) -> qmcomm.QmcommQueue:
@@ -386,7 +389,7 @@ class MessageQueue(_Closing):
             raise
         self._end(taken, True)
 
-    def consume(self, timeout: float | None = None) -> Iterator[Message]:
+    def consume(self, timeout: float | None = None) -> Generator[Message, None, None]:
         """Take one message after the other: each is removed when the loop asks for the next one.
 
         Leaving the loop by an exception, `break` or `return` puts the current message back. Ends when none has come

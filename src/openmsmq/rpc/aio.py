@@ -62,6 +62,8 @@ class AsyncConnection(asyncio.Protocol):
         """Bind the interface, and authenticate with the first bind; see `client.Connection.bind`."""
         interface = SyntaxId(uuid, version)
         async with self._bind_lock:
+            if self._binding is not None and not self._binding.done():
+                await asyncio.wait([self._binding])  # of a task that was cancelled; only one can be under way
             if interface not in self._core.contexts:
                 self._check_connected()
                 choice = self._security or SecurityChoice(0, AuthLevel.NONE, None)
@@ -70,7 +72,7 @@ class AsyncConnection(asyncio.Protocol):
                 self._core.bind([interface], auth_type=auth_type, level=level, security=context)
                 self._binding = asyncio.get_running_loop().create_future()
                 self._flush()
-                await self._binding
+                await asyncio.shield(self._binding)
                 if interface not in self._core.contexts:
                     raise BindError(f"the server does not offer {interface}")
         self._interface = interface
