@@ -57,6 +57,10 @@ class FullableStore:
         self._room()
         return self._store.commit(transaction, operations)
 
+    def prepare(self, transaction: int, note: bytes) -> None:
+        self._room()
+        self._store.prepare(transaction, note)
+
     def abort(self, transaction: int) -> None:
         self._room()
         self._store.abort(transaction)
@@ -107,7 +111,7 @@ class World:
         real = Store.open("/store", vfs=self.vfs, segment_size=1 << 20, entropy=self._random)
         self.store = FullableStore(real)
         self.manager = QueueManager(
-            self.machine, self.store, lambda: self.now, self._random, recovered=real.recovered.queues
+            self.machine, self.store, lambda: self.now, self._random, real.recovered.queues, real.recovered.prepared
         )
         self.state = self.manager.state
 

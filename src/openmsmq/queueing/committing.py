@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 
+from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import MsmqError, TransactionSequence
 from openmsmq.queueing.core import storing
 from openmsmq.queueing.plan import Plan
-from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.queue import Lock, LockKind, Queue
 from openmsmq.queueing.readers import OpenQueueDescriptor
+from openmsmq.queueing.records import decode_message, decode_note, encode_note, split_deadline_word
 from openmsmq.queueing.subqueues import Subqueues
 from openmsmq.queueing.transactions import Dequeued, Enqueued, Moved, Transaction
-from openmsmq.store import StoreFull
+from openmsmq.store import Operation, QueueColumns, StoreFull
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +37,60 @@ class Committing(Subqueues):
         except KeyError:
             raise TransactionSequence(detail="no such unit of work is enlisted") from None
 
-    def commit(self, transaction: Transaction) -> None:
+    def prepare(self, transaction: Transaction) -> None:
+        """Transaction Prepare, 3.1.4.3, of a distributed transaction: from now on it survives a restart.
+
+        Raises TransactionSequence if it has ended, MessageStorageFailed (disk full); it is then still open.
+        """
+        if transaction.finished:
+            raise TransactionSequence(detail="the transaction has ended")
+        last = transaction.last_send
+        if last is not None:
+            last.message.last_in_transaction = True
+        try:
+            with storing():
+                if last is not None:
+                    self.write_ahead(transaction, last)
+                self.state.store.prepare(transaction.number, encode_note(transaction))
+        except MsmqError:
+            if last is not None:
+                last.message.last_in_transaction = False
+            raise
+        transaction.sealed = transaction.is_prepared = True
+
+    def recover_transaction(self, number: int, note: bytes, pending: Mapping[int, QueueColumns]) -> None:
+        """Take up a prepared transaction after a restart: what it sent, received and moved is locked again."""
+        identifier, coordinator, work = decode_note(note)
+        transaction = Transaction(identifier, number, coordinator=coordinator, sealed=True, is_prepared=True)
+        transaction.wrote_pending = bool(pending)
+        queues = self.state.queues
+        for queue_number, columns in pending.items():
+            if (queue := queues.get(queue_number)) is not None:
+                for key, location, size, word in columns.rows():
+                    transaction.operations.append(self._sent(transaction, queue, key, location, size, word))
+        for received in work:
+            source = queues.get(received.queue)
+            if source is None or received.lookup_identifier not in source.entries:
+                continue
+            source.lock(received.lookup_identifier, Lock(LockKind.DEQUEUE, transaction))
+            target = queues.get(received.target)
+            if target is None:
+                reason = MessageClass(received.reason)
+                transaction.operations.append(Dequeued(source, received.lookup_identifier, reason))
+            else:
+                target = self.subqueue(target, received.subqueue) if received.subqueue else target
+                transaction.operations.append(Moved(source, received.lookup_identifier, target))
+        self.transactions[identifier] = transaction
+
+    def _sent(self, transaction: Transaction, queue: Queue, key: int, location: int, size: int, word: int) -> Enqueued:
+        message = decode_message(self.state.store.read(location), split_deadline_word(word, key)[0])
+        queue.insert(message, location, size, Lock(LockKind.ENQUEUE, transaction))
+        message.body = b""
+        return Enqueued(queue, message, size, location)
+
+    def commit(self, transaction: Transaction, decision: Iterable[Operation] = ()) -> None:
         """Transaction Commit, 3.1.4.4, with the flags that Transaction Prepare (3.1.4.3) sets: one atomic batch.
+        `decision` joins it: what a coordinator has to remember.
 
         Raises MessageStorageFailed (disk full); the transaction is then still open.
         """
@@ -45,6 +100,7 @@ class Committing(Subqueues):
         try:
             with storing():
                 plan = Plan(self.state)
+                plan.also(decision)
                 for operation in transaction.operations:
                     if isinstance(operation, Enqueued):
                         plan.commit_send(operation)
@@ -67,7 +123,7 @@ class Committing(Subqueues):
     def abort(self, transaction: Transaction) -> None:
         """Transaction Abort, 3.1.4.5: sends vanish, receives return to their place."""
         self._finish(transaction)
-        if transaction.wrote_pending:
+        if transaction.wrote_pending or transaction.is_prepared:
             try:
                 self.state.store.abort(transaction.number)
             except StoreFull as error:  # what never commits is dropped at the next start all the same
@@ -85,7 +141,7 @@ class Committing(Subqueues):
         the queue is gone."""
         queue = descriptor.queue
         lock = queue.locked.get(lookup_identifier) if queue is not None else None
-        if queue is None or lock is None or lock.owner is not transaction or transaction.is_prepared:
+        if queue is None or lock is None or lock.owner is not transaction or transaction.sealed:
             return
         transaction.operations = [
             o for o in transaction.operations

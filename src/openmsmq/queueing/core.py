@@ -13,12 +13,12 @@ from openmsmq.model.errors import HResult, InvalidHandle, MessageStorageFailed, 
 from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.access import Caller, demand
-from openmsmq.queueing.plan import Plan
+from openmsmq.queueing.plan import Plan, store_insert
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.readers import OpenQueueDescriptor, WaitingMessageReadOperation
 from openmsmq.queueing.state import State
 from openmsmq.queueing.timers import Timers
-from openmsmq.queueing.transactions import Transaction
+from openmsmq.queueing.transactions import Enqueued, Transaction
 from openmsmq.store import StoreFull
 
 logger = logging.getLogger(__name__)
@@ -71,6 +71,17 @@ class Core:
             return self.descriptors[handle]
         except KeyError:
             raise InvalidHandle(detail=f"no open queue has the handle {handle:#x}") from None
+
+    def write_ahead(self, transaction: Transaction, send: Enqueued) -> None:
+        """Store a send of a transaction before its commit, pending. Raises what the store raises."""
+        if send.location is not None or send.queue.deleted:
+            return
+        insert = store_insert(send.queue, send.message)
+        send.location = self.state.store.append_pending(transaction.number, [insert])[0]
+        transaction.wrote_pending = True
+        send.size = len(insert.payload)
+        send.queue.settle(send.message.lookup_identifier, send.location, send.size)
+        send.message.body = b""  # on disk now; only the headers are needed for what the commit entails
 
     def _delete(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
         with storing():

@@ -7,6 +7,7 @@ each chapter, all over `core.Core`; here are recovery, checkpoints and timers.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +26,7 @@ from openmsmq.queueing.sending import Sending
 from openmsmq.queueing.state import SUBQUEUE_PREFIX, Machine, State
 from openmsmq.queueing.storage import MessageStore
 from openmsmq.queueing.transactions import Enqueued, Transaction
-from openmsmq.store import DamagedRecord, Operation, QueueColumns, Remove
+from openmsmq.store import DamagedRecord, Operation, Prepared, QueueColumns, Remove
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +43,18 @@ class QueueManager(Definitions, Opening, Sending, Reading, Committing):
         clock: Callable[[], int],
         random: Callable[[int], bytes],
         recovered: Mapping[int, QueueColumns] | None = None,
+        prepared: Mapping[int, Prepared] | None = None,
     ) -> None:
-        """`recovered` holds the live messages by queue number, as the store found them."""
+        """`recovered` holds the live messages by queue number, `prepared` the transactions whose outcome is not known,
+        as the store found them."""
         super().__init__(State(machine, store, clock), random)
         self.state.take = self._satisfy
         self._recover(recovered or {})
+        for number, transaction in (prepared or {}).items():
+            self.recover_transaction(number, transaction.note, transaction.queues)
+        self._transaction_numbers = itertools.count(max(prepared or {}, default=0) + 1)
+        for queue in list(self.state.queues.values()):
+            self.state.forget_unused(queue)
 
     def _recover(self, recovered: Mapping[int, QueueColumns]) -> None:
         state = self.state
@@ -71,8 +79,6 @@ class QueueManager(Definitions, Opening, Sending, Reading, Committing):
                     state.expiry.add(deadline, key, number)
         for start in range(0, len(orphans), _ORPHAN_BATCH):
             state.store.append(orphans[start : start + _ORPHAN_BATCH])
-        for queue in list(state.queues.values()):
-            state.forget_unused(queue)
 
     def columns(self) -> Iterator[tuple[int, QueueColumns]]:
         """The live messages for a checkpoint: committed ones, locked or not, sorted by sequence number."""

@@ -6,7 +6,7 @@ change entails (journal copies, acknowledgments, dead letters) joins the same ba
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -111,6 +111,10 @@ class Plan:
         self._removals.append((queue, lookup_identifier))
         self._inserts.append((target, moved, moved.size, location is not None))
 
+    def also(self, operations: Iterable[Operation]) -> None:
+        """Write something else in the same batch."""
+        self._operations += operations
+
     def commit_send(self, send: Enqueued) -> None:
         """Make a send of a transaction visible; it is stored here unless it was written ahead."""
         self._sends.append(send)
@@ -164,7 +168,7 @@ class Plan:
         Raises what the store raises; then nothing was applied.
         """
         state = self._state
-        if transaction is not None and transaction.wrote_pending:
+        if transaction is not None and (transaction.wrote_pending or transaction.is_prepared):
             locations = state.store.commit(transaction.number, self._operations)
         else:
             locations = state.store.append(self._operations) if self._operations else []

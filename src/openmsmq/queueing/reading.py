@@ -121,7 +121,7 @@ class Reading(Core):
 
     @staticmethod
     def _may_join(transaction: Transaction, queue: Queue) -> bool:
-        return not transaction.finished and (queue.properties.transactional or queue.kind is QueueKind.JOURNAL)
+        return transaction.is_open and (queue.properties.transactional or queue.kind is QueueKind.JOURNAL)
 
     @staticmethod
     def _seek(queue: Queue, action: Action, cursor: Cursor | None) -> tuple[int, int | None]:
@@ -140,7 +140,7 @@ class Reading(Core):
         queue.waiting.pop(reader.number, None)
         if reader.cursor is not None:
             reader.cursor.wait_ended()
-        if reader.transaction is not None and reader.transaction.finished:
+        if reader.transaction is not None and not reader.transaction.is_open:
             reader.reply(HResult.MQ_ERROR_TRANSACTION_SEQUENCE, None)
             return False
         try:

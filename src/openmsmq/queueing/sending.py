@@ -15,7 +15,7 @@ from openmsmq.model.errors import (
 )
 from openmsmq.model.message import Message
 from openmsmq.queueing.core import Core, storing
-from openmsmq.queueing.plan import Plan, new_identifier, store_insert
+from openmsmq.queueing.plan import Plan, new_identifier
 from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
 from openmsmq.queueing.queue import Lock, LockKind, Queue
 from openmsmq.queueing.readers import OpenQueueDescriptor
@@ -41,7 +41,7 @@ class Sending(Core):
             return self._enqueue(descriptor.parts or [descriptor], message, transaction)
 
     def _enqueue(self, targets: list[OpenQueueDescriptor], message: Message, transaction: Transaction | None) -> bytes:
-        if transaction is not None and transaction.finished:
+        if transaction is not None and not transaction.is_open:
             raise TransactionSequence(detail="the transaction has ended")
         plan = Plan(self.state)
         copies: list[tuple[Queue, Message, int]] = []
@@ -91,20 +91,10 @@ class Sending(Core):
         """A send in a transaction: locked until commit. All but the last one are written ahead, so that a large
         transaction does not sit in memory; the last one waits until it is known to be the last."""
         if transaction.last_send is not None:
-            self._write_ahead(transaction, transaction.last_send)  # may fail, so it comes before any change
+            self.write_ahead(transaction, transaction.last_send)  # may fail, so it comes before any change
         for queue, message, size in copies:
             message.first_in_transaction = transaction.last_send is None
             send = Enqueued(queue, message, size)
             queue.insert(message, None, size, Lock(LockKind.ENQUEUE, transaction))
             transaction.operations.append(send)
             transaction.last_send = send
-
-    def _write_ahead(self, transaction: Transaction, send: Enqueued) -> None:
-        if send.location is not None or send.queue.deleted:
-            return
-        insert = store_insert(send.queue, send.message)
-        send.location = self.state.store.append_pending(transaction.number, [insert])[0]
-        transaction.wrote_pending = True
-        send.size = len(insert.payload)
-        send.queue.settle(send.message.lookup_identifier, send.location, send.size)
-        send.message.body = b""  # on disk now; only the headers are needed for what the commit entails

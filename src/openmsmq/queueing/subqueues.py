@@ -75,7 +75,7 @@ class Subqueues(Core):
                 plan.move(queue, key, queue.message(key), destination)
                 plan.carry_out()
             return
-        if transaction.finished:
+        if not transaction.is_open:
             raise TransactionSequence(detail="the transaction has ended")
         queue.lock(key, Lock(LockKind.DEQUEUE, transaction))
         transaction.operations.append(Moved(queue, key, destination))

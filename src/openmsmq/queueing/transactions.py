@@ -43,13 +43,24 @@ class Moved:
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """`identifier` is the XACTUOW; `number` names the transaction in the store and in message properties."""
+    """`identifier` is the XACTUOW; `number` names the transaction in the store and in message properties.
+
+    A distributed one is `sealed` when its end has begun: it takes no more work. When it `is_prepared`, it survives a
+    restart and its outcome is for the coordinator to say, of whom `coordinator` tells whatever is needed to ask.
+    """
 
     identifier: bytes
     number: int
     operations: list[Enqueued | Dequeued | Moved] = field(default_factory=list)
     last_send: Enqueued | None = None  # held back from the store until it is known whether it is the last one
     wrote_pending: bool = False
-    is_prepared: bool = False  # its outcome is for the coordinator to say
+    coordinator: bytes = b""
+    sealed: bool = False
+    is_prepared: bool = False
     finished: bool = False
-    owner: object = None  # whatever the protocol binds it to
+    owner: object = None  # whatever the protocol binds it to; None for a distributed one
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes more work."""
+        return not (self.finished or self.sealed)

@@ -84,7 +84,7 @@ class Daemon:
             journal_quota=configuration.journal_quota,
         )
         recovered = store.recovered
-        manager = QueueManager(machine, store, _milliseconds, os.urandom, recovered.queues)
+        manager = QueueManager(machine, store, _milliseconds, os.urandom, recovered.queues, recovered.prepared)
         recovered.queues.clear()  # the manager has its own index
         _give_back_memory()
         logger.info(

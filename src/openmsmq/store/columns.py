@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import compress, islice
 from operator import le
@@ -40,6 +40,10 @@ class QueueColumns:
         self.locations.append(location)
         self.sizes.append(size)
         self.deadlines.append(deadline)
+
+    def rows(self) -> Iterator[tuple[int, int, int, int]]:
+        """Key, location, size and deadline of each message."""
+        return zip(self.keys, self.locations, self.sizes, self.deadlines, strict=True)
 
     def extend(self, other: QueueColumns) -> None:
         self.keys.extend(other.keys)

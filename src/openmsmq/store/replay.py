@@ -255,7 +255,6 @@ def _headers_of(queues: dict[int, QueueColumns]) -> bytearray:
     """Headers as a log would have them, from the columns of a checkpoint; only the fields that columns need."""
     headers = bytearray()
     for queue, columns in queues.items():
-        for row in zip(columns.keys, columns.locations, columns.sizes, columns.deadlines, strict=True):
-            key, location, size, deadline = row
+        for key, location, size, deadline in columns.rows():
             headers += frames.HEADER.pack(0, size, location, key, deadline, queue, 0, 0, INSERT, ALONE, 0)
     return headers
