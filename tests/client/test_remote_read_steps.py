@@ -144,6 +144,9 @@ def test_a_message_that_cannot_be_removed_is_put_back():
     assert [(request.dwAck, request.dwRequestId) for _, request in calls] == [(RR_ACK, 7), (RR_NACK, 7)]
     assert error.hresult == HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED
     assert len(drive(queue().end(7, False), failed)[0]) == 1
+    for cut_off in (KeyboardInterrupt(), RpcConnectionError("lost")):
+        calls, error = drive(queue().end(7, True), cut_off, ended(HResult.MQ_ERROR_INVALID_HANDLE))
+        assert [request.dwAck for _, request in calls] == [RR_ACK, RR_NACK] and error is cut_off
 
 
 def test_cancelling_goes_on_until_the_receive_that_waits_has_arrived():
@@ -192,11 +195,16 @@ def test_lookups_have_no_timeout_and_no_cursor(seek, value):
 
 def test_requests_are_those_that_other_programs_read():
     """The stub that an independent marshaller makes of the same arguments."""
-    opened = RemoteReadQueue("q", Access.RECEIVE, False, vector("RemoteRead.rr_start.req.samba")[:20])
+    opened = RemoteReadQueue(r".\private$\q", Access.RECEIVE, False, vector("RemoteRead.rr_start.req.samba")[:20])
     call = next(opened.end(17, True))
     assert call.operation.encode_request(call.request) == vector("RemoteRead.rr_end.req.samba")
     call = next(opened.purge())
     assert call.operation.encode_request(call.request) == vector("RemoteRead.rr_purge.req.samba")
+    moving = opened.move(288230376151712036, "sub", bytes(16))
+    next(moving)
+    call = moving.send(m.R_OpenQueueForMove_Response(1234605616436508552, HANDLE))
+    without_transaction = vector("RemoteRead.rr_move.req.samba").replace(b"\xff" * 16, bytes(16))
+    assert call.operation.encode_request(call.request) == without_transaction
     call = next(opened._cancel(17))
     assert call.operation.encode_request(call.request) == vector("RemoteRead.rr_cancel.req.samba")
 

@@ -6,7 +6,8 @@ exception go on.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from openmsmq.model.constants import INFINITE
@@ -51,6 +52,23 @@ def call(interface: Interface, name: str, what: str = "", *, wait: int = 0, **ar
     if hresult & 0x80000000:
         raise error_for(hresult, f"{what} ({name})" if what else name)
     return response
+
+
+def quietly(steps: Steps[Any]) -> Steps[None]:
+    """Calls that may fail: to clean up."""
+    with suppress(*CALL_FAILURES):
+        yield from steps
+
+
+def on_failure(steps: Steps[T], clean_up: Callable[[], Steps[Any]]) -> Steps[T]:
+    """`steps`, and if an exception ends them, of any kind, `clean_up` quietly before it goes on."""
+    try:
+        return (yield from steps)
+    except GeneratorExit:
+        raise  # there is nobody left to make calls
+    except BaseException:
+        yield from quietly(clean_up())
+        raise
 
 
 def fault_error(fault: RpcFault, operation: str) -> MsmqError:

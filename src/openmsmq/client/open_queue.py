@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
-from openmsmq.client.calls import CALL_FAILURES, Steps
+from openmsmq.client.calls import Steps, on_failure, quietly
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, Access, Action, MessageSeekAction
@@ -118,27 +118,27 @@ class OpenQueue(ABC):
         deadline = None if timeout == INFINITE else clock() + timeout / 1000
         while True:
             cursor = yield from self.create_cursor()
-            found, started = None, clock()
-            try:
-                try:
-                    found = yield from self._search(cursor, wanted, 0)
-                    if found is None:
-                        patience = max(_PATIENCE, int(_PATIENCE_FACTOR * 1000 * (clock() - started)))
-                        if deadline is not None:
-                            patience = min(patience, max(0, int(1000 * (deadline - clock()))))
-                        found = yield from self._search(cursor, wanted, patience)
-                finally:
-                    with suppress(*CALL_FAILURES):
-                        yield from self.close_cursor(cursor)
-            except BaseException:
-                if found is not None and found.request is not None:
-                    with suppress(*CALL_FAILURES):
-                        yield from self.end(found.request, False)
-                raise
+            close = partial(self.close_cursor, cursor)
+            found = yield from on_failure(self._look_through(cursor, wanted, deadline, clock), close)
+            if found is None or found.request is None:
+                yield from quietly(close())
+            else:
+                yield from on_failure(quietly(close()), partial(self.end, found.request, False))
             if found is not None:
                 return found
             if deadline is not None and clock() >= deadline:
                 raise ReceiveTimeout(detail=f"{self.name}: no message with the correlation identifier {wanted.hex()}")
+
+    def _look_through(self, cursor: int, wanted: bytes, deadline: float | None, clock: Clock) -> Steps[Taken | None]:
+        """Look through the queue from its beginning, and then at what comes, as long as patience lasts."""
+        started = clock()
+        found = yield from self._search(cursor, wanted, 0)
+        if found is not None:
+            return found
+        patience = max(_PATIENCE, int(_PATIENCE_FACTOR * 1000 * (clock() - started)))
+        if deadline is not None:
+            patience = min(patience, max(0, int(1000 * (deadline - clock()))))
+        return (yield from self._search(cursor, wanted, patience))
 
     def _search(self, cursor: int, wanted: bytes, wait: int) -> Steps[Taken | None]:
         """Walk on with a cursor until the message is taken; None when none came for `wait` milliseconds."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
-from openmsmq.client.calls import CALL_FAILURES, ProtocolUnavailable, Steps, call
+from openmsmq.client.calls import CALL_FAILURES, ProtocolUnavailable, Steps, call, on_failure, quietly
 from openmsmq.client.open_queue import OpenQueue, Taken, queue_format
 from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.interfaces.ms_mqrr import RemoteRead, SectionBuffer
@@ -144,11 +144,13 @@ class RemoteReadQueue(OpenQueue):
         return Taken(message, request if receives else None)
 
     def end(self, request: int, taken: bool) -> Steps[None]:
-        """R_EndReceive (3.1.4.9). A message that can't be removed is put back, and the error raised."""
+        """R_EndReceive (3.1.4.9). A message that is not removed, or not for certain, is put back as far as possible."""
         try:
             yield from self._end(request, RR_ACK if taken else RR_NACK)
-        except MsmqError:
-            if taken:
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            if taken or not isinstance(error, MsmqError):
                 yield from self._put_back(request)
             raise
 
@@ -159,8 +161,7 @@ class RemoteReadQueue(OpenQueue):
 
     def _put_back(self, request: int) -> Steps[None]:
         """As far as the server can be reached: without the client it puts the message back by itself (3.1.6.2)."""
-        with suppress(*CALL_FAILURES):
-            yield from self._end(request, RR_NACK)
+        return quietly(self._end(request, RR_NACK))
 
     def _give_up(self, request: int, receives: bool) -> Steps[None]:
         """End a request of which no answer is known. Each of the calls fails where it is not its turn."""
@@ -189,14 +190,13 @@ class RemoteReadQueue(OpenQueue):
         main, _, _ = self.name.partition(";")
         target = f"{main};{to}" if to else main
         opened = yield from _open("R_OpenQueueForMove", target, MQ_MOVE_ACCESS, Share.DENY_NONE, caller)
-        try:
-            yield from call(
-                RemoteRead, "R_MoveMessage", f"{self.name} to {target}", phContextFrom=self.handle,
-                ullContextTo=opened.pMoveContext, LookupId=identifier, pTransactionId=XACTUOW(bytes(16)),
-            )  # fmt: skip
-        finally:
-            with suppress(*CALL_FAILURES):
-                yield from call(RemoteRead, "R_CloseQueue", target, pphContext=opened.pphContext)
+        close = partial(call, RemoteRead, "R_CloseQueue", target, pphContext=opened.pphContext)
+        moving = call(
+            RemoteRead, "R_MoveMessage", f"{self.name} to {target}", phContextFrom=self.handle,
+            ullContextTo=opened.pMoveContext, LookupId=identifier, pTransactionId=XACTUOW(bytes(16)),
+        )  # fmt: skip
+        yield from on_failure(moving, close)
+        yield from quietly(close())
 
     def reject(self, identifier: int) -> Steps[None]:
         """3.2.4.5: for a message received in a transaction that is not over (3.1.4.14)."""
