@@ -39,4 +39,5 @@ def test_a_second_compiler_finds_the_same_procedures_in_the_same_order(path: Pat
 def test_every_interface_has_its_published_number_of_procedures() -> None:
     counts = {i.name: len(i.operations) for path in idl_files() for i in compile_idl(path.name).interfaces}
     published = {"qmcomm": 35, "qmcomm2": 4, "qmmgmt": 2, "qm2qm": 11, "RemoteRead": 16, "ept": 7, "mgmt": 5}
-    assert counts == published
+    own = {"TransactionManager": 6}
+    assert counts == published | own

@@ -20,6 +20,7 @@ from openmsmq.protocols.qmcomm import QmComm
 from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.protocols.qmmgmt import QmMgmt
 from openmsmq.protocols.remote_read import RemoteRead
+from openmsmq.protocols.transaction_manager import TransactionManager
 from openmsmq.rpc.association import Association, ContextHandles
 from openmsmq.rpc.call import UNAUTHENTICATED, Call
 from openmsmq.rpc.faults import Fault
@@ -83,7 +84,8 @@ class Server:
         )
         self.interfaces: list[NdrInterface] = [
             QmComm(self.environment), QmComm2(self.environment), QmMgmt(self.environment),
-            RemoteRead(self.environment), Qm2Qm(self.environment)]  # fmt: skip
+            RemoteRead(self.environment), Qm2Qm(self.environment),
+            TransactionManager(self.environment)]  # fmt: skip
         self._groups = itertools.count(1)
         self.random = itertools.count(1)
 

@@ -47,7 +47,7 @@ mismatch = fault(NCA_S_FAULT_CONTEXT_MISMATCH)
 
 
 def test_operations_not_used_on_the_wire_do_not_exist(server: Server) -> None:
-    qmcomm, qmcomm2, qmmgmt, remote_read, qm2qm = server.interfaces
+    qmcomm, qmcomm2, qmmgmt, remote_read, qm2qm, _ = server.interfaces
     unused = {0, 5, 13, 21, 24, 25, 29, 30, 32, 33, 34}
     assert {opnum for opnum in range(40) if qmcomm.accepts(opnum)} == set(range(35)) - unused
     assert {opnum for opnum in range(40) if qmcomm2.accepts(opnum)} == set(range(4))
@@ -328,19 +328,11 @@ def test_external_transactions_need_a_coordinator(client: Client) -> None:
 
 
 def test_whereabouts_fit_or_their_length_is_told(server: Server, client: Client) -> None:
-    class Coordinator:
-        def whereabouts(self) -> bytes:
-            return b"where"
-
-        def enlist(self, unit_of_work: bytes, cookie: bytes) -> None:
-            assert (unit_of_work, cookie) == (UOW.rgb, b"c")
-
-    server.environment.coordinator = Coordinator()
+    server.environment.coordinator.whereabouts = lambda: b"where"  # type: ignore[method-assign]
     for size, error, data in ((5, H.MQ_OK, b"where"), (8, H.MQ_OK, b"where\0\0\0"),
                               (4, H.MQ_ERROR_USER_BUFFER_TOO_SMALL, bytes(4))):  # fmt: skip
         answer = client.call("R_QMGetTmWhereabouts", cbBufSize=size)
         assert (answer.result, answer.pcbWhereabouts, answer.pbWhereabouts) == (error, 5, data)
-    assert client.call("R_QMEnlistTransaction", pUow=UOW, cbCookie=1, pbCookie=b"c").result == H.MQ_OK
 
 
 # -- the rest --------------------------------------------------------------------------------------------------

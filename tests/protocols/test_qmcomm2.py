@@ -112,9 +112,9 @@ def test_the_number_of_anothers_open_queue_or_unit_of_work_is_refused(server: Se
     assert stranger.receive(context).result == H.MQ_ERROR_INVALID_HANDLE
     client.call("R_QMEnlistInternalTransaction", pUow=UOW)
     own = stranger.open("t").pdwQMContext
-    assert stranger.receive(own, uow=UOW.rgb).result == H.MQ_ERROR_TRANSACTION_USAGE
+    assert stranger.receive(own, uow=UOW.rgb).result == H.MQ_ERROR_TRANSACTION_SEQUENCE
     sender = stranger.open("t", Access.SEND).phQueue
-    assert stranger.send(sender, Message(), UOW.rgb).result == H.MQ_ERROR_TRANSACTION_USAGE
+    assert stranger.send(sender, Message(), UOW.rgb).result == H.MQ_ERROR_TRANSACTION_SEQUENCE
 
 
 def test_a_zero_unit_of_work_is_none(server: Server, client: Client) -> None:

@@ -15,10 +15,10 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from openmsmq.client import operations as o
-from openmsmq.client import qm2qm, qmcomm, remote_read
+from openmsmq.client import qm2qm, qmcomm, remote_read, transactions
 from openmsmq.client.calls import (
     CALL_FAILURES,
     Call,
@@ -219,6 +219,8 @@ class QueueManager(_Closing):
         self._runner, self._private = runner, private
         self._remote_read_checked = False
         self._remote_read_refused: MsmqError | None = None
+        self._joining = asyncio.Lock()
+        self._joined: WeakValueDictionary[bytes, Transaction] = WeakValueDictionary()
         self._licence = os.urandom(16)
         self._client = socket.gethostname()
 
@@ -295,15 +297,25 @@ class QueueManager(_Closing):
 
     async def transaction(self) -> Transaction:
         """`async with await qm.transaction() as tx: await queue.send(message, transaction=tx)`."""
-        return Transaction(self._runner, await self._runner.run(o.enlist()))
+        return Transaction(self, self._runner, await self._runner.run(o.enlist()))
+
+    async def join(self, transaction: Transaction) -> None:
+        async with self._joining:
+            if transaction.manager is not self and transaction.uow not in self._joined:
+                token = await transaction.token()
+                await self._private.run(transactions.enlist_remote(transaction.uow, token))
+                self._joined[transaction.uow] = transaction
 
 
 class Transaction:
     """An internal transaction; see `openmsmq.Transaction`."""
 
-    def __init__(self, runner: Runner, enlisted: o.Enlisted) -> None:
-        self._runner, self._enlisted = runner, enlisted
+    def __init__(self, manager: QueueManager, runner: Runner, enlisted: o.Enlisted) -> None:
+        self.manager, self._runner, self._enlisted = manager, runner, enlisted
         self.finished = False
+
+    async def token(self) -> bytes:
+        return await self._runner.run(transactions.propagation_token(self.uow))
 
     @property
     def uow(self) -> bytes:
@@ -370,7 +382,10 @@ class MessageQueue(_Closing):
         self, message: Message | BodyValue, *, transaction: Transaction | None = None, **properties: Any
     ) -> str:
         message = as_message(message, properties)
-        uow = transaction.uow if transaction is not None else None
+        uow = None
+        if transaction is not None:
+            await self._manager.join(transaction)
+            uow = transaction.uow
         opened = self._qmcomm or await self._through_qmcomm("sending")
         return identifier_text(await self._manager._runner.run(opened.send(message, uow)))
 
@@ -378,10 +393,13 @@ class MessageQueue(_Closing):
 
     async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
         wait = milliseconds(timeout)
-        if transaction is not None:
-            opened = await self._through_qmcomm("a receive in a transaction")
-            return (await self._manager._runner.run(opened.take_in_transaction(transaction.uow, wait))).message
-        return await self._received(self._opened.take(wait))
+        if transaction is None:
+            return await self._received(self._opened.take(wait))
+        await self._manager.join(transaction)
+        if transaction.manager is not self._manager and isinstance(self._opened, remote_read.RemoteReadQueue):
+            return await self._received(self._opened.take_in_transaction(transaction.uow, wait))
+        opened = await self._through_qmcomm("a receive in a transaction")
+        return (await self._manager._runner.run(opened.take_in_transaction(transaction.uow, wait))).message
 
     @asynccontextmanager
     async def receive_lock(self, timeout: float | None = None) -> AsyncIterator[Message]:
@@ -492,5 +510,8 @@ class Cursor(_Closing):
     async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
         opened, wait = self._queue._opened, milliseconds(timeout)
         if transaction is not None:
+            await self._queue._manager.join(transaction)
+            if transaction.manager is self._queue._manager and not isinstance(opened, qmcomm.QmcommQueue):
+                raise opened.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
             return await self._queue._received(opened.take_in_transaction(transaction.uow, wait, self._handle))
         return await self._queue._received(opened.take(wait, self._handle))

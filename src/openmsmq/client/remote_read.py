@@ -81,6 +81,7 @@ class RemoteReadQueue(OpenQueue):
 
     handle: bytes
     waiting: set[int] = field(default_factory=set)
+    transactional: set[int] = field(default_factory=set)
     _requests: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def close(self) -> Steps[None]:
@@ -104,6 +105,10 @@ class RemoteReadQueue(OpenQueue):
     def take(self, timeout: int, cursor: int = 0) -> Steps[Taken]:
         return self._start(Action.RECEIVE, timeout=timeout, cursor=cursor)
 
+    def take_in_transaction(self, uow: bytes, timeout: int, cursor: int = 0) -> Steps[Taken]:
+        """3.2.4.4.2: in a distributed transaction that the server takes part in; it stays locked until its end."""
+        return self._start(Action.RECEIVE, timeout=timeout, cursor=cursor, uow=uow)
+
     def peek_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Message]:
         return (yield from self._start(LookupAction(_PEEK_SEEK | seek), identifier=identifier)).message
 
@@ -111,18 +116,30 @@ class RemoteReadQueue(OpenQueue):
         return self._start(LookupAction(_RECEIVE_SEEK | seek), identifier=identifier)
 
     def _start(
-        self, action: Action | LookupAction, *, timeout: int = 0, cursor: int = 0, identifier: int = 0
+        self,
+        action: Action | LookupAction,
+        *,
+        timeout: int = 0,
+        cursor: int = 0,
+        identifier: int = 0,
+        uow: bytes | None = None,
     ) -> Steps[Taken]:
-        """R_StartReceive (3.1.4.7), asking for the whole message. A receive leaves it locked."""
+        """R_StartReceive (3.1.4.7) or R_StartTransactionalReceive (3.1.4.13), asking for the whole message. A receive
+        leaves it locked."""
         receives = action is Action.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
         request = next(self._requests) & 0xFFFFFFFF
+        arguments: dict[str, Any] = {
+            "phContext": self.handle, "LookupId": identifier, "hCursor": cursor, "ulAction": action,
+            "ulTimeout": timeout, "dwRequestId": request, "dwMaxBodySize": MAXIMUM_MESSAGE_SIZE,
+            "dwMaxCompoundMessageSize": MAXIMUM_MESSAGE_SIZE,
+        }  # fmt: skip
+        operation = "R_StartReceive"
+        if uow is not None:
+            operation, arguments["pTransactionId"] = "R_StartTransactionalReceive", XACTUOW(uow)
+            self.transactional.add(request)
         self.waiting.add(request)
         try:
-            response = yield from call(
-                RemoteRead, "R_StartReceive", self.name, wait=timeout, phContext=self.handle, LookupId=identifier,
-                hCursor=cursor, ulAction=action, ulTimeout=timeout, dwRequestId=request,
-                dwMaxBodySize=MAXIMUM_MESSAGE_SIZE, dwMaxCompoundMessageSize=MAXIMUM_MESSAGE_SIZE,
-            )  # fmt: skip
+            response = yield from call(RemoteRead, operation, self.name, wait=timeout, **arguments)
         except (MsmqError, GeneratorExit):
             raise  # answered, nothing is locked; or there is nobody left to make calls
         except BaseException:
@@ -144,7 +161,8 @@ class RemoteReadQueue(OpenQueue):
         return Taken(message, request if receives else None)
 
     def end(self, request: int, taken: bool) -> Steps[None]:
-        """R_EndReceive (3.1.4.9). A message that is not removed, or not for certain, is put back as far as possible."""
+        """R_EndReceive (3.1.4.9) or R_EndTransactionalReceive (3.1.4.15). A message that is not removed, or not for
+        certain, is put back as far as possible."""
         try:
             yield from self._end(request, RR_ACK if taken else RR_NACK)
         except GeneratorExit:
@@ -155,9 +173,11 @@ class RemoteReadQueue(OpenQueue):
             raise
 
     def _end(self, request: int, acknowledgment: int) -> Steps[None]:
+        operation = "R_EndTransactionalReceive" if request in self.transactional else "R_EndReceive"
         yield from call(
-            RemoteRead, "R_EndReceive", self.name, phContext=self.handle, dwAck=acknowledgment, dwRequestId=request
+            RemoteRead, operation, self.name, phContext=self.handle, dwAck=acknowledgment, dwRequestId=request
         )
+        self.transactional.discard(request)
 
     def _put_back(self, request: int) -> Steps[None]:
         """As far as the server can be reached: without the client it puts the message back by itself (3.1.6.2)."""

@@ -11,9 +11,10 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 from openmsmq.client import operations as o
-from openmsmq.client import qm2qm, qmcomm, remote_read
+from openmsmq.client import qm2qm, qmcomm, remote_read, transactions
 from openmsmq.client.calls import Call, CallerRefused, ProtocolUnavailable, Steps, T, fault_error, milliseconds
 from openmsmq.client.open_queue import (
     OpenQueue,
@@ -175,6 +176,8 @@ class QueueManager(_Closing):
         self._pool, self._private = pool, private
         self._remote_read_checked = False
         self._remote_read_refused: MsmqError | None = None
+        self._joining = threading.Lock()
+        self._joined: WeakValueDictionary[bytes, Transaction] = WeakValueDictionary()
         self._licence = os.urandom(16)  # LicenceGuid, [MS-MQMP] 3.2.1.1
         self._client = socket.gethostname()
 
@@ -275,15 +278,32 @@ class QueueManager(_Closing):
 
     def transaction(self) -> Transaction:
         """A new internal transaction: `with qm.transaction() as tx: queue.send(message, transaction=tx)`."""
-        return Transaction(self._pool, self._pool.run(o.enlist()))
+        return Transaction(self, self._pool, self._pool.run(o.enlist()))
+
+    def join(self, transaction: Transaction) -> None:
+        """Take part in a transaction of another queue manager; sends and receives in it do so by themselves.
+
+        Both have to be openmsmq: a Microsoft DTC is not spoken. Raises MsmqError.
+        """
+        with self._joining:
+            if transaction.manager is not self and transaction.uow not in self._joined:
+                self._private.run(transactions.enlist_remote(transaction.uow, transaction.token()))
+                self._joined[transaction.uow] = transaction
 
 
 class Transaction:
-    """An internal transaction. As a context manager it commits, or aborts when an exception leaves the block."""
+    """An internal transaction. As a context manager it commits, or aborts when an exception leaves the block.
 
-    def __init__(self, pool: _Pool, enlisted: o.Enlisted) -> None:
-        self._pool, self._enlisted = pool, enlisted
+    Used with a queue of another queue manager it becomes a distributed one: all of it commits, or nothing.
+    """
+
+    def __init__(self, manager: QueueManager, pool: _Pool, enlisted: o.Enlisted) -> None:
+        self.manager, self._pool, self._enlisted = manager, pool, enlisted
         self.finished = False
+
+    def token(self) -> bytes:
+        """The propagation token: with it and `uow` other queue managers take part."""
+        return self._pool.run(transactions.propagation_token(self.uow))
 
     @property
     def uow(self) -> bytes:
@@ -361,7 +381,10 @@ class MessageQueue(_Closing):
         transactions.
         """
         message = as_message(message, properties)
-        uow = transaction.uow if transaction is not None else None
+        uow = None
+        if transaction is not None:
+            self._manager.join(transaction)
+            uow = transaction.uow
         return identifier_text(self._manager._pool.run(self._through_qmcomm("sending").send(message, uow)))
 
     # -- taking messages ---------------------------------------------------------------------------------------
@@ -369,10 +392,13 @@ class MessageQueue(_Closing):
     def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
         """Take the first message; waits `timeout` seconds, for ever with None. Raises ReceiveTimeout."""
         wait = milliseconds(timeout)
-        if transaction is not None:
-            opened = self._through_qmcomm("a receive in a transaction")
-            return self._manager._pool.run(opened.take_in_transaction(transaction.uow, wait)).message
-        return self._received(self._opened.take(wait))
+        if transaction is None:
+            return self._received(self._opened.take(wait))
+        self._manager.join(transaction)
+        if transaction.manager is not self._manager and isinstance(self._opened, remote_read.RemoteReadQueue):
+            return self._received(self._opened.take_in_transaction(transaction.uow, wait))
+        opened = self._through_qmcomm("a receive in a transaction")
+        return self._manager._pool.run(opened.take_in_transaction(transaction.uow, wait)).message
 
     @contextmanager
     def receive_lock(self, timeout: float | None = None) -> Iterator[Message]:
@@ -504,6 +530,9 @@ class Cursor(_Closing):
         """
         opened, wait = self._queue._opened, milliseconds(timeout)
         if transaction is not None:
+            self._queue._manager.join(transaction)
+            if transaction.manager is self._queue._manager and not isinstance(opened, qmcomm.QmcommQueue):
+                raise opened.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
             return self._queue._received(opened.take_in_transaction(transaction.uow, wait, self._handle))
         return self._queue._received(opened.take(wait, self._handle))
 

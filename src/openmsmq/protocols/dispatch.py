@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.interfaces.ms_mqmq import XACTUOW
+from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
 from openmsmq.model.message import Message
 from openmsmq.ndr import BadStubData, Interface, NdrError, Operation
 from openmsmq.protocols.environment import Environment
+from openmsmq.queueing.transactions import Transaction
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
 from openmsmq.rpc.pdu import AuthLevel
@@ -92,15 +94,15 @@ class NdrInterface:
         else:
             call.reply(stub)
 
-    def answer_later(self, call: Call, request: Any, work: Coroutine[Any, Any, Any]) -> None:
+    def answer_later(self, call: Call, request: Any, work: Awaitable[Any]) -> None:
         """Answer with the response that `work` returns, or with the HRESULT of the MsmqError that it raises. A client
         that cancels its call, or goes, cancels `work`."""
         operation = self.description.operations[call.opnum]
-        task = self.environment.spawn(work)
+        task = asyncio.ensure_future(work)
         call.on_cancel = task.cancel  # type: ignore[assignment]
         task.add_done_callback(partial(self._answer_late, call, operation, request))
 
-    def _answer_late(self, call: Call, operation: Operation, request: Any, task: asyncio.Task[Any]) -> None:
+    def _answer_late(self, call: Call, operation: Operation, request: Any, task: asyncio.Future[Any]) -> None:
         if task.cancelled():
             response = self.failure(operation, request, HResult.MQ_ERROR_OPERATION_CANCELLED)
         elif (error := task.exception()) is None:
@@ -152,6 +154,14 @@ def present(value: T | None, name: str) -> T:
     if value is None:
         raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{name} is NULL")
     return value
+
+
+def owned_transaction(interface: NdrInterface, call: Call, identifier: XACTUOW) -> Transaction:
+    """An enlisted transaction: a distributed one, or an internal one of the same client. Raises TransactionSequence."""
+    transaction = interface.environment.manager.transaction(identifier.rgb)
+    if transaction.owner not in (None, call.association):
+        raise TransactionSequence(detail="the unit of work belongs to another client")
+    return transaction
 
 
 def accept_all(message: Message) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
+from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.proxies import NoRemoteQueueManagers, RemoteQueueManagers, RemoteQueueProxyHandle
 from openmsmq.queueing.access import Caller
 from openmsmq.queueing.manager import QueueManager
@@ -38,24 +39,27 @@ class Timer(Protocol):
     def cancel(self) -> None: ...
 
 
-class TransactionCoordinator(Protocol):
-    """The seam for distributed transactions ([MS-MQMP] 3.1.4.12 and 3.1.4.13)."""
+class NoNetwork:
+    """For a queue manager that is alone: it takes part in no transaction of others."""
 
-    def whereabouts(self) -> bytes:
-        """The SWhereabouts structure. Raises MsmqError."""
+    async def enlist(self, where: Whereabouts, uow: bytes, secret: bytes, participant: bytes) -> None:
+        raise _unreachable(where)
 
-    def enlist(self, unit_of_work: bytes, cookie: bytes) -> None:
-        """Enlist in an external transaction. Raises MsmqError."""
+    async def prepare(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
+        raise _unreachable(where)
+
+    async def commit(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
+        raise _unreachable(where)
+
+    async def abort(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
+        raise _unreachable(where)
+
+    async def outcome(self, where: Whereabouts, uow: bytes, secret: bytes) -> int:
+        raise _unreachable(where)
 
 
-class NoCoordinator:
-    """No distributed transaction coordinator is connected."""
-
-    def whereabouts(self) -> bytes:
-        raise MsmqError(HResult.MQ_ERROR_DTC_CONNECT, "no distributed transaction coordinator")
-
-    def enlist(self, unit_of_work: bytes, cookie: bytes) -> None:
-        raise MsmqError(HResult.MQ_ERROR_DTC_CONNECT, "no distributed transaction coordinator")
+def _unreachable(where: Whereabouts) -> MsmqError:
+    return MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{where.name} can't be reached from here")
 
 
 @dataclass(slots=True)
@@ -68,12 +72,16 @@ class Environment:
     ports: dict[int, int] = field(default_factory=dict)
     # Runs an action after so many seconds; what it returns can be cancelled.
     later: Callable[[float, Callable[[], None]], Timer] = field(kw_only=True)
-    coordinator: TransactionCoordinator = field(default_factory=NoCoordinator)
     remote: RemoteQueueManagers = field(default_factory=NoRemoteQueueManagers)
     proxies: dict[int, RemoteQueueProxyHandle] = field(default_factory=dict)  # by their contexts
     default_time_to_reach_queue: int = 345600  # seconds, 4 days ([MS-MQDMPR] 3.1.1.12)
+    coordinator: Coordinator = field(init=False)
     _callers: dict[str | None, Caller] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        nowhere = Whereabouts(self.manager.state.machine.computer_name, (), 0)
+        self.coordinator = Coordinator(self.manager, NoNetwork(), nowhere, self.when_durable)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run something beside the calls; it is kept until it is done."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import asyncio
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
@@ -193,10 +194,14 @@ class QmComm(NdrInterface):
             response.pbWhereabouts = whereabouts.ljust(q.cbBufSize, b"\0")
         return response
 
-    @answers("not available yet: MQ_ERROR_DTC_CONNECT")
-    def R_QMEnlistTransaction(self, call: Call, q: m.R_QMEnlistTransaction_Request) -> m.R_QMEnlistTransaction_Response:
+    @answers("served for tokens of our own transaction manager; MQ_ERROR_DTC_CONNECT for cookies of a Microsoft DTC")
+    def R_QMEnlistTransaction(self, call: Call, q: m.R_QMEnlistTransaction_Request) -> None:
         """3.1.4.13."""
-        self.environment.coordinator.enlist(q.pUow.rgb, q.pbCookie)
+        self.answer_later(call, q, self._enlisted(self.environment.coordinator.enlist(q.pUow.rgb, q.pbCookie)))
+
+    @staticmethod
+    async def _enlisted(enlisting: Awaitable[None]) -> m.R_QMEnlistTransaction_Response:
+        await enlisting
         return m.R_QMEnlistTransaction_Response()
 
     def R_QMEnlistInternalTransaction(
@@ -207,27 +212,45 @@ class QmComm(NdrInterface):
         transaction = manager.create_transaction(q.pUow.rgb)
         transaction.owner = call.association
         try:
-            handle = call.association.handles.create(RPC_INT_XACT_HANDLE, transaction, self._run_down)
+            handle = call.association.handles.create(RPC_INT_XACT_HANDLE, transaction, self._abort)
         except Fault:
             manager.abort(transaction)
             raise
         return m.R_QMEnlistInternalTransaction_Response(phIntXact=handle)
 
-    def _run_down(self, transaction: Transaction) -> None:
-        if not transaction.finished:
+    def _abort(self, transaction: Transaction) -> None:
+        """A transaction whose commit is under way goes its way; others are aborted, and whoever took part is told."""
+        if transaction.is_open:
+            distributed = self.environment.coordinator.is_distributed(transaction)
             self.environment.manager.abort(transaction)
+            if distributed:
+                self.environment.spawn(self.environment.coordinator.ended(transaction))
 
-    def R_QMCommitTransaction(self, call: Call, q: m.R_QMCommitTransaction_Request) -> m.R_QMCommitTransaction_Response:
-        """3.1.4.15: a commit that fails, for want of disk space, leaves the transaction and its handle."""
+    def R_QMCommitTransaction(
+        self, call: Call, q: m.R_QMCommitTransaction_Request
+    ) -> m.R_QMCommitTransaction_Response | None:
+        """3.1.4.15: a commit that fails, for want of disk space, leaves the transaction and its handle. Where other
+        queue managers take part, a failure aborts it."""
         handles = call.association.handles
-        self.environment.manager.commit(handles.get(q.phIntXact, RPC_INT_XACT_HANDLE))
+        transaction = handles.get(q.phIntXact, RPC_INT_XACT_HANDLE)
+        if self.environment.coordinator.is_distributed(transaction):
+            handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
+            # Decided or not, a commit goes on when the client has gone.
+            self.answer_later(call, q, asyncio.shield(self.environment.spawn(self._commit(transaction))))
+            return None
+        self.environment.manager.commit(transaction)
         handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
+        return m.R_QMCommitTransaction_Response(phIntXact=NULL_HANDLE)
+
+    async def _commit(self, transaction: Transaction) -> m.R_QMCommitTransaction_Response:
+        await self.environment.coordinator.commit(transaction)
         return m.R_QMCommitTransaction_Response(phIntXact=NULL_HANDLE)
 
     def R_QMAbortTransaction(self, call: Call, q: m.R_QMAbortTransaction_Request) -> m.R_QMAbortTransaction_Response:
         """3.1.4.16."""
         transaction = call.association.handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
-        self.environment.manager.abort(transaction)
+        check(transaction.is_open, "the transaction has ended", HResult.MQ_ERROR_TRANSACTION_SEQUENCE)
+        self._abort(transaction)
         return m.R_QMAbortTransaction_Response(phIntXact=NULL_HANDLE)
 
     # -- open queues -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.names import DirectFormatName
-from openmsmq.protocols.dispatch import NdrInterface, answers, check
+from openmsmq.protocols.dispatch import NdrInterface, answers, check, owned_transaction
 from openmsmq.protocols.proxies import RemoteQueueProxyHandle
 from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, owned_descriptor
 from openmsmq.queueing.readers import WaitingMessageReadOperation
@@ -146,7 +146,4 @@ class QmComm2(NdrInterface):
         uow = ptb.old.pUow
         if uow is None or uow.rgb == NULL_UOW:
             return None
-        transaction = self.environment.manager.transaction(uow.rgb)
-        if transaction.owner is not call.association:
-            raise MsmqError(HResult.MQ_ERROR_TRANSACTION_USAGE, "the unit of work belongs to another client")
-        return transaction
+        return owned_transaction(self, call, uow)

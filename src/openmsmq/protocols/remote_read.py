@@ -7,18 +7,18 @@ then the pending request keeps the lock; the loss of the connection, closing the
 from __future__ import annotations
 
 import secrets
+from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from openmsmq.interfaces import ms_mqrr as m
-from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.model.constants import Access, Action, LookupAction, MessageClass, Share
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueDeleted
 from openmsmq.model.message import Message
 from openmsmq.ndr import Operation
 from openmsmq.packet.sections import divide
-from openmsmq.protocols.dispatch import NdrInterface, accept_all, answers, check, present
+from openmsmq.protocols.dispatch import NdrInterface, accept_all, answers, check, owned_transaction, present
 from openmsmq.protocols.environment import Environment, Timer
 from openmsmq.queueing.readers import Cursor, OpenQueueDescriptor, WaitingMessageReadOperation
 from openmsmq.queueing.transactions import Transaction
@@ -154,14 +154,7 @@ class RemoteRead(NdrInterface):
         usage = HResult.MQ_ERROR_TRANSACTION_USAGE
         check(transactional, f"{queue.descriptor.format_name} is not transactional", usage)
         check(_is_destructive(_action(q)), "peeking in a transaction", usage)
-        self._receive(call, q, self._start_transactional, self._transaction(call, q.pTransactionId))
-
-    def _transaction(self, call: Call, identifier: XACTUOW) -> Transaction:
-        """The transaction that was enlisted: a distributed one, or an internal one of the same client."""
-        transaction = self.environment.manager.transaction(identifier.rgb)
-        if transaction.owner not in (None, call.association):
-            raise MsmqError(HResult.MQ_ERROR_TRANSACTION_SEQUENCE, "the unit of work belongs to another client")
-        return transaction
+        self._receive(call, q, self._start_transactional, owned_transaction(self, call, q.pTransactionId))
 
     def _receive(self, call: Call, q: _StartRequest, operation: Operation, transaction: Transaction | None) -> None:
         queue = self._queue(call, q.phContext)
@@ -280,7 +273,7 @@ class RemoteRead(NdrInterface):
             raise InvalidHandle(detail=f"ullContextTo {q.ullContextTo:#x} names no queue that is open for moving")
         transaction = None
         if q.pTransactionId.rgb != NULL_UOW:
-            transaction = self._transaction(call, q.pTransactionId)
+            transaction = owned_transaction(self, call, q.pTransactionId)
         self.environment.manager.move(source.descriptor, target.descriptor, q.LookupId, transaction)
         return m.R_MoveMessage_Response()
 
@@ -294,9 +287,16 @@ class RemoteRead(NdrInterface):
         self.environment.manager.reject(queue.descriptor, q.LookupId, rejected=q.usClass == rejected)
         return m.R_SetUserAcknowledgementClass_Response()
 
-    @answers("not available yet: MQ_ERROR_DTC_CONNECT")
+    @answers("served for tokens of our own transaction manager; MQ_ERROR_DTC_CONNECT for those of a Microsoft DTC")
     def R_QMEnlistRemoteTransaction(self, call: Call, q: m.R_QMEnlistRemoteTransaction_Request) -> None:
-        raise MsmqError(HResult.MQ_ERROR_DTC_CONNECT, "no distributed transaction coordinator")
+        """3.1.4.12: by the propagation token, which tells who coordinates."""
+        enlisting = self.environment.coordinator.enlist(q.pTransactionId.rgb, q.pbPropagationToken)
+        self.answer_later(call, q, self._enlisted(enlisting))
+
+    @staticmethod
+    async def _enlisted(enlisting: Awaitable[None]) -> m.R_QMEnlistRemoteTransaction_Response:
+        await enlisting
+        return m.R_QMEnlistRemoteTransaction_Response()
 
     @staticmethod
     def _queue(call: Call, handle: bytes) -> RemoteQueue:

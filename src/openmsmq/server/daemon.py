@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from openmsmq.model.errors import MsmqError
+from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.state import Machine
@@ -67,6 +68,7 @@ class Daemon:
         self._timer: asyncio.TimerHandle | None = None
         self._checkpoint_position = self.store.position
         self._housekeeping: asyncio.Task[None] | None = None
+        self._settling: asyncio.Task[None] | None = None  # of transactions in doubt
 
     def _recover(self) -> QueueManager:
         configuration, store = self.configuration, self.store
@@ -103,7 +105,7 @@ class Daemon:
         committer = Committer(self.store, loop, on_failure=self._store_failed)
         environment = Environment(self.manager, self.store, committer.when_durable, later=loop.call_later)
         configuration = self.configuration
-        environment.remote = Peers(
+        environment.remote = self._peers = Peers(
             self.manager.state.machine.identifier,
             configuration.hosts_of_peers,
             self._peer_security(),
@@ -130,11 +132,20 @@ class Daemon:
             if interface.name != Management.name:
                 host = "" if address == "0.0.0.0" else address
                 mapper.register(Endpoint(SyntaxId(interface.uuid, interface.version), port, "Message Queuing", host))
+        environment.coordinator = Coordinator(
+            self.manager, self._peers, self._whereabouts(address, port), committer.when_durable
+        )
+        self._settling = asyncio.create_task(environment.coordinator.run(loop.time))
         self._announce_security()
         self.manager.state.deadline_changed = self._arm_timer
         self._committer = committer
         self._arm_timer()
         self._housekeeping = asyncio.create_task(self._keep_house())
+
+    def _whereabouts(self, address: str, port: int) -> Whereabouts:
+        """How other queue managers reach this one, for transactions."""
+        own = [address] if address != "0.0.0.0" else [a for a in self.manager.state.machine.addresses if ":" not in a]
+        return Whereabouts(self.configuration.machine_name, tuple(own), port)
 
     def _peer_security(self) -> dict[str, Any]:
         """How to authenticate at other queue managers. Raises OSError for a password that can't be read."""
@@ -182,6 +193,9 @@ class Daemon:
         """Stop taking calls, finish what is written, and leave a checkpoint."""
         if self._housekeeping is not None:
             self._housekeeping.cancel()
+        if self._settling is not None:
+            self._settling.cancel()
+            self._peers.close()
         if self._timer is not None:
             self._timer.cancel()
         if self._rpc is not None:

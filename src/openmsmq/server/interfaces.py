@@ -8,9 +8,10 @@ from openmsmq.protocols.qmcomm import QmComm
 from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.protocols.qmmgmt import QmMgmt
 from openmsmq.protocols.remote_read import RemoteRead
+from openmsmq.protocols.transaction_manager import TransactionManager
 from openmsmq.server.config import Configuration, ConfigurationError
 
-SERVED: tuple[type[NdrInterface], ...] = (QmComm, QmComm2, QmMgmt, RemoteRead, Qm2Qm)
+SERVED: tuple[type[NdrInterface], ...] = (QmComm, QmComm2, QmMgmt, RemoteRead, Qm2Qm, TransactionManager)
 
 
 def check_interfaces(configuration: Configuration) -> None:

@@ -7,17 +7,19 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from openmsmq.client import qm2qm
+from openmsmq.client import qm2qm, transactions
 from openmsmq.client.asynchronous import Runner
 from openmsmq.client.calls import CALL_FAILURES, ProtocolUnavailable, Steps, T
 from openmsmq.client.open_queue import Taken
 from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import HResult, MsmqError, error_for
+from openmsmq.protocols.coordinator import Whereabouts
 from openmsmq.protocols.proxies import HandedOver
 from openmsmq.queueing.readers import Accept
 from openmsmq.rpc.errors import AuthenticationError
 from openmsmq.server.config import STANDARD_PORT
 
+ANSWER = 10.0  # seconds that another queue manager may take for its part in a transaction
 Spawn = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 
 
@@ -30,6 +32,7 @@ class Peers:
         """`identifier` is the GUID of this queue manager. `hosts` says where machines are, by lower-case name, that
         the resolver does not know or that use other ports; `security` goes to `rpc.aio.connect`."""
         self._identifier, self._hosts, self._security, self._spawn = identifier, hosts, security, spawn
+        self._runners: dict[tuple[str, int], Runner] = {}
 
     async def open(self, machine: str, name: str, access: Access, opened: HandedOver) -> Session:
         host, port = self._hosts.get(machine.lower(), (machine, STANDARD_PORT))
@@ -57,6 +60,46 @@ class Peers:
         except BaseException:
             reading.close()
             raise
+
+    # -- transactions, see protocols.coordinator.TransactionNetwork ----------------------------------------------
+
+    async def enlist(self, where: Whereabouts, uow: bytes, secret: bytes, participant: bytes) -> None:
+        await self._ask(where, transactions.enlist(uow, secret, participant))
+
+    async def prepare(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
+        await self._ask(where, transactions.tell("TmPrepare", uow, secret))
+
+    async def commit(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
+        await self._ask(where, transactions.tell("TmCommit", uow, secret))
+
+    async def abort(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
+        await self._ask(where, transactions.tell("TmAbort", uow, secret))
+
+    async def outcome(self, where: Whereabouts, uow: bytes, secret: bytes) -> int:
+        return await self._ask(where, transactions.outcome(uow, secret))
+
+    async def _ask(self, where: Whereabouts, steps: Steps[T]) -> T:
+        """On a connection that is kept for the next time, until it fails."""
+        fallback = (where.addresses[0] if where.addresses else where.name, where.port)
+        address = self._hosts.get(where.name.lower(), fallback)
+        runner = self._runners.get(address)
+        if runner is None:
+            runner = self._runners[address] = Runner(*address, self._security)
+        with _reaching(where.name):
+            try:
+                async with asyncio.timeout(ANSWER):
+                    return await runner.run(steps)
+            except MsmqError:
+                raise
+            except BaseException:
+                self._runners.pop(address, None)
+                runner.close()
+                raise
+
+    def close(self) -> None:
+        for runner in self._runners.values():
+            runner.close()
+        self._runners.clear()
 
 
 class Session:
@@ -123,5 +166,5 @@ def _reaching(what: str) -> Iterator[None]:
         yield
     except MsmqError:
         raise
-    except (*CALL_FAILURES, AuthenticationError) as error:
+    except (*CALL_FAILURES, AuthenticationError, TimeoutError) as error:
         raise error_for(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{what}: {error}") from error

@@ -1,0 +1,142 @@
+"""Transactions over two daemons: all of it, or nothing, whoever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+import openmsmq
+import openmsmq.aio
+from daemon import Daemon, eventually
+
+QUEUE = r".\private$\x"
+
+
+class Pair(NamedTuple):
+    near: Daemon
+    far: Daemon
+
+
+@pytest.fixture
+def pair(tmp_path: Any) -> Iterator[Pair]:
+    with Daemon(tmp_path / "near") as near, Daemon(tmp_path / "far") as far:
+        for daemon in (near, far):
+            with daemon.connect() as manager:
+                manager.create_queue(QUEUE, transactional=True)
+        put(far, "old")
+        yield Pair(near, far)
+    for daemon in (near, far):
+        assert "Traceback" not in daemon.log, daemon.log
+
+
+def put(daemon: Daemon, value: str) -> None:
+    with daemon.connect() as manager, manager.open(QUEUE, "send") as sender, manager.transaction() as transaction:
+        sender.send(value, transaction=transaction)
+
+
+def left(daemon: Daemon) -> list[Any]:
+    with daemon.connect() as manager, manager.open(QUEUE, "peek", protocol="qmcomm") as reader:
+        return [message.decode() for message in reader]
+
+
+def move_on(near: openmsmq.QueueManager, far: openmsmq.QueueManager, transaction: openmsmq.Transaction) -> None:
+    """Take a message there and send it here."""
+    with far.open(QUEUE) as source, near.open(QUEUE, "send") as target:
+        target.send(source.receive(0, transaction=transaction).decode() + " moved on", transaction=transaction)
+
+
+def test_a_message_is_taken_at_one_and_sent_at_the_other(pair: Pair) -> None:
+    with pair.near.connect() as near, pair.far.connect() as far:
+        with near.transaction() as transaction:
+            move_on(near, far, transaction)
+            assert (left(pair.near), left(pair.far)) == ([], [])
+        assert (left(pair.near), left(pair.far)) == (["old moved on"], [])
+
+
+def test_an_exception_leaves_both_as_they_were(pair: Pair) -> None:
+    with pair.near.connect() as near, pair.far.connect() as far:
+        with pytest.raises(RuntimeError), near.transaction() as transaction:  # noqa: PT012
+            move_on(near, far, transaction)
+            raise RuntimeError
+        eventually(lambda: (left(pair.near), left(pair.far)) == ([], ["old"]))
+
+
+def test_sends_on_the_other_side_are_part_of_it(pair: Pair) -> None:
+    with pair.near.connect() as near, pair.far.connect() as far, near.open(QUEUE, "send") as here:
+        with far.open(QUEUE, "send") as there, near.transaction() as transaction:
+            here.send("a", transaction=transaction)
+            there.send("b", transaction=transaction)
+        assert (left(pair.near), left(pair.far)) == (["a"], ["old", "b"])
+
+
+@pytest.mark.parametrize("protocol", ["remoteread", "qmcomm"])
+def test_cursors_take_in_it_too(pair: Pair, protocol: str) -> None:
+    put(pair.far, "second")
+    with pair.near.connect() as near, pair.far.connect() as far, far.open(QUEUE, protocol=protocol) as queue:
+        with near.transaction() as transaction, queue.cursor() as cursor:
+            cursor.peek(0)
+            cursor.peek_next(0)
+            assert cursor.receive(0, transaction=transaction).decode() == "second"
+        assert left(pair.far) == ["old"]
+
+
+def test_the_loss_of_the_client_aborts_it_everywhere(pair: Pair) -> None:
+    near, far = pair.near.connect(), pair.far.connect()
+    move_on(near, far, near.transaction())
+    near.close()
+    far.close()
+    eventually(lambda: (left(pair.near), left(pair.far)) == ([], ["old"]))
+
+
+def test_a_participant_that_is_killed_makes_the_commit_fail(pair: Pair) -> None:
+    with pair.near.connect() as near, pair.far.connect() as far:
+        transaction = near.transaction()
+        move_on(near, far, transaction)
+        pair.far.kill()
+        with pytest.raises(openmsmq.MsmqError):
+            transaction.commit()
+        pair.far.start()
+        assert (left(pair.near), left(pair.far)) == ([], ["old"])
+
+
+def test_a_coordinator_that_is_killed_aborts_it(pair: Pair) -> None:
+    with pair.near.connect() as near, pair.far.connect() as far:
+        move_on(near, far, near.transaction())
+        pair.near.kill()
+        assert left(pair.far) == []
+        pair.near.start()
+        eventually(lambda: (left(pair.near), left(pair.far)) == ([], ["old"]))
+
+
+def test_kills_after_the_commit_change_nothing(pair: Pair) -> None:
+    with pair.near.connect() as near, pair.far.connect() as far, near.transaction() as transaction:
+        move_on(near, far, transaction)
+    for daemon in pair:
+        daemon.kill()
+    for daemon in pair:
+        daemon.start()
+    assert (left(pair.near), left(pair.far)) == (["old moved on"], [])
+
+
+def test_a_transaction_of_another_kind_is_refused(pair: Pair) -> None:
+    with pair.far.connect() as far:
+        from openmsmq.client.transactions import enlist_remote
+
+        with pytest.raises(openmsmq.MsmqError, match="MQ_ERROR_DTC_CONNECT"):
+            far._private.run(enlist_remote(bytes(16), b"a token of a Microsoft DTC"))
+
+
+def test_the_asyncio_client_does_the_same(pair: Pair) -> None:
+    async def programme() -> None:
+        near = await openmsmq.aio.connect("127.0.0.1", pair.near.port)
+        far = await openmsmq.aio.connect("127.0.0.1", pair.far.port)
+        async with near, far, await far.open(QUEUE) as source, await near.open(QUEUE, "send") as target:
+            async with await near.transaction() as transaction:
+                message = await source.receive(0, transaction=transaction)
+                await target.send(message.decode(), transaction=transaction)
+
+    asyncio.run(programme())
+    assert (left(pair.near), left(pair.far)) == (["old"], [])
