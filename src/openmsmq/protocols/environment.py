@@ -64,7 +64,6 @@ class Environment:
     # Runs an action after so many seconds; what it returns can be cancelled.
     later: Callable[[float, Callable[[], None]], Timer] = field(kw_only=True)
     coordinator: TransactionCoordinator = field(default_factory=NoCoordinator)
-    default_time_to_reach_queue: int = 345600  # seconds, 4 days ([MS-MQDMPR] 3.1.1.12)
     _callers: dict[str | None, Caller] = field(default_factory=dict)
 
     @property

@@ -9,14 +9,21 @@ from contextlib import contextmanager
 
 from openmsmq.model import names
 from openmsmq.model.constants import MessageClass
-from openmsmq.model.errors import HResult, InvalidHandle, MessageStorageFailed, MsmqError, QueueNotFound
+from openmsmq.model.errors import (
+    HResult,
+    InsufficientResources,
+    InvalidHandle,
+    MessageStorageFailed,
+    MsmqError,
+    QueueNotFound,
+)
 from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.access import Caller, demand
 from openmsmq.queueing.plan import Plan
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.readers import OpenQueueDescriptor, WaitingMessageReadOperation
-from openmsmq.queueing.state import State
+from openmsmq.queueing.state import LAST_QUEUE_NUMBER, State
 from openmsmq.queueing.timers import Timers
 from openmsmq.queueing.transactions import Transaction
 from openmsmq.store import StoreFull
@@ -24,6 +31,7 @@ from openmsmq.store import StoreFull
 logger = logging.getLogger(__name__)
 
 _FIRST_HANDLE = 0x100  # above the reserved cursor value 0x0000000b of [MS-MQMP] 3.1.4.19
+LAST_NUMBER = b"last-queue-number"
 RETRY = 10_000  # milliseconds until an expired message that the full disk kept is tried again
 
 
@@ -62,6 +70,13 @@ class Core:
             raise QueueNotFound(detail=str(format_name))
         return queue
 
+    def new_queue_number(self) -> int:
+        """A number that no queue has or had: messages of a queue that is gone must not appear in a new one."""
+        number = int(self.state.store.definitions.get(LAST_NUMBER, b"0")) + 1
+        if number > LAST_QUEUE_NUMBER:
+            raise InsufficientResources(detail=f"all {LAST_QUEUE_NUMBER} queue numbers are used up")
+        return number
+
     def descriptor(self, handle: int) -> OpenQueueDescriptor:
         """The open queue descriptor of a handle value. Raises InvalidHandle."""
         try:
@@ -89,13 +104,13 @@ class Core:
         """Put a locked position back: purged if that was asked meanwhile, expired if its time came, else available."""
         lock = queue.locked[lookup_identifier]
         message = queue.message(lookup_identifier)
-        deadline = message.deadline()
+        deadline = queue.deadline_of(message)
         reason = None
         if lock.purge_pending:
             # Deviation from [MS-MQDMPR] 3.1.4.5: not AckReceive, because nobody has received the message.
             reason = MessageClass.NACK_Q_PURGED
-        elif deadline and deadline <= self.state.clock() and queue.kind is QueueKind.PRIVATE:
-            reason = MessageClass.NACK_RECEIVE_TIMEOUT
+        elif deadline and deadline <= self.state.clock():
+            reason = queue.expiry_reason(message)
         if reason is not None:
             try:
                 self._delete(queue, lookup_identifier, message, reason)

@@ -8,19 +8,17 @@ from typing import Any
 
 from openmsmq.model import names
 from openmsmq.model.constants import MachineAccessMask, MessageClass, PropId, QueueAccessMask, SecurityInformation
-from openmsmq.model.errors import HResult, IllegalQueuePathName, InsufficientResources, MsmqError, QueueExists
+from openmsmq.model.errors import HResult, IllegalQueuePathName, MsmqError, QueueExists
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing import properties as queue_properties
 from openmsmq.queueing.access import Caller, default_queue_security, demand
-from openmsmq.queueing.core import Core, storing
+from openmsmq.queueing.core import LAST_NUMBER, Core, storing
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import LockKind, Queue, QueueKind
 from openmsmq.queueing.records import encode_properties
-from openmsmq.queueing.state import LAST_QUEUE_NUMBER
 from openmsmq.store import Drop, Put
 
 QUEUE_PREFIX = b"queue/"
-_LAST_NUMBER = b"last-queue-number"
 
 
 class Definitions(Core):
@@ -69,19 +67,12 @@ class Definitions(Core):
             str(canonical), instance=self._random(16), security=descriptor.pack(), create_time=now, modify_time=now
         )
         properties = queue_properties.changed(properties, values, creating=True)
-        number = self._new_queue_number()
+        number = self.new_queue_number()
         with storing():
             state.store.append(
-                [Put(_definition(number), encode_properties(properties)), Put(_LAST_NUMBER, str(number).encode())]
+                [Put(_definition(number), encode_properties(properties)), Put(LAST_NUMBER, str(number).encode())]
             )
         return state.register(number, properties)
-
-    def _new_queue_number(self) -> int:
-        """A number that no queue has or had: messages of a deleted queue must not appear in a new one."""
-        number = int(self.state.store.definitions.get(_LAST_NUMBER, b"0")) + 1
-        if number > LAST_QUEUE_NUMBER:
-            raise InsufficientResources(detail=f"all {LAST_QUEUE_NUMBER} queue numbers are used up")
-        return number
 
     def delete_queue(self, queue: Queue, caller: Caller) -> None:
         """Delete Queue, [MS-MQDMPR] 3.1.7.1.4, with its journal and all its messages."""
