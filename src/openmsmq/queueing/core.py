@@ -55,7 +55,7 @@ class Core:
         """Access check on a queue; a journal is guarded by its queue's descriptor."""
         owner = queue
         if queue.kind is QueueKind.JOURNAL:
-            owner = self.state.queues[queue.number & 0x7FFFFFFF]
+            owner = self.state.owner_of(queue)
         if owner.properties.security:
             demand(SecurityDescriptor.parse(owner.properties.security), caller, wanted, queue.properties.path_name)
 

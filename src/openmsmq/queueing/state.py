@@ -139,12 +139,12 @@ class State:
                 private = queue is not None and queue.kind is QueueKind.PRIVATE
                 return self._suffixed(queue if private else None, suffix)
             case names.MachineFormatName(guid=guid, suffix=suffix):
-                return self._system(suffix) if guid.bytes_le == self.machine.identifier else None
+                return self.system_queue(suffix) if guid.bytes_le == self.machine.identifier else None
             case names.DirectFormatName(path=path, suffix=suffix, subqueue=subqueue):
                 if not self.machine.is_local(name.host) or subqueue:
                     return None
                 if path.lower() == "system$":
-                    return self._system(suffix)
+                    return self.system_queue(suffix)
                 kind, _, queue_name = path.rpartition("\\")
                 if kind.lower() != "private$":
                     return None
@@ -178,10 +178,15 @@ class State:
             return None
         return self.by_name.get(path.name.lower())
 
+    def owner_of(self, journal: Queue) -> Queue:
+        """The queue that a journal belongs to."""
+        return self.queues[journal.number & ~JOURNAL_BIT]
+
     def private_format_name(self, queue: Queue) -> names.PrivateFormatName:
         return names.PrivateFormatName(UUID(bytes_le=self.machine.identifier), queue.number)
 
-    def _system(self, suffix: names.Suffix) -> Queue | None:
+    def system_queue(self, suffix: names.Suffix) -> Queue | None:
+        """The system queue of a suffix: JOURNAL, DEADLETTER or DEADXACT."""
         return {
             names.Suffix.JOURNAL: self.system_journal,
             names.Suffix.DEADLETTER: self.dead_letters,
