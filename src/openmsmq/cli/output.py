@@ -126,6 +126,27 @@ def print_message(message: Message) -> None:
     click.echo(f"{'body:':13}{body_text(message)}")
 
 
+def management_rows(properties: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Management properties for people: one line for each element of a list, times as such, nothing left empty."""
+    rows = []
+    for name, value in properties.items():
+        values = value if isinstance(value, list) else [value]
+        rows += [(name, _cell(name, element)) for element in values or ["none"]]
+    return rows
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_cell(key, element)}" for key, element in value.items())
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    if name == "time" or name.endswith("_time"):
+        return time_text(value) if value else "never"
+    return str(value)
+
+
 def class_name(value: int) -> str:
     try:
         return MessageClass(value).name
