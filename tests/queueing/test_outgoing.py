@@ -12,6 +12,7 @@ from openmsmq.model.errors import HResult
 from openmsmq.queueing.access import SYSTEM
 from openmsmq.queueing.outgoing import OutgoingQueue, OutgoingState
 from openmsmq.queueing.transferring import MAXIMUM_OUTGOING, UNUSED_PERIOD
+from openmsmq.store import DamagedRecord
 from queueing.world import ALICE, MACHINE, START, World, refused, snapshot
 
 THERE = "DIRECT=OS:there\\private$\\q"
@@ -362,3 +363,17 @@ def test_a_crash_during_a_transfer_leaves_the_message(world: World) -> None:
     assert world.labels(outgoing(world)) == ["m"]
     world.advance(60_000)
     assert len(outgoing(world)) == 0
+
+
+def test_an_unreadable_message_holds_up_its_own_queue_only(world: World) -> None:
+    world.send(THERE, label="damaged", delivery_guarantee=1)
+    world.send(FAR, label="sound", delivery_guarantee=1)
+
+    def unreadable(location: int) -> bytes:
+        raise DamagedRecord(location, "segment-1", 0, "checksum")
+
+    outgoing(world).read = unreadable
+    _, message = world.manager.next_to_transfer() or pytest.fail("nothing to transfer")
+    assert message.label == "sound"
+    assert world.manager.next_to_transfer() is None
+    assert len(outgoing(world)) == 1

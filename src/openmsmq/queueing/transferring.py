@@ -19,7 +19,7 @@ from openmsmq.queueing.outgoing import OutgoingQueue
 from openmsmq.queueing.queue import Lock, LockKind, Queue
 from openmsmq.queueing.state import State
 from openmsmq.queueing.timers import Timers
-from openmsmq.store import Drop, Put
+from openmsmq.store import DamagedRecord, Drop, Put
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,8 @@ class Transferring(Core):
 
     def next_to_transfer(self) -> tuple[OutgoingQueue, Message] | None:
         """Dispatch Send Message, 3.1.7.3.9: of all that may leave, the message of highest priority that waits longest.
-        It stays locked until `transferred` or `put_back`. An expired one is left to its timer."""
+        It stays locked until `transferred` or `put_back`. An expired one is left to its timer, an unreadable one to
+        `openmsmq fsck`; both hold up their own queue only."""
         if not self.state.online:
             return None
         heads = [
@@ -125,7 +126,11 @@ class Transferring(Core):
             if not queue.on_hold and (key := queue.first()) is not None
         ]
         for key, queue in sorted(heads, key=lambda head: head[0]):
-            message = queue.message(key)
+            try:
+                message = queue.message(key)
+            except (DamagedRecord, ValueError, OSError) as error:
+                logger.error("%s: message %#x can't be read: %s", queue.properties.path_name, key, error)
+                continue
             deadline = queue.deadline_of(message)
             if not deadline or deadline > self.state.clock():
                 queue.lock(key, Lock(LockKind.TRANSFER, queue))
