@@ -75,6 +75,8 @@ class Plan:
 
     def arrive(self, queue: Queue, message: Message) -> None:
         """What the arrival of a message in its destination queue entails; the sender is this queue manager too."""
+        if not (message.journaling_requested or message.acknowledgements_requested):
+            return
         if queue.kind is QueueKind.OUTGOING:  # it has not arrived yet
             return
         if message.journaling_requested & _JOURNAL:
@@ -88,15 +90,15 @@ class Plan:
         if location is not None:
             self._operations.append(Remove(lookup_identifier & _SEQUENCE_MASK, location))
         self._removals.append((queue, lookup_identifier))
-        in_transit = queue.kind is QueueKind.OUTGOING
-        if in_transit:
-            reason = _IN_TRANSIT.get(reason, reason)
-        elif queue.kind is not QueueKind.PRIVATE:
-            return
-        if reason is MessageClass.ACK_REACH_QUEUE:  # transferred; the destination sends the acknowledgments
-            if message.journaling_requested & _JOURNAL:
-                self._copy(self._state.system_journal, message)
-            return
+        in_transit = False
+        if queue.kind is not QueueKind.PRIVATE:
+            if queue.kind is not QueueKind.OUTGOING:
+                return
+            if reason is MessageClass.ACK_REACH_QUEUE:  # transferred; the destination sends the acknowledgments
+                if message.journaling_requested & _JOURNAL:
+                    self._copy(self._state.system_journal, message)
+                return
+            in_transit, reason = True, _IN_TRANSIT.get(reason, reason)
         if reason is MessageClass.ACK_RECEIVE:
             if queue.properties.journaling and queue.journal is not None:
                 self._copy(queue.journal, message)
