@@ -170,7 +170,7 @@ def test_users_are_added_listed_changed_and_removed(run, service):
     options = ("user", "--data-dir", str(service.directory))
     sid = run(*options, "add", "alice", "--password-stdin", stdin="secret\n").strip()
     assert sid.startswith("S-1-5-21-")
-    assert json.loads(run(*options, "list", "--json")) == {"name": "alice", "sid": sid}
+    assert json.loads(run(*options, "list", "--json")) == {"name": "alice", "sid": sid, "administrator": False}
     run("queue", "list", "--user", "alice", OPENMSMQ_PASSWORD="secret")
     run(*options, "passwd", "alice", "--password-stdin", stdin="other\n")
     run("queue", "list", "--user", "alice", "--level", "privacy", OPENMSMQ_PASSWORD="other")
@@ -266,3 +266,65 @@ def test_dead_letters_are_counted_by_reason_and_queue(run):
 def _reasons(run):
     rows = [json.loads(line) for line in run("dlq", "reasons", "--json").splitlines()]
     return {row["queue"]: (row["reason"], row["count"]) for row in rows}
+
+
+THERE = "DIRECT=OS:there\\private$\\orders"
+
+
+@pytest.fixture
+def operator(run, service):
+    """Options and environment of an administrator."""
+    users = ("user", "--data-dir", str(service.directory))
+    run(*users, "add", "operator", "--admin", "--password-stdin", stdin="secret\n")
+    yield lambda *arguments, **more: run(*arguments, "--user", "operator", OPENMSMQ_PASSWORD="secret", **more)
+    run(*users, "remove", "operator")
+
+
+def test_messages_for_another_machine_are_listed_held_looked_at_and_purged(run, operator):
+    for number in range(2):
+        run("send", THERE, f"message {number}", "--reach-ttl", "500")
+    (listed,) = map(json.loads, run("outgoing", "list", "--json").splitlines())
+    assert (listed["format_name"], listed["state"], listed["message_count"]) == (THERE, "WAITING", 2)
+    assert "WAITING" in run("outgoing", "list")
+    assert json.loads(operator("outgoing", "pause", THERE, "--json")) == {"queue": THERE, "state": "ONHOLD"}
+    shown = json.loads(run("queue", "show", "there\\private$\\orders", "--json"))
+    assert shown["management"]["state"] == "ONHOLD"
+    assert "there\\private$\\orders: WAITING" in operator("outgoing", "resume", "there\\private$\\orders")
+    peeked = [json.loads(line) for line in operator("outgoing", "peek", THERE, "--json").splitlines()]
+    assert all(0 < message["time_to_reach_queue"] <= 500 for message in peeked), "what is left of it"
+    assert "2 messages" in operator("outgoing", "purge", THERE, "--yes")
+    assert run("outgoing", "list", "--json") == ""
+
+
+@pytest.mark.parametrize("command", ["pause", "resume", "peek"])
+def test_strangers_leave_outgoing_queues_alone(run, command):
+    run("send", THERE, "x")
+    assert "MQ_ERROR_ACCESS_DENIED" in run("outgoing", command, THERE, code=5)
+
+
+def test_the_machine_is_shown_disconnected_and_connected(run, operator):
+    assert "MQ_ERROR_ACCESS_DENIED" in run("machine", "disconnect", code=5)
+    for action, state in (("disconnect", "DISCONNECTED"), ("connect", "CONNECTED"), ("tidy", "CONNECTED")):
+        operator("machine", action)
+        machine = json.loads(run("machine", "--json"))
+        assert (machine["connected"], machine["version"], machine["ds_server"]) == (state, "6.3.0", None)
+    assert "bytes_in_all_queues" in run("machine")
+
+
+def test_everything_about_a_queue_is_shown(run):
+    run("queue", "create", "whole")
+    shown = json.loads(run("queue", "show", "whole", "--json"))
+    assert (shown["message_count"], shown["management"]["state"]) == (0, "LOCAL CONNECTION")
+    assert len(shown["management"]) == 27
+    assert "LOCAL CONNECTION" in run("queue", "show", "whole")
+    assert "MACHINE" in run("queue", "show", "DIRECT=OS:.\\SYSTEM$;DEADLETTER")
+    assert json.loads(run("queue", "show", ".\\private$\\whole;journal", "--json"))["management"]["type"] == "PRIVATE"
+
+
+def test_an_administrator_is_made_and_unmade(run, service):
+    options = ("user", "--data-dir", str(service.directory))
+    run(*options, "add", "chief", "--password-stdin", stdin="secret\n")
+    for arguments, code in ((("chief",), 0), (("chief", "--revoke"), 5)):
+        run(*options, "admin", *arguments)
+        run("machine", "connect", "--user", "chief", OPENMSMQ_PASSWORD="secret", code=code)
+    assert "no user" in run(*options, "admin", "nobody", code=1)

@@ -22,10 +22,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     assert "Traceback" not in running.log, running.log
 
 
-def add_user(directory: Path, name: str, password: str) -> str:
+def add_user(directory: Path, name: str, password: str, *options: str) -> str:
     """`openmsmq user add`; returns the SID it prints."""
     command = [sys.executable, "-m", "openmsmq.cli", "user", "--data-dir", str(directory), "add", name]
     done = subprocess.run(
-        [*command, "--password-stdin"], input=password + "\n", capture_output=True, text=True, check=True
+        [*command, "--password-stdin", *options], input=password + "\n", capture_output=True, text=True, check=True
     )
     return done.stdout.strip()

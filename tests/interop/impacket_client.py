@@ -25,12 +25,12 @@ MQ_ERROR_ACCESS_DENIED = 0xC00E0025
 MQ_ERROR_TRANSACTION_USAGE = 0xC00E0050
 
 
-def connect(port: int, level: int = NONE, password: str = PASSWORD, fragment: int = 0) -> Any:
+def connect(port: int, level: int = NONE, password: str = PASSWORD, fragment: int = 0, user: str = USER) -> Any:
     """A connection that is not bound yet."""
     rpc = transport.DCERPCTransportFactory(f"ncacn_ip_tcp:127.0.0.1[{port}]")
     rpc.set_connect_timeout(20)
     if level:
-        rpc.set_credentials(USER, password, DOMAIN)
+        rpc.set_credentials(user, password, DOMAIN)
     dce = rpc.get_dce_rpc()
     if level:
         dce.set_auth_level(level)

@@ -316,6 +316,7 @@ class MGMT_OBJECT(NDRSTRUCT):
 
 
 _operation("R_QMMgmtGetInfo", 0, (("pObjectFormat", MGMT_OBJECT), *_PROPERTIES), (("apVar", PROPVARIANTS),))
+_operation("R_QMMgmtAction", 1, (("pObjectFormat", MGMT_OBJECT), ("lpwszAction", WSTR)))
 
 
 def fill(target: Any, values: dict[str, Any]) -> Any:

@@ -79,8 +79,16 @@ class Server:
         self.world = World()
         self.waiting_for_disk: list[Callable[[], object]] = []
         self.timers: list[FakeTimer] = []
+        self.tidied: list[bool] = []
+        self.administrators: set[str | None] = set()  # SIDs; None for anonymous callers
         self.environment = Environment(
-            self.world.manager, self.world.store, self.waiting_for_disk.append, {0: 2103}, later=self.later
+            self.world.manager,
+            self.world.store,
+            self.waiting_for_disk.append,
+            {0: 2103},
+            later=self.later,
+            tidy=lambda: self.tidied.append(True),
+            is_administrator=lambda sid: sid in self.administrators,
         )
         self.interfaces: list[NdrInterface] = [
             QmComm(self.environment), QmComm2(self.environment), QmMgmt(self.environment),

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from openmsmq.interfaces import ms_mqmp as m
-from openmsmq.interfaces import ms_mqmr
 from openmsmq.interfaces.ms_mqmq import OBJECTID, XACTUOW
-from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
-from openmsmq.model.constants import INFINITE, Access, Action, VarType
+from openmsmq.model.constants import INFINITE, Access, Action
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, Fault
@@ -179,60 +175,3 @@ def test_a_client_that_leaves_while_it_waits_takes_nothing(server: Server, clien
     client.leave()
     server.world.send(label="m")
     assert server.world.labels() == ["m"]
-
-
-# -- qmmgmt ----------------------------------------------------------------------------------------------------
-
-
-def info(client: Client, target: Any, *propids: int) -> Any:
-    return client.call("R_QMMgmtGetInfo", pObjectFormat=target, cp=len(propids), aProp=list(propids),
-                       apVar=[PROPVARIANT(vt=1) for _ in propids])  # fmt: skip
-
-
-MACHINE = ms_mqmr.MGMT_OBJECT(type=1, Reserved1=0)
-
-
-def of_queue(name: str = "q") -> Any:
-    return ms_mqmr.MGMT_OBJECT(type=2, pQueueFormat=queue_format(name))
-
-
-def test_the_machine_tells_about_itself(client: Client) -> None:
-    client.open()
-    answer = info(client, MACHINE, *range(1, 7))
-    assert answer.result == H.MQ_OK
-    active, private, _, connected, _, total = answer.apVar
-    assert active.calpwstr.pElems == ["PRIVATE=03020100-0504-0706-0809-0a0b0c0d0e0f\\00000001"]
-    assert private.calpwstr.pElems == ["HERE\\private$\\q", "HERE\\private$\\t"]
-    assert (connected.pwszVal, total.hVal.QuadPart) == ("CONNECTED", 0)
-
-
-def test_a_queue_tells_about_itself(server: Server, client: Client) -> None:
-    server.world.send(body=bytes(100))
-    client.open(share=1)
-    answer = info(client, of_queue(), *range(1, 28))
-    assert answer.result == H.MQ_OK
-    values = dict(zip(range(1, 28), answer.apVar, strict=True))
-    assert (values[1].pwszVal, values[2].pwszVal) == ("HERE\\private$\\q", "DIRECT=OS:HERE\\private$\\q")
-    assert [values[n].pwszVal for n in (3, 4, 5, 6)] == ["PRIVATE", "LOCAL", "NO", "NO"]
-    assert (values[7].ulVal, values[8].ulVal) == (1, server.world.queue().total_bytes)
-    assert values[12].vt == VarType.VT_NULL
-
-
-@pytest.mark.parametrize(
-    ("target", "propid", "error"),
-    [
-        (MACHINE, 7, H.MQ_ERROR_ILLEGAL_PROPID),
-        (MACHINE, 0, H.MQ_ERROR_ILLEGAL_PROPID),
-        (of_queue(), 28, H.MQ_ERROR_ILLEGAL_PROPID),
-        (of_queue("no"), 1, H.MQ_ERROR_QUEUE_NOT_FOUND),
-        (ms_mqmr.MGMT_OBJECT(type=2, pQueueFormat=None), 1, H.MQ_ERROR_INVALID_PARAMETER),
-        (ms_mqmr.MGMT_OBJECT(type=3, Reserved2=0), 1, H.MQ_ERROR_INVALID_PARAMETER),
-    ],
-)
-def test_what_nobody_can_tell(client: Client, target: Any, propid: int, error: HResult) -> None:
-    assert info(client, target, propid).result == error
-
-
-def test_actions_are_refused(client: Client) -> None:
-    answer = client.call("R_QMMgmtAction", pObjectFormat=MACHINE, lpwszAction="CONNECT")
-    assert answer.result == H.MQ_ERROR

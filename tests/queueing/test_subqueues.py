@@ -111,6 +111,19 @@ def test_a_message_expires_in_a_subqueue_and_is_acknowledged_from_there(world: W
     assert world.labels(world.state.dead_letters) == ["late"]
 
 
+def test_a_message_that_was_moved_there_and_back_expires_once(world: World) -> None:
+    world.create("admin")
+    world.send(
+        time_to_be_received=10, acknowledgements_requested=int(Acknowledge.NEG_RECEIVE),
+        administration_queue_format_name="DIRECT=OS:.\\private$\\admin",
+    )  # fmt: skip
+    key = first(world)
+    world.manager.move(world.open(), to(world), key)
+    world.manager.move(world.open("q;s"), to(world, "q"), key)
+    world.advance(11_000)
+    assert world.labels() == [] and len(world.queue("admin")) == 1
+
+
 def test_a_message_received_from_a_subqueue_is_journaled_in_its_queue_s_journal(world: World) -> None:
     world.create("j", JOURNAL=1)
     world.send("j", "a")

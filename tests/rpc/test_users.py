@@ -78,3 +78,26 @@ def test_hashes_do_not_show_when_a_user_is_printed(path: Path) -> None:
     user = UsersFile(path).add("anna", "x")
     assert user.nt_hash.hex() not in repr(user)
     assert repr(user.nt_hash) not in repr(user)
+
+
+def test_administrators_stay_what_they_are_until_told_otherwise(path: Path) -> None:
+    users, reader = UsersFile(path), UsersFile(path)
+    assert not reader.is_administrator("S-1-5-21-1")
+    anna, bert = users.add("anna", "x", administrator=True), users.add("bert", "y")
+    assert (reader.is_administrator(anna.sid), reader.is_administrator(bert.sid)) == (True, False)
+    users.set_password("anna", "z")
+    assert reader.is_administrator(anna.sid)
+    users.set_administrator("ANNA", False)
+    users.set_administrator("bert", True)
+    assert (reader.is_administrator(anna.sid), reader.is_administrator(bert.sid)) == (False, True)
+    with pytest.raises(UsersFileError, match="carl"):
+        users.set_administrator("carl", True)
+
+
+def test_a_file_from_before_there_were_administrators_has_none(path: Path) -> None:
+    user = UsersFile(path).add("anna", "x", administrator=True)
+    content = json.loads(path.read_text())
+    del content["users"][0]["administrator"]
+    path.write_text(json.dumps(content))
+    assert not UsersFile(path).is_administrator(user.sid)
+    assert UsersFile(path).lookup("", "anna") is not None

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import openmsmq
-from daemon import Daemon
+from daemon import Daemon, eventually
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.users import UsersFile
 
@@ -76,3 +76,25 @@ def test_anonymous_callers_can_be_refused(tmp_path):
         UsersFile(service.directory / "users.json").add("u", "p")
         with service.connect(user="u", password="p") as manager:
             assert manager.machine_id
+
+
+def test_messages_that_reach_nobody_die_when_the_configured_time_is_over(tmp_path):
+    with Daemon(tmp_path / "data", "--time-to-reach-queue", "1") as running, running.connect() as manager:
+        with manager.open(r"DIRECT=OS:there\private$\q", "send") as queue:
+            queue.send("lost", journaling_requested=1, recoverable=True)
+
+        with manager.open("DIRECT=OS:.\\SYSTEM$;DEADLETTER") as dead:
+            message = dead.receive(timeout=20)
+        assert (message.decode(), message.message_class) == ("lost", 0x8002)
+        eventually(lambda: manager.outgoing() == [])
+
+
+def test_anonymous_callers_administer_only_where_the_configuration_says_so(tmp_path):
+    for options, connected in (((), "CONNECTED"), (("--anonymous-is-administrator",), "DISCONNECTED")):
+        with Daemon(tmp_path / "data", *options) as running, running.connect() as manager:
+            if options:
+                manager.disconnect_machine()
+            else:
+                with pytest.raises(openmsmq.AccessDenied):
+                    manager.disconnect_machine()
+            assert manager.management()["connected"] == connected

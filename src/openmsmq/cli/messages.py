@@ -17,7 +17,8 @@ from openmsmq.cli.connection import connected, protocol_option
 from openmsmq.cli.output import from_json, progress, report, show_message, to_json
 from openmsmq.cli.queues import json_option, path_of
 from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
-from openmsmq.model.errors import ReceiveTimeout
+from openmsmq.model.constants import Access
+from openmsmq.model.errors import QueueNotFound, ReceiveTimeout
 from openmsmq.model.message import Message
 
 _BATCH = 200  # messages in one transaction when many are moved
@@ -33,6 +34,7 @@ _BATCH = 200  # messages in one transaction when many are moved
 @click.option("--transaction", is_flag=True, help="Send in a transaction of its own.")
 @click.option("--raw", is_flag=True, help="Send the text as UTF-8 bytes, not as a VT_BSTR string.")
 @click.option("--ttl", type=click.IntRange(min=1), help="Seconds until the message expires if nobody receives it.")
+@click.option("--reach-ttl", type=click.IntRange(min=1), help="Seconds until it dies if it has not reached its queue.")
 @click.option("--response-queue", default="", help="Format name.")
 @click.option("--admin-queue", default="", help="Format name for acknowledgments; asks for all of them.")
 @click.option("--deadletter", is_flag=True, help="Copy to the dead-letter queue if it expires.")
@@ -49,6 +51,7 @@ def send(
     transaction: bool,
     raw: bool,
     ttl: int | None,
+    reach_ttl: int | None,
     response_queue: str,
     admin_queue: str,
     deadletter: bool,
@@ -76,6 +79,8 @@ def send(
     )
     if ttl is not None:
         message.time_to_be_received = ttl
+    if reach_ttl is not None:
+        message.time_to_reach_queue = reach_ttl
     with qm.open(path_of(queue), "send") as opened:
         if transaction:
             with qm.transaction() as tx:
@@ -93,7 +98,12 @@ def send(
 @connected
 def peek(qm: QueueManager, queue: str, count: int, protocol: str, as_json: bool) -> None:
     """Look at messages and leave them."""
-    with qm.open(path_of(queue), "peek", protocol=protocol) as opened:
+    show_first(qm, path_of(queue), Access.PEEK, count, as_json, protocol)
+
+
+def show_first(qm: QueueManager, queue: str, access: Access, count: int, as_json: bool, protocol: str = "auto") -> None:
+    """Show the first `count` messages of a queue, all of them for 0."""
+    with qm.open(queue, access, protocol=protocol) as opened:
         for number, message in enumerate(opened):
             if count and number >= count:
                 break
@@ -146,7 +156,10 @@ def _is_transactional(qm: QueueManager, queue: str) -> bool:
     path = path_of(queue)
     if ";" in path or path.upper().startswith("MACHINE="):
         return False  # journals and dead-letter queues are read without
-    return bool(qm.properties(path, "transactional")["transactional"])
+    try:
+        return bool(qm.management(path)["transactional"] == "YES")
+    except QueueNotFound:  # of another machine, and nothing has been sent there; or missing, as opening it will tell
+        return False
 
 
 @click.command()

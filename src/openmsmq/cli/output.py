@@ -16,11 +16,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from openmsmq.model.bodies import BodyError
+from openmsmq.cli import bodies
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.message import Message
 
 _IDENTIFIERS = ("identifier", "correlation_identifier", "transaction_identifier")
+DECODED = "decoded"  # beside the properties in JSON for readers: what the body is
 _GUIDS = ("source_machine_identifier", "connector_type_identifier")
 
 
@@ -38,10 +39,13 @@ def to_json(message: Message) -> dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any]) -> Message:
-    """The inverse of `to_json`. Raises ValueError naming an unknown or malformed property."""
+    """The inverse of `to_json`; the decoded body is passed over. Raises ValueError naming an unknown or malformed
+    property."""
     known = {field.name: field for field in fields(Message)}
     properties: dict[str, Any] = {}
     for name, value in values.items():
+        if name == DECODED:
+            continue
         if name not in known:
             raise ValueError(f"{name!r} is no message property; known are {', '.join(known)}")
         try:
@@ -56,13 +60,18 @@ def from_json(values: Mapping[str, Any]) -> Message:
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+    """One line; halves of surrogate pairs, which UTF-8 does not have, as JSON's escapes."""
+    text = json.dumps(value, default=_plain, ensure_ascii=False)
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        text = json.dumps(value, default=_plain)
+    click.echo(text)
 
 
 def show_message(message: Message, number: int, as_json: bool) -> None:
     """One of several messages; people get an empty line between them."""
     if as_json:
-        print_json(to_json(message))
+        shown = bodies.show(message)
+        print_json({**to_json(message), DECODED: {"kind": shown.kind, "value": shown.value}})
         return
     if number:
         click.echo()
@@ -83,31 +92,6 @@ def _plain(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def body_text(message: Message, limit: int | None = None) -> str:
-    """The body for people: text where it is text, else hexadecimal."""
-    try:
-        value = message.decode()
-    except BodyError:
-        value = message.body
-    if isinstance(value, bytes):
-        text = _text_of(value)
-        shown = text if text is not None else value.hex(" ")
-    else:
-        shown = str(value)
-    return shown if limit is None or len(shown) <= limit else shown[: limit - 1] + "…"
-
-
-def _text_of(body: bytes) -> str | None:
-    for codec in ("utf-8", "utf-16-le"):
-        try:
-            text = body.decode(codec)
-        except UnicodeDecodeError:
-            continue
-        if all(c.isprintable() or c in "\r\n\t" for c in text):
-            return text
-    return None
-
-
 def print_message(message: Message) -> None:
     """One message on several lines: what is set, then the body."""
     rows: list[tuple[str, str]] = [("id", message.id)]
@@ -121,9 +105,31 @@ def print_message(message: Message) -> None:
         value = getattr(message, f"{name}_queue_format_name")
         if value:
             rows.append((name, value))
+    shown = bodies.show(message)
+    rows.append(("body", shown.text if "\n" not in shown.text else f"{shown.kind}\n{shown.text}"))
     for key, value in rows:
-        click.echo(f"{key + ':':13}{value}")
-    click.echo(f"{'body:':13}{body_text(message)}")
+        click.echo(f"{key + ':':13}{bodies.printable(value)}")
+
+
+def management_rows(properties: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Management properties for people: one line for each element of a list, times as such, nothing left empty."""
+    rows = []
+    for name, value in properties.items():
+        values = value if isinstance(value, list) else [value]
+        rows += [(name, _cell(name, element)) for element in values or ["none"]]
+    return rows
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_cell(key, element)}" for key, element in value.items())
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    if name == "time" or name.endswith("_time"):
+        return time_text(value) if value else "never"
+    return str(value)
 
 
 def class_name(value: int) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from openmsmq.cli.connection import connected
-from openmsmq.cli.output import print_json, print_table, report, time_text
+from openmsmq.cli.output import management_rows, print_json, print_table, report, time_text
 from openmsmq.client.operations import PROPERTIES
-from openmsmq.client.sync import QueueManager
+from openmsmq.client.sync import COUNTS, QueueManager
+from openmsmq.model.constants import Access
 from openmsmq.model.security import SecurityDescriptor
 
 _FLAGS = ("journal", "transactional", "authenticate")
@@ -71,21 +72,38 @@ def list_(qm: QueueManager, as_json: bool) -> None:
 @json_option
 @connected
 def show(qm: QueueManager, name: str, as_json: bool) -> None:
-    """Show all properties, counts and the security descriptor of a queue."""
+    """Show all properties of a queue, of its management too, and its security descriptor.
+
+    Journals, system queues and outgoing queues have those of management only.
+    """
     path = path_of(name)
+    management = qm.management(path)
+    if not _has_properties(path, management):
+        if as_json:
+            print_json({"management": management})
+        else:
+            print_table(["property", "value"], management_rows(management))
+        return
     properties = qm.properties(path)
     descriptor = SecurityDescriptor.parse(qm.security(path))
-    counts = qm.counts(path)
     if as_json:
         aces = [{"type": a.type, "mask": a.mask, "sid": a.sid} for a in descriptor.dacl or ()]
-        print_json({**properties, **counts, "owner": descriptor.owner, "dacl": aces})
+        counts = {count: management[count] for count in COUNTS}
+        print_json({**properties, **counts, "owner": descriptor.owner, "dacl": aces, "management": management})
         return
     for key in ("create_time", "modify_time"):
         properties[key] = time_text(properties[key])
-    rows = [*properties.items(), *counts.items(), ("owner", descriptor.owner)]
+    told = {key: value for key, value in management.items() if key not in properties and value is not None}
+    rows = [*properties.items(), *management_rows(told), ("owner", descriptor.owner)]
     kinds = {0: "allow", 1: "deny"}
     rows += [("access", f"{kinds.get(a.type, a.type)} {a.sid} 0x{a.mask:08x}") for a in descriptor.dacl or ()]
     print_table(["property", "value"], rows)
+
+
+def _has_properties(path: str, management: dict[str, Any]) -> bool:
+    """Journals, system queues and outgoing queues are no queue objects."""
+    is_object = management["location"] == "LOCAL" and management["type"] in ("PRIVATE", "PUBLIC")
+    return is_object and not path.lower().endswith(";journal")
 
 
 @queue.command("set")
@@ -138,9 +156,14 @@ def delete(qm: QueueManager, name: str, yes: bool, as_json: bool) -> None:
 @connected
 def purge(qm: QueueManager, name: str, yes: bool, as_json: bool) -> None:
     """Delete all messages of a queue."""
-    count = qm.counts(path_of(name))["message_count"]
+    purge_queue(qm, path_of(name), Access.RECEIVE, yes, as_json)
+
+
+def purge_queue(qm: QueueManager, path: str, access: Access, yes: bool, as_json: bool) -> None:
+    """Delete all messages, after a question unless `yes`."""
+    count = qm.counts(path)["message_count"]
     if count and not yes:
-        click.confirm(f"Delete {count} messages of {path_of(name)}?", abort=True, err=True)
-    with qm.open(path_of(name)) as opened:
+        click.confirm(f"Delete {count} messages of {path}?", abort=True, err=True)
+    with qm.open(path, access) as opened:
         opened.purge()
-    report(as_json, f"purged {path_of(name)}: {count} messages", {"purged": path_of(name), "messages": count})
+    report(as_json, f"purged {path}: {count} messages", {"purged": path, "messages": count})

@@ -7,6 +7,7 @@ import sys
 import click
 
 from openmsmq import __version__
+from openmsmq.cli.administering import machine, outgoing
 from openmsmq.cli.messages import copy, export, import_, peek, receive, send
 from openmsmq.cli.queues import queue
 from openmsmq.cli.service import fsck, protocols, serve, user
@@ -43,7 +44,9 @@ def cli() -> None:
     """
 
 
-for command in (serve, user, fsck, protocols, queue, send, peek, receive, copy, export, import_, tail, dlq):
+for command in (
+    serve, user, fsck, protocols, machine, queue, outgoing, send, peek, receive, copy, export, import_, tail, dlq,
+):  # fmt: skip
     cli.add_command(command)
 
 

@@ -78,11 +78,22 @@ _stdin_option = click.option("--password-stdin", is_flag=True, help="Read the pa
 @user.command("add")
 @click.argument("name")
 @_stdin_option
+@click.option("--admin", is_flag=True, help="May pause outgoing queues, read them, disconnect the machine, ...")
 @click.pass_obj
-def user_add(users: UsersFile, name: str, password_stdin: bool) -> None:
+def user_add(users: UsersFile, name: str, password_stdin: bool, admin: bool) -> None:
     """Add a user; prints its SID."""
     with _users_errors():
-        click.echo(users.add(name, _password(password_stdin)).sid)
+        click.echo(users.add(name, _password(password_stdin), administrator=admin).sid)
+
+
+@user.command("admin")
+@click.argument("name")
+@click.option("--revoke", is_flag=True, help="No longer.")
+@click.pass_obj
+def user_admin(users: UsersFile, name: str, revoke: bool) -> None:
+    """Make a user an administrator of the queue manager."""
+    with _users_errors():
+        users.set_administrator(name, not revoke)
 
 
 @user.command("list")
@@ -94,9 +105,10 @@ def user_list(users: UsersFile, as_json: bool) -> None:
         found = users.list()
     if as_json:
         for entry in found:
-            print_json({"name": entry.name, "sid": entry.sid})
+            print_json({"name": entry.name, "sid": entry.sid, "administrator": entry.administrator})
     else:
-        print_table(["user", "SID"], [[entry.name, entry.sid] for entry in found])
+        rows = [[entry.name, entry.sid, "yes" if entry.administrator else ""] for entry in found]
+        print_table(["user", "SID", "administrator"], rows)
 
 
 @user.command("remove")

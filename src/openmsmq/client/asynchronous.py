@@ -38,7 +38,7 @@ from openmsmq.client.open_queue import (
     to_identifier,
     to_seek,
 )
-from openmsmq.client.sync import ALL_SECURITY, MGMT_QUEUE_COUNTS, STANDARD_PORT, as_message
+from openmsmq.client.sync import ALL_SECURITY, COUNTS, STANDARD_PORT, as_message
 from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import MsmqError, ReceiveTimeout
@@ -256,12 +256,32 @@ class QueueManager(_Closing):
         return await self._runner.run(o.resolve(path_name))
 
     async def queues(self) -> list[str]:
-        names: list[str] = (await self._runner.run(o.management(None, [2])))[0]
+        names: list[str] = (await self._runner.run(o.management(None, "private_queues")))["private_queues"]
         return names
 
     async def counts(self, name: str) -> dict[str, int]:
-        values = await self._runner.run(o.management(name, list(MGMT_QUEUE_COUNTS.values())))
-        return dict(zip(MGMT_QUEUE_COUNTS, values, strict=True))
+        return await self._runner.run(o.management(name, *COUNTS))
+
+    async def management(self, name: str | None = None) -> dict[str, Any]:
+        return await self._runner.run(o.management(name))
+
+    async def outgoing(self) -> list[dict[str, Any]]:
+        return await self._runner.run(o.outgoing())
+
+    async def pause(self, name: str) -> None:
+        await self._runner.run(o.act(name, "PAUSE"))
+
+    async def resume(self, name: str) -> None:
+        await self._runner.run(o.act(name, "RESUME"))
+
+    async def connect_machine(self) -> None:
+        await self._runner.run(o.act(None, "CONNECT"))
+
+    async def disconnect_machine(self) -> None:
+        await self._runner.run(o.act(None, "DISCONNECT"))
+
+    async def tidy(self) -> None:
+        await self._runner.run(o.act(None, "TIDY"))
 
     async def open(
         self, name: str, access: str | Access = "receive", *, exclusive: bool = False, protocol: str = "auto"

@@ -14,8 +14,9 @@ from openmsmq.interfaces import ms_mqmr as mgmt
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT, XACTUOW
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model.constants import PropId, VarType
-from openmsmq.model.errors import HResult, MsmqError, error_for
+from openmsmq.model.errors import HResult, MsmqError, QueueNotFound, error_for
 from openmsmq.transfer import propvariants
+from openmsmq.transfer.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, unpack
 from openmsmq.transfer.queue_format import from_queue_format
 
 # Python name -> PROPID, and how a Python value becomes the property's.
@@ -149,30 +150,52 @@ def query(kind: int) -> Steps[str]:
     return response.lplpMQISServer or ""
 
 
-def management(name: str | None, propids: list[int]) -> Steps[list[Any]]:
-    """R_QMMgmtGetInfo for a queue, or for the machine where `name` is None."""
-    target = mgmt.MGMT_OBJECT(type=1, Reserved1=0)
-    if name is not None:
-        target = mgmt.MGMT_OBJECT(type=2, pQueueFormat=queue_format(name))
-    blank = [PROPVARIANT(vt=VarType.VT_NULL) for _ in propids]
+# -- management ----------------------------------------------------------------------------------------------------
+
+
+def _managed(name: str | None) -> mgmt.MGMT_OBJECT:
+    if name is None:
+        return mgmt.MGMT_OBJECT(type=mgmt.MGMT_MACHINE, Reserved1=0)
+    return mgmt.MGMT_OBJECT(type=mgmt.MGMT_QUEUE, pQueueFormat=queue_format(name))
+
+
+def management(name: str | None, *wanted: str) -> Steps[dict[str, Any]]:
+    """R_QMMgmtGetInfo for a queue, or for the machine where `name` is None: properties by name, all if none is named;
+    None for what the server has no value of."""
+    known = MACHINE_PROPERTIES if name is None else QUEUE_PROPERTIES
+    for property_name in wanted:
+        if property_name not in known:
+            raise MsmqError(
+                HResult.MQ_ERROR_ILLEGAL_PROPID,
+                f"{property_name!r} is no management property; known are {', '.join(known)}",
+            )
+    asked = wanted or tuple(known)
     response = yield from call(
-        mgmt.qmmgmt,
-        "R_QMMgmtGetInfo",
-        name or "machine",
-        pObjectFormat=target,
-        cp=len(propids),
-        aProp=propids,
-        apVar=blank,
-    )
-    return [_management_value(variant) for variant in response.apVar]
+        mgmt.qmmgmt, "R_QMMgmtGetInfo", name or "the machine", pObjectFormat=_managed(name), cp=len(asked),
+        aProp=[known[n].propid for n in asked], apVar=[PROPVARIANT(vt=VarType.VT_NULL) for _ in asked],
+    )  # fmt: skip
+    return {n: unpack(known, n, variant) for n, variant in zip(asked, response.apVar, strict=True)}
 
 
-def _management_value(variant: PROPVARIANT) -> Any:
-    if variant.calpwstr is not None:
-        return list(variant.calpwstr.pElems or [])
-    if variant.hVal is not None:
-        return variant.hVal.QuadPart
-    return propvariants.unpack(variant)
+def act(name: str | None, action: str) -> Steps[None]:
+    """R_QMMgmtAction on an outgoing queue, or on the machine where `name` is None."""
+    yield from call(
+        mgmt.qmmgmt, "R_QMMgmtAction", f"{action} {name or 'the machine'}", pObjectFormat=_managed(name),
+        lpwszAction=action,
+    )  # fmt: skip
+
+
+def outgoing() -> Steps[list[dict[str, Any]]]:
+    """The management properties of the active outgoing queues: others can't be listed ([MS-MQMR] 3.1.4.1)."""
+    found = []
+    for active in (yield from management(None, "active_queues"))["active_queues"]:
+        try:
+            properties = yield from management(active)
+        except QueueNotFound:  # gone since it was listed
+            continue
+        if properties["location"] == "REMOTE":
+            found.append(properties)
+    return found
 
 
 # -- transactions --------------------------------------------------------------------------------------------------

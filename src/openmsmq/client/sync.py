@@ -38,7 +38,7 @@ STANDARD_PORT = 2103  # of qmcomm and qmcomm2, [MS-MQMP] 3.1.4.24
 ALL_SECURITY = 0x7  # owner, group and DACL
 _ANSWER_MARGIN = 30.0  # seconds a server may take beyond the time it was asked to wait
 _FAREWELL = 2.0  # seconds for a server to notice that a connection was given up
-MGMT_QUEUE_COUNTS = {"message_count": 7, "bytes_in_queue": 8, "journal_message_count": 9, "bytes_in_journal": 10}
+COUNTS = ("message_count", "bytes_in_queue", "journal_message_count", "bytes_in_journal")
 
 
 class _Pool:
@@ -229,13 +229,42 @@ class QueueManager(_Closing):
 
     def queues(self) -> list[str]:
         """The path names of all private queues."""
-        names: list[str] = self._pool.run(o.management(None, [2]))[0]
+        names: list[str] = self._pool.run(o.management(None, "private_queues"))["private_queues"]
         return names
 
     def counts(self, name: str) -> dict[str, int]:
         """message_count, bytes_in_queue, journal_message_count and bytes_in_journal of a queue."""
-        values = self._pool.run(o.management(name, list(MGMT_QUEUE_COUNTS.values())))
-        return dict(zip(MGMT_QUEUE_COUNTS, values, strict=True))
+        return self._pool.run(o.management(name, *COUNTS))
+
+    def management(self, name: str | None = None) -> dict[str, Any]:
+        """Everything MS-MQMR tells about a queue, an outgoing one by the name of its destination, or about the
+        machine; None for what there is no value of."""
+        return self._pool.run(o.management(name))
+
+    def outgoing(self) -> list[dict[str, Any]]:
+        """The management properties of each outgoing queue that has messages or is open."""
+        return self._pool.run(o.outgoing())
+
+    def pause(self, name: str) -> None:
+        """Let nothing out of the outgoing queue for a destination, until `resume` or the end of the server. For
+        administrators, as all actions. Raises AccessDenied, QueueNotFound."""
+        self._pool.run(o.act(name, "PAUSE"))
+
+    def resume(self, name: str) -> None:
+        """Undo `pause`."""
+        self._pool.run(o.act(name, "RESUME"))
+
+    def connect_machine(self) -> None:
+        """Let the server transfer messages to other machines again."""
+        self._pool.run(o.act(None, "CONNECT"))
+
+    def disconnect_machine(self) -> None:
+        """Let the server transfer no messages to other machines, until `connect_machine` or its end."""
+        self._pool.run(o.act(None, "DISCONNECT"))
+
+    def tidy(self) -> None:
+        """Make the server give back disk space that it does not need."""
+        self._pool.run(o.act(None, "TIDY"))
 
     def open(
         self, name: str, access: str | Access = "receive", *, exclusive: bool = False, protocol: str = "auto"

@@ -35,7 +35,7 @@ class Suffix(IntEnum):
 
 _SUFFIXES = {"JOURNAL": Suffix.JOURNAL, "DEADLETTER": Suffix.DEADLETTER, "DEADXACT": Suffix.DEADXACT,
              "XACTONLY": Suffix.XACTONLY}  # fmt: skip
-_READ_ONLY = (Suffix.JOURNAL, Suffix.DEADLETTER, Suffix.DEADXACT)
+READ_ONLY = (Suffix.JOURNAL, Suffix.DEADLETTER, Suffix.DEADXACT)
 _SUFFIX_TEXT = {value: f";{text}" for text, value in _SUFFIXES.items()} | {Suffix.NONE: "", Suffix.SUBQUEUE: ""}
 
 
@@ -210,7 +210,7 @@ def parse_format_name(text: str) -> FormatName:
         return _parse_single(text)
     elements = tuple(_parse_single(part.strip()) for part in parts)
     for element in elements:
-        if isinstance(element, MachineFormatName) or getattr(element, "suffix", Suffix.NONE) in _READ_ONLY:
+        if isinstance(element, MachineFormatName) or getattr(element, "suffix", Suffix.NONE) in READ_ONLY:
             raise IllegalFormatName(detail=f"{element}: a read-only queue in a multiple-element format name")
     return MultipleElementFormatName(elements)
 

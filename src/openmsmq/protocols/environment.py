@@ -72,11 +72,14 @@ class Environment:
     ports: dict[int, int] = field(default_factory=dict)
     # Runs an action after so many seconds; what it returns can be cancelled.
     later: Callable[[float, Callable[[], None]], Timer] = field(kw_only=True)
+    # Makes the store give back what it does not need ([MS-MQMR] 3.1.4.2, TIDY); may take its time, deletes no message.
+    tidy: Callable[[], None] = field(kw_only=True)
+    # Whether a SID, or None for anonymous callers, is an administrator.
+    is_administrator: Callable[[str | None], bool] = field(default=lambda sid: False)
     remote: RemoteQueueManagers = field(default_factory=NoRemoteQueueManagers)
     proxies: dict[int, RemoteQueueProxyHandle] = field(default_factory=dict)  # by their contexts
-    default_time_to_reach_queue: int = 345600  # seconds, 4 days ([MS-MQDMPR] 3.1.1.12)
     coordinator: Coordinator = field(init=False)
-    _callers: dict[str | None, Caller] = field(default_factory=dict)
+    _callers: dict[tuple[str | None, bool], Caller] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -107,10 +110,13 @@ class Environment:
     def caller(self, call: Call) -> Caller:
         """Who calls, as access checks see it."""
         sid = call.caller.sid
-        caller = self._callers.get(sid)
+        is_administrator = self.is_administrator(sid)
+        caller = self._callers.get((sid, is_administrator))
         if caller is None:
             caller = Caller.anonymous() if sid is None else Caller.user(sid, call.caller.user)
-            self._callers[sid] = caller
+            if is_administrator:
+                caller = caller.as_administrator()
+            self._callers[sid, is_administrator] = caller
         return caller
 
     @staticmethod

@@ -333,7 +333,7 @@ class QmComm(NdrInterface):
     def _remote_path(self, name: names.FormatName, access: Access) -> names.PathName | None:
         """Get Queue Path ([MS-MQDMPR] 3.1.7.1.26) for a queue that another machine may have; only direct format
         names can be resolved without a directory."""
-        if access is Access.SEND or not isinstance(name, names.DirectFormatName):
+        if access not in (Access.RECEIVE, Access.PEEK) or not isinstance(name, names.DirectFormatName):
             return None
         return None if self.environment.manager.state.is_local(name) else name.path_name()
 
@@ -403,7 +403,7 @@ class QmComm(NdrInterface):
             raise MsmqError(HResult.MQ_ERROR_NO_DS, "no directory")
         text = {
             QUERY_SERVERS: "",
-            QUERY_TIME_TO_REACH_QUEUE: str(self.environment.default_time_to_reach_queue),
+            QUERY_TIME_TO_REACH_QUEUE: str(self.environment.manager.state.machine.default_time_to_reach_queue),
             QUERY_VERSION: MSMQ_VERSION,
             QUERY_MACHINE: str(UUID(bytes_le=self.environment.manager.state.machine.identifier)),
         }[q.dwQueryType]

@@ -1,102 +1,106 @@
-"""The interface qmmgmt ([MS-MQMR] 3.1.4): what an administrator sees of the machine and its queues.
-
-Properties that only an outgoing queue has come back as VT_NULL: there are no outgoing queues here.
-"""
+"""The interface qmmgmt ([MS-MQMR] 3.1.4): what an administrator sees of the machine and its queues, and does there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import NoReturn
 
 from openmsmq.interfaces import ms_mqmr as m
-from openmsmq.interfaces.ms_dtyp import LARGE_INTEGER
-from openmsmq.interfaces.ms_mqmq import CALPWSTR
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
-from openmsmq.model.constants import QueueAccessMask, VarType
+from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.protocols.dispatch import NdrInterface, answers, present
+from openmsmq.protocols import management
+from openmsmq.protocols.dispatch import NdrInterface, answers, check, present
+from openmsmq.queueing.access import Caller, demand
+from openmsmq.queueing.outgoing import OutgoingQueue
 from openmsmq.queueing.queue import Queue, QueueKind
-from openmsmq.queueing.state import State
 from openmsmq.rpc.call import Call
-from openmsmq.transfer.propvariants import pack
+from openmsmq.transfer.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, Property, pack
 from openmsmq.transfer.queue_format import from_queue_format
 
-MGMT_MACHINE, MGMT_QUEUE, MGMT_SESSION = 1, 2, 3
-_TEXTS = VarType.VT_LPWSTR | 0x1000
-_UI4_MAXIMUM = 0xFFFFFFFF
-
-_TYPES = {QueueKind.PRIVATE: "PRIVATE", QueueKind.JOURNAL: "PRIVATE", QueueKind.SYSTEM: "MACHINE"}
-
-
-def _texts(values: list[str]) -> PROPVARIANT:
-    return PROPVARIANT(vt=_TEXTS, calpwstr=CALPWSTR(len(values), list(values)))
-
-
-def _private(state: State) -> list[Queue]:
-    return [queue for queue in state.queues.values() if queue.kind is QueueKind.PRIVATE]
-
-
-# Property identifier -> value, [MS-MQMR] 3.1.4.1 and [MS-MQMQ] 2.3.11.
-_MACHINE: dict[int, Callable[[State], PROPVARIANT]] = {
-    1: lambda s: _texts([str(s.private_format_name(q)) for q in _private(s) if q.descriptors]),
-    2: lambda s: _texts([queue.properties.path_name for queue in _private(s)]),
-    3: lambda s: PROPVARIANT(vt=VarType.VT_NULL),  # not integrated with a directory service
-    4: lambda s: pack(VarType.VT_LPWSTR, "CONNECTED"),
-    5: lambda s: pack(VarType.VT_LPWSTR, ""),
-    6: lambda s: _bytes(sum(queue.total_bytes for queue in s.queues.values())),
-}
-# [MS-MQMQ] 2.3.12.
-_QUEUE: dict[int, Callable[[State, Queue], PROPVARIANT]] = {
-    1: lambda s, q: pack(VarType.VT_LPWSTR, q.properties.path_name),
-    2: lambda s, q: pack(VarType.VT_LPWSTR, f"DIRECT=OS:{q.properties.path_name}"),
-    3: lambda s, q: pack(VarType.VT_LPWSTR, _TYPES[q.kind]),
-    4: lambda s, q: pack(VarType.VT_LPWSTR, "LOCAL"),
-    5: lambda s, q: pack(VarType.VT_LPWSTR, "YES" if q.properties.transactional else "NO"),
-    6: lambda s, q: pack(VarType.VT_LPWSTR, "NO"),
-    7: lambda s, q: _count(len(q)),
-    8: lambda s, q: _count(q.total_bytes),
-    9: lambda s, q: _count(len(q.journal) if q.journal is not None else 0),
-    10: lambda s, q: _count(q.journal.total_bytes if q.journal is not None and q.properties.journaling else 0),
-    11: lambda s, q: pack(VarType.VT_LPWSTR, "LOCAL CONNECTION"),
-    **{outgoing: lambda s, q: PROPVARIANT(vt=VarType.VT_NULL) for outgoing in range(12, 26)},
-    26: lambda s, q: _count(0),
-    27: lambda s, q: _texts([]),
-}
+MGMT_MACHINE, MGMT_SESSION = 1, 3  # MgmtObjectType; 2 is a queue
 
 
 class QmMgmt(NdrInterface):
     description = m.qmmgmt
 
-    @answers("served for the machine and local queues")
+    # -- telling -----------------------------------------------------------------------------------------------
+
     def R_QMMgmtGetInfo(self, call: Call, q: m.R_QMMgmtGetInfo_Request) -> m.R_QMMgmtGetInfo_Response:
         """3.1.4.1. Reads without opening: an open with receive access, as published, would fail while somebody
         holds the queue exclusively."""
-        state = self.environment.manager.state
+        state, caller = self.environment.manager.state, self.environment.caller(call)
         if q.pObjectFormat.type == MGMT_MACHINE:
-            return m.R_QMMgmtGetInfo_Response(apVar=[self._property(_MACHINE, p)(state) for p in q.aProp])
-        if q.pObjectFormat.type != MGMT_QUEUE:
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "sessions have no properties")
-        queue_format = present(q.pObjectFormat.pQueueFormat, "pQueueFormat")
+            demand(state.security, caller, MachineAccessMask.GET_MACHINE_PROPERTIES, "the queue manager")
+            return self._answer(MACHINE_PROPERTIES, q.aProp, lambda name: management.MACHINE[name](state))
+        queue = self._queue(q.pObjectFormat)
+        self._demand_look(queue, caller)
+        return self._answer(QUEUE_PROPERTIES, q.aProp, lambda name: management.QUEUE[name](state, queue))
+
+    def _queue(self, target: m.MGMT_OBJECT) -> Queue:
+        check(target.type != MGMT_SESSION, "sessions have no properties")
+        name = from_queue_format(present(target.pQueueFormat, "pQueueFormat"))
+        return self.environment.manager.administered(name)
+
+    def _demand_look(self, queue: Queue, caller: Caller) -> None:
+        """A queue without a descriptor of its own is guarded by the machine's."""
         manager = self.environment.manager
-        queue = manager.queue_for(from_queue_format(queue_format))
-        manager.demand(queue, self.environment.caller(call), QueueAccessMask.GET_QUEUE_PROPERTIES)
-        return m.R_QMMgmtGetInfo_Response(apVar=[self._property(_QUEUE, p)(state, queue) for p in q.aProp])
+        if queue.kind in (QueueKind.SYSTEM, QueueKind.OUTGOING):
+            wanted = MachineAccessMask.GET_MACHINE_PROPERTIES
+            demand(manager.state.security, caller, wanted, queue.properties.path_name)
+        else:
+            manager.demand(queue, caller, QueueAccessMask.GET_QUEUE_PROPERTIES)
 
     @staticmethod
-    def _property(table: dict[int, Any], propid: int) -> Any:
-        if propid not in table:
-            raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPID, f"{propid}; known are 1 to {max(table)}")
-        return table[propid]
+    def _answer(
+        known: dict[str, Property], propids: list[int], tell: Callable[[str], object]
+    ) -> m.R_QMMgmtGetInfo_Response:
+        names = {entry.propid: name for name, entry in known.items()}
+        values: list[PROPVARIANT] = []
+        for propid in propids:
+            if propid not in names:
+                raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPID, f"{propid}; known are 1 to {max(names)}")
+            values.append(pack(known, names[propid], tell(names[propid])))
+        return m.R_QMMgmtGetInfo_Response(apVar=values)
 
-    @answers("not available yet: MQ_ERROR")
-    def R_QMMgmtAction(self, call: Call, q: m.R_QMMgmtAction_Request) -> None:
-        """3.1.4.2: no action is available yet."""
-        raise MsmqError(HResult.MQ_ERROR, f"action {q.lpwszAction!r}")
+    # -- acting ------------------------------------------------------------------------------------------------
+
+    @answers("served; EOD_RESEND answers MQ_ERROR: nothing is transferred yet")
+    def R_QMMgmtAction(self, call: Call, q: m.R_QMMgmtAction_Request) -> m.R_QMMgmtAction_Response:
+        """3.1.4.2: for administrators. Case does not matter."""
+        name = q.lpwszAction.upper()
+        check(q.pObjectFormat.type != MGMT_SESSION, "nothing can be done to a session")
+        is_machine = q.pObjectFormat.type == MGMT_MACHINE
+        allowed = self._machine_actions() if is_machine else self._queue_actions(q.pObjectFormat)
+        if name not in allowed:
+            wrong = f"action {q.lpwszAction[:100]!r}; allowed for this object: {', '.join(allowed)}"
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, wrong)
+        self.environment.manager.demand_administrator(self.environment.caller(call), name)
+        allowed[name]()
+        return m.R_QMMgmtAction_Response()
+
+    def _machine_actions(self) -> dict[str, Callable[[], None]]:
+        manager = self.environment.manager
+        return {
+            "CONNECT": lambda: manager.set_online(True),
+            "DISCONNECT": lambda: manager.set_online(False),
+            # Deviation: published as Purge Queue for every queue, which is not what the description says.
+            "TIDY": self.environment.tidy,
+        }
+
+    def _queue_actions(self, target: m.MGMT_OBJECT) -> dict[str, Callable[[], None]]:
+        manager = self.environment.manager
+        return {
+            "PAUSE": lambda: manager.pause(self._outgoing(target)),
+            "RESUME": lambda: manager.resume(self._outgoing(target)),
+            "EOD_RESEND": lambda: manager.state.transport.resend(self._outgoing(target)),
+        }
+
+    def _outgoing(self, target: m.MGMT_OBJECT) -> OutgoingQueue:
+        queue = self._queue(target)
+        return queue if isinstance(queue, OutgoingQueue) else _not_outgoing(queue)
 
 
-def _count(value: int) -> PROPVARIANT:
-    return pack(VarType.VT_UI4, min(value, _UI4_MAXIMUM))
-
-
-def _bytes(value: int) -> PROPVARIANT:
-    return PROPVARIANT(vt=VarType.VT_I8, hVal=LARGE_INTEGER(value))
+def _not_outgoing(queue: Queue) -> NoReturn:
+    wrong = f"{queue.properties.path_name} is no outgoing queue"
+    raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, wrong)

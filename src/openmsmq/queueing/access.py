@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from openmsmq.model import security
 from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
@@ -26,6 +26,10 @@ class Caller:
     @classmethod
     def user(cls, sid: str, name: str = "") -> Caller:
         return cls(sid, frozenset([sid, security.EVERYONE, security.AUTHENTICATED_USERS]), name)
+
+    def as_administrator(self) -> Caller:
+        """The same caller as a member of Administrators."""
+        return replace(self, sids=self.sids | {security.ADMINISTRATORS})
 
 
 # The queue manager itself, for what it does on its own account.

@@ -9,7 +9,13 @@ from contextlib import contextmanager
 
 from openmsmq.model import names
 from openmsmq.model.constants import MessageClass
-from openmsmq.model.errors import HResult, InvalidHandle, MessageStorageFailed, MsmqError, QueueNotFound
+from openmsmq.model.errors import (
+    HResult,
+    InvalidHandle,
+    MessageStorageFailed,
+    MsmqError,
+    QueueNotFound,
+)
 from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.access import Caller, demand
@@ -48,7 +54,7 @@ class Core:
         """Access check on a queue; a journal and a subqueue are guarded by their queue's descriptor."""
         owner = queue
         if queue.kind is QueueKind.JOURNAL:
-            owner = self.state.queues[queue.number & 0x7FFFFFFF]
+            owner = self.state.owner_of(queue)
         elif queue.parent is not None:
             owner = queue.parent
         if owner.properties.security:
@@ -103,13 +109,13 @@ class Core:
         """Put a locked position back: purged if that was asked meanwhile, expired if its time came, else available."""
         lock = queue.locked[lookup_identifier]
         message = queue.message(lookup_identifier)
-        deadline = message.deadline()
+        deadline = queue.deadline_of(message)
         reason = None
         if lock.purge_pending:
             # Deviation from [MS-MQDMPR] 3.1.4.5: not AckReceive, because nobody has received the message.
             reason = MessageClass.NACK_Q_PURGED
-        elif deadline and deadline <= self.state.clock() and queue.is_destination:
-            reason = MessageClass.NACK_RECEIVE_TIMEOUT
+        elif deadline and deadline <= self.state.clock():
+            reason = queue.expiry_reason(message)
         if reason is not None:
             try:
                 self._delete(queue, lookup_identifier, message, reason)

@@ -1,4 +1,4 @@
-"""The queue manager: every event of [MS-MQDMPR] 3.1.7.1 that a protocol raises, on local queues.
+"""The queue manager: every event of [MS-MQDMPR] 3.1.7.1 that a protocol raises, on local and outgoing queues.
 
 Each method is one event: it checks, changes the state atomically and returns, or raises an MsmqError and changes
 nothing. What it wrote is durable only after the owner of the store has synced it. The events come from one class for
@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
-from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import HResult, MessageStorageFailed
 from openmsmq.queueing.committing import Committing
 from openmsmq.queueing.core import RETRY
@@ -26,6 +25,7 @@ from openmsmq.queueing.sending import Sending
 from openmsmq.queueing.state import SUBQUEUE_PREFIX, Machine, State
 from openmsmq.queueing.storage import MessageStore
 from openmsmq.queueing.transactions import Enqueued, Transaction
+from openmsmq.queueing.transferring import OUTGOING_PREFIX
 from openmsmq.store import DamagedRecord, Operation, Prepared, QueueColumns, Remove
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _ORPHAN_BATCH = 512  # messages of deleted queues removed by one record at start
 
 
 class QueueManager(Definitions, Opening, Sending, Reading, Committing):
-    """All operations on local queues. One thread; `clock` returns milliseconds since 1970 UTC."""
+    """All operations on queues. One thread; `clock` returns milliseconds since 1970 UTC."""
 
     def __init__(
         self,
@@ -61,6 +61,8 @@ class QueueManager(Definitions, Opening, Sending, Reading, Committing):
         for name, value in state.store.definitions.items():
             if name.startswith(QUEUE_PREFIX):
                 state.register(int(name.removeprefix(QUEUE_PREFIX)), decode_properties(value))
+            elif name.startswith(OUTGOING_PREFIX):
+                self.recover_outgoing(int(name.removeprefix(OUTGOING_PREFIX)), value.decode())
         for name, value in state.store.definitions.items():
             if name.startswith(SUBQUEUE_PREFIX):
                 parent, own_name = json.loads(value)
@@ -87,9 +89,9 @@ class QueueManager(Definitions, Opening, Sending, Reading, Committing):
             deadlines.setdefault(number, {})[key] = deadline
         for queue in self.state.queues.values():
             for key, lock in queue.locked.items():  # the timer of one whose time came while it was locked is gone
-                if lock.kind is not LockKind.ENQUEUE and queue.is_destination:
+                if lock.kind is not LockKind.ENQUEUE:
                     with suppress(DamagedRecord, ValueError, OSError):
-                        deadlines.setdefault(queue.number, {})[key] = queue.message(key).deadline()
+                        deadlines.setdefault(queue.number, {})[key] = queue.deadline_of(queue.message(key))
             keys, values = queue.stored_entries()
             if keys:
                 yield queue.number, columns_of(keys, values, deadlines.get(queue.number, {}))
@@ -115,7 +117,7 @@ class QueueManager(Definitions, Opening, Sending, Reading, Committing):
 
     def next_deadline(self) -> int | None:
         """When `expire` has something to do, in milliseconds since 1970 UTC."""
-        candidates = (self._timeouts.next(), self.state.expiry.next())
+        candidates = (self._timeouts.next(), self.state.expiry.next(), self._looks.next())
         return min((deadline for deadline in candidates if deadline is not None), default=None)
 
     def expire(self) -> None:
@@ -124,12 +126,14 @@ class QueueManager(Definitions, Opening, Sending, Reading, Committing):
         for _, reader in self._timeouts.due(now):
             self.cancel(reader, HResult.MQ_ERROR_IO_TIMEOUT)
         for lookup_identifier, number in self.state.expiry.due(now):
-            queue = self.state.queues[number]
-            if lookup_identifier in queue.locked:
-                continue  # looked at again when it is put back
+            queue = self.state.queues.get(number)
+            # A message that was moved there and back is due twice; one that is locked is looked at when it is put back.
+            if queue is None or lookup_identifier not in queue.entries or lookup_identifier in queue.locked:
+                continue
             try:
                 message = queue.message(lookup_identifier)
-                self._delete(queue, lookup_identifier, message, MessageClass.NACK_RECEIVE_TIMEOUT)
+                self._delete(queue, lookup_identifier, message, queue.expiry_reason(message))
             except (MessageStorageFailed, DamagedRecord, ValueError, OSError) as error:
                 logger.error("%s: %#x stays: %s", queue.properties.path_name, lookup_identifier, error)
                 self.state.expiry.add(now + RETRY, lookup_identifier, number)
+        self.drop_unused()

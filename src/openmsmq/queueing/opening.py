@@ -7,10 +7,12 @@ from openmsmq.model.constants import Access, MachineAccessMask, QueueAccessMask,
 from openmsmq.model.errors import HResult, MsmqError, QueueNotFound, SharingViolation
 from openmsmq.queueing.access import Caller, demand
 from openmsmq.queueing.core import RANDOM_HANDLES
+from openmsmq.queueing.outgoing import can_go_out
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.readers import OpenQueueDescriptor, RemoteReadState
 from openmsmq.queueing.state import not_here
 from openmsmq.queueing.subqueues import Subqueues
+from openmsmq.queueing.transferring import Transferring
 
 # Open for whom: the right that an access mode demands, by kind of queue.
 _OF_DESTINATION = {
@@ -28,8 +30,11 @@ _QUEUE_RIGHTS = {
     },
 }
 
+_DESTRUCTIVE = (Access.RECEIVE, Access.RECEIVE_ADMIN)
+_ADMIN = (Access.RECEIVE_ADMIN, Access.PEEK_ADMIN)
 
-class Opening(Subqueues):
+
+class Opening(Subqueues, Transferring):
     """The operations that make and end OpenQueueDescriptors."""
 
     def open_queue(
@@ -43,21 +48,7 @@ class Opening(Subqueues):
         if isinstance(format_name, names.MultipleElementFormatName):
             return self._open_multiple(format_name, access, share, caller, owner)
         self._check_operation(format_name, access, share)
-        queue = self.state.local_queue(format_name)
-        parent = self.parent_of(format_name) if queue is None else None
-        if queue is None and parent is None:
-            raise self._not_found(format_name, access)
-        if access in (Access.RECEIVE_ADMIN, Access.PEEK_ADMIN):
-            raise QueueNotFound(detail=f"there is no outgoing queue for {format_name}")
-        if queue is None:
-            assert parent is not None and isinstance(format_name, names.DirectFormatName)
-            self._demand_open(parent, access, caller)
-            queue = self.subqueue(parent, format_name.subqueue)
-        if access is Access.SEND and queue.kind is not QueueKind.PRIVATE:
-            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"{format_name} can't be opened for sending")
-        if access is Access.MOVE and not queue.is_destination:
-            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"{format_name} takes no moved messages")
-        self._demand_open(queue, access, caller)
+        queue = self._opened(format_name, access, caller)
         self._check_sharing(queue, access, share)
         descriptor = OpenQueueDescriptor(next(self._handles), format_name, access, share, queue, owner)
         queue.descriptors.add(descriptor)
@@ -77,6 +68,39 @@ class Opening(Subqueues):
             handle = int.from_bytes(self._random(4), "little") | RANDOM_HANDLES
             if handle not in self.descriptors:
                 return handle
+
+    def _opened(self, name: names.SingleFormatName, access: Access, caller: Caller) -> Queue:
+        """The queue to open, which the caller may open so."""
+        if access in _ADMIN:  # the outgoing queue, never the destination
+            outgoing = self.state.outgoing_queue(name)
+            if outgoing is None:
+                raise QueueNotFound(detail=f"there is no outgoing queue for {name}")
+            self.demand_administrator(caller, str(name))
+            outgoing.touched = True
+            return outgoing
+        queue = self.state.local_queue(name)
+        if access is Access.SEND and self._is_read_only(name, queue):
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"{name} can't be opened for sending")
+        if access is Access.MOVE and queue is not None and not queue.is_destination:
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"{name} takes no moved messages")
+        if queue is not None:
+            self._demand_open(queue, access, caller)
+            return queue
+        parent = self.parent_of(name)
+        if parent is not None and isinstance(name, names.DirectFormatName):
+            self._demand_open(parent, access, caller)
+            return self.subqueue(parent, name.subqueue)
+        if access is not Access.SEND or self.state.is_local(name):
+            raise QueueNotFound(detail=str(name))
+        if not can_go_out(name):
+            raise not_here(name)
+        return self.outgoing_for(name)
+
+    @staticmethod
+    def _is_read_only(name: names.SingleFormatName, queue: Queue | None) -> bool:
+        if queue is not None:
+            return queue.kind is not QueueKind.PRIVATE
+        return getattr(name, "suffix", names.Suffix.NONE) in names.READ_ONLY
 
     def _open_multiple(
         self, format_name: names.MultipleElementFormatName, access: Access, share: Share, caller: Caller, owner: object
@@ -119,11 +143,6 @@ class Opening(Subqueues):
                 HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"{name} can't be opened with {access.name} access"
             )
 
-    def _not_found(self, name: names.SingleFormatName, access: Access) -> MsmqError:
-        if access is Access.SEND and not self.state.is_local(name):
-            return not_here(name)
-        return QueueNotFound(detail=str(name))
-
     def _demand_open(self, queue: Queue, access: Access, caller: Caller) -> None:
         state = self.state
         if queue.kind is QueueKind.SYSTEM:
@@ -143,12 +162,12 @@ class Opening(Subqueues):
         """The rules at the end of 3.1.7.1.5: who may read beside whom."""
         for other in queue.descriptors:
             exclusive = other.share is Share.DENY_RECEIVE_SHARE
-            if exclusive and other.access is Access.RECEIVE:
-                violated = share is Share.DENY_RECEIVE_SHARE or access is Access.RECEIVE
+            if exclusive and other.destructive:
+                violated = share is Share.DENY_RECEIVE_SHARE or access in _DESTRUCTIVE
             elif exclusive:  # a peeker that denies receivers
-                violated = access is Access.RECEIVE
+                violated = access in _DESTRUCTIVE
             else:
-                violated = other.access is Access.RECEIVE and share is Share.DENY_RECEIVE_SHARE
+                violated = other.destructive and share is Share.DENY_RECEIVE_SHARE
             if violated:
                 raise SharingViolation(detail=f"{queue.properties.path_name} is open for reading already")
 

@@ -25,7 +25,14 @@ _SEQUENCE_MASK = (1 << 56) - 1
 # Plain numbers: `&` with a member of an IntFlag makes a new member, which costs fifty times as much.
 _JOURNAL, _DEADLETTER = int(Journal.JOURNAL), int(Journal.DEADLETTER)
 _POS_ARRIVAL, _POS_RECEIVE = int(Acknowledge.POS_ARRIVAL), int(Acknowledge.POS_RECEIVE)
-_NEG_RECEIVE = int(Acknowledge.NEG_RECEIVE)
+_NEG_ARRIVAL, _NEG_RECEIVE = int(Acknowledge.NEG_ARRIVAL), int(Acknowledge.NEG_RECEIVE)
+_ARRIVED = 0x4000  # bit of a message class: the message had reached its queue
+# What a message died of that was removed from an outgoing queue: it never was in its destination queue, so it was
+# neither received nor purged there. Other reasons are what they are.
+_IN_TRANSIT = {
+    MessageClass.ACK_RECEIVE: MessageClass.NACK_DELETED,
+    MessageClass.NACK_Q_PURGED: MessageClass.NACK_DELETED,
+}
 _SWEEP_MESSAGES = 512  # removals in one batch when a queue is purged or deleted
 _SWEEP_BYTES = 1 << 20  # of copies and acknowledgments in one such batch
 # Of non-transactional messages that reached their queue, only these end in the dead-letter queue; transactional ones
@@ -68,6 +75,10 @@ class Plan:
 
     def arrive(self, queue: Queue, message: Message) -> None:
         """What the arrival of a message in its destination queue entails; the sender is this queue manager too."""
+        if not (message.journaling_requested or message.acknowledgements_requested):
+            return
+        if queue.kind is QueueKind.OUTGOING:  # it has not arrived yet
+            return
         if message.journaling_requested & _JOURNAL:
             self._copy(self._state.system_journal, message)
         if message.acknowledgements_requested & _POS_ARRIVAL:
@@ -79,17 +90,25 @@ class Plan:
         if location is not None:
             self._operations.append(Remove(lookup_identifier & _SEQUENCE_MASK, location))
         self._removals.append((queue, lookup_identifier))
+        in_transit = False
         if not queue.is_destination:
-            return
+            if queue.kind is not QueueKind.OUTGOING:
+                return
+            if reason is MessageClass.ACK_REACH_QUEUE:  # transferred; the destination sends the acknowledgments
+                if message.journaling_requested & _JOURNAL:
+                    self._copy(self._state.system_journal, message)
+                return
+            in_transit, reason = True, _IN_TRANSIT.get(reason, reason)
         if reason is MessageClass.ACK_RECEIVE:
             if queue.properties.journaling and queue.journal is not None:
                 self._copy(queue.journal, message)
             if message.acknowledgements_requested & _POS_RECEIVE:
                 self._acknowledge(message, reason)
             return
-        if message.acknowledgements_requested & _NEG_RECEIVE:
+        if message.acknowledgements_requested & (_NEG_RECEIVE if reason & _ARRIVED else _NEG_ARRIVAL):
             self._acknowledge(message, reason)
-        if message.journaling_requested & _DEADLETTER and (message.is_transactional or reason in _DEAD_LETTERED):
+        undelivered = in_transit or message.is_transactional or reason in _DEAD_LETTERED
+        if message.journaling_requested & _DEADLETTER and undelivered:
             state = self._state
             target = state.transactional_dead_letters if message.is_transactional else state.dead_letters
             self._copy(target, message, reason)
@@ -182,8 +201,7 @@ class Plan:
                 queue.insert(message, *placed[key])
             else:
                 queue.insert(message, None, size)
-            deadline = message.deadline()
-            if deadline and queue.is_destination:
+            if deadline := queue.deadline_of(message):
                 state.expiry.add(deadline, key, queue.number)
             arrived.append((queue, key))
         for queue, key in arrived:
@@ -214,7 +232,7 @@ class Plan:
             if key in placed:
                 queue.settle(key, *placed[key])
             queue.unlock(key)
-            if deadline := send.message.deadline():
+            if deadline := queue.deadline_of(send.message):
                 self._state.expiry.add(deadline, key, queue.number)
             arrived.append((queue, key))
         return arrived
@@ -223,12 +241,10 @@ class Plan:
 def store_insert(queue: Queue, message: Message) -> Insert:
     """The operation that stores a message in a queue."""
     lookup_identifier = message.lookup_identifier
-    # Copies in journals and dead-letter queues do not expire there.
-    deadline = message.deadline() if queue.is_destination else 0
     return Insert(
         queue.number,
         lookup_identifier & _SEQUENCE_MASK,
-        deadline_word(lookup_identifier, deadline),
+        deadline_word(lookup_identifier, queue.deadline_of(message)),
         encode_message(message),
     )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from sortedcontainers import SortedList
 
+from openmsmq.model.constants import MessageClass
 from openmsmq.model.message import Message
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.records import decode_message
@@ -36,12 +37,14 @@ class QueueKind(Enum):
     SUBQUEUE = "subqueue"
     JOURNAL = "journal"
     SYSTEM = "system"
+    OUTGOING = "outgoing"
 
 
 class LockKind(Enum):
     ENQUEUE = "enqueue"  # sent in a transaction that has not committed
     DEQUEUE = "dequeue"  # received in a transaction that has not committed
     READ = "read"  # read in two phases and not acknowledged
+    TRANSFER = "transfer"  # on its way to another machine, not acknowledged
 
 
 @dataclass(slots=True)
@@ -99,6 +102,20 @@ class Queue:
     def name(self) -> str:
         """The last part of the path name: of a subqueue its own name."""
         return self.properties.path_name.rpartition(";" if self.parent else "\\")[2]
+
+    @property
+    def is_active(self) -> bool:
+        """Queue.Active, [MS-MQDMPR] 3.1.1.2: somebody has opened the queue."""
+        return bool(self.descriptors)
+
+    def deadline_of(self, message: Message) -> int:
+        """When a message expires in this queue, in milliseconds since 1970 UTC; 0 for never. Copies in journals and
+        dead-letter queues do not expire."""
+        return message.deadline() if self.is_destination else 0
+
+    def expiry_reason(self, message: Message) -> MessageClass:
+        """Why a message dies here when its time has come."""
+        return MessageClass.NACK_RECEIVE_TIMEOUT
 
     # -- reading ---------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE, Access, Delivery
+from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, Delivery
 from openmsmq.model.errors import (
     HResult,
     InsufficientResources,
@@ -17,7 +17,7 @@ from openmsmq.model.message import Message
 from openmsmq.queueing.core import Core, storing
 from openmsmq.queueing.plan import Plan, new_identifier
 from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
-from openmsmq.queueing.queue import Lock, LockKind, Queue
+from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind
 from openmsmq.queueing.readers import OpenQueueDescriptor
 from openmsmq.queueing.transactions import Enqueued, Transaction
 
@@ -51,6 +51,8 @@ class Sending(Core):
                 raise QueueDeleted(detail=str(target.format_name))
             copy = message if len(targets) == 1 else replace(message)
             copy.destination_queue_format_name = target.name
+            if queue.kind is QueueKind.OUTGOING and copy.time_to_reach_queue == INFINITE:
+                copy.time_to_reach_queue = self.state.machine.default_time_to_reach_queue
             size = copy.size
             self._check_message(queue, copy, size, transaction)
             if not plan.has_room(queue, size):
@@ -67,9 +69,12 @@ class Sending(Core):
         return copies[0][1].identifier
 
     def _check_message(self, queue: Queue, message: Message, size: int, transaction: Transaction | None) -> None:
+        is_outgoing = queue.kind is QueueKind.OUTGOING  # nobody here knows whether the destination is transactional
+        if is_outgoing and message.privacy_level:
+            raise MsmqError(HResult.MQ_ERROR_PUBLIC_KEY_NOT_FOUND, f"no key of {queue.properties.path_name}")
         if queue.properties.transactional and transaction is None:
             raise TransactionUsage(detail=f"{queue.properties.path_name} takes messages in transactions only")
-        if transaction is not None and not queue.properties.transactional:
+        if transaction is not None and not queue.properties.transactional and not is_outgoing:
             raise TransactionUsage(detail=f"{queue.properties.path_name} is not transactional")
         if size > MAXIMUM_MESSAGE_SIZE:
             raise InsufficientResources(

@@ -14,6 +14,7 @@ from openmsmq.model.errors import HResult, IllegalFormatName, InsufficientResour
 from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.access import default_machine_security
+from openmsmq.queueing.outgoing import NoTransport, OutgoingQueue, Transport, path_name_of
 from openmsmq.queueing.plan import new_identifier
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import Queue, QueueKind
@@ -46,6 +47,7 @@ class Machine:
     quota: int = INFINITE
     journal_quota: int = INFINITE
     security: SecurityDescriptor | None = None
+    default_time_to_reach_queue: int = 345600  # seconds, 4 days ([MS-MQDMPR] 3.1.1.12)
 
     def is_local(self, host: str) -> bool:
         """Whether a computer name or address means this machine."""
@@ -68,6 +70,9 @@ class State:
         self.security = machine.security or default_machine_security()
         self.queues: dict[int, Queue] = {}
         self.by_name: dict[str, Queue] = {}  # private queues by lower-case name
+        self.outgoing: dict[str, OutgoingQueue] = {}  # by lower-case format name
+        self.transport: Transport = NoTransport()
+        self.online = True  # QueueManager.ConnectionActive
         self.sequence = store.high_key
         self._reserved = store.high_key
         self.deadline_changed: Callable[[], None] = _nothing  # told when something expires earlier than all else
@@ -130,6 +135,19 @@ class State:
         del self.queues[queue.number]
         del queue.parent.subqueues[queue.name.lower()]
 
+    def register_outgoing(self, number: int, name: names.SingleFormatName) -> OutgoingQueue:
+        """Make an outgoing queue known."""
+        properties = QueueProperties(path_name_of(name) or str(name), label=str(name))
+        queue = OutgoingQueue(number, QueueKind.OUTGOING, properties, self.store.read, destination=name)
+        self.queues[number] = queue
+        self.outgoing[str(name).lower()] = queue
+        return queue
+
+    def forget_outgoing(self, queue: OutgoingQueue) -> None:
+        queue.deleted = True
+        del self.queues[queue.number]
+        del self.outgoing[str(queue.destination).lower()]
+
     def update(self, queue: Queue, properties: QueueProperties) -> None:
         """Give a queue new properties, which its subqueues and its journal's quota follow."""
         queue.properties = properties
@@ -148,12 +166,12 @@ class State:
                 private = queue is not None and queue.kind is QueueKind.PRIVATE
                 return self._suffixed(queue if private else None, suffix)
             case names.MachineFormatName(guid=guid, suffix=suffix):
-                return self._system(suffix) if guid.bytes_le == self.machine.identifier else None
+                return self.system_queue(suffix) if guid.bytes_le == self.machine.identifier else None
             case names.DirectFormatName(path=path, suffix=suffix, subqueue=subqueue):
                 if not self.machine.is_local(name.host):
                     return None
                 if path.lower() == "system$":
-                    return self._system(suffix)
+                    return self.system_queue(suffix)
                 kind, _, queue_name = path.rpartition("\\")
                 if kind.lower() != "private$":
                     return None
@@ -162,6 +180,10 @@ class State:
                     return queue.subqueues.get(subqueue.lower()) if queue is not None else None
                 return self._suffixed(queue, suffix)
         return None
+
+    def outgoing_queue(self, name: names.FormatName) -> OutgoingQueue | None:
+        """The outgoing queue for a format name, or None."""
+        return self.outgoing.get(str(name).lower())
 
     def is_local(self, name: names.FormatName) -> bool:
         """Whether a format name speaks of this machine, whether or not the queue exists."""
@@ -186,10 +208,15 @@ class State:
             return None
         return self.by_name.get(path.name.lower())
 
+    def owner_of(self, journal: Queue) -> Queue:
+        """The queue that a journal belongs to."""
+        return self.queues[journal.number & ~JOURNAL_BIT]
+
     def private_format_name(self, queue: Queue) -> names.PrivateFormatName:
         return names.PrivateFormatName(UUID(bytes_le=self.machine.identifier), queue.number)
 
-    def _system(self, suffix: names.Suffix) -> Queue | None:
+    def system_queue(self, suffix: names.Suffix) -> Queue | None:
+        """The system queue of a suffix: JOURNAL, DEADLETTER or DEADXACT."""
         return {
             names.Suffix.JOURNAL: self.system_journal,
             names.Suffix.DEADLETTER: self.dead_letters,
@@ -257,6 +284,8 @@ class State:
     def serve(self, queue: Queue, lookup_identifier: int) -> None:
         """Message Position Available, [MS-MQDMPR] 3.1.7.2.2: offer a position to waiting readers, first come first
         served; peeking ones all see it, one destructive reader takes it."""
+        if queue.kind is QueueKind.OUTGOING:
+            self.transport.wake()
         if not queue.waiting:
             return
         for reader in list(queue.waiting.values()):
@@ -280,5 +309,5 @@ def _nothing() -> None:
 
 
 def not_here(name: names.FormatName) -> MsmqError:
-    """The failure for what another machine would have to do; the seam where an outgoing transport plugs in."""
+    """The failure for a format name of another machine that gets no outgoing queue."""
     return MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{name} is not on this machine")

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ class User:
     name: str
     sid: str
     nt_hash: bytes = field(repr=False)
+    administrator: bool = False
 
 
 class UsersFile:
@@ -47,20 +48,21 @@ class UsersFile:
         self._machine_sid = ""
         self._next_rid = FIRST_RID
         self._users: dict[str, User] = {}
+        self._administrators: frozenset[str] = frozenset()
 
     def list(self) -> list[User]:
         """All users, by name. A file that does not exist holds none. Raises `UsersFileError`."""
         self._load()
         return sorted(self._users.values(), key=lambda user: user.name.casefold())
 
-    def add(self, name: str, password: str) -> User:
+    def add(self, name: str, password: str, *, administrator: bool = False) -> User:
         """A new user with a new SID. Raises `UsersFileError` if the name is taken or impossible."""
         if not name or len(name) > MAX_NAME or _FORBIDDEN.search(name):
             raise UsersFileError(f"{name!r} cannot be a user name")
         self._load()
         if name.casefold() in self._users:
             raise UsersFileError(f"user {name} exists")
-        user = User(name, f"{self._machine_sid}-{self._next_rid}", nt_hash(password))
+        user = User(name, f"{self._machine_sid}-{self._next_rid}", nt_hash(password), administrator)
         self._next_rid += 1
         self._users[name.casefold()] = user
         self._save()
@@ -77,8 +79,23 @@ class UsersFile:
         """Raises `UsersFileError` if there is no such user."""
         self._load()
         user = self._get(name)
-        self._users[name.casefold()] = User(user.name, user.sid, nt_hash(password))
+        self._users[name.casefold()] = replace(user, nt_hash=nt_hash(password))
         self._save()
+
+    def set_administrator(self, name: str, administrator: bool) -> None:
+        """Make a user an administrator of the queue manager, or one no longer. Raises `UsersFileError` if there is no
+        such user."""
+        self._load()
+        self._users[name.casefold()] = replace(self._get(name), administrator=administrator)
+        self._save()
+
+    def is_administrator(self, sid: str) -> bool:
+        """Whether the user of a SID is an administrator. A file that cannot be read knows nobody."""
+        try:
+            self._load()
+        except UsersFileError:
+            return False
+        return sid in self._administrators
 
     @property
     def machine_sid(self) -> str:
@@ -116,12 +133,13 @@ class UsersFile:
                 content = json.load(file)
             users, machine_sid, next_rid = _parse(content)
         except FileNotFoundError:
-            self._users, self._next_rid, self._seen = {}, FIRST_RID, None
+            self._users, self._administrators, self._next_rid, self._seen = {}, frozenset(), FIRST_RID, None
             self._machine_sid = self._machine_sid or self._new_machine_sid()
             return
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsersFileError(f"{self._path}: {error}") from error
         self._users, self._machine_sid, self._next_rid, self._seen = users, machine_sid, next_rid, seen
+        self._administrators = frozenset(user.sid for user in users.values() if user.administrator)
 
     def _new_machine_sid(self) -> str:
         parts = (int.from_bytes(self._random(4), "little") for _ in range(3))
@@ -132,7 +150,7 @@ class UsersFile:
             "machine_sid": self._machine_sid,
             "next_rid": self._next_rid,
             "users": [
-                {"name": user.name, "sid": user.sid, "nt_hash": user.nt_hash.hex()}
+                {"name": user.name, "sid": user.sid, "nt_hash": user.nt_hash.hex(), "administrator": user.administrator}
                 for _, user in sorted(self._users.items())
             ],
         }
@@ -160,7 +178,8 @@ class UsersFile:
 def _parse(content: Any) -> tuple[dict[str, User], str, int]:
     users = {}
     for entry in content["users"]:
-        user = User(str(entry["name"]), str(entry["sid"]), bytes.fromhex(entry["nt_hash"]))
+        administrator = entry.get("administrator", False) is True
+        user = User(str(entry["name"]), str(entry["sid"]), bytes.fromhex(entry["nt_hash"]), administrator)
         if len(user.nt_hash) != 16 or not user.sid.startswith("S-1-"):
             raise ValueError(f"entry of {user.name} is malformed")
         users[user.name.casefold()] = user

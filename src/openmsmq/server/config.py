@@ -47,6 +47,12 @@ class Configuration:
     allow_anonymous: bool | None = field(
         default=None, metadata={"help": "serve unauthenticated callers; default: only on loopback"}
     )
+    anonymous_is_administrator: bool = field(
+        default=False, metadata={"help": "let unauthenticated callers administer the queue manager"}
+    )
+    time_to_reach_queue: int = field(
+        default=345600, metadata={"help": "seconds until a message that can't be delivered dies, if it says nothing"}
+    )
     minimum_level: str = field(default="none", metadata={"help": f"least protection of calls: {', '.join(LEVELS)}"})
     interface_levels: str = field(
         default="", metadata={"help": "stronger levels for some interfaces: qmcomm2=privacy,qmmgmt=integrity"}
@@ -75,6 +81,8 @@ class Configuration:
         _check(self.port_offset >= 0, "port_offset", self.port_offset, "0 or more")
         for name in ("machine_quota", "journal_quota"):
             _check(0 <= getattr(self, name) <= INFINITE, name, getattr(self, name), "0 to 4294967295 kilobytes")
+        seconds = self.time_to_reach_queue
+        _check(0 < seconds < INFINITE, "time_to_reach_queue", seconds, "1 to 4294967294 seconds")
         _check(self.checkpoint_megabytes > 0, "checkpoint_megabytes", self.checkpoint_megabytes, "1 or more")
         self.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
         given = bool(self.peer_user) == bool(self.peer_password_file)

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ class Daemon:
         self.manager = self._recover()
         self.restart_seconds = time.monotonic() - started
         self.stopping = asyncio.Event()
+        self._tidy = asyncio.Event()  # an administrator wants the room that garbage takes
         self.endpoints: dict[str, tuple[str, int]] = {}
         self._rpc: RpcServer | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -84,6 +86,7 @@ class Daemon:
             addresses=local_addresses(configuration.listen),
             quota=configuration.machine_quota,
             journal_quota=configuration.journal_quota,
+            default_time_to_reach_queue=configuration.time_to_reach_queue,
         )
         recovered = store.recovered
         manager = QueueManager(machine, store, _milliseconds, os.urandom, recovered.queues, recovered.prepared)
@@ -103,19 +106,28 @@ class Daemon:
         """Open the endpoints. Raises OSError when a port can't be had."""
         loop = asyncio.get_running_loop()
         committer = Committer(self.store, loop, on_failure=self._store_failed)
-        environment = Environment(self.manager, self.store, committer.when_durable, later=loop.call_later)
         configuration = self.configuration
+        policy = SecurityPolicy(configuration.accepts_anonymous, LEVELS[configuration.minimum_level])
+        users = UsersFile(configuration.users_path)
+        environment = Environment(
+            self.manager,
+            self.store,
+            committer.when_durable,
+            later=loop.call_later,
+            tidy=self._tidy.set,
+            is_administrator=lambda sid: (
+                configuration.anonymous_is_administrator if sid is None else users.is_administrator(sid)
+            ),
+        )
+        names = ServerNames(configuration.machine_name.upper(), dns_computer=socket.getfqdn())
+        acceptor = ntlm_acceptor(
+            users.lookup, names, random=os.urandom, now=filetime, allow_anonymous=configuration.accepts_anonymous
+        )
         environment.remote = self._peers = Peers(
             self.manager.state.machine.identifier,
             configuration.hosts_of_peers,
             self._peer_security(),
             environment.spawn,
-        )
-        policy = SecurityPolicy(configuration.accepts_anonymous, LEVELS[configuration.minimum_level])
-        users = UsersFile(configuration.users_path)
-        names = ServerNames(configuration.machine_name.upper(), dns_computer=socket.getfqdn())
-        acceptor = ntlm_acceptor(
-            users.lookup, names, random=os.urandom, now=filetime, allow_anonymous=configuration.accepts_anonymous
         )
         self._rpc = rpc = RpcServer(policy=policy, acceptor=acceptor)
         table = InterfaceTable(
@@ -235,15 +247,18 @@ class Daemon:
         self._arm_timer()
 
     async def _keep_house(self) -> None:
-        """Checkpoints when enough has been written, compaction when garbage dominates."""
+        """Checkpoints when enough has been written, compaction when garbage dominates or somebody asked for it."""
         threshold = self.configuration.checkpoint_megabytes << 20
         while True:
-            await asyncio.sleep(HOUSEKEEPING_PERIOD)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._tidy.wait(), HOUSEKEEPING_PERIOD)
+            thorough = self._tidy.is_set()
+            self._tidy.clear()
             try:
                 if self.store.position - self._checkpoint_position >= threshold:
                     await self._checkpoint()
-                while self.store.wants_compaction and self.store.compact_step(
-                    self.manager.is_live, self.manager.relocated
+                while (thorough or self.store.wants_compaction) and self.store.compact_step(
+                    self.manager.is_live, self.manager.relocated, thorough=thorough
                 ):
                     await self._committer.drain()
                     await asyncio.sleep(COMPACTION_PAUSE)

@@ -1,0 +1,100 @@
+"""`openmsmq machine|outgoing`: the queue manager as a whole, and what it holds for other machines."""
+
+from __future__ import annotations
+
+import click
+
+from openmsmq.cli.connection import connected
+from openmsmq.cli.messages import show_first
+from openmsmq.cli.output import management_rows, print_json, print_table, report
+from openmsmq.cli.queues import json_option, path_of, purge_queue
+from openmsmq.client.sync import QueueManager
+from openmsmq.model.constants import Access
+
+
+@click.command()
+@click.argument("action", type=click.Choice(["show", "connect", "disconnect", "tidy"]), default="show")
+@json_option
+@connected
+def machine(qm: QueueManager, action: str, as_json: bool) -> None:
+    """Show what the queue manager tells about itself, or act on it as an administrator.
+
+    \b
+    connect, disconnect  transfer messages to other machines, or let them wait until connected or restarted
+    tidy                 give back disk space; no message is deleted
+    """
+    if action == "show":
+        properties = {"machine_id": qm.machine_id, "version": qm.version, **qm.management()}
+        if as_json:
+            print_json(properties)
+        else:
+            print_table(["property", "value"], management_rows(properties))
+        return
+    {"connect": qm.connect_machine, "disconnect": qm.disconnect_machine, "tidy": qm.tidy}[action]()
+    report(as_json, f"{action}: done", {"action": action})
+
+
+@click.group()
+def outgoing() -> None:
+    """Queues that hold messages for other machines.
+
+    NAME is the format name of the destination (DIRECT=OS:server\\private$\\orders) or its path name.
+    """
+
+
+@outgoing.command("list")
+@json_option
+@connected
+def list_(qm: QueueManager, as_json: bool) -> None:
+    """List the outgoing queues that have messages or are open."""
+    found = sorted(qm.outgoing(), key=lambda row: str(row["format_name"]).lower())
+    if as_json:
+        for properties in found:
+            print_json(properties)
+        return
+    columns = ["format_name", "state", "message_count", "bytes_in_queue"]
+    print_table(["queue", "state", "messages", "bytes"], [[row[c] for c in columns] for row in found])
+
+
+@outgoing.command()
+@click.argument("name")
+@json_option
+@connected
+def pause(qm: QueueManager, name: str, as_json: bool) -> None:
+    """Hold messages back until `resume` or the end of the server. For administrators."""
+    _act(qm, "pause", name, as_json)
+
+
+@outgoing.command()
+@click.argument("name")
+@json_option
+@connected
+def resume(qm: QueueManager, name: str, as_json: bool) -> None:
+    """Let messages out again. For administrators."""
+    _act(qm, "resume", name, as_json)
+
+
+@outgoing.command()
+@click.argument("name")
+@click.option("--count", "-n", type=int, default=10, show_default=True, help="At most so many; 0 for all.")
+@json_option
+@connected
+def peek(qm: QueueManager, name: str, count: int, as_json: bool) -> None:
+    """Look at messages that wait for transfer. For administrators."""
+    show_first(qm, path_of(name), Access.PEEK_ADMIN, count, as_json)
+
+
+@outgoing.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@connected
+def purge(qm: QueueManager, name: str, yes: bool, as_json: bool) -> None:
+    """Delete the messages that wait for transfer. For administrators."""
+    purge_queue(qm, path_of(name), Access.RECEIVE_ADMIN, yes, as_json)
+
+
+def _act(qm: QueueManager, action: str, name: str, as_json: bool) -> None:
+    {"pause": qm.pause, "resume": qm.resume}[action](path_of(name))
+    state = qm.management(path_of(name))["state"]
+    report(as_json, f"{path_of(name)}: {state}", {"queue": path_of(name), "state": state})

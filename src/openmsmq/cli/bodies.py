@@ -1,0 +1,155 @@
+"""Message bodies for people and for machines: what a body is, as text for a terminal and as a value for JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+from xml.dom import minidom
+from xml.parsers.expat import ExpatError
+
+from openmsmq.model.bodies import BodyError
+from openmsmq.model.constants import VarType
+from openmsmq.model.message import Message
+from openmsmq.model.nrbf import NrbfError, decode_nrbf, looks_like_nrbf
+
+HEX_LINES = 32  # of 16 bytes each; whoever needs more wants the bytes: --body-only or --json
+_BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+_LATIN = 0x250  # where scripts that are unlikely in chance bytes end
+
+
+class Shown(NamedTuple):
+    """`kind` says what the body was taken for: empty, text, json, xml, nrbf, binary, or a VARTYPE such as vt_i4.
+    `value` is what JSON shows; None for binary, whose bytes are in the message's own body."""
+
+    kind: str
+    text: str
+    value: Any
+
+
+def show(message: Message) -> Shown:
+    """What a body is: first what its type says, then what it looks like. Any bytes can be shown."""
+    try:
+        value = message.decode()
+    except BodyError:
+        return _binary(message.body)
+    if not isinstance(value, bytes):
+        kind = VarType(message.body_type).name.lower()
+        return Shown(kind, printable(str(value)), jsonable(value))
+    if not value:
+        return Shown("empty", "", "")
+    if looks_like_nrbf(value):
+        try:
+            decoded = jsonable(decode_nrbf(value))
+            return Shown("nrbf", printable(_pretty(decoded)), decoded)
+        except (NrbfError, RecursionError) as error:
+            return _binary(value, f"damaged .NET binary, {error}\n")
+    text = text_of(value)
+    return _binary(value) if text is None else _shown_text(text)
+
+
+def _shown_text(text: str) -> Shown:
+    stripped = text.lstrip()
+    if stripped[:1] in ("{", "["):
+        try:
+            document = json.loads(text)
+            return Shown("json", printable(_pretty(document)), jsonable(document))
+        except (ValueError, RecursionError):
+            pass
+    if stripped.startswith("<"):
+        pretty = _pretty_xml(text)
+        if pretty is not None:
+            return Shown("xml", printable(pretty), text)
+    return Shown("text", printable(text), text)
+
+
+def text_of(body: bytes) -> str | None:
+    """The text that bytes are, in UTF-8 or UTF-16, or None. Without a byte order mark UTF-16 needs a quarter of Latin
+    characters: half of all chance bytes are good UTF-16 of one script or another."""
+    for mark, codec in _BYTE_ORDER_MARKS:
+        if body.startswith(mark):
+            return _decoded(body[len(mark) :], codec)
+    text = _decoded(body, "utf-8")
+    if text is None:
+        text = _decoded(body, "utf-16-le")
+        if text is not None and 4 * sum(ord(c) < _LATIN for c in text) < len(text):
+            return None
+    return text
+
+
+def _decoded(body: bytes, codec: str) -> str | None:
+    try:
+        text = body.decode(codec)
+    except UnicodeDecodeError:
+        return None
+    return text if all(c.isprintable() or c in "\r\n\t" for c in text) else None
+
+
+def printable(text: str) -> str:
+    """`text` with everything that a terminal would obey, and halves of surrogate pairs, as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "" if c == "\r" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _pretty_xml(text: str) -> str | None:
+    """Indented; None for what is no XML, or declares entities, which may be bombs."""
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        return None
+    try:
+        document = minidom.parseString(_without_declaration(text).encode("utf-8"))
+        _drop_indentation(document)
+        return "\n".join(node.toprettyxml(indent="  ").rstrip() for node in document.childNodes)
+    except (ExpatError, ValueError, RecursionError):
+        return None
+
+
+def _without_declaration(text: str) -> str:
+    """The text is decoded already, whatever encoding its declaration names."""
+    text = text.lstrip()
+    return text.partition("?>")[2] if text.startswith("<?xml") else text
+
+
+def _drop_indentation(node: Any) -> None:
+    """Remove text of nothing but spaces between elements, which toprettyxml would add to."""
+    children = list(node.childNodes)
+    between = [child for child in children if child.nodeType == minidom.Node.TEXT_NODE]
+    if len(children) > len(between) and all(not child.data.strip() for child in between):
+        for child in between:
+            node.removeChild(child)
+    for child in children:
+        _drop_indentation(child)
+
+
+def _binary(body: bytes, note: str = "") -> Shown:
+    return Shown("binary", note + "\n".join(hex_lines(body)), None)
+
+
+def hex_lines(body: bytes) -> Iterable[str]:
+    """A dump: offset, 16 bytes, and what of them is ASCII."""
+    for start in range(0, min(len(body), 16 * HEX_LINES), 16):
+        row = body[start : start + 16]
+        ascii_ = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+        yield f"{start:08x}  {row[:8].hex(' '):23}  {row[8:].hex(' '):23}  {ascii_}"
+    if len(body) > 16 * HEX_LINES:
+        yield f"... {len(body)} bytes in all"
+
+
+def jsonable(value: Any) -> Any:
+    """A value as JSON has it: what JSON lacks becomes text, bytes hexadecimal, whole numbers stay exact."""
+    if isinstance(value, dict):
+        return {str(name): jsonable(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [jsonable(element) for element in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

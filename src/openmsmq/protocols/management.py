@@ -1,0 +1,135 @@
+"""What R_QMMgmtGetInfo tells ([MS-MQMR] 3.1.4.1): each property of the machine and of a queue, from the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from openmsmq.model import names
+from openmsmq.protocols.environment import MSMQ_VERSION
+from openmsmq.queueing.outgoing import OutgoingQueue, OutgoingState, OutgoingTransferInfo, path_name_of
+from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.queueing.state import State
+
+_HAVE_NEXT_HOPS = (OutgoingState.CONNECTED, OutgoingState.WAITING)
+
+
+def format_name(state: State, queue: Queue) -> str:
+    """The name by which this machine knows a queue: private, machine, or that of the destination."""
+    if isinstance(queue, OutgoingQueue):
+        return str(queue.destination)
+    if queue.kind is QueueKind.SYSTEM:
+        suffix = next(s for s in names.READ_ONLY if state.system_queue(s) is queue)
+        return str(names.MachineFormatName(UUID(bytes_le=state.machine.identifier), suffix))
+    if queue.kind is QueueKind.JOURNAL:
+        owner = state.private_format_name(state.owner_of(queue))
+        return str(names.PrivateFormatName(owner.guid, owner.number, names.Suffix.JOURNAL))
+    if queue.kind is QueueKind.SUBQUEUE:  # which only a direct format name can name
+        return f"DIRECT=OS:{queue.properties.path_name}"
+    return str(state.private_format_name(queue))
+
+
+def subqueues(queue: Queue) -> list[str]:
+    """The names in SubqueueCollection."""
+    return [subqueue.name for subqueue in queue.subqueues.values()]
+
+
+def _active(state: State) -> list[str]:
+    return [format_name(state, queue) for queue in state.queues.values() if queue.is_active]
+
+
+def _private(state: State) -> list[str]:
+    return [queue.properties.path_name for queue in state.queues.values() if queue.kind is QueueKind.PRIVATE]
+
+
+MACHINE: dict[str, Callable[[State], Any]] = {
+    "active_queues": _active,
+    "private_queues": _private,
+    "ds_server": lambda state: None,  # not integrated with a directory service
+    "connected": lambda state: "CONNECTED" if state.online else "DISCONNECTED",
+    "type": lambda state: f"Message Queuing {MSMQ_VERSION}",
+    "bytes_in_all_queues": lambda state: sum(queue.total_bytes for queue in state.queues.values()),
+}
+
+
+def _path_name(state: State, queue: Queue) -> str | None:
+    return path_name_of(queue.destination) if isinstance(queue, OutgoingQueue) else queue.properties.path_name
+
+
+def _qualified_format_name(state: State, queue: Queue) -> str:
+    """A direct format name of QualifiedPathname; a host without domain has none but its own name."""
+    if isinstance(queue, OutgoingQueue):
+        return str(queue.destination)
+    computer, _, rest = queue.properties.path_name.partition("\\")
+    qualified = state.machine.qualified_name
+    return f"DIRECT=OS:{qualified if '.' in qualified else computer}\\{rest}"
+
+
+def _type(state: State, queue: Queue) -> str:
+    if queue.kind is QueueKind.SYSTEM:
+        return "MACHINE"
+    return "PRIVATE" if _is_private(queue) else "PUBLIC"
+
+
+def _is_private(queue: Queue) -> bool:
+    """A direct format name says it in its path, and a private one is it."""
+    if isinstance(queue, OutgoingQueue) and isinstance(queue.destination, names.DirectFormatName):
+        return queue.destination.path.lower().startswith("private$\\")
+    return True
+
+
+def _transactional(state: State, queue: Queue) -> str:
+    """Deviation from [MS-MQMR] 3.1.4.1: `NO` for a destination that nobody has asked would be a guess; [MS-MQMQ]
+    2.3.12.5 has a word for it."""
+    if isinstance(queue, OutgoingQueue):
+        return "UNKNOWN"
+    return "YES" if queue.properties.transactional else "NO"
+
+
+def _state(state: State, queue: Queue) -> str:
+    return queue.state(state.online).value if isinstance(queue, OutgoingQueue) else "LOCAL CONNECTION"
+
+
+def _next_hops(state: State, queue: Queue) -> list[str] | None:
+    known = isinstance(queue, OutgoingQueue) and queue.state(state.online) in _HAVE_NEXT_HOPS
+    return queue.next_hops if known and isinstance(queue, OutgoingQueue) else None
+
+
+def _transfer(tell: Callable[[OutgoingTransferInfo], Any]) -> Callable[[State, Queue], Any]:
+    return lambda state, queue: tell(queue.transfer_info) if isinstance(queue, OutgoingQueue) else None
+
+
+QUEUE: dict[str, Callable[[State, Queue], Any]] = {
+    "path_name": _path_name,
+    "format_name": _qualified_format_name,
+    "type": _type,
+    "location": lambda state, queue: "REMOTE" if isinstance(queue, OutgoingQueue) else "LOCAL",
+    "transactional": _transactional,
+    "foreign": lambda state, queue: "NO" if _is_private(queue) else "UNKNOWN",
+    "message_count": lambda state, queue: len(queue),
+    "bytes_in_queue": lambda state, queue: queue.total_bytes,
+    "journal_message_count": lambda state, queue: len(queue.journal) if queue.journal is not None else 0,
+    "bytes_in_journal": lambda state, queue: (
+        queue.journal.total_bytes if queue.journal is not None and queue.properties.journaling else 0
+    ),
+    "state": _state,
+    "next_hops": _next_hops,
+    "eod_last_ack": _transfer(lambda info: info.eod_last_ack if info.eod_no_ack_count else None),
+    "eod_last_ack_time": _transfer(lambda info: info.eod_last_ack_time),
+    "eod_last_ack_count": _transfer(lambda info: info.eod_last_ack_count),
+    "eod_first_non_ack": _transfer(lambda info: info.eod_first_non_ack),
+    "eod_last_non_ack": _transfer(lambda info: info.eod_last_non_ack),
+    "eod_next_seq": _transfer(lambda info: info.eod_next_seq),
+    "eod_no_read_count": _transfer(lambda info: info.eod_no_read_count),
+    "eod_no_ack_count": _transfer(lambda info: info.eod_no_ack_count),
+    "eod_resend_time": _transfer(lambda info: info.eod_resend_time),
+    "eod_resend_interval": _transfer(lambda info: info.eod_resend_interval),
+    "eod_resend_count": _transfer(lambda info: info.eod_resend_count),
+    "eod_source_info": lambda state, queue: [],  # nothing receives from other machines yet
+    "connection_history": lambda state, queue: (
+        list(queue.connection_history) if isinstance(queue, OutgoingQueue) else None
+    ),
+    "subqueue_count": lambda state, queue: len(subqueues(queue)),
+    "subqueue_names": lambda state, queue: subqueues(queue),
+}

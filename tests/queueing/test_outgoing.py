@@ -1,0 +1,379 @@
+"""Outgoing queues: messages for other machines ([MS-MQDMPR] 3.1.1.3, 3.1.7.1.5, [MS-MQQB] 3.1.7.1.2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from openmsmq.model import names, security
+from openmsmq.model.constants import INFINITE, Access, Action, MessageClass, Share
+from openmsmq.model.errors import HResult
+from openmsmq.queueing.access import SYSTEM
+from openmsmq.queueing.outgoing import OutgoingQueue, OutgoingState
+from openmsmq.queueing.transferring import MAXIMUM_OUTGOING, UNUSED_PERIOD
+from openmsmq.store import DamagedRecord
+from queueing.world import ALICE, MACHINE, START, World, refused, snapshot
+
+THERE = "DIRECT=OS:there\\private$\\q"
+FAR = "DIRECT=TCP:192.0.2.7\\private$\\q"
+ELSEWHERE = "PRIVATE=00000000-0000-0000-0000-0000000000aa\\00000007"
+ADMIN = "DIRECT=OS:.\\private$\\admin"
+FOUR_DAYS = 345600
+NEG_ARRIVAL, NEG_RECEIVE, DEADLETTER, JOURNAL = 4, 8, 1, 2
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create("q")
+    world.create("admin")
+    return world
+
+
+def outgoing(world: World, name: str = THERE) -> OutgoingQueue:
+    queue = world.state.outgoing_queue(names.parse_format_name(name))
+    assert queue is not None, name
+    return queue
+
+
+# -- making and dropping ---------------------------------------------------------------------------------------
+
+
+def test_each_format_name_has_its_own_queue_without_regard_to_case(world: World) -> None:
+    for name in (THERE, THERE.lower(), FAR, ELSEWHERE, "DIRECT=HTTP://there/msmq/private$/q"):
+        world.send(name, label=name)
+    assert [str(queue.destination) for queue in world.state.outgoing.values()] == [
+        THERE, FAR, ELSEWHERE, "DIRECT=HTTP://there/msmq\\private$\\q",
+    ]  # fmt: skip
+    assert world.labels(outgoing(world)) == [THERE, THERE.lower()]
+    assert world.labels("q") == []
+
+
+def test_recoverable_messages_and_their_queue_survive_a_restart_and_express_ones_do_not(world: World) -> None:
+    for checkpoint in (False, True):
+        world.send(THERE, label=f"kept{checkpoint}", delivery_guarantee=1, priority=7)
+        world.send(FAR, label="express")
+        number = outgoing(world).number
+        world.restart(checkpoint)
+        assert outgoing(world).number == number
+    assert world.labels(outgoing(world)) == ["keptFalse", "keptTrue"]
+    assert [m.priority for m in world.messages(outgoing(world))] == [7, 7]
+    assert len(outgoing(world, FAR)) == 0
+    assert outgoing(world).total_bytes > 0
+
+
+def test_numbers_of_queues_are_never_used_again(world: World) -> None:
+    world.send(THERE, delivery_guarantee=1)
+    numbers = [outgoing(world).number, world.create("b").number]
+    world.manager.purge(world.open(THERE, Access.RECEIVE_ADMIN, caller=SYSTEM))
+    world.manager.close_queue(next(iter(world.manager.descriptors.values())))
+    world.advance(UNUSED_PERIOD)
+    world.advance(UNUSED_PERIOD)
+    assert not world.state.outgoing
+    world.restart()
+    assert not world.state.outgoing
+    world.send(THERE)
+    numbers += [outgoing(world).number, world.create("c").number]
+    assert len(set(numbers)) == 4 and numbers == sorted(numbers)
+
+
+def test_a_queue_goes_when_two_looks_found_it_unused(world: World) -> None:
+    descriptor = world.open(THERE, Access.SEND)
+    assert world.manager.next_deadline() == START + UNUSED_PERIOD
+    for _ in range(3):
+        world.advance(UNUSED_PERIOD)
+    assert outgoing(world).is_active
+    world.manager.close_queue(descriptor)
+    world.manager.close_queue(world.open(THERE, Access.SEND))  # used again
+    world.advance(UNUSED_PERIOD)
+    assert not outgoing(world).is_active
+    world.advance(UNUSED_PERIOD)
+    assert not world.state.outgoing
+    assert world.manager.next_deadline() is None
+
+
+def test_a_queue_with_messages_or_on_hold_stays(world: World) -> None:
+    world.send(THERE)
+    world.manager.close_queue(world.open(FAR, Access.SEND))
+    world.manager.pause(outgoing(world, FAR))
+    for _ in range(3):
+        world.advance(UNUSED_PERIOD)
+    assert len(world.state.outgoing) == 2
+
+
+def test_a_full_disk_refuses_the_open_and_keeps_an_unused_queue(world: World) -> None:
+    world.manager.close_queue(world.open(FAR, Access.SEND))
+    world.store.full = True
+    with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
+        world.open(THERE, Access.SEND)
+    for _ in range(3):
+        world.advance(UNUSED_PERIOD)
+    assert list(world.state.outgoing) == [FAR.lower()]
+    world.store.full = False
+    world.advance(UNUSED_PERIOD)
+    assert not world.state.outgoing
+
+
+def test_there_are_not_more_than_so_many(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MAXIMUM_OUTGOING == 65536
+    monkeypatch.setattr("openmsmq.queueing.transferring.MAXIMUM_OUTGOING", 1)
+    world.open(THERE, Access.SEND)
+    world.open(THERE, Access.SEND)
+    with refused(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES):
+        world.open(FAR, Access.SEND)
+
+
+# -- sending ---------------------------------------------------------------------------------------------------
+
+
+def test_a_multiple_element_name_mixes_machines(world: World) -> None:
+    world.send(f"{THERE},DIRECT=OS:.\\private$\\q", label="both")
+    assert world.labels(outgoing(world)) == world.labels("q") == ["both"]
+    (away,), (here,) = world.messages(outgoing(world)), world.messages(world.queue())
+    assert (away.time_to_reach_queue, here.time_to_reach_queue) == (FOUR_DAYS, INFINITE)
+    assert (away.destination_queue_format_name, here.destination_queue_format_name) == (
+        THERE, "DIRECT=OS:.\\private$\\q",
+    )  # fmt: skip
+
+
+def test_a_transaction_sends_here_and_there_or_nowhere(world: World) -> None:
+    world.create("t", TRANSACTION=1)
+    for number, end in enumerate((world.manager.abort, world.manager.commit)):
+        transaction = world.begin(number + 1)
+        for name in (THERE, "t", THERE):
+            world.send(name, label=name, transaction=transaction)
+        assert world.labels(outgoing(world)) == []
+        end(transaction)
+    assert (world.labels(outgoing(world)), world.labels("t")) == ([THERE, THERE], ["t"])
+    world.restart()
+    first, last = world.messages(outgoing(world))
+    assert (first.first_in_transaction, first.last_in_transaction) == (True, False)
+    assert (last.first_in_transaction, last.last_in_transaction) == (False, True)
+    assert first.is_transactional and world.labels("t") == ["t"]
+
+
+def test_the_machine_quota_counts_what_goes_out() -> None:
+    world = World(replace(MACHINE, quota=2))
+    world.send(THERE, body=bytes(1000))
+    before = snapshot(world)
+    with refused(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES):
+        world.send(THERE, body=bytes(1000))
+    assert snapshot(world) == before
+
+
+def test_nobody_can_encrypt_for_an_unknown_machine(world: World) -> None:
+    with refused(HResult.MQ_ERROR_PUBLIC_KEY_NOT_FOUND):
+        world.send(ELSEWHERE, privacy_level=1)
+
+
+def test_what_waits_is_neither_journaled_nor_acknowledged(world: World) -> None:
+    world.send(THERE, journaling_requested=JOURNAL, acknowledgements_requested=0x0F,
+               administration_queue_format_name=ADMIN)  # fmt: skip
+    assert not world.messages(world.state.system_journal) and not world.labels("admin")
+
+
+# -- time ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recoverable", [0, 1])
+def test_a_message_that_does_not_reach_its_queue_in_time_dies_and_says_so(world: World, recoverable: int) -> None:
+    world.send(THERE, label="late", time_to_reach_queue=60, journaling_requested=DEADLETTER, body=b"x",
+               acknowledgements_requested=NEG_ARRIVAL, administration_queue_format_name=ADMIN,
+               delivery_guarantee=recoverable)  # fmt: skip
+    world.advance(59_999)
+    assert len(outgoing(world)) == 1
+    if recoverable:
+        world.restart(checkpoint=True)
+    world.advance(1)
+    assert len(outgoing(world)) == 0
+    (dead,), (told,) = world.messages(world.state.dead_letters), world.messages(world.queue("admin"))
+    assert dead.message_class == told.message_class == MessageClass.NACK_REACH_QUEUE_TIMEOUT
+    assert (dead.label, told.body, told.correlation_identifier) == ("late", b"x", dead.identifier)
+
+
+def test_four_days_are_the_default(world: World) -> None:
+    world.send(THERE, journaling_requested=DEADLETTER)
+    world.advance(FOUR_DAYS * 1000 - 1)
+    assert len(outgoing(world)) == 1
+    world.advance(1)
+    assert len(outgoing(world)) == 0
+    assert len(world.state.dead_letters) == 1
+
+
+def test_a_transactional_message_dies_into_the_transactional_dead_letter_queue(world: World) -> None:
+    transaction = world.begin()
+    world.send(THERE, transaction=transaction, time_to_reach_queue=10, journaling_requested=DEADLETTER)
+    world.advance(10_000)
+    world.manager.commit(transaction)
+    world.advance(0)
+    assert len(outgoing(world)) == 0
+    assert [m.message_class for m in world.messages(world.state.transactional_dead_letters)] == [
+        MessageClass.NACK_REACH_QUEUE_TIMEOUT
+    ]
+
+
+@pytest.mark.parametrize(("asked", "told"), [(NEG_ARRIVAL, 0), (NEG_RECEIVE, 1)])
+def test_the_time_to_be_received_runs_in_transit_too(world: World, asked: int, told: int) -> None:
+    world.send(THERE, time_to_be_received=5, journaling_requested=DEADLETTER, acknowledgements_requested=asked,
+               administration_queue_format_name=ADMIN)  # fmt: skip
+    world.advance(5000)
+    assert [m.message_class for m in world.messages(world.state.dead_letters)] == [MessageClass.NACK_RECEIVE_TIMEOUT]
+    assert len(world.queue("admin")) == told
+
+
+# -- administrators --------------------------------------------------------------------------------------------
+
+
+def test_an_administrator_looks_takes_and_purges(world: World) -> None:
+    for label in "abc":
+        world.send(THERE, label=label, journaling_requested=DEADLETTER, acknowledgements_requested=0x0F,
+                   administration_queue_format_name=ADMIN)  # fmt: skip
+    peeker = world.open(THERE, Access.PEEK_ADMIN, caller=SYSTEM)
+    assert world.read(peeker, Action.PEEK_CURRENT).label == "a"
+    with refused(HResult.MQ_ERROR_ACCESS_DENIED):
+        world.manager.purge(peeker)
+    taker = world.open(THERE, Access.RECEIVE_ADMIN, caller=SYSTEM)
+    assert world.read(taker).label == "a"
+    assert world.manager.purge(taker) == 2
+    dead = world.messages(world.state.dead_letters)
+    assert [(m.label, m.message_class) for m in dead] == [(label, MessageClass.NACK_DELETED) for label in "abc"]
+    assert [m.message_class for m in world.messages(world.queue("admin"))] == [MessageClass.NACK_DELETED] * 3
+
+
+@pytest.mark.parametrize("access", [Access.PEEK_ADMIN, Access.RECEIVE_ADMIN])
+def test_nobody_else_reads_what_others_send(world: World, access: Access) -> None:
+    world.send(THERE)
+    with refused(HResult.MQ_ERROR_ACCESS_DENIED):
+        world.open(THERE, access, caller=ALICE)
+    assert not outgoing(world).descriptors
+
+
+def test_an_administrator_may_shut_others_out(world: World) -> None:
+    world.send(THERE)
+    world.open(THERE, Access.RECEIVE_ADMIN, Share.DENY_RECEIVE_SHARE, SYSTEM)
+    with refused(HResult.MQ_ERROR_SHARING_VIOLATION):
+        world.open(THERE, Access.RECEIVE_ADMIN, caller=SYSTEM)
+    world.open(THERE, Access.SEND)
+
+
+def test_an_administrator_is_whom_the_descriptor_of_the_machine_says(world: World) -> None:
+    world.send(THERE)
+    dacl = (*world.state.security.dacl, security.allow(ALICE.sid, 0x10))
+    world.state.security = replace(world.state.security, dacl=dacl)
+    assert world.read(world.open(THERE, Access.RECEIVE_ADMIN)).label == ""
+
+
+# -- state and transfer ----------------------------------------------------------------------------------------
+
+
+def test_the_state_follows_messages_holds_and_the_network(world: World) -> None:
+    def state(name: str = THERE) -> OutgoingState:
+        return outgoing(world, name).state(world.state.online)
+
+    world.open(THERE, Access.SEND)
+    assert state() is OutgoingState.INACTIVE
+    world.send(THERE)
+    assert state() is OutgoingState.WAITING
+    world.send(ELSEWHERE)
+    assert state(ELSEWHERE) is OutgoingState.NEED_VALIDATION
+    world.manager.set_online(False)
+    assert state() is OutgoingState.DISCONNECTED
+    world.manager.pause(outgoing(world))
+    assert state() is OutgoingState.ON_HOLD
+    world.manager.set_online(True)
+    assert state() is OutgoingState.ON_HOLD
+    world.manager.resume(outgoing(world))
+    outgoing(world).link = OutgoingState.CONNECTED
+    assert state() is OutgoingState.CONNECTED
+
+
+def test_holds_and_the_offline_state_end_with_a_restart(world: World) -> None:
+    world.send(THERE, delivery_guarantee=1)
+    world.manager.pause(outgoing(world))
+    world.manager.set_online(False)
+    world.restart()
+    assert outgoing(world).state(world.state.online) is OutgoingState.WAITING
+
+
+def test_an_address_in_a_format_name_is_the_next_hop(world: World) -> None:
+    for name, hops in ((FAR, ["IP=192.0.2.7"]), (THERE, []), (ELSEWHERE, []), ("DIRECT=TCP:2001:db8::1\\q", None)):
+        world.send(name)
+        assert outgoing(world, name).next_hops == (["IPv6=2001:db8::1"] if hops is None else hops)
+
+
+class Recorder:
+    """A transport that counts how often it was woken."""
+
+    woken = 0
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def resend(self, queue: OutgoingQueue) -> None:
+        raise NotImplementedError
+
+
+def test_a_transport_gets_the_most_urgent_message_of_all_queues(world: World) -> None:
+    transport = world.state.transport = Recorder()
+    world.send(THERE, label="second", delivery_guarantee=1)
+    world.send(FAR, label="third", journaling_requested=JOURNAL)
+    world.send(FAR, label="first", priority=7)
+    world.send(ELSEWHERE, label="held")
+    assert transport.woken == 4
+    world.manager.pause(outgoing(world, ELSEWHERE))
+    world.manager.set_online(False)
+    assert world.manager.next_to_transfer() is None
+    world.manager.set_online(True)
+    sent = []
+    while (following := world.manager.next_to_transfer()) is not None:
+        queue, message = following
+        sent.append(message.label)
+        if sent.count("second") == 1 and message.label == "second":  # at the first try
+            world.manager.put_back(queue, message)
+        else:
+            world.manager.transferred(queue, message)
+    assert sent == ["first", "second", "second", "third"]
+    assert world.labels(world.state.system_journal) == ["third"]
+    world.restart()
+    assert len(outgoing(world)) == 0
+
+
+def test_a_message_that_is_purged_or_expires_during_its_transfer_goes_when_that_failed(world: World) -> None:
+    for purge in (False, True):
+        world.send(THERE, time_to_reach_queue=10, journaling_requested=DEADLETTER)
+        queue, message = world.manager.next_to_transfer() or pytest.fail("nothing to transfer")
+        if purge:
+            world.manager.purge(world.open(THERE, Access.RECEIVE_ADMIN, caller=SYSTEM))
+        else:
+            world.advance(10_000)
+        assert len(queue) == 1
+        assert world.manager.next_to_transfer() is None
+        world.manager.put_back(queue, message)
+        assert len(queue) == 0
+    assert [m.message_class for m in world.messages(world.state.dead_letters)] == [
+        MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_DELETED,
+    ]  # fmt: skip
+
+
+def test_a_crash_during_a_transfer_leaves_the_message(world: World) -> None:
+    world.send(THERE, label="m", delivery_guarantee=1, time_to_reach_queue=60)
+    world.manager.next_to_transfer()
+    world.restart(checkpoint=True)
+    assert world.labels(outgoing(world)) == ["m"]
+    world.advance(60_000)
+    assert len(outgoing(world)) == 0
+
+
+def test_an_unreadable_message_holds_up_its_own_queue_only(world: World) -> None:
+    world.send(THERE, label="damaged", delivery_guarantee=1)
+    world.send(FAR, label="sound", delivery_guarantee=1)
+
+    def unreadable(location: int) -> bytes:
+        raise DamagedRecord(location, "segment-1", 0, "checksum")
+
+    outgoing(world).read = unreadable
+    _, message = world.manager.next_to_transfer() or pytest.fail("nothing to transfer")
+    assert message.label == "sound"
+    assert world.manager.next_to_transfer() is None
+    assert len(outgoing(world)) == 1
