@@ -280,6 +280,65 @@ def operator(run, service):
     run(*users, "remove", "operator")
 
 
+def sent(run, queue, *arguments):
+    return run("send", queue, *arguments).strip()
+
+
+def listed(run, queue):
+    return [json.loads(line)["id"] for line in run("peek", queue, "--count", "0", "--json").splitlines()]
+
+
+def test_messages_are_put_aside_and_back(run):
+    run("queue", "create", "aside")
+    first, second = sent(run, "aside", "one"), sent(run, "aside", "two")
+    preview = run("msg", "move", "aside", "--id", first, "--to", "later", "--dry-run")
+    assert "one" in preview and "would be moved: 1" in preview and listed(run, "aside") == [first, second]
+    assert "moved: 1" in run("msg", "move", "aside", "--id", first, "--to", "later")
+    assert (listed(run, "aside"), listed(run, "aside;later")) == ([second], [first])
+    done = json.loads(run("msg", "move", "aside;later", "--all", "--json"))
+    assert done["done"] and done["to"].endswith("aside") and listed(run, "aside") == [first, second]
+    assert "no such message" in run("msg", "move", "aside", "--id", "{x}\\1", "--to", "later", code=1)
+    assert "--to SUBQUEUE" in run("msg", "move", "aside", "--all", code=2)
+    assert "either --id" in run("msg", "move", "aside", "--to", "later", code=2)
+
+
+def meant_for(run, queue, dead):
+    rows = [json.loads(line) for line in run("peek", dead, "--count", "0", "--json").splitlines()]
+    return [row["id"] for row in rows if row["destination_queue_format_name"].endswith(queue)]
+
+
+def test_a_message_is_rejected_and_returned(run):
+    run("queue", "create", "rejecting", "--transactional")
+    identifier = sent(run, "rejecting", "bad", "--transaction", "--deadletter")
+    kept = sent(run, "rejecting", "good", "--transaction", "--deadletter")
+    assert "would be rejected: 1" in run("msg", "reject", "rejecting", "--id", identifier, "--dry-run")
+    run("msg", "reject", "rejecting", "--id", identifier)
+    assert listed(run, "rejecting") == [kept]
+    dead = "DIRECT=OS:.\\SYSTEM$;DEADXACT"
+    assert listed(run, dead) == [identifier]
+    assert "would be returned: 1" in run("msg", "return", "--reason", "NACK_RECEIVE_REJECTED", "--dry-run")
+    assert listed(run, dead) == [identifier]
+    assert "returned: 1" in run("msg", "return", dead, "--id", identifier)
+    assert listed(run, dead) == [] and len(listed(run, "rejecting")) == 2
+
+
+def test_dead_letters_are_chosen_by_reason_and_destination(run):
+    dead = "DIRECT=OS:.\\SYSTEM$;DEADLETTER"
+    for queue in ("dying", "failing"):
+        run("queue", "create", queue)
+        for body in ("a", "b"):
+            run("send", queue, body, "--ttl", "2", "--deadletter")
+    eventually(lambda: all(len(meant_for(run, queue, dead)) == 2 for queue in ("dying", "failing")))
+    assert "returned: 0" in run("msg", "return", "--reason", "NACK_Q_PURGED")
+    assert "returned: 2" in run("msg", "return", "--meant-for", "$\\dying", "--reason", "nack_receive_timeout")
+    first, second = meant_for(run, "failing", dead)
+    assert "returned: 1" in run("msg", "return", dead, "--id", first)
+    assert meant_for(run, "failing", dead) == [second]
+    run("queue", "delete", "failing", "--yes")
+    assert "MQ_ERROR_QUEUE_NOT_FOUND" in run("msg", "return", "--meant-for", "failing", code=3)
+    assert meant_for(run, "failing", dead) == [second]
+
+
 def test_messages_for_another_machine_are_listed_held_looked_at_and_purged(run, operator):
     for number in range(2):
         run("send", THERE, f"message {number}", "--reach-ttl", "500")

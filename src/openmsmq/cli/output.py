@@ -21,7 +21,7 @@ from openmsmq.model.constants import MessageClass
 from openmsmq.model.message import Message
 
 _IDENTIFIERS = ("identifier", "correlation_identifier", "transaction_identifier")
-DECODED = "decoded"  # beside the properties in JSON for readers: what the body is
+IDENTIFIER, DECODED = "id", "decoded"  # beside the properties in JSON for readers: the identifier, what the body is
 _GUIDS = ("source_machine_identifier", "connector_type_identifier")
 
 
@@ -39,12 +39,12 @@ def to_json(message: Message) -> dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any]) -> Message:
-    """The inverse of `to_json`; the decoded body is passed over. Raises ValueError naming an unknown or malformed
+    """The inverse of `to_json`; what is for readers is passed over. Raises ValueError naming an unknown or malformed
     property."""
     known = {field.name: field for field in fields(Message)}
     properties: dict[str, Any] = {}
     for name, value in values.items():
-        if name == DECODED:
+        if name in (IDENTIFIER, DECODED):
             continue
         if name not in known:
             raise ValueError(f"{name!r} is no message property; known are {', '.join(known)}")
@@ -71,7 +71,7 @@ def show_message(message: Message, number: int, as_json: bool) -> None:
     """One of several messages; people get an empty line between them."""
     if as_json:
         shown = bodies.show(message)
-        print_json({**to_json(message), DECODED: {"kind": shown.kind, "value": shown.value}})
+        print_json({IDENTIFIER: message.id, **to_json(message), DECODED: {"kind": shown.kind, "value": shown.value}})
         return
     if number:
         click.echo()

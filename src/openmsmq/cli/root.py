@@ -8,6 +8,7 @@ import click
 
 from openmsmq import __version__
 from openmsmq.cli.administering import machine, outgoing
+from openmsmq.cli.handling import msg
 from openmsmq.cli.messages import copy, export, import_, peek, receive, send
 from openmsmq.cli.queues import queue
 from openmsmq.cli.service import fsck, protocols, serve, user
@@ -45,7 +46,7 @@ def cli() -> None:
 
 
 for command in (
-    serve, user, fsck, protocols, machine, queue, outgoing, send, peek, receive, copy, export, import_, tail, dlq,
+    serve, user, fsck, protocols, machine, queue, outgoing, send, peek, receive, copy, export, import_, msg, tail, dlq,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -8,13 +8,12 @@ from collections.abc import Callable
 import click
 
 from openmsmq.cli.connection import connected, protocol_option
+from openmsmq.cli.handling import DEAD_LETTER_QUEUES
 from openmsmq.cli.output import class_name, print_json, print_table, show_message, time_text
 from openmsmq.cli.queues import json_option, path_of
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import ReceiveTimeout
 from openmsmq.model.message import Message
-
-_DEAD_LETTER_QUEUES = ("DIRECT=OS:.\\SYSTEM$;DEADLETTER", "DIRECT=OS:.\\SYSTEM$;DEADXACT")
 
 
 @click.command()
@@ -65,7 +64,7 @@ def reasons(qm: QueueManager, as_json: bool) -> None:
     """Count the messages in both dead-letter queues by reason and by the queue they were meant for."""
     counts: Counter[tuple[str, str]] = Counter()
     latest: dict[tuple[str, str], int] = {}
-    for name in _DEAD_LETTER_QUEUES:
+    for name in DEAD_LETTER_QUEUES:
         with qm.open(name, "peek") as opened:
             for message in opened:
                 key = class_name(message.message_class), message.destination_queue_format_name

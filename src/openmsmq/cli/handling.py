@@ -1,0 +1,214 @@
+"""`openmsmq msg`: putting single messages aside, rejecting them, and returning dead ones to where they were sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from openmsmq.cli.bodies import printable, show
+from openmsmq.cli.connection import connected
+from openmsmq.cli.output import class_name, print_json, print_table, time_text
+from openmsmq.cli.queues import json_option, path_of
+from openmsmq.client.sync import Cursor, MessageQueue, QueueManager
+from openmsmq.model.constants import MessageClass
+from openmsmq.model.errors import HResult, MessageNotFound, MsmqError, ReceiveTimeout
+from openmsmq.model.message import Message
+
+DEAD_LETTER_QUEUES = ("DIRECT=OS:.\\SYSTEM$;DEADLETTER", "DIRECT=OS:.\\SYSTEM$;DEADXACT")
+_PREVIEW = 200  # characters of a body
+
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+id_option = click.option("--id", "ids", multiple=True, help="Message identifier, as peek shows it; may be repeated.")
+all_option = click.option("--all", "everything", is_flag=True, help="All messages of the queue.")
+
+
+@click.group()
+def msg() -> None:
+    """Single messages: put them aside, reject them, return dead ones to where they were sent."""
+
+
+@msg.command()
+@click.argument("queue")
+@id_option
+@all_option
+@click.option("--to", "subqueue", default="", help="Subqueue to move to; without it back to the queue itself.")
+@dry_run_option
+@json_option
+@connected
+def move(
+    qm: QueueManager, queue: str, ids: tuple[str, ...], everything: bool, subqueue: str, dry_run: bool, as_json: bool
+) -> None:
+    """Move messages between QUEUE and its subqueues. QUEUE;NAME is a subqueue; one is there once something is in it."""
+    name = path_of(queue)
+    head = name.partition(";")[0]
+    target = f"{head};{subqueue}" if subqueue else head
+    if target.lower() == name.lower():
+        raise click.UsageError(f"{queue} is where the messages are; give --to SUBQUEUE, or QUEUE;SUBQUEUE without it")
+    wanted = _selection(ids, everything)
+    with qm.open(name, protocol="remoteread") as opened:
+        chosen = [message for message in opened if wanted(message)]
+        _check_found(ids, chosen)
+        done = []
+        for message in chosen:
+            if not dry_run:
+                try:
+                    opened.move(message.lookup_identifier, subqueue)
+                except MessageNotFound:  # somebody was faster
+                    continue
+            done.append(message)
+    _tell(done, as_json, dry_run, "moved", lambda message: target)
+
+
+@msg.command()
+@click.argument("queue")
+@id_option
+@dry_run_option
+@json_option
+@connected
+def reject(qm: QueueManager, queue: str, ids: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
+    """Take messages out of a transactional QUEUE as rejected: the sender's dead-letter copy and its negative
+    acknowledgment are made as it asked for them."""
+    if not ids:
+        raise click.UsageError("give --id for each message to reject")
+    name = path_of(queue)
+    with qm.open(name, "peek", protocol="remoteread") as remote:
+        chosen = [message for message in remote if message.id in ids]
+    _check_found(ids, chosen)
+    if not dry_run:
+        with qm.open(name, protocol="remoteread") as remote, qm.open(name, protocol="qmcomm") as local:
+            for message in chosen:
+                with qm.transaction() as transaction, local.cursor() as cursor:
+                    _stand_on(cursor, message.id)
+                    cursor.receive(0, transaction=transaction)
+                    remote.reject(message.lookup_identifier)
+    _tell(chosen, as_json, dry_run, "rejected", lambda message: class_name(MessageClass.NACK_RECEIVE_REJECTED))
+
+
+@msg.command("return")
+@click.argument("queue", required=False)
+@id_option
+@all_option
+@click.option("--reason", help="Only those that died of it: a class as `dlq reasons` shows it.")
+@click.option("--meant-for", help="Only those whose destination contains this text.")
+@dry_run_option
+@json_option
+@connected
+def return_(
+    qm: QueueManager,
+    queue: str | None,
+    ids: tuple[str, ...],
+    everything: bool,
+    reason: str | None,
+    meant_for: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Send dead letters again to the queues that they were meant for, and take them out of the dead-letter queue.
+
+    Without QUEUE from both dead-letter queues. Transactional ones go back in one transaction each: they are in one of
+    the two places, never in both. Others are sent first and taken away after.
+    """
+    filtered = reason is not None or meant_for is not None
+    wanted = _selection(ids, everything or (filtered and not ids))
+    done: list[Message] = []
+    for name in [path_of(queue)] if queue else DEAD_LETTER_QUEUES:
+        with qm.open(name, protocol="qmcomm") as dead:
+            for cursor, message in _walk(dead):
+                named = reason is None or class_name(message.message_class).lower() == reason.lower()
+                meant = meant_for is None or meant_for.lower() in message.destination_queue_format_name.lower()
+                if named and meant and wanted(message):
+                    if not dry_run:
+                        _send_back(qm, cursor, message)
+                    done.append(message)
+    _check_found(ids, done)
+    _tell(done, as_json, dry_run, "returned", lambda message: message.destination_queue_format_name)
+
+
+def _walk(queue: MessageQueue) -> Iterator[tuple[Cursor, Message]]:
+    """Each message, with a cursor that stands on it and may take it."""
+    with queue.cursor() as cursor:
+        look: Callable[[float | None], Message] = cursor.peek
+        while True:
+            try:
+                message = look(0)
+            except ReceiveTimeout:
+                return
+            yield cursor, message
+            # Once the cursor's message is taken, `peek` looks at the next one; otherwise it would stay.
+            look = _next_of(cursor)
+
+
+def _next_of(cursor: Cursor) -> Callable[[float | None], Message]:
+    def look(timeout: float | None) -> Message:
+        try:
+            return cursor.peek_next(timeout)
+        except MsmqError as error:
+            if error.hresult != HResult.MQ_ERROR_ILLEGAL_CURSOR_ACTION:
+                raise
+        return cursor.peek(timeout)
+
+    return look
+
+
+def _send_back(qm: QueueManager, cursor: Cursor, message: Message) -> None:
+    copy = replace(message, message_class=MessageClass.NORMAL)
+    with qm.open(message.destination_queue_format_name, "send") as target:
+        if message.is_transactional:
+            with qm.transaction() as transaction:
+                cursor.receive(0, transaction=transaction)
+                target.send(copy, transaction=transaction)
+        else:
+            target.send(copy)
+            cursor.receive(0)
+
+
+def _stand_on(cursor: Cursor, identifier: str) -> None:
+    """Move a new cursor to a message. Raises MessageNotFound."""
+    try:
+        message = cursor.peek(0)
+        while message.id != identifier:
+            message = cursor.peek_next(0)
+    except ReceiveTimeout:
+        raise MessageNotFound(detail=f"{identifier} is not in the queue any more") from None
+
+
+def _selection(ids: tuple[str, ...], everything: bool) -> Callable[[Message], bool]:
+    if bool(ids) == everything:
+        raise click.UsageError("give either --id, which may be repeated, or --all")
+    return (lambda message: message.id in ids) if ids else (lambda message: True)
+
+
+def _check_found(ids: tuple[str, ...], found: list[Message]) -> None:
+    missing = set(ids) - {message.id for message in found}
+    if missing:
+        raise MessageNotFound(detail=f"no such message: {', '.join(sorted(missing))}")
+
+
+def _tell(messages: list[Message], as_json: bool, dry_run: bool, verb: str, where: Callable[[Message], str]) -> None:
+    """A line for each message; people get a table with a preview."""
+    rows: list[dict[str, Any]] = [
+        {
+            "id": message.id,
+            "sent": time_text(message.sent_time),
+            "reason": class_name(message.message_class),
+            "label": message.label,
+            "to": where(message),
+            "body": _preview(message),
+        }
+        for message in messages
+    ]
+    if as_json:
+        for row in rows:
+            print_json({**row, "done": not dry_run})
+        return
+    if rows:
+        print_table(list(rows[0]), [list(row.values()) for row in rows])
+    click.echo(f"{'would be ' if dry_run else ''}{verb}: {len(rows)}")
+
+
+def _preview(message: Message) -> str:
+    text = printable(" ".join(show(message).text.split()))
+    return text if len(text) <= _PREVIEW else text[: _PREVIEW - 1] + "…"
