@@ -1,0 +1,379 @@
+"""Client of the bulk plane: positions, snapshots, claims of consumer groups, staged sends.
+
+A position is a sequence number, per queue; a range `start, end` holds the messages with start < sequence <= end.
+`queue` is a path name (`.\\private$\\orders`, or `orders` for short), a format name, or empty for the sources that
+belong to the machine; `source` is one of `schema.SOURCES`.
+
+Every failure is an MsmqError with its HRESULT, or a ConnectionError; both name the thing.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from openmsmq.model.errors import AccessDenied, MsmqError, error_for
+
+DEFAULT_PORT = 18020
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """A queue and what is in it. `queue` and `source` are what the other calls take; `count` is of the messages that
+    readers may take, `stable` as in `Position`."""
+
+    queue: str
+    source: str
+    transactional: bool
+    count: int
+    bytes: int
+    stable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a queue stands: `first` and `last` sequence of what readers may take (both 0 for an empty queue), and how
+    many those are. Nothing comes into the queue at or below `stable` any more: an offset may advance that far."""
+
+    first: int
+    last: int
+    stable: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Messages with start < sequence <= end; `bytes` in the store."""
+
+    start: int
+    end: int
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A range as `ranges` of nearly equal count, in order and without gaps."""
+
+    end: int
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a consumer group holds: `count` messages with start < sequence <= end. Only the latest `token` of a group
+    can read it. Nothing was there to claim if `count` is 0; `end` is `start` then."""
+
+    start: int
+    end: int
+    count: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Messages that are stored and visible to nobody before `finalize` names their `handle`."""
+
+    handle: str
+    rows: int
+
+
+class BulkClient:
+    """One connection; may be used by several threads. Use it as a context manager, or `close` it."""
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = DEFAULT_PORT,
+        user: str | None = None,
+        password: str = "",
+        tls_root: str | Path | bytes | None = None,
+    ) -> None:
+        """Nothing is sent before the first call.
+
+        Args:
+            host: name or address.
+            port: of Arrow Flight.
+            user: None for an anonymous caller.
+            password: of the user; travels as it is, so off loopback the server insists on TLS.
+            tls_root: certificate (file or PEM bytes) that the server's is checked against; None for plain text.
+        """
+        self.location = f"{host}:{port}"
+        scheme = "grpc+tcp" if tls_root is None else "grpc+tls"
+        roots = Path(tls_root).read_bytes() if isinstance(tls_root, str | Path) else tls_root
+        options: dict[str, Any] = {} if roots is None else {"tls_root_certs": roots}
+        headers = []
+        if user is not None:
+            credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
+            headers = [(b"authorization", f"Basic {credentials}".encode())]
+        self._headers = headers
+        self._flight = flight.FlightClient(f"{scheme}://{self.location}", **options)
+
+    def __enter__(self) -> BulkClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._flight.close()
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    def queues(self) -> list[QueueInfo]:
+        """Everything that the caller may read, journals and system queues too."""
+        return [QueueInfo(**values) for values in self._act("queues")]
+
+    def position(self, queue: str, source: str = "queue", group: str | None = None) -> Position:
+        """Where a queue stands; for a `group`, its own claim does not hold `stable` back."""
+        return Position(**self._act("position", queue=queue, source=source, group=group))
+
+    def plan(
+        self,
+        queue: str,
+        source: str = "queue",
+        start: int = 0,
+        end: int | None = None,
+        partitions: int = 1,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        group: str | None = None,
+        token: str | None = None,
+    ) -> Plan:
+        """Divide what lies behind `start`.
+
+        Args:
+            queue, source: which queue.
+            start: behind this position.
+            end: up to it; None for the last stable position.
+            partitions: how many ranges at most; empty ones are left out.
+            max_messages, max_bytes: stop when so much is reached; at least one message is taken.
+            group, token: divide the claim of a group instead of what everybody may read.
+
+        Returns:
+            The end, which is `end` if no limit was reached, and the ranges.
+        """
+        answer = self._act(
+            "plan", queue=queue, source=source, start=start, end=end, partitions=partitions,
+            max_messages=max_messages, max_bytes=max_bytes, group=group, token=token,
+        )  # fmt: skip
+        return Plan(answer["end"], tuple(Range(**values) for values in answer["ranges"]))
+
+    def read(
+        self,
+        queue: str,
+        source: str = "queue",
+        start: int = 0,
+        end: int | None = None,
+        columns: Sequence[str] | None = None,
+        include_body: bool = True,
+        group: str | None = None,
+        token: str | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The messages with start < sequence <= end, in the order of their sequence, a few thousand a batch.
+
+        Args:
+            queue, source: which queue.
+            start, end: the range; `end` None for the last stable position.
+            columns: names from MESSAGE_SCHEMA, in the order wanted; None for all.
+            include_body: False makes `body` null.
+            group, token: read the claim of a group instead of what everybody may read.
+
+        Returns:
+            Record batches of MESSAGE_SCHEMA, or of its named columns.
+        """
+        ticket = {
+            "queue": queue, "source": source, "start": start, "end": end,
+            "columns": None if columns is None else list(columns), "include_body": include_body,
+            "group": group, "token": token,
+        }  # fmt: skip
+        try:
+            reader = self._flight.do_get(flight.Ticket(json.dumps(ticket).encode()), self._options())
+            for chunk in reader:
+                yield chunk.data
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
+            raise self._translated(error, f"reading {source} of {queue}") from error
+
+    # -- consumer groups -------------------------------------------------------------------------------------
+
+    def cursor(self, queue: str, group: str, source: str = "queue") -> int | None:
+        """How far the group has removed messages; None if the queue manager does not know the group."""
+        cursor: int | None = self._act("cursor", queue=queue, source=source, group=group)["cursor"]
+        return cursor
+
+    def claim(
+        self,
+        queue: str,
+        group: str,
+        start: int,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        wait_seconds: float = 0,
+        source: str = "queue",
+    ) -> Claim:
+        """Remove what the group's former claim holds at or below `start`, and claim what lies behind.
+
+        The same call gives the same range again while the claim stands, also after a restart of the queue manager, and
+        fences the earlier token. Claimed messages are hidden from all other readers.
+
+        Args:
+            queue, source: which queue.
+            group: name of the consumer group.
+            start: position that the group has got to: the end of a claim that it has done with, or its cursor.
+            max_messages, max_bytes: stop when so much is claimed; at least one message is taken.
+            wait_seconds: how long to wait for a first message.
+        """
+        return Claim(
+            **self._act(
+                "claim", queue=queue, source=source, group=group, start=start, max_messages=max_messages,
+                max_bytes=max_bytes, wait_seconds=wait_seconds,
+            )
+        )  # fmt: skip
+
+    def commit(self, queue: str, group: str, end: int, source: str = "queue") -> int:
+        """Receive what the group has claimed at or below `end`, for good. Again, it changes nothing.
+
+        Returns:
+            The cursor.
+        """
+        cursor: int = self._act("commit", queue=queue, source=source, group=group, end=end)["cursor"]
+        return cursor
+
+    def release(self, queue: str, group: str, source: str = "queue", forget: bool = False) -> int:
+        """Put back what the group has claimed; with `forget`, drop its cursor too.
+
+        Returns:
+            How many messages were put back.
+        """
+        count: int = self._act("release", queue=queue, source=source, group=group, forget=forget)["count"]
+        return count
+
+    # -- staged sends ----------------------------------------------------------------------------------------
+
+    def stage(
+        self,
+        sink: str,
+        batch: int,
+        partition: int,
+        attempt: str | int,
+        batches: Iterable[pa.RecordBatch],
+        default_queue: str | None = None,
+        transactional: bool | None = None,
+    ) -> Staged:
+        """Store messages that nobody sees yet, durably.
+
+        Args:
+            sink: name of the sink.
+            batch: number of the batch, which rises.
+            partition, attempt: which part of it, and which try.
+            batches: rows with columns of WRITE_COLUMNS.
+            default_queue: where rows without `destination_queue` go.
+            transactional: whether the rows for outgoing queues are sent as messages of a transaction; the queues of
+                this machine know by themselves. None for no.
+
+        Raises:
+            MsmqError: the first row that cannot be sent, by its number; nothing is staged.
+        """
+        command = {
+            "sink": sink, "batch": batch, "partition": partition, "attempt": str(attempt),
+            "default_queue": default_queue, "transactional": bool(transactional),
+        }  # fmt: skip
+        descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
+        what = f"staging for batch {batch} of sink {sink}"
+        writer = answers = None
+        try:
+            for batch_ in batches:
+                if writer is None:
+                    writer, answers = self._flight.do_put(descriptor, batch_.schema, self._options())
+                writer.write_batch(batch_)
+            if writer is None or answers is None:
+                writer, answers = self._flight.do_put(
+                    descriptor, pa.schema([("body", pa.binary())]), self._options()
+                )  # an empty stage is a stage
+            writer.done_writing()
+            answer = answers.read()
+            if answer is None:
+                writer.close()  # raises what the server said
+                raise ConnectionError(f"{self.location}: no answer to {what}")
+            staged = json.loads(answer.to_pybytes())
+            writer.close()
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
+            raise self._closed(writer, error, what) from error
+        return Staged(**staged)
+
+    def finalize(self, sink: str, batch: int, stages: Iterable[Staged | str]) -> None:
+        """Make exactly these stages visible, at once, and drop all others of this and earlier batches of the sink.
+
+        A repeated call for the last batch of the sink succeeds and changes nothing.
+
+        Raises:
+            MsmqError: a stage is not there, or the batch is older than the last one of the sink.
+        """
+        handles = [stage if isinstance(stage, str) else stage.handle for stage in stages]
+        self._act("finalize", sink=sink, batch=batch, stages=handles)
+
+    def last_batch(self, sink: str) -> int | None:
+        """The last batch of the sink that was finalized; None if there is none."""
+        batch: int | None = self._act("last_batch", sink=sink)["batch"]
+        return batch
+
+    def forget(self, sink: str, batch: int | None = None, stages: Iterable[Staged | str] | None = None) -> int:
+        """Drop stages of a sink that were not finalized: all, those of one batch, or the named ones.
+
+        Returns:
+            How many stages there were.
+        """
+        handles = None if stages is None else [stage if isinstance(stage, str) else stage.handle for stage in stages]
+        count: int = self._act("forget", sink=sink, batch=batch, stages=handles)["count"]
+        return count
+
+    # -- details ---------------------------------------------------------------------------------------------
+
+    def _options(self) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(headers=self._headers)
+
+    def _act(self, name: str, **arguments: Any) -> Any:
+        action = flight.Action(name, json.dumps(arguments).encode())
+        try:
+            results = list(self._flight.do_action(action, self._options()))
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
+            raise self._translated(error, name) from error
+        return json.loads(results[0].body.to_pybytes())
+
+    def _closed(self, writer: flight.FlightStreamWriter | None, error: BaseException, what: str) -> Exception:
+        """The failure that the server told: writing only sees that the stream has ended; closing says why."""
+        if writer is not None and not getattr(error, "extra_info", b""):
+            try:
+                writer.close()
+            except (flight.FlightError, pa.ArrowException, OSError) as told:
+                error = told
+        return self._translated(error, what)
+
+    def _translated(self, error: BaseException, what: str) -> Exception:
+        if isinstance(error, ConnectionError) and not isinstance(error, flight.FlightError):
+            return error
+        information = getattr(error, "extra_info", b"")
+        if information:
+            values = json.loads(information)
+            return error_for(values["hresult"], values["detail"])
+        if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
+            return AccessDenied(detail=f"{self.location}: {_first_line(error)}")
+        if isinstance(error, flight.FlightUnavailableError | flight.FlightTimedOutError | flight.FlightCancelledError):
+            return ConnectionError(f"{self.location}: {what}: {_first_line(error)}")
+        if isinstance(error, flight.FlightError):
+            return ConnectionError(f"{self.location}: {what}: {_first_line(error)}")
+        return MsmqError(detail=f"{self.location}: {what}: {_first_line(error)}")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
