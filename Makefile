@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test nightly lint bench clean
+.PHONY: setup java demo test nightly lint bench clean
 
 setup: $(STAMP)
 
@@ -15,14 +15,18 @@ $(STAMP): requirements.txt pyproject.toml
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-test: setup
-	@$(BIN)/python -m pytest -n 2 -m "not slow"
+# Only the pipeline on Spark needs it.
+java:
+	@tools/ensure-java
+
+test: setup java
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 demo: setup
 	@$(BIN)/python demo
 
-nightly: setup
-	@$(BIN)/python -m pytest -n 2
+nightly: setup java
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: setup
 	@$(BIN)/python -m openmsmq.ndr

@@ -1,0 +1,95 @@
+"""How the data source gets at a queue manager: by Arrow Flight where it is served, else by MS-MQRR."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from openmsmq.bulk.client import BulkClient, Claim, Plan, Position, QueueInfo
+from openmsmq.spark.options import OptionError, Options
+from openmsmq.spark.remote_plane import RemotePlane
+
+_PROBE = 2.0  # seconds to find out whether anything listens at the port of Flight
+
+
+class Plane(Protocol):
+    """What the data source needs; see `bulk.client.BulkClient` for what each method does and raises."""
+
+    def close(self) -> None: ...
+
+    def queues(self) -> list[QueueInfo]: ...
+
+    def position(self, queue: str, source: str = "queue", group: str | None = None) -> Position: ...
+
+    def plan(
+        self,
+        queue: str,
+        source: str = "queue",
+        start: int = 0,
+        end: int | None = None,
+        partitions: int = 1,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        group: str | None = None,
+        token: str | None = None,
+    ) -> Plan: ...
+
+    def read(
+        self,
+        queue: str,
+        source: str = "queue",
+        start: int = 0,
+        end: int | None = None,
+        columns: Sequence[str] | None = None,
+        include_body: bool = True,
+        group: str | None = None,
+        token: str | None = None,
+    ) -> Iterator[pa.RecordBatch]: ...
+
+    def cursor(self, queue: str, group: str, source: str = "queue") -> int | None: ...
+
+    def claim(
+        self,
+        queue: str,
+        group: str,
+        start: int,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        wait_seconds: float = 0,
+        source: str = "queue",
+    ) -> Claim: ...
+
+    def commit(self, queue: str, group: str, end: int, source: str = "queue") -> int: ...
+
+
+def connect(options: Options) -> Plane:
+    """A connection; nothing is sent before the first call, but with protocol=auto to see what is there."""
+    protocol = options.protocol
+    if protocol == "auto":
+        protocol = "flight" if _listens(options.host, options.flightPort) else "remoteread"
+    return flight(options) if protocol == "flight" else _remote(options)
+
+
+def flight(options: Options) -> BulkClient:
+    """A client of Arrow Flight, which writing needs."""
+    return BulkClient(options.host, options.flightPort, options.user, options.password, options.tlsRoot)
+
+
+def _remote(options: Options) -> Plane:
+    if options.mode == "receive":
+        raise OptionError(
+            f"mode=receive needs Arrow Flight, which nothing serves at {options.host}:{options.flightPort}; "
+            "with protocol=remoteread only mode=browse"
+        )
+    return RemotePlane(options)
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), _PROBE).close()
+    except OSError:
+        return False
+    return True

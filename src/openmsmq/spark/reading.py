@@ -1,0 +1,187 @@
+"""Batch reads: a snapshot of queues, divided into ranges of positions of nearly equal count."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from openmsmq.bulk.client import Range
+from openmsmq.spark.options import OptionError, Options
+from openmsmq.spark.plane import Plane, connect
+from openmsmq.spark.schema import TEXT, projection, with_text
+
+_RECORDS = 100_000  # messages a partition at most, unless asked for otherwise
+_WORTHWHILE = 1_000  # fewer messages than this are not divided
+
+
+class DataLoss(RuntimeError):
+    """Messages that were planned are gone: received by others, purged or expired; the message says how many."""
+
+
+@dataclass
+class QueueRange(InputPartition):
+    """A partition: messages with start < sequence <= end of one queue; of a claim with `group` and `token`."""
+
+    queue: str
+    start: int
+    end: int
+    count: int
+    group: str | None = None
+    token: str | None = None
+
+
+class Fetching:
+    """What batch and streaming readers share: the columns, the connection, reading a range."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self.options = options
+        self.names = projection(schema, options.decode)
+        self._plane: Plane | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plane": None}  # each process connects by itself
+
+    @property
+    def plane(self) -> Plane:
+        if self._plane is None:
+            self._plane = connect(self.options)
+        return self._plane
+
+    def queues(self) -> list[str]:
+        """The queues that are read, by the names that offsets have. Raises OptionError if a pattern matches none."""
+        options = self.options
+        if options.queue:
+            return list(options.queue)
+        if options.queuePattern is None:
+            return [""]
+        pattern = re.compile(options.queuePattern)
+        found = [q.queue for q in self.plane.queues() if q.source == options.source and pattern.fullmatch(q.queue)]
+        if not found:
+            raise OptionError(f"queuePattern {options.queuePattern!r} matches no queue at {options.host}")
+        return sorted(found)
+
+    def ranges(
+        self, queue: str, start: int, end: int | None, group: str | None = None, token: str | None = None
+    ) -> tuple[Range, ...]:
+        """What lies in (start, end], divided as the options say."""
+        options = self.options
+        plan = self.plane.plan(queue, options.source, start, end, 1, group=group, token=token)
+        count = sum(part.count for part in plan.ranges)
+        wanted = max(options.minPartitions, -(-count // (options.maxRecordsPerPartition or _RECORDS)))
+        if options.maxRecordsPerPartition is None:
+            wanted = min(wanted, max(1, count // _WORTHWHILE))
+        if wanted == 1 or not count:
+            return plan.ranges
+        return self.plane.plan(queue, options.source, start, plan.end, wanted, group=group, token=token).ranges
+
+    def fetch(self, part: QueueRange, fail_on_loss: bool) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition. Raises DataLoss."""
+        options = self.options
+        needed = [name for name in self.names if name != TEXT]
+        extra = ["body", "body_type"] if TEXT in self.names else []
+        extra += ["arrival_time"] if options.startingTimestamp is not None else []
+        columns = needed + [name for name in dict.fromkeys(extra) if name not in needed]
+        rows = 0
+        for batch in self.plane.read(
+            part.queue, options.source, part.start, part.end, columns or ["sequence"], options.includeBody,
+            part.group, part.token,
+        ):  # fmt: skip
+            rows += batch.num_rows
+            if options.startingTimestamp is not None:
+                since = pa.scalar(options.startingTimestamp, pa.timestamp("us", tz="UTC"))
+                batch = batch.filter(pc.greater_equal(batch.column("arrival_time"), since))
+            if TEXT in self.names:
+                batch = with_text(batch, options.decode)
+            batch = batch.select(self.names)
+            for at in range(0, batch.num_rows, options.fetchRows):
+                yield batch.slice(at, options.fetchRows)
+        if fail_on_loss and rows < part.count:
+            raise DataLoss(
+                f"{part.count - rows} of {part.count} messages of {part.queue or options.source} between {part.start} "
+                f"and {part.end} are gone since the read was planned; failOnDataLoss=false goes on without them"
+            )
+
+
+class MsmqReader(Fetching, DataSourceReader):
+    """A snapshot: each queue up to its last stable position."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self.after = 0  # bounds that filters set
+        self.until: int | None = None
+
+    def partitions(self) -> Sequence[InputPartition]:
+        parts: list[InputPartition] = []
+        for queue in self.queues():
+            start, end = self._bounds(queue)
+            if end is not None and end <= start:
+                continue
+            for part in self.ranges(queue, start, end):
+                if part.count:
+                    parts.append(QueueRange(queue, part.start, part.end, part.count))
+        return parts
+
+    def _bounds(self, queue: str) -> tuple[int, int | None]:
+        options = self.options
+        start = named_offset("startingOffsets", options.startingOffsets, queue)
+        if start == "latest":
+            start = self.plane.position(queue, options.source).stable
+        end = named_offset("endingOffsets", options.endingOffsets, queue)
+        bounds = [bound for bound in (end if isinstance(end, int) else None, self.until) if bound is not None]
+        return max(start if isinstance(start, int) else 0, self.after), min(bounds, default=None)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, QueueRange):  # Spark makes one where there are none
+            return iter(())
+        return self.fetch(partition, self.options.failOnDataLoss is True)  # others may well receive meanwhile
+
+
+class FilteringReader(MsmqReader):
+    """A reader that takes filters on `sequence`; Spark calls it an error to have one while pushdown is disabled."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for condition in filters:
+            attribute, value = getattr(condition, "attribute", None), getattr(condition, "value", None)
+            if attribute != ("sequence",) or not isinstance(value, int):
+                yield condition
+            elif isinstance(condition, GreaterThan):
+                self.after = max(self.after, value)
+            elif isinstance(condition, GreaterThanOrEqual):
+                self.after = max(self.after, value - 1)
+            elif isinstance(condition, LessThan):
+                self._end_at(value - 1)
+            elif isinstance(condition, LessThanOrEqual):
+                self._end_at(value)
+            elif isinstance(condition, EqualTo):
+                self.after = max(self.after, value - 1)
+                self._end_at(value)
+            else:
+                yield condition
+
+    def _end_at(self, value: int) -> None:
+        self.until = value if self.until is None else min(self.until, value)
+
+
+def named_offset(option: str, offsets: str | dict[str, int], queue: str) -> str | int:
+    """The offset of a queue. Raises OptionError if JSON leaves it out."""
+    if isinstance(offsets, str):
+        return offsets
+    if queue not in offsets:
+        raise OptionError(f"{option} says nothing of {queue!r}, but of {', '.join(offsets) or 'nothing'}")
+    return offsets[queue]

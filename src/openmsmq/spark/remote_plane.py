@@ -1,0 +1,204 @@
+"""Reading from any MSMQ server by MS-MQRR: a cursor walks over the queue, and takes nothing away.
+
+The protocol has no positions, so a walk begins at the front and passes over what lies outside of the range; a partition
+of its own for each part of a queue would walk over all of it too, so there is one. A server that is not openmsmq does
+not tell which transactions are open: what such a transaction sends may come up below a position that a stream passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+import openmsmq
+from openmsmq.bulk.client import Claim, Plan, Position, QueueInfo, Range
+from openmsmq.bulk.schema import MESSAGE_SCHEMA
+from openmsmq.model.constants import INFINITE
+from openmsmq.model.errors import HResult, MsmqError, ReceiveTimeout
+from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message, identifier_text
+from openmsmq.spark.options import Options
+
+_CHUNK = 1024
+_MACHINE = {"deadletter": "DIRECT=OS:.\\SYSTEM$;DEADLETTER", "xactdeadletter": "DIRECT=OS:.\\SYSTEM$;DEADXACT"}
+
+
+class RemotePlane:
+    """The part of `plane.Plane` that browsing needs."""
+
+    def __init__(self, options: Options) -> None:
+        password = options.password if options.user else ""
+        self._manager = openmsmq.connect(options.host, options.port, user=options.user, password=password)
+
+    def close(self) -> None:
+        self._manager.close()
+
+    def queues(self) -> list[QueueInfo]:
+        """Private queues; what they hold is not counted."""
+        return [QueueInfo(name, "queue", False, 0, 0, 0) for name in self._manager.queues()]
+
+    def position(self, queue: str, source: str = "queue", group: str | None = None) -> Position:
+        sequences = sorted(m.sequence for m in self._walk(queue, source))
+        if not sequences:
+            return Position(0, 0, 0, 0)
+        return Position(sequences[0], sequences[-1], sequences[-1], len(sequences))
+
+    def plan(
+        self,
+        queue: str,
+        source: str = "queue",
+        start: int = 0,
+        end: int | None = None,
+        partitions: int = 1,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        group: str | None = None,
+        token: str | None = None,
+    ) -> Plan:
+        found = sorted((m.sequence, m.size) for m in self._walk(queue, source) if _within(m.sequence, start, end))
+        total = 0
+        for count, (_, size) in enumerate(found):
+            total += size
+            if count == max_messages or (max_bytes is not None and count and total > max_bytes):
+                found = found[:count]
+                break
+        if not found:
+            return Plan(start if end is None else end, ())
+        last = found[-1][0]
+        return Plan(last, (Range(start, last, len(found), sum(size for _, size in found)),))
+
+    def read(
+        self,
+        queue: str,
+        source: str = "queue",
+        start: int = 0,
+        end: int | None = None,
+        columns: Sequence[str] | None = None,
+        include_body: bool = True,
+        group: str | None = None,
+        token: str | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        names = list(columns) if columns is not None else MESSAGE_SCHEMA.names
+        chunk: list[Message] = []
+        for message in self._walk(queue, source):
+            if _within(message.sequence, start, end):
+                chunk.append(message)
+            if len(chunk) == _CHUNK:
+                yield record_batch(chunk, queue, source, names, include_body)
+                chunk = []
+        if chunk:
+            yield record_batch(chunk, queue, source, names, include_body)
+
+    def cursor(self, queue: str, group: str, source: str = "queue") -> int | None:
+        raise _needs_flight()
+
+    def claim(
+        self,
+        queue: str,
+        group: str,
+        start: int,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        wait_seconds: float = 0,
+        source: str = "queue",
+    ) -> Claim:
+        raise _needs_flight()
+
+    def commit(self, queue: str, group: str, end: int, source: str = "queue") -> int:
+        raise _needs_flight()
+
+    def _walk(self, queue: str, source: str) -> Iterator[Message]:
+        with self._manager.open(_name(queue, source), "peek", protocol="remoteread") as opened:
+            with opened.cursor() as cursor:
+                look: Callable[[float | None], Message] = cursor.peek
+                while True:
+                    try:
+                        message = look(0)
+                    except ReceiveTimeout:
+                        return
+                    yield message
+                    look = cursor.peek_next
+
+
+def _within(sequence: int, start: int, end: int | None) -> bool:
+    return start < sequence and (end is None or sequence <= end)
+
+
+def _needs_flight() -> MsmqError:
+    return MsmqError(HResult.MQ_ERROR_UNSUPPORTED_OPERATION, "consumer groups need Arrow Flight")
+
+
+def _name(queue: str, source: str) -> str:
+    if source in _MACHINE:
+        return _MACHINE[source]
+    name = queue if "\\" in queue or "=" in queue else f".\\private$\\{queue}"
+    return f"{name};JOURNAL" if source == "journal" else name
+
+
+def _time(seconds: int) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None
+
+
+def _limited(seconds: int) -> int | None:
+    return None if seconds == INFINITE else seconds
+
+
+def _identifier(identifier: bytes) -> str | None:
+    return None if identifier == NULL_IDENTIFIER else identifier_text(identifier)
+
+
+# Column -> its value of a message. Where the queue is, the caller knows.
+_VALUES: dict[str, Callable[[Message], Any]] = {
+    "sequence": lambda m: m.sequence,
+    "lookup_id": lambda m: m.lookup_identifier,
+    "message_id": lambda m: identifier_text(m.identifier),
+    "correlation_id": lambda m: _identifier(m.correlation_identifier),
+    "sent_time": lambda m: datetime.fromtimestamp(m.sent_time, UTC),
+    "arrival_time": lambda m: datetime.fromtimestamp(m.arrival_time, UTC),
+    "class": lambda m: m.message_class,
+    "priority": lambda m: m.priority,
+    "recoverable": lambda m: m.recoverable,
+    "label": lambda m: m.label,
+    "body": lambda m: m.body,
+    "body_type": lambda m: m.body_type,
+    "body_size": lambda m: len(m.body),
+    "acknowledgment": lambda m: m.acknowledgements_requested,
+    "journaling": lambda m: m.journaling_requested,
+    "application_tag": lambda m: m.application_tag,
+    "extension": lambda m: m.extension or None,
+    "time_to_reach_queue": lambda m: _limited(m.time_to_reach_queue),
+    "time_to_be_received": lambda m: _limited(m.time_to_be_received),
+    "destination_queue": lambda m: m.destination_queue_format_name or None,
+    "response_queue": lambda m: m.response_queue_format_name or None,
+    "admin_queue": lambda m: m.administration_queue_format_name or None,
+    "source_machine": lambda m: str(UUID(bytes_le=m.source_machine_identifier or NULL_GUID)),
+    "sender_id": lambda m: m.sender_identifier or None,
+    "sender_id_type": lambda m: m.sender_identifier_type,
+    "sender_certificate": lambda m: m.sender_certificate or None,
+    "authenticated": lambda m: bool(m.authentication_level),
+    "privacy_level": lambda m: m.privacy_level,
+    "transaction_id": lambda m: _identifier(m.transaction_identifier),
+    "first_in_transaction": lambda m: m.first_in_transaction,
+    "last_in_transaction": lambda m: m.last_in_transaction,
+    "abort_count": lambda m: m.abort_count,
+    "move_count": lambda m: m.move_count,
+    "last_move_time": lambda m: _time(m.last_move_time),
+}
+
+
+def record_batch(
+    messages: Sequence[Message], queue: str, source: str, names: Sequence[str], include_body: bool = True
+) -> pa.RecordBatch:
+    """Messages as rows of the named columns of MESSAGE_SCHEMA."""
+    fixed = {"queue": queue, "source": source} | ({} if include_body else {"body": None})
+    arrays = []
+    for name in names:
+        kind = MESSAGE_SCHEMA.field(name).type
+        if name in fixed:
+            arrays.append(pa.array([fixed[name]] * len(messages), kind))
+        else:
+            arrays.append(pa.array([_VALUES[name](message) for message in messages], kind))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([MESSAGE_SCHEMA.field(name) for name in names]))

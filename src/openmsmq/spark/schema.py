@@ -1,0 +1,107 @@
+"""The columns of the data source as Spark has them, and what is made of a record batch on the way there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from openmsmq.bulk.schema import MESSAGE_SCHEMA, WRITE_COLUMNS
+from openmsmq.model.bodies import BodyError, decode_body
+
+TEXT = "text"  # the column that option decode adds
+_TYPES: dict[pa.DataType, DataType] = {
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.bool_(): BooleanType(),
+    pa.timestamp("us", tz="UTC"): TimestampType(),
+}
+
+
+class ColumnError(ValueError):
+    """A column is unknown or has another type; the message names it and what is allowed."""
+
+
+def spark_schema(decode: str) -> StructType:
+    """All columns, and with `decode` other than none the decoded body."""
+    columns = [StructField(column.name, _TYPES[column.type]) for column in MESSAGE_SCHEMA]
+    return StructType(columns + ([StructField(TEXT, StringType())] if decode != "none" else []))
+
+
+def projection(wanted: StructType, decode: str) -> list[str]:
+    """The names of the columns that a user's schema asks for. Raises ColumnError."""
+    known = {column.name: column.dataType for column in spark_schema(decode).fields}
+    for column in wanted.fields:
+        if column.name not in known:
+            raise ColumnError(f"no column {column.name!r}; there are {', '.join(known)}")
+        if column.dataType != known[column.name]:
+            raise ColumnError(
+                f"column {column.name!r} is {known[column.name].simpleString()}, not {column.dataType.simpleString()}"
+            )
+    return [column.name for column in wanted.fields]
+
+
+def check_writable(given: StructType) -> None:
+    """Raises ColumnError for a column that a writer may not give, or that has another type."""
+    allowed = {name: _TYPES[kind] for name, kind in WRITE_COLUMNS.items()}
+    if "body" not in given.names:
+        raise ColumnError(f"a row needs the column 'body'; beside it allowed: {', '.join(allowed)}")
+    for column in given.fields:
+        if column.name not in allowed:
+            raise ColumnError(f"column {column.name!r} can't be written; allowed: {', '.join(allowed)}")
+        wanted = allowed[column.name]
+        if column.dataType != wanted and not (column.name == "body" and isinstance(column.dataType, StringType)):
+            raise ColumnError(
+                f"column {column.name!r} is {column.dataType.simpleString()}, not {wanted.simpleString()}"
+            )
+
+
+def with_text(batch: pa.RecordBatch, decode: str) -> pa.RecordBatch:
+    """The batch with the decoded bodies as its last column; null where a body is no text, or no JSON."""
+    texts = [
+        _text(body, kind or 0, decode)
+        for body, kind in zip(batch.column("body").to_pylist(), batch.column("body_type").to_pylist(), strict=True)
+    ]
+    return batch.append_column(pa.field(TEXT, pa.string()), pa.array(texts, pa.string()))
+
+
+def _text(body: bytes | None, kind: int, decode: str) -> str | None:
+    if body is None:
+        return None
+    text = _as_text(body, kind)
+    if text is None or decode == "text":
+        return text
+    try:
+        json.loads(text)
+    except ValueError:
+        return None
+    return text
+
+
+def _as_text(body: bytes, kind: int) -> str | None:
+    """What the body type says, or UTF-8 for a body of no type."""
+    value: Any
+    try:
+        value = decode_body(body, kind)
+    except BodyError:
+        return None
+    if isinstance(value, bytes):
+        try:
+            value = value.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+    return str(value)

@@ -1,0 +1,112 @@
+"""Options and columns: what is wrong is named, with what is allowed, before anything runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+
+from openmsmq.model.bodies import encode_body
+from openmsmq.spark.options import BATCH_READ, BATCH_WRITE, STREAM_READ, STREAM_WRITE, OptionError, parse
+from openmsmq.spark.schema import ColumnError, check_writable, projection, spark_schema, with_text
+
+
+@pytest.mark.parametrize(
+    ("where", "given", "said"),
+    [
+        (BATCH_READ, {"queue": "q", "colour": "red"}, "unknown option 'colour'; allowed: .*consumerGroup"),
+        (BATCH_READ, {}, "either queue or queuePattern"),
+        (BATCH_READ, {"queue": "q", "queuePattern": ".*"}, "either queue or queuePattern"),
+        (BATCH_READ, {"queue": " , "}, "queue is ' , ', allowed: names of queues"),
+        (BATCH_READ, {"queuePattern": "("}, "queuePattern is '\\(', allowed: a regular expression"),
+        (BATCH_READ, {"queue": "q", "mode": "receive"}, "mode does not apply to a batch read"),
+        (BATCH_READ, {"queue": "q", "source": "trash"}, "source is 'trash', allowed: queue, journal"),
+        (BATCH_READ, {"queue": "q", "source": "deadletter"}, "source=deadletter is one queue of the machine"),
+        (BATCH_READ, {"queue": "q", "port": "x"}, "port is 'x', allowed: a whole number"),
+        (BATCH_READ, {"queue": "q", "fetchRows": "0"}, "fetchRows is 0, allowed: a whole number, 1 or more"),
+        (BATCH_READ, {"queue": "q", "includeBody": "maybe"}, "includeBody is 'maybe', allowed: true, false"),
+        (BATCH_READ, {"queue": "q", "includeBody": "false", "decode": "json"}, "decode=json needs includeBody=true"),
+        (BATCH_READ, {"queue": "q", "startingOffsets": "[1]"}, "startingOffsets is .*allowed: earliest, latest, or"),
+        (BATCH_READ, {"queue": "q", "startingOffsets": '{"q": -1}'}, "startingOffsets is"),
+        (BATCH_READ, {"queue": "q", "endingOffsets": "earliest"}, "endingOffsets is 'earliest', allowed: latest"),
+        (BATCH_READ, {"queue": "q", "startingTimestamp": "soon"}, "startingTimestamp is 'soon', allowed: a time like"),
+        (BATCH_READ, {"queue": "q", "sinkId": "s"}, "sinkId does not apply to a batch read, but to: batch write"),
+        (STREAM_READ, {"queue": "q", "mode": "receive"}, "mode=receive needs consumerGroup"),
+        (STREAM_READ, {"queue": "q", "consumerGroup": "g"}, "consumerGroup is for mode=receive"),
+        (
+            STREAM_READ,
+            {"queue": "q", "mode": "receive", "consumerGroup": "g", "startingTimestamp": "2026-01-01"},
+            "would remove what startingTimestamp leaves out",
+        ),
+        (
+            STREAM_READ,
+            {"queue": "q", "mode": "receive", "consumerGroup": "g", "startingOffsets": "latest"},
+            "begins where its consumerGroup stands",
+        ),
+        (STREAM_READ, {"queue": "q", "endingOffsets": "latest"}, "endingOffsets does not apply to a streaming read"),
+        (STREAM_WRITE, {"defaultQueue": "q"}, "needs sinkId"),
+        (BATCH_WRITE, {"onError": "collect"}, "onError=collect and errorPath go together"),
+        (BATCH_WRITE, {"queue": "q"}, "queue does not apply to a batch write"),
+    ],
+)
+def test_wrong_options_are_named(where: str, given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        parse(given, where)
+
+
+def test_options_are_read_whatever_their_case_and_what_spark_adds_is_passed_over() -> None:
+    options = parse(
+        {"QUEUE": "a, b", "startingoffsets": '{"a": 5, "b": 7}', "startingTimestamp": "2026-01-01", "path": "x"},
+        BATCH_READ,
+    )
+    assert options.queue == ("a", "b") and options.startingOffsets == {"a": 5, "b": 7}
+    assert options.startingTimestamp == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_credential_comes_from_where_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    (tmp_path / "password").write_text("from a file\n")
+    monkeypatch.setenv("SECRET", "from the environment")
+    for credential, password in (
+        ("env:SECRET", "from the environment"), (f"file:{tmp_path / 'password'}", "from a file"), ("plain", "plain"),
+    ):  # fmt: skip
+        assert parse({"queue": "q", "credential": credential}, BATCH_READ).password == password
+    with pytest.raises(OptionError, match="'NOWHERE', which is not set"):
+        _ = parse({"queue": "q", "credential": "env:NOWHERE"}, BATCH_READ).password
+
+
+def test_a_schema_of_the_user_is_a_projection() -> None:
+    wanted = StructType([StructField("label", StringType()), StructField("sequence", LongType())])
+    assert projection(wanted, "none") == ["label", "sequence"]
+    assert "text" in spark_schema("text").names and "text" not in spark_schema("none").names
+    with pytest.raises(ColumnError, match="no column 'colour'; there are queue, source"):
+        projection(StructType([StructField("colour", StringType())]), "none")
+    with pytest.raises(ColumnError, match="'label' is string, not int"):
+        projection(StructType([StructField("label", IntegerType())]), "none")
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (StructField("label", StringType()), "needs the column 'body'"),
+        (StructField("sequence", LongType()), "'sequence' can't be written; allowed: correlation_id"),
+        (StructField("priority", LongType()), "'priority' is bigint, not int"),
+    ],
+)
+def test_columns_that_cannot_be_written_are_named(column: StructField, said: str) -> None:
+    columns = [column] if column.name == "label" else [StructField("body", BinaryType()), column]
+    with pytest.raises(ColumnError, match=said):
+        check_writable(StructType(columns))
+
+
+def test_bodies_are_decoded_to_text() -> None:
+    typed, kind = encode_body("grüße")
+    rows = [(b"plain", 0), (typed, kind), (b"\xff\xfe\xff", 0), (b'{"a": 1}', 0), (None, 0)]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([body for body, _ in rows], pa.binary()), pa.array([kind for _, kind in rows], pa.int32())],
+        names=["body", "body_type"],
+    )
+    assert with_text(batch, "text").column("text").to_pylist() == ["plain", "grüße", None, '{"a": 1}', None]
+    assert with_text(batch, "json").column("text").to_pylist() == [None, None, None, '{"a": 1}', None]
