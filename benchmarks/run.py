@@ -95,9 +95,11 @@ class Bench:
                 self.operation("openmsmq", daemon.port, "null", "", connections)
                 self.operation("openmsmq", daemon.port, "express send", "express", connections)
                 self.sync()
-                before = cpu(daemon.pid)
+                before = systems.cpu(daemon.pid)
                 result = self.operation("openmsmq", daemon.port, "durable send", "durable", connections)
-                self.server_cpu["durable send", connections] = (cpu(daemon.pid) - before) / result["count"] * 1e6
+                self.server_cpu["durable send", connections] = (
+                    (systems.cpu(daemon.pid) - before) / result["count"] * 1e6
+                )
                 self.receives("openmsmq", daemon.port, f"receive{connections}", connections)
             for what in ("express send", "durable send"):
                 self.delivered[what] = load(
@@ -154,11 +156,6 @@ class Bench:
         """The median of the rounds of the comparison, 0 for what was not measured."""
         rounds = self.compared.get((system, what, connections))
         return statistics.median(rounds) if rounds else 0.0
-
-
-def cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def processor() -> str:
