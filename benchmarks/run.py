@@ -3,7 +3,8 @@
     make bench                          # all of it; needs rabbitmq-server, redis-server, postgresql for comparison
     .venv/bin/python benchmarks/run.py --quick
 
-Writes benchmarks/RESULTS.md. Figures of one machine under changing load say little; the ratios within a run say more.
+Writes benchmarks/RESULTS.md, and leaves the section of remote_reading.py there as it is. Figures of one machine under
+changing load say little; the ratios within a run say more.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import measures
+import remote_reading
 import systems
 
 HERE = Path(__file__).parent
@@ -158,13 +158,6 @@ class Bench:
         return statistics.median(rounds) if rounds else 0.0
 
 
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
-
-
 def main() -> None:
     from report import write
 
@@ -189,8 +182,8 @@ def main() -> None:
         stored = measures.stored(directory, messages)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    machine = f"{os.cpu_count()} × {processor()}, {platform.system()} {platform.release()}"
-    given.output.write_text(write(bench, codec, stored, machine), encoding="utf-8")
+    kept = remote_reading.previous(given.output)
+    given.output.write_text(write(bench, codec, stored, systems.machine()) + kept, encoding="utf-8")
     print(given.output.read_text(encoding="utf-8"))
 
 

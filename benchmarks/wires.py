@@ -92,14 +92,15 @@ def two_phases(port: int, what: str, queue: str) -> Wire:
         return bytes(connection.core.data_to_send())
 
     starting, ending = prepared(start), prepared(end)
-    at = ending.index(bytes(20)) if what == "qm2qm" else 0
     turns = itertools.cycle((True, False))
 
     def follow(answer: bytes) -> bytes:
         if not next(turns):
             return starting
-        # RemoteQMEndReceive wants the handle that the answer begins with.
-        return ending[:at] + answer[24:44] + ending[at + 20 :] if at else ending
+        if what == "remoteread":
+            return ending
+        # RemoteQMEndReceive begins with the handle that the answer begins with, each behind its header.
+        return ending[:24] + answer[24:44] + ending[44:]
 
     return Wire(connection._socket, starting, _split_fragments, follow, 2, (connection, start, end))
 

@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections after so many bytes, in the middle of requests and answers, or when it is told to."""
+"""A TCP proxy that cuts connections after so many bytes, in the middle of requests and answers, or when told to."""
 
 from __future__ import annotations
 
