@@ -12,12 +12,14 @@ from interop.ledger import NEVER, Fate, Known, Ledger, Span
 from openmsmq import MessageAlreadyReceived, MessageNotFound, MsmqError, OperationCancelled, ReceiveTimeout, aio
 from openmsmq.model.errors import HResult
 
-PLAIN, TRANSACTIONAL = ".\\private$\\plain", ".\\private$\\transactional"
-QUEUES = (PLAIN, TRANSACTIONAL)
+# Only from LOSSY messages are received in one phase, where the answer takes them with it. From the others none is lost.
+LOSSY, PLAIN, TRANSACTIONAL = (f".\\private$\\{name}" for name in ("lossy", "plain", "transactional"))
+QUEUES = (LOSSY, PLAIN, TRANSACTIONAL)
 ASIDE = ";aside"
 TWO_PHASES = ("remoteread", "qm2qm")
 PROTOCOLS = ("qmcomm", *TWO_PHASES)
 LIFETIME = 25_000  # bytes that a connection lives for, on average
+WAITING = 3  # receives at once
 RETRY = 0.02  # seconds until the next attempt to reach a server that was killed
 # Somebody else took, locked or moved the message.
 ELSEWHERE = (MessageNotFound, MessageAlreadyReceived, ReceiveTimeout)
@@ -134,8 +136,9 @@ class DyingClient:
         return self.ledger.sending(text, queue, priority, recoverable)
 
     async def send(self) -> None:
-        opened = await self.open(PLAIN, "send", "qmcomm")
-        fate = self.sending(PLAIN, self.random.choice((2, 3, 3, 5)), self.random.random() < 0.5)
+        queue = self.random.choice((LOSSY, PLAIN))
+        opened = await self.open(queue, "send", "qmcomm")
+        fate = self.sending(queue, self.random.choice((2, 3, 3, 5)), self.random.random() < 0.5)
         await opened.send(fate.text, priority=fate.priority, recoverable=fate.recoverable)
         fate.send.end = self.ledger.now()
         self.ledger.sent([fate])
@@ -161,8 +164,8 @@ class DyingClient:
         self.ledger.sent(group)
 
     async def receive(self) -> None:
-        """In one phase, where the answer takes the message with it."""
-        queue = self.any_queue()
+        """In one phase: if the answer is cut off, the message may be gone."""
+        queue = LOSSY
         opened = await self.open(queue, "receive", "qmcomm")
         span = self.begin()
         try:
@@ -181,10 +184,14 @@ class DyingClient:
         """In two phases: removed, put back, or given up by letting the connection die."""
         queue = self.any_queue()
         opened = await self.open(queue, "receive", self.random.choice(TWO_PHASES))
-        span, fate, cuts = self.begin(), None, self.proxy.cuts
         ending = self.random.choice(("acknowledge", "acknowledge", "acknowledge", "put back", "put back", "die"))
+        with suppress(Abandoned):
+            await self.take(opened, queue, self.begin(), self.patience(), ending)
+
+    async def take(self, opened: aio.MessageQueue, queue: str, span: Span, patience: float, ending: str) -> None:
+        fate, cuts = None, self.proxy.cuts
         try:
-            async with opened.receive_lock(self.patience()) as message:
+            async with opened.receive_lock(patience) as message:
                 fate = self.found(queue, span, message.decode())
                 if fate is None:
                     return
@@ -197,9 +204,12 @@ class DyingClient:
                 self.ledger.took(fate, span, Known.MAYBE)
         except ReceiveTimeout:
             self.found_none(queue, span)
-        except Abandoned:
+        except (Abandoned, OperationCancelled, asyncio.CancelledError) as error:
+            if fate is None or isinstance(error, asyncio.CancelledError):
+                self.ledger.unknown_holds[queue].append(span)  # it may have locked one and put it back
             if self.proxy.cuts == cuts:
                 self.end(span)
+            raise
         except ConnectionError:
             if fate is None:
                 self.ledger.unknown_holds[queue].append(span)
@@ -288,9 +298,9 @@ class DyingClient:
         """Several receives wait at once and are ended, by the queue or each by itself."""
         queue = self.any_queue()
         opened = await self.open(queue, "receive", self.random.choice(TWO_PHASES))
-        cuts = self.proxy.cuts
-        spans = [self.begin() for _ in range(3)]
-        waiting = [asyncio.ensure_future(opened.receive(1)) for _ in spans]
+        waiting = [
+            asyncio.ensure_future(self.take(opened, queue, self.begin(), 1, "acknowledge")) for _ in range(WAITING)
+        ]
         await asyncio.sleep(self.random.choice((0, 0.001, 0.005, 0.02)))
         with suppress(ConnectionError):
             if self.random.random() < 0.5:
@@ -298,23 +308,9 @@ class DyingClient:
             else:
                 for task in waiting:
                     task.cancel()
-        results = await asyncio.gather(*waiting, return_exceptions=True)
-        for span, result in zip(spans, results, strict=True):
-            if isinstance(result, aio.Message):
-                fate = self.found(queue, span, result.decode())
-                if fate is not None:
-                    self.ledger.took(fate, self.end(span), Known.YES)
-            elif self.proxy.cuts != cuts:
-                # Of a receive that was cut off in its second phase nobody knows the message; in the first it held it.
-                self.ledger.unknown_takes[queue] += 1
-                self.ledger.unknown_holds[queue].append(span)
-            elif isinstance(result, OperationCancelled | ReceiveTimeout | asyncio.CancelledError):
-                self.ledger.unknown_holds[queue].append(self.end(span))  # it may have been locked and put back
-            else:
-                assert isinstance(result, BaseException)
+        for result in await asyncio.gather(*waiting, return_exceptions=True):
+            if result is not None and not isinstance(result, OperationCancelled | asyncio.CancelledError):
                 raise result
-        if self.proxy.cuts != cuts:
-            raise ConnectionResetError("cut off while it waited")
 
     async def move(self) -> None:
         """The first message to the subqueue, or the first one there back."""

@@ -52,6 +52,7 @@ async def run(daemon: Daemon, seed: int, seconds: float, kills: int) -> list[str
             if counts["message_count"]:
                 ledger.wrong.append(f"{queue}: {counts['message_count']} messages that nobody gets")
             await manager.delete_queue(queue)
+    ledger.counts["may be lost"] = sum(ledger.unknown_takes.values())
     print(f"seed {seed}: {sum(client.proxy.cuts for client in clients)} cuts, {dict(sorted(ledger.counts.items()))}")
     for operation in OPERATIONS:
         assert ledger.counts[operation.__name__], f"{operation.__name__} never succeeded"
