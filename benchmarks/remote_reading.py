@@ -1,6 +1,6 @@
 """Reading from another machine: rates in two phases, management calls, and what receives that wait cost.
 
-    .venv/bin/python benchmarks/remote_reading.py [--seconds 5]
+    .venv/bin/python benchmarks/remote_reading.py [--quick | --seconds 5]
 
 Writes its own section of benchmarks/RESULTS.md, beside what run.py has written there.
 """
@@ -129,15 +129,17 @@ def main() -> None:
     from run import load
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5.0, help="duration of each rate (default 5)")
+    parser.add_argument("--quick", action="store_true", help="1 s for each rate")
+    parser.add_argument("--seconds", type=float, help="duration of each rate (default 5)")
     parser.add_argument("--output", type=Path, default=Path(__file__).with_name("RESULTS.md"))
     given = parser.parse_args()
+    seconds = given.seconds or (1.0 if given.quick else 5.0)
     before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="openmsmq-bench-") as temporary:
         directory = Path(temporary)
-        measured = list(rates(directory, given.seconds, load))
+        measured = list(rates(directory, seconds, load))
         waited = [waiters(directory, protocol, 10) for protocol in ("remoteread", "qm2qm", "qmcomm")]
-    written = section(measured, waited, given.seconds, (before, os.getloadavg()[0]))
+    written = section(measured, waited, seconds, (before, os.getloadavg()[0]))
     rest = given.output.read_text(encoding="utf-8").partition(HEADING)[0].rstrip() if given.output.exists() else ""
     given.output.write_text(f"{rest}\n\n{written}".lstrip(), encoding="utf-8")
     print(written)
