@@ -13,8 +13,9 @@ from openmsmq import MessageAlreadyReceived, MessageNotFound, MsmqError, Operati
 from openmsmq.model.errors import HResult
 
 # Only from LOSSY messages are received in one phase, where the answer takes them with it. From the others none is lost.
-LOSSY, PLAIN, TRANSACTIONAL = (f".\\private$\\{name}" for name in ("lossy", "plain", "transactional"))
-QUEUES = (LOSSY, PLAIN, TRANSACTIONAL)
+LOSSY, PLAIN, PURGED, TRANSACTIONAL = QUEUES = tuple(
+    f".\\private$\\{name}" for name in ("lossy", "plain", "purged", "transactional")
+)
 ASIDE = ";aside"
 TWO_PHASES = ("remoteread", "qm2qm")
 PROTOCOLS = ("qmcomm", *TWO_PHASES)
@@ -136,7 +137,7 @@ class DyingClient:
         return self.ledger.sending(text, queue, priority, recoverable)
 
     async def send(self) -> None:
-        queue = self.random.choice((LOSSY, PLAIN))
+        queue = self.random.choice((LOSSY, PLAIN, PURGED))
         opened = await self.open(queue, "send", "qmcomm")
         fate = self.sending(queue, self.random.choice((2, 3, 3, 5)), self.random.random() < 0.5)
         await opened.send(fate.text, priority=fate.priority, recoverable=fate.recoverable)
@@ -312,6 +313,16 @@ class DyingClient:
             if result is not None and not isinstance(result, OperationCancelled | asyncio.CancelledError):
                 raise result
 
+    async def purge(self) -> None:
+        opened = await self.open(PURGED, "receive", self.random.choice(PROTOCOLS))
+        span = self.begin()
+        try:
+            await opened.purge()
+        except ConnectionError:
+            self.ledger.unknown_purges[PURGED].append(span)
+            raise
+        self.ledger.purges[PURGED].append(self.end(span))
+
     async def move(self) -> None:
         """The first message to the subqueue, or the first one there back."""
         queue, back = self.any_queue(), self.random.random() < 0.5
@@ -359,4 +370,5 @@ OPERATIONS: dict[Callable[[DyingClient], Awaitable[None]], int] = {
     DyingClient.receive_in_transaction: 4,
     DyingClient.cancel: 2,
     DyingClient.move: 4,
+    DyingClient.purge: 1,
 }

@@ -11,6 +11,7 @@ server has cleaned up after the old one. The rules:
 - Nothing is seen after it was taken, before its commit, or at all if its transaction was aborted.
 - A read of the first message gets none that comes behind another one which was available all the time: neither held by
   somebody, nor elsewhere. A lock or transaction that was cut off may have held one message, nobody knows which.
+- A purge takes what was available all the time, and may take what was sent or put back before its end.
 - In the end messages stand in the order of priority and arrival, also those that were put back or moved to and fro.
 """
 
@@ -84,6 +85,8 @@ class Ledger:
         self.counts: Counter[str] = Counter()
         self.unknown_takes: Counter[str] = Counter()
         self.unknown_holds: defaultdict[str, list[Span]] = defaultdict(list)
+        self.purges: defaultdict[str, list[Span]] = defaultdict(list)
+        self.unknown_purges: defaultdict[str, list[Span]] = defaultdict(list)
         self.last_crash = 0.0
         self._tick = 0
 
@@ -122,6 +125,9 @@ class Ledger:
             self.wrong.append(f"{queue}: {fate} was seen before its commit")
         if fate.taken is Known.YES and fate.gone is not None and fate.gone.end < begin:
             self.wrong.append(f"{queue}: {fate} was seen after it was taken")
+        for purge in self.purges[queue]:
+            if fate.visible < purge.begin and purge.end < begin and not any(away.overlaps(purge) for away in fate.away):
+                self.wrong.append(f"{queue}: {fate} was seen after a purge")
         fate.seen = max(fate.seen, begin)
         if fate.sent is Known.MAYBE:
             self.sent(fate.group)
@@ -177,6 +183,9 @@ class Ledger:
             if fate.text in there or fate.sent is not Known.YES or fate.taken is Known.YES:
                 continue
             if not fate.recoverable and fate.send.begin < self.last_crash:
+                continue
+            purges = self.purges[fate.queue] + self.unknown_purges[fate.queue]
+            if any(fate.send.begin <= purge.end for purge in purges):
                 continue
             if fate.taken is Known.MAYBE and not any(self._stayed(other, there) for other in fate.taken_with):
                 continue

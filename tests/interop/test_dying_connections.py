@@ -141,3 +141,11 @@ def test_the_ledger_sees_a_message_that_comes_back() -> None:
     ledger.took(fate, Span(ledger.now(), ledger.now()), Known.YES)
     assert wrong(ledger) == []
     assert wrong(ledger, "a")
+
+
+def test_the_ledger_sees_what_a_purge_left() -> None:
+    ledger = Ledger()
+    sent(ledger, "a")
+    ledger.purges[PLAIN].append(Span(ledger.now(), ledger.now()))
+    assert wrong(ledger) == []
+    assert wrong(ledger, "a")
