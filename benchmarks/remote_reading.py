@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import measures
 import systems
 from waiters import CONNECTIONS, EACH, Waiters, waiters
 
@@ -85,16 +86,33 @@ def fill(daemon: systems.Daemon, queue: str, size: int, seconds: float, load: Lo
     return max(1, filled - SPARE)
 
 
-def section(measured: list[Rate], waited: list[Waiters], seconds: float, busy: tuple[float, float]) -> str:
-    return "\n".join(_lines(measured, waited, seconds, busy)) + "\n"
+class Surroundings(NamedTuple):
+    """The load average of the machine, and the p50 of a bare write and `fdatasync` in microseconds."""
+
+    load: float
+    sync: float
+
+    @classmethod
+    def measure(cls, directory: Path) -> Surroundings:
+        return cls(os.getloadavg()[0], measures.fdatasync(directory, 1.0)[0])
 
 
-def _lines(measured: list[Rate], waited: list[Waiters], seconds: float, busy: tuple[float, float]) -> Iterator[str]:
+def section(
+    measured: list[Rate], waited: list[Waiters], seconds: float, around: tuple[Surroundings, Surroundings]
+) -> str:
+    return "\n".join(_lines(measured, waited, seconds, around)) + "\n"
+
+
+def _lines(
+    measured: list[Rate], waited: list[Waiters], seconds: float, around: tuple[Surroundings, Surroundings]
+) -> Iterator[str]:
+    before, after = around
     when = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     yield (
         f"{HEADING}\n\nMade by `benchmarks/remote_reading.py` on {when}; do not edit. {systems.machine()}, Python "
-        f"{platform.python_version()}; {seconds:g} s for each rate. Load average of the machine before the run "
-        f"{busy[0]:.1f}, after it {busy[1]:.1f}.\n\n{NOTES}"
+        f"{platform.python_version()}; {seconds:g} s for each rate. Before the rates and after them the load average "
+        f"of the machine was {before.load:.1f} and {after.load:.1f}, and the p50 of a bare write and `fdatasync` of "
+        f"1.2 KiB {before.sync:.0f} and {after.sync:.0f} µs.\n\n{NOTES}"
     )
     yield "| | connections | per second | p50 µs | p99 µs | server CPU µs |\n|---|--:|--:|--:|--:|--:|"
     for what, connections, result, cpu in measured:
@@ -134,12 +152,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path(__file__).with_name("RESULTS.md"))
     given = parser.parse_args()
     seconds = given.seconds or (1.0 if given.quick else 5.0)
-    before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="openmsmq-bench-") as temporary:
         directory = Path(temporary)
+        before = Surroundings.measure(directory)
         measured = list(rates(directory, seconds, load))
+        after = Surroundings.measure(directory)
         waited = [waiters(directory, protocol, 10) for protocol in ("remoteread", "qm2qm", "qmcomm")]
-    written = section(measured, waited, seconds, (before, os.getloadavg()[0]))
+    written = section(measured, waited, seconds, (before, after))
     rest = given.output.read_text(encoding="utf-8").partition(HEADING)[0].rstrip() if given.output.exists() else ""
     given.output.write_text(f"{rest}\n\n{written}".lstrip(), encoding="utf-8")
     print(written)

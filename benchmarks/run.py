@@ -183,7 +183,9 @@ def main() -> None:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     kept = remote_reading.previous(given.output)
-    given.output.write_text(write(bench, codec, stored, systems.machine()) + kept, encoding="utf-8")
+    given.output.write_text(
+        f"{write(bench, codec, stored, systems.machine())}\n{kept}".rstrip() + "\n", encoding="utf-8"
+    )
     print(given.output.read_text(encoding="utf-8"))
 
 
