@@ -36,6 +36,7 @@ lint: setup
 # Compares with rabbitmq-server, redis-server and postgresql where they are installed; BENCH=--quick for a short one.
 bench: setup
 	@$(BIN)/python benchmarks/run.py $(BENCH)
+	@$(BIN)/python benchmarks/remote_reading.py $(filter --quick,$(BENCH))
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,7 +3,8 @@
     make bench                          # all of it; needs rabbitmq-server, redis-server, postgresql for comparison
     .venv/bin/python benchmarks/run.py --quick
 
-Writes benchmarks/RESULTS.md. Figures of one machine under changing load say little; the ratios within a run say more.
+Writes benchmarks/RESULTS.md, and leaves the section of remote_reading.py there as it is. Figures of one machine under
+changing load say little; the ratios within a run say more.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import measures
+import remote_reading
 import systems
 
 HERE = Path(__file__).parent
@@ -95,9 +95,11 @@ class Bench:
                 self.operation("openmsmq", daemon.port, "null", "", connections)
                 self.operation("openmsmq", daemon.port, "express send", "express", connections)
                 self.sync()
-                before = cpu(daemon.pid)
+                before = systems.cpu(daemon.pid)
                 result = self.operation("openmsmq", daemon.port, "durable send", "durable", connections)
-                self.server_cpu["durable send", connections] = (cpu(daemon.pid) - before) / result["count"] * 1e6
+                self.server_cpu["durable send", connections] = (
+                    (systems.cpu(daemon.pid) - before) / result["count"] * 1e6
+                )
                 self.receives("openmsmq", daemon.port, f"receive{connections}", connections)
             for what in ("express send", "durable send"):
                 self.delivered[what] = load(
@@ -156,18 +158,6 @@ class Bench:
         return statistics.median(rounds) if rounds else 0.0
 
 
-def cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
-
-
 def main() -> None:
     from report import write
 
@@ -192,8 +182,10 @@ def main() -> None:
         stored = measures.stored(directory, messages)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    machine = f"{os.cpu_count()} × {processor()}, {platform.system()} {platform.release()}"
-    given.output.write_text(write(bench, codec, stored, machine), encoding="utf-8")
+    kept = remote_reading.previous(given.output)
+    given.output.write_text(
+        f"{write(bench, codec, stored, systems.machine())}\n{kept}".rstrip() + "\n", encoding="utf-8"
+    )
     print(given.output.read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""Connections that repeat one prepared request: the load generator spends as little as it can for every system alike.
+"""Connections that repeat prepared requests: the load generator spends as little as it can for every system alike.
 
 Each function makes a connected socket ready with blocking calls and gives it with the bytes to repeat and a splitter,
 which takes what has arrived and says how many answers it holds, how many of them are failures, and what is left over.
@@ -6,14 +6,19 @@ which takes what has arrived and says how many answers it holds, how many of the
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from openmsmq.client import operations, qm2qm, remote_read
 from openmsmq.interfaces import ms_mqmp as m
+from openmsmq.interfaces import ms_mqqp
 from openmsmq.interfaces.ms_mqmq import OBJECTID, QUEUE_FORMAT
-from openmsmq.model.constants import INFINITE, Action
+from openmsmq.interfaces.ms_mqmr import qmmgmt
+from openmsmq.interfaces.ms_mqrr import RemoteRead
+from openmsmq.model.constants import INFINITE, Access, Action
 from openmsmq.model.message import Message
 from openmsmq.rpc import client
 from openmsmq.transfer.receive_buffer import receive_buffer
@@ -21,6 +26,7 @@ from openmsmq.transfer.send_buffer import send_buffer
 
 BODY = bytes(range(256)) * 4
 OPERATIONS = ("null", "express send", "durable send", "receive")
+LAST_FRAGMENT = 2
 Splitter = Callable[[bytes], tuple[int, int, bytes]]
 
 
@@ -30,6 +36,8 @@ class Wire(NamedTuple):
     split: Splitter
     # What an answer demands to be sent before the next one comes, where that differs each time.
     follow: Callable[[bytes], bytes] | None = None
+    # How many answers make one operation.
+    steps: int = 1
     # Sent once before the first request; with `follow`, the only request.
     keep: Any = None
 
@@ -66,6 +74,71 @@ def openmsmq(port: int, what: str, queue: str, timeout: int = 0) -> Wire:
 def openmsmq_waiting(port: int, what: str, queue: str) -> Wire:
     """A receive that waits for its message."""
     return openmsmq(port, what, queue, INFINITE)
+
+
+def two_phases(port: int, what: str, queue: str) -> Wire:
+    """Receive and acknowledge, in turns, through "remoteread" or "qm2qm"."""
+    connection = client.connect("127.0.0.1", port)
+    protocol: Any = {"remoteread": remote_read, "qm2qm": qm2qm}[what]
+    opened = _run(connection, protocol.open_queue(f".\\private$\\{queue}", Access.RECEIVE, False, bytes(16)))
+    start = opened.take(0)
+    end = opened.end(1, True) if what == "remoteread" else opened._end(bytes(20), qm2qm.RR_ACK)
+    interface = RemoteRead if what == "remoteread" else ms_mqqp.qm2qm
+    syntax = connection.bind(interface.uuid, interface.version)
+
+    def prepared(steps: Any) -> bytes:
+        call = next(steps)
+        connection.core.request(syntax, call.operation.opnum, call.operation.encode_request(call.request))
+        return bytes(connection.core.data_to_send())
+
+    starting, ending = prepared(start), prepared(end)
+    turns = itertools.cycle((True, False))
+
+    def follow(answer: bytes) -> bytes:
+        if not next(turns):
+            return starting
+        if what == "remoteread":
+            return ending
+        # RemoteQMEndReceive begins with the handle that the answer begins with, each behind its header.
+        return ending[:24] + answer[24:44] + ending[44:]
+
+    return Wire(connection._socket, starting, _split_fragments, follow, 2, (connection, start, end))
+
+
+def _run(connection: client.Connection, steps: Any) -> Any:
+    try:
+        call = next(steps)
+        while True:
+            syntax = connection.bind(call.interface.uuid, call.interface.version)
+            stub = call.operation.encode_request(call.request)
+            answer = connection.call(call.operation.opnum, stub, interface=syntax)
+            call = steps.send(call.operation.decode_response(answer))
+    except StopIteration as stop:
+        return stop.value
+
+
+def management(port: int, what: str, queue: str) -> Wire:
+    """R_QMMgmtGetInfo for all properties of a queue."""
+    connection = client.connect("127.0.0.1", port)
+    syntax = connection.bind(qmmgmt.uuid, qmmgmt.version)
+    call = next(operations.management(f".\\private$\\{queue}", list(range(1, 28))))
+    connection.core.request(syntax, call.operation.opnum, call.operation.encode_request(call.request))
+    return Wire(connection._socket, connection.core.data_to_send(), _split_results, keep=connection)
+
+
+def _split_fragments(data: bytes) -> tuple[int, int, bytes]:
+    """Answers of several fragments: only the last one ends in the result."""
+    count = failed = 0
+    while len(data) >= 16:
+        length = data[8] | data[9] << 8
+        if len(data) < length:
+            break
+        if data[3] & LAST_FRAGMENT:
+            count += 1
+            failed += data[length - 4 : length] != b"\0\0\0\0"
+        failed += data[2] != 2
+        data = data[length:]
+    return count, failed, data
 
 
 def _split_rpc(data: bytes) -> tuple[int, int, bytes]:
@@ -286,6 +359,8 @@ def _split_ready(data: bytes) -> tuple[int, int, bytes]:
 
 WIRES: dict[str, Callable[[int, str, str], Wire]] = {
     "openmsmq": openmsmq,
+    "two phases": two_phases,
+    "management": management,
     "rabbitmq classic": rabbitmq,
     "rabbitmq quorum": rabbitmq,
     "redis": redis,

@@ -76,6 +76,15 @@ def test_a_buffer_too_small_leaves_the_message_and_tells_the_length(server: Serv
     assert client.receive(context, body=500).result == H.MQ_OK
 
 
+def test_a_wait_with_a_buffer_too_small_is_answered_as_if_it_had_not_waited(server: Server, client: Client) -> None:
+    context = client.open().pdwQMContext
+    waiting = client.start_receive(context, timeout=INFINITE, body=10)
+    server.world.send(body=bytes(500))
+    answer = waiting.response
+    assert (answer.result, answer.ptb.old.pBodySize) == (H.MQ_ERROR_BUFFER_OVERFLOW, 500)
+    assert len(server.world.queue()) == 1
+
+
 def test_a_recoverable_message_comes_back_with_its_store_failing(server: Server, client: Client) -> None:
     server.world.send(label="m", delivery_guarantee=1)
     context = client.open().pdwQMContext

@@ -23,10 +23,42 @@ BACKLOG = 1 << 20
 _ACTIONS = {int(action): action for action in Action}
 
 
+class PendingRead:
+    """An rpc_ACReceiveMessageEx from its request to its answer.
+
+    While it waits, only the bytes of the request are kept; the buffer decoded from them takes several times as much.
+    """
+
+    __slots__ = ("_call", "_interface", "_ptb")
+    _operation = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
+
+    def __init__(self, interface: QmComm2, call: Call, ptb: m.CACTransferBufferV2) -> None:
+        self._interface, self._call = interface, call
+        self._ptb: m.CACTransferBufferV2 | None = ptb
+
+    def wait(self) -> None:
+        self._ptb = None
+
+    def fill(self, message: Message) -> int:
+        return self._interface.fill(self._buffer(), message)
+
+    def answer(self, status: int, message: Message | None) -> None:
+        response = m.rpc_ACReceiveMessageEx_Response(ptb=self._buffer(), result=status)
+        durable = self._interface.environment.must_wait(message)
+        self._interface.finish(self._call, self._operation, response, durable)
+
+    def _buffer(self) -> m.CACTransferBufferV2:
+        if self._ptb is None:
+            assert self._operation.decode_request is not None
+            request = self._operation.decode_request(self._call.stub, self._call.byte_order)
+            self._ptb = request.ptb
+        assert self._ptb is not None
+        return self._ptb
+
+
 class QmComm2(NdrInterface):
     description = m.qmcomm2
     _send = m.qmcomm2.operation("rpc_ACSendMessageEx")
-    _receive = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
 
     @answers("MQ_ERROR_ILLEGAL_OPERATION, as specified")
     def QMSendMessageInternalEx(self, call: Call, q: m.QMSendMessageInternalEx_Request) -> None:
@@ -76,19 +108,22 @@ class QmComm2(NdrInterface):
             cursor = descriptor.cursors.get(receive.Cursor)
             if cursor is None:
                 raise InvalidHandle(detail=f"no cursor {receive.Cursor:#x} on this queue")
+        pending = PendingRead(self, call, ptb)
         reader = environment.manager.read(
             descriptor,
             action,
             receive.RequestTimeout,
-            partial(self._fill, ptb),
-            partial(self._answer, call, ptb),
+            pending.fill,
+            pending.answer,
             cursor=cursor,
             transaction=transaction,
         )
         if reader is not None:
+            pending.wait()
             call.on_cancel = partial(self._cancel, reader)
 
-    def _fill(self, ptb: m.CACTransferBufferV2, message: Message) -> int:
+    def fill(self, ptb: m.CACTransferBufferV2, message: Message) -> int:
+        """MQ_OK, or the failure of the first member of `ptb` that is too small for `message`."""
         return fill(ptb, message, self.environment.manager.state.clock() // 1000)
 
     def _receive_remotely(
@@ -112,15 +147,11 @@ class QmComm2(NdrInterface):
     async def _read_remotely(
         self, ptb: m.CACTransferBufferV2, proxy: RemoteQueueProxyHandle, action: Action, timeout: int, cursor: int
     ) -> m.rpc_ACReceiveMessageEx_Response:
-        status = await proxy.read(action, timeout, cursor, partial(self._fill, ptb))
+        status = await proxy.read(action, timeout, cursor, partial(self.fill, ptb))
         return m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=status)
 
     def _cancel(self, reader: WaitingMessageReadOperation) -> None:
         self.environment.manager.cancel(reader)
-
-    def _answer(self, call: Call, ptb: m.CACTransferBufferV2, status: int, message: Message | None) -> None:
-        response = m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=status)
-        self.finish(call, self._receive, response, self.environment.must_wait(message))
 
     def rpc_ACCreateCursorEx(
         self, call: Call, q: m.rpc_ACCreateCursorEx_Request

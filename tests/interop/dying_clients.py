@@ -1,0 +1,374 @@
+"""Clients that do at random what the API offers, over connections that are cut at random, and keep a ledger of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from interop.cutting_proxy import CuttingProxy
+from interop.ledger import NEVER, Fate, Known, Ledger, Span
+from openmsmq import MessageAlreadyReceived, MessageNotFound, MsmqError, OperationCancelled, ReceiveTimeout, aio
+from openmsmq.model.errors import HResult
+
+# Only from LOSSY messages are received in one phase, where the answer takes them with it. From the others none is lost.
+LOSSY, PLAIN, PURGED, TRANSACTIONAL = QUEUES = tuple(
+    f".\\private$\\{name}" for name in ("lossy", "plain", "purged", "transactional")
+)
+ASIDE = ";aside"
+TWO_PHASES = ("remoteread", "qm2qm")
+PROTOCOLS = ("qmcomm", *TWO_PHASES)
+LIFETIME = 25_000  # bytes that a connection lives for, on average
+WAITING = 3  # receives at once
+RETRY = 0.02  # seconds until the next attempt to reach a server that was killed
+# Somebody else took, locked or moved the message.
+ELSEWHERE = (MessageNotFound, MessageAlreadyReceived, ReceiveTimeout)
+LOCKED = HResult.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
+
+
+class Abandoned(Exception):
+    """Leaves the block of a locked message."""
+
+
+class DyingClient:
+    """One connection at a time, through a proxy of its own."""
+
+    def __init__(self, name: str, server: int, ledger: Ledger, seed: int) -> None:
+        self.name, self.ledger, self.random = name, ledger, random.Random(seed)
+        self.proxy = CuttingProxy(server, self._budget)
+        self.immortal = False
+        self.manager: aio.QueueManager | None = None
+        self.queues: dict[tuple[str, str, str], aio.MessageQueue] = {}
+        self.unsettled: list[Span] = []  # of operations whose connection has died
+        self.sent = 0
+
+    def _budget(self) -> int | None:
+        return None if self.immortal else 1 + int(self.random.expovariate(1 / LIFETIME))
+
+    async def work(self, stop: asyncio.Event) -> None:
+        operations, weights = zip(*OPERATIONS.items(), strict=True)
+        async with self.proxy:
+            while not stop.is_set():
+                operation = self.random.choices(operations, weights)[0]
+                await self._attempt(operation)
+            self.immortal = True
+            while self.unsettled or self.manager is None:
+                await self._attempt(DyingClient.settle)
+            await self.manager.close()
+
+    async def _attempt(self, operation: Callable[[DyingClient], Awaitable[None]]) -> None:
+        cuts = self.proxy.cuts
+        try:
+            await self.settle()
+            cuts = self.proxy.cuts
+            await operation(self)
+            self.ledger.counts[operation.__name__] += 1
+        except ConnectionError:
+            self.ledger.counts[f"cut in {operation.__name__}"] += 1
+            await self._disconnect()
+        except MsmqError as error:
+            if self.proxy.cuts == cuts:
+                self.ledger.wrong.append(f"{self.name}, {operation.__name__}: {error!r}")
+            await self._disconnect()
+        else:
+            if self.proxy.cuts != cuts:
+                await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        if self.manager is not None:
+            await self.manager.close()
+        self.manager = None
+        self.queues.clear()
+        self.proxy.cut()
+        await asyncio.sleep(RETRY)
+
+    async def settle(self) -> None:
+        """Have a connection. The server has cleaned up after the one before when it answers on this one."""
+        if self.manager is None:
+            self.manager = await aio.connect("127.0.0.1", self.proxy.port)
+        if self.unsettled:
+            await self.manager.machine_id()
+            now = self.ledger.now()
+            for span in self.unsettled:
+                span.end = now
+            self.unsettled.clear()
+
+    # -- the ledger's view of an operation ---------------------------------------------------------------------
+
+    def begin(self) -> Span:
+        """Open until `end`; if that does not come, until there is a new connection."""
+        span = Span(self.ledger.now())
+        self.unsettled.append(span)
+        return span
+
+    def end(self, span: Span) -> Span:
+        self.unsettled.remove(span)
+        span.end = self.ledger.now()
+        return span
+
+    def found(self, queue: str, span: Span, body: object, *, first: bool = True) -> Fate | None:
+        fate = self.ledger.saw(queue, str(body), span.begin)
+        if first:
+            self.ledger.looked(queue, Span(span.begin, self.ledger.now()), fate)
+        return fate
+
+    def found_none(self, queue: str, span: Span) -> None:
+        self.ledger.looked(queue, self.end(span), None)
+
+    # -- operations --------------------------------------------------------------------------------------------
+
+    async def open(self, queue: str, access: str, protocol: str) -> aio.MessageQueue:
+        assert self.manager is not None
+        key = queue, access, protocol
+        if key not in self.queues:
+            self.queues[key] = await self.manager.open(queue, access, protocol=protocol)
+        return self.queues[key]
+
+    def any_queue(self) -> str:
+        return self.random.choice(QUEUES)
+
+    def patience(self) -> float:
+        return self.random.choice((0, 0, 0, 0.01, 0.05))
+
+    def sending(self, queue: str, priority: int, recoverable: bool) -> Fate:
+        self.sent += 1
+        text = f"{self.name}.{self.sent}." + "x" * self.random.choice((0, 10, 300, 3000))
+        return self.ledger.sending(text, queue, priority, recoverable)
+
+    async def send(self) -> None:
+        queue = self.random.choice((LOSSY, PLAIN, PURGED))
+        opened = await self.open(queue, "send", "qmcomm")
+        fate = self.sending(queue, self.random.choice((2, 3, 3, 5)), self.random.random() < 0.5)
+        await opened.send(fate.text, priority=fate.priority, recoverable=fate.recoverable)
+        fate.send.end = self.ledger.now()
+        self.ledger.sent([fate])
+
+    async def send_in_transaction(self) -> None:
+        assert self.manager is not None
+        opened = await self.open(TRANSACTIONAL, "send", "qmcomm")
+        transaction = await self.manager.transaction()
+        group: list[Fate] = []
+        for _ in range(self.random.randrange(1, 4)):
+            fate = self.sending(TRANSACTIONAL, 0, True)
+            fate.sent, fate.offered, fate.group = Known.NO, NEVER, group
+            group.append(fate)
+            await opened.send(fate.text, transaction=transaction)
+            fate.send.end = self.ledger.now()
+        if self.random.random() < 0.2:
+            await transaction.abort()
+            return
+        offered = self.ledger.now()
+        for fate in group:
+            fate.sent, fate.offered = Known.MAYBE, offered
+        await transaction.commit()
+        self.ledger.sent(group)
+
+    async def receive(self) -> None:
+        """In one phase: if the answer is cut off, the message may be gone."""
+        queue = LOSSY
+        opened = await self.open(queue, "receive", "qmcomm")
+        span = self.begin()
+        try:
+            message = await opened.receive(self.patience())
+        except ReceiveTimeout:
+            self.found_none(queue, span)
+        except ConnectionError:
+            self.ledger.unknown_takes[queue] += 1
+            raise
+        else:
+            fate = self.found(queue, span, message.decode())
+            if fate is not None:
+                self.ledger.took(fate, self.end(span), Known.YES)
+
+    async def lock(self) -> None:
+        """In two phases: removed, put back, or given up by letting the connection die."""
+        queue = self.any_queue()
+        opened = await self.open(queue, "receive", self.random.choice(TWO_PHASES))
+        ending = self.random.choice(("acknowledge", "acknowledge", "acknowledge", "put back", "put back", "die"))
+        with suppress(Abandoned):
+            await self.take(opened, queue, self.begin(), self.patience(), ending)
+
+    async def take(self, opened: aio.MessageQueue, queue: str, span: Span, patience: float, ending: str) -> None:
+        fate, cuts = None, self.proxy.cuts
+        try:
+            async with opened.receive_lock(patience) as message:
+                fate = self.found(queue, span, message.decode())
+                if fate is None:
+                    return
+                fate.away.append(span)
+                await asyncio.sleep(self.random.choice((0, 0, 0.003, 0.01)))
+                if ending == "die":
+                    self.proxy.cut()
+                if ending != "acknowledge":
+                    raise Abandoned
+                self.ledger.took(fate, span, Known.MAYBE)
+        except ReceiveTimeout:
+            self.found_none(queue, span)
+        except (Abandoned, OperationCancelled, asyncio.CancelledError) as error:
+            if fate is None or isinstance(error, asyncio.CancelledError):
+                self.ledger.unknown_holds[queue].append(span)  # it may have locked one and put it back
+            if self.proxy.cuts == cuts:
+                self.end(span)
+            raise
+        except ConnectionError:
+            if fate is None:
+                self.ledger.unknown_holds[queue].append(span)
+            raise
+        else:
+            self.ledger.took(fate, self.end(span), Known.YES)
+
+    async def peek(self) -> None:
+        queue = self.any_queue()
+        opened = await self.open(queue, "receive", self.random.choice(PROTOCOLS))
+        span = self.begin()
+        try:
+            message = await opened.peek(self.patience())
+        except ReceiveTimeout:
+            self.found_none(queue, span)
+        else:
+            self.found(queue, span, message.decode())
+            self.end(span)
+
+    async def walk(self) -> None:
+        """With a cursor; then take the message it stands on, by the cursor or by its lookup identifier."""
+        queue, protocol = self.any_queue(), self.random.choice(PROTOCOLS)
+        opened = await self.open(queue, "receive", protocol)
+        async with await opened.cursor() as cursor:
+            try:
+                span = self.begin()
+                message = await cursor.peek(0)
+                self.found(queue, span, message.decode())
+                self.end(span)
+                for _ in range(self.random.randrange(4)):
+                    message = await cursor.peek_next(0)
+                    self.found(queue, Span(span.begin), message.decode(), first=False)
+            except ReceiveTimeout:
+                if span in self.unsettled:
+                    self.found_none(queue, span)
+                return
+            by_identifier = protocol in TWO_PHASES and self.random.random() < 0.5
+            span = self.begin()
+            try:
+                if by_identifier:
+                    taken = await opened.receive_by_lookup_id(message.lookup_identifier)
+                else:
+                    taken = await cursor.receive(0)
+            except ELSEWHERE:
+                self.end(span)
+            except ConnectionError:
+                self.ledger.took(self.ledger.fates[str(message.decode())], span, Known.MAYBE)
+                raise
+            else:
+                fate = self.found(queue, span, taken.decode(), first=False)
+                if taken.decode() != message.decode():
+                    self.ledger.wrong.append(f"{queue}: took {fate}, not {str(message.decode())[:16]}, on {protocol}")
+                if fate is not None:
+                    self.ledger.took(fate, self.end(span), Known.YES)
+
+    async def receive_in_transaction(self) -> None:
+        assert self.manager is not None
+        opened = await self.open(TRANSACTIONAL, "receive", self.random.choice(("qmcomm", "remoteread")))
+        transaction = await self.manager.transaction()
+        whole, group = self.begin(), list[Fate]()
+        for _ in range(self.random.randrange(1, 4)):
+            span = Span(self.ledger.now())
+            try:
+                message = await opened.receive(0, transaction=transaction)
+            except ReceiveTimeout:
+                self.ledger.looked(TRANSACTIONAL, Span(span.begin, self.ledger.now()), None)
+                break
+            except ConnectionError:
+                self.ledger.unknown_holds[TRANSACTIONAL].append(whole)
+                raise
+            fate = self.found(TRANSACTIONAL, span, message.decode())
+            if fate is not None:
+                fate.away.append(whole)
+                group.append(fate)
+        if self.random.random() < 0.3:
+            await transaction.abort()
+        else:
+            for fate in group:
+                self.ledger.took(fate, whole, Known.MAYBE, group)
+            await transaction.commit()
+            for fate in group:
+                self.ledger.took(fate, whole, Known.YES, group)
+        self.end(whole)
+
+    async def cancel(self) -> None:
+        """Several receives wait at once and are ended, by the queue or each by itself."""
+        queue = self.any_queue()
+        opened = await self.open(queue, "receive", self.random.choice(TWO_PHASES))
+        waiting = [
+            asyncio.ensure_future(self.take(opened, queue, self.begin(), 1, "acknowledge")) for _ in range(WAITING)
+        ]
+        await asyncio.sleep(self.random.choice((0, 0.001, 0.005, 0.02)))
+        with suppress(ConnectionError):
+            if self.random.random() < 0.5:
+                await opened.cancel()
+            else:
+                for task in waiting:
+                    task.cancel()
+        for result in await asyncio.gather(*waiting, return_exceptions=True):
+            if result is not None and not isinstance(result, OperationCancelled | asyncio.CancelledError):
+                raise result
+
+    async def purge(self) -> None:
+        opened = await self.open(PURGED, "receive", self.random.choice(PROTOCOLS))
+        span = self.begin()
+        try:
+            await opened.purge()
+        except ConnectionError:
+            self.ledger.unknown_purges[PURGED].append(span)
+            raise
+        self.ledger.purges[PURGED].append(self.end(span))
+
+    async def move(self) -> None:
+        """The first message to the subqueue, or the first one there back."""
+        queue, back = self.any_queue(), self.random.random() < 0.5
+        opened = await self.open(queue + (ASIDE if back else ""), "receive", "remoteread")
+        span = self.begin()
+        try:
+            message = await opened.peek(0)
+        except ReceiveTimeout:
+            if back:
+                self.end(span)
+            else:
+                self.found_none(queue, span)
+            return
+        fate = self.found(queue, span, message.decode(), first=not back)
+        self.end(span)
+        if fate is None:
+            return
+        # Where it stands is unknown from now on; only one that moves back is known to stand in its queue afterwards.
+        away = Span(self.ledger.now())
+        fate.away.append(away)
+        try:
+            await opened.move(message.lookup_identifier, "" if back else ASIDE[1:])
+        except MessageNotFound:
+            pass
+        except MsmqError as error:
+            if error.hresult != LOCKED:
+                raise
+            if not back:
+                away.end = self.ledger.now()
+        else:
+            if back:
+                now = self.ledger.now()
+                for elsewhere in fate.away:
+                    if elsewhere.begin <= away.begin:  # not those of somebody who took it meanwhile
+                        elsewhere.end = min(elsewhere.end, now)
+
+
+OPERATIONS: dict[Callable[[DyingClient], Awaitable[None]], int] = {
+    DyingClient.send: 16,
+    DyingClient.send_in_transaction: 8,
+    DyingClient.receive: 3,
+    DyingClient.lock: 8,
+    DyingClient.peek: 3,
+    DyingClient.walk: 4,
+    DyingClient.receive_in_transaction: 4,
+    DyingClient.cancel: 2,
+    DyingClient.move: 4,
+    DyingClient.purge: 1,
+}

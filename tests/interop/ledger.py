@@ -1,0 +1,218 @@
+"""What is known of every message while clients send and read them over connections that die, and what contradicts it.
+
+A call that was cut off may have happened or not. Time is counted in ticks; an operation lasts from the tick before its
+first call to the tick after its last answer, or, if its connection died, until its client has a new one: by then the
+server has cleaned up after the old one. The rules:
+
+- What was sent, and not taken, is there in the end, once. A send that was cut off is there once or not at all; the
+  sends of a transaction are there together or not at all.
+- A message whose removal was cut off is there or not; the messages of a commit go together. A receive in one phase that
+  was cut off may have taken one message, nobody knows which.
+- Nothing is seen after it was taken, before its commit, or at all if its transaction was aborted.
+- A read of the first message gets none that comes behind another one which was available all the time: neither held by
+  somebody, nor elsewhere. A lock or transaction that was cut off may have held one message, nobody knows which.
+- A purge takes what was available all the time, and may take what was sent or put back before its end.
+- In the end messages stand in the order of priority and arrival, also those that were put back or moved to and fro.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+NEVER = float("inf")
+
+
+class Known(Enum):
+    NO = "no"
+    MAYBE = "maybe"
+    YES = "yes"
+
+
+@dataclass(slots=True)
+class Span:
+    """Ticks from `begin` to `end`; the end is NEVER while it is not known."""
+
+    begin: float
+    end: float = NEVER
+
+    def overlaps(self, other: Span) -> bool:
+        return self.begin <= other.end and other.begin <= self.end
+
+
+@dataclass(slots=True, eq=False)
+class Fate:
+    """All about one message. `group` are the messages of one transaction, itself among them."""
+
+    text: str
+    queue: str
+    priority: int
+    recoverable: bool
+    send: Span
+    group: list[Fate] = field(default_factory=list)
+    sent: Known = Known.NO
+    offered: float = NEVER  # when its commit began, or its send: nobody sees it before
+    visible: float = NEVER  # when it was there for certain
+    away: list[Span] = field(default_factory=list)  # held by somebody, or elsewhere
+    taken: Known = Known.NO
+    taken_with: list[Fate] = field(default_factory=list)
+    gone: Span | None = None
+    seen: float = 0
+
+    def __repr__(self) -> str:
+        kind = "recoverable" if self.recoverable else "express"
+        return f"{self.text[:16]}({kind}, priority {self.priority}, sent {self.sent.value}, taken {self.taken.value})"
+
+
+@dataclass(slots=True)
+class Look:
+    """A read of the first message of a queue, and what it found."""
+
+    queue: str
+    span: Span
+    found: Fate | None
+
+
+class Ledger:
+    """Written by the clients while they work; `contradictions` is for the end."""
+
+    def __init__(self) -> None:
+        self.fates: dict[str, Fate] = {}
+        self.looks: list[Look] = []
+        self.wrong: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.unknown_takes: Counter[str] = Counter()
+        self.unknown_holds: defaultdict[str, list[Span]] = defaultdict(list)
+        self.purges: defaultdict[str, list[Span]] = defaultdict(list)
+        self.unknown_purges: defaultdict[str, list[Span]] = defaultdict(list)
+        self.last_crash = 0.0
+        self._tick = 0
+
+    def now(self) -> float:
+        self._tick += 1
+        return self._tick
+
+    def crashed(self) -> None:
+        """The server was killed: express messages from before need not be there."""
+        self.last_crash = self.now()
+
+    # -- sending -------------------------------------------------------------------------------------------------
+
+    def sending(self, text: str, queue: str, priority: int, recoverable: bool) -> Fate:
+        fate = self.fates[text] = Fate(text, queue, priority, recoverable, Span(self.now()))
+        fate.offered, fate.sent, fate.group = fate.send.begin, Known.MAYBE, [fate]
+        return fate
+
+    def sent(self, fates: Iterable[Fate]) -> None:
+        now = self.now()
+        for fate in fates:
+            fate.sent, fate.visible = Known.YES, min(fate.visible, now)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def saw(self, queue: str, text: str, begin: float) -> Fate | None:
+        """A read that began at `begin` has got this message."""
+        fate = self.fates.get(text)
+        if fate is None or fate.queue != queue:
+            self.wrong.append(f"{queue}: {text[:16]!r} was never sent there")
+            return None
+        now = self.now()
+        if fate.sent is Known.NO:
+            self.wrong.append(f"{queue}: {fate} was seen, though its transaction was aborted or not yet committed")
+        if fate.offered > now:
+            self.wrong.append(f"{queue}: {fate} was seen before its commit")
+        if fate.taken is Known.YES and fate.gone is not None and fate.gone.end < begin:
+            self.wrong.append(f"{queue}: {fate} was seen after it was taken")
+        for purge in self.purges[queue]:
+            if fate.visible < purge.begin and purge.end < begin and not any(away.overlaps(purge) for away in fate.away):
+                self.wrong.append(f"{queue}: {fate} was seen after a purge")
+        fate.seen = max(fate.seen, begin)
+        if fate.sent is Known.MAYBE:
+            self.sent(fate.group)
+        return fate
+
+    def looked(self, queue: str, span: Span, found: Fate | None) -> None:
+        self.looks.append(Look(queue, span, found))
+
+    def took(self, fate: Fate, span: Span, known: Known, together: list[Fate] | None = None) -> None:
+        """Taken for certain, or maybe; `together` are the messages of one commit. What somebody else has taken for
+        certain stays that way: the connection of this reader had died, and it does not know yet."""
+        if fate.taken is Known.YES:
+            if known is Known.YES:
+                self.wrong.append(f"{fate.queue}: {fate} was taken twice, in {fate.gone} and in {span}")
+            return
+        fate.away.append(span)
+        fate.taken, fate.gone, fate.taken_with = known, span, together or [fate]
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def contradictions(self, left: dict[str, list[str]], aside: dict[str, list[str]]) -> list[str]:
+        """In words; empty if all is well. `left` is what stood in each queue in the end, in this order; `aside` what
+        stood in its subqueue."""
+        places = [*left.items(), *aside.items()]
+        found = [
+            f"{queue}: {text[:16]} is there {count} times"
+            for queue in left
+            for text, count in Counter(text for name, texts in places if name == queue for text in texts).items()
+            if count > 1
+        ]
+        for queue, texts in places:
+            begin = self.now()
+            found += self._out_of_order([fate for text in texts if (fate := self.saw(queue, text, begin)) is not None])
+        found += self._lost({text for _, texts in places for text in texts})
+        for queue in left:
+            fates = [fate for fate in self.fates.values() if fate.queue == queue]
+            for look in self.looks:
+                if look.queue == queue:
+                    found += self._overlooked(look, fates)
+        return self.wrong + found
+
+    @staticmethod
+    def _out_of_order(fates: list[Fate]) -> Iterator[str]:
+        """Of the messages of one queue as they stand there."""
+        for index, fate in enumerate(fates):
+            behind = next((other for other in fates[index + 1 :] if _before(other, fate)), None)
+            if behind is not None:
+                yield f"{fate.queue}: {fate} stands before {behind}"
+
+    def _lost(self, there: set[str]) -> Iterator[str]:
+        missing: defaultdict[str, list[Fate]] = defaultdict(list)
+        for fate in self.fates.values():
+            if fate.text in there or fate.sent is not Known.YES or fate.taken is Known.YES:
+                continue
+            if not fate.recoverable and fate.send.begin < self.last_crash:
+                continue
+            purges = self.purges[fate.queue] + self.unknown_purges[fate.queue]
+            if any(fate.send.begin <= purge.end for purge in purges):
+                continue
+            if fate.taken is Known.MAYBE and not any(self._stayed(other, there) for other in fate.taken_with):
+                continue
+            missing[fate.queue].append(fate)
+        for queue, fates in missing.items():
+            if len(fates) > self.unknown_takes[queue]:
+                yield f"{queue}: {len(fates)} lost, {self.unknown_takes[queue]} may be: {fates[:5]}"
+
+    @staticmethod
+    def _stayed(fate: Fate, there: set[str]) -> bool:
+        """Whether a commit that was cut off has not taken this one: it was seen again, or taken by another."""
+        return fate.text in there or fate.taken is Known.YES or (fate.gone is not None and fate.seen > fate.gone.end)
+
+    def _overlooked(self, look: Look, fates: list[Fate]) -> Iterator[str]:
+        found, span = look.found, look.span
+        passed = [
+            fate for fate in fates
+            if fate.visible < span.begin and fate.seen > span.end and fate is not found
+            and (found is None or _before(fate, found)) and not any(away.overlaps(span) for away in fate.away)
+        ]  # fmt: skip
+        excused = sum(hold.overlaps(span) for hold in self.unknown_holds[look.queue])
+        if len(passed) > excused:
+            yield (
+                f"{look.queue}: a read at {span.begin:g} to {span.end:g} got {found} and passed over "
+                f"{[(fate, fate.visible, fate.seen, fate.away) for fate in passed[:5]]}, {excused} may be held"
+            )
+
+
+def _before(fate: Fate, other: Fate) -> bool:
+    return fate.priority > other.priority or (fate.priority == other.priority and fate.send.end < other.send.begin)

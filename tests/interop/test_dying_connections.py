@@ -1,0 +1,151 @@
+"""Random programmes of clients whose connections die at random, all protocols at once, checked by a ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from daemon import Daemon
+from interop.dying_clients import ASIDE, OPERATIONS, PLAIN, QUEUES, TRANSACTIONAL, DyingClient
+from interop.ledger import Fate, Known, Ledger, Span
+from openmsmq import ReceiveTimeout, aio
+
+CLIENTS = 6
+
+
+async def drain(manager: aio.QueueManager, name: str) -> list[str]:
+    texts = []
+    async with await manager.open(name) as queue:
+        try:
+            while True:
+                texts.append(str((await queue.receive(0)).decode()))
+        except ReceiveTimeout:
+            return texts
+
+
+async def run(daemon: Daemon, seed: int, seconds: float, kills: int) -> list[str]:
+    """One programme on queues of its own, emptied in the end. Returns what went wrong."""
+    ledger, stop = Ledger(), asyncio.Event()
+    async with await aio.connect("127.0.0.1", daemon.port) as manager:
+        for queue in QUEUES:
+            await manager.create_queue(queue, transactional=queue == TRANSACTIONAL)
+    clients = [DyingClient(f"{seed}.{number}", daemon.port, ledger, seed * 100 + number) for number in range(CLIENTS)]
+    working = [asyncio.create_task(client.work(stop)) for client in clients]
+    moments = random.Random(seed)
+    for _ in range(kills):
+        await asyncio.sleep(moments.uniform(0.3, 1.7) * seconds / (kills + 1))
+        ledger.crashed()
+        daemon.kill()
+        ledger.crashed()
+        await asyncio.to_thread(daemon.start)
+    await asyncio.sleep(seconds / (kills + 1))
+    stop.set()
+    await asyncio.gather(*working)
+    async with await aio.connect("127.0.0.1", daemon.port) as manager:
+        left = {queue: await drain(manager, queue) for queue in QUEUES}
+        aside = {queue: await drain(manager, queue + ASIDE) for queue in QUEUES}
+        for queue in QUEUES:
+            counts = await manager.counts(queue)
+            if counts["message_count"]:
+                ledger.wrong.append(f"{queue}: {counts['message_count']} messages that nobody gets")
+            await manager.delete_queue(queue)
+    ledger.counts["may be lost"] = sum(ledger.unknown_takes.values())
+    print(f"seed {seed}: {sum(client.proxy.cuts for client in clients)} cuts, {dict(sorted(ledger.counts.items()))}")
+    for operation in OPERATIONS:
+        assert ledger.counts[operation.__name__], f"{operation.__name__} never succeeded"
+    assert sum(client.proxy.cuts for client in clients) > CLIENTS
+    return ledger.contradictions(left, aside)
+
+
+def check(directory: Path, seeds: range, seconds: float, kills: int = 0) -> None:
+    with Daemon(directory / "data", "--log-level", "warning") as daemon:
+        for seed in seeds:
+            found = asyncio.run(run(daemon, seed, seconds, kills))
+            assert found == [], f"with seed {seed}"
+    assert "Traceback" not in daemon.log, daemon.log
+
+
+def test_nothing_is_lost_doubled_or_reordered_when_connections_die(tmp_path: Path) -> None:
+    check(tmp_path, range(1, 3), seconds=2.5)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_doubled_or_reordered_in_many_programmes(tmp_path: Path) -> None:
+    check(tmp_path, range(100, 125), seconds=6)
+
+
+@pytest.mark.slow
+def test_what_is_recoverable_survives_the_death_of_connections_and_of_the_daemon(tmp_path: Path) -> None:
+    check(tmp_path, range(200, 212), seconds=8, kills=6)
+
+
+# -- the ledger finds what is wrong ------------------------------------------------------------------------------------
+
+
+def sent(ledger: Ledger, text: str, *, priority: int = 3) -> Fate:
+    fate = ledger.sending(text, PLAIN, priority, True)
+    fate.send.end = ledger.now()
+    ledger.sent([fate])
+    return fate
+
+
+def wrong(ledger: Ledger, *texts: str) -> list[str]:
+    return ledger.contradictions({PLAIN: list(texts)}, {PLAIN: []})
+
+
+@pytest.mark.parametrize("left", ["", "a", "b", "ba", "aab", "abz"])
+def test_the_ledger_misses_what_is_lost_doubled_reordered_or_unheard_of(left: str) -> None:
+    ledger = Ledger()
+    for text in "ab":
+        sent(ledger, text)
+    assert wrong(ledger, *left)
+
+
+def test_the_ledger_accepts_what_may_or_may_not_have_happened() -> None:
+    for left in ("b", "ab", "bc", "abc"):
+        ledger = Ledger()
+        a = sent(ledger, "a")
+        sent(ledger, "b")
+        ledger.took(a, Span(ledger.now(), ledger.now()), Known.MAYBE)
+        ledger.sending("c", PLAIN, 3, True)
+        assert wrong(ledger, *left) == []
+
+
+def test_the_ledger_knows_that_a_commit_is_whole() -> None:
+    for left in ("a", "b"):
+        ledger = Ledger()
+        group = [sent(ledger, text) for text in "ab"]
+        span = Span(ledger.now(), ledger.now())
+        for fate in group:
+            ledger.took(fate, span, Known.MAYBE, group)
+        assert wrong(ledger, *left)
+
+
+def test_the_ledger_sees_a_read_that_passes_over_a_message() -> None:
+    for held in (False, True):
+        ledger = Ledger()
+        fates = [sent(ledger, text) for text in "ab"]
+        span = Span(ledger.now(), ledger.now())
+        if held:
+            ledger.unknown_holds[PLAIN].append(span)
+        ledger.looked(PLAIN, span, fates[1])
+        assert bool(wrong(ledger, "a", "b")) is not held
+
+
+def test_the_ledger_sees_a_message_that_comes_back() -> None:
+    ledger = Ledger()
+    fate = sent(ledger, "a")
+    ledger.took(fate, Span(ledger.now(), ledger.now()), Known.YES)
+    assert wrong(ledger) == []
+    assert wrong(ledger, "a")
+
+
+def test_the_ledger_sees_what_a_purge_left() -> None:
+    ledger = Ledger()
+    sent(ledger, "a")
+    ledger.purges[PLAIN].append(Span(ledger.now(), ledger.now()))
+    assert wrong(ledger) == []
+    assert wrong(ledger, "a")
