@@ -98,3 +98,21 @@ def test_anonymous_callers_administer_only_where_the_configuration_says_so(tmp_p
                 with pytest.raises(openmsmq.AccessDenied):
                     manager.disconnect_machine()
             assert manager.management()["connected"] == connected
+
+
+def test_a_disk_that_is_nearly_full_takes_no_messages_but_gives_them(tmp_path):
+    with Daemon(tmp_path / "data") as service:
+        with service.connect() as manager:
+            manager.create_queue(".\\private$\\q")
+            with manager.open(".\\private$\\q", "send") as sender:
+                sender.send("before", recoverable=True)
+        service.stop()
+        service.options = ("--minimum-free-megabytes", str(1 << 40))
+        service.start()
+        with service.connect() as manager:
+            with manager.open(".\\private$\\q", "send") as sender:
+                with pytest.raises(openmsmq.MsmqError, match="MQ_ERROR_INSUFFICIENT_RESOURCES"):
+                    sender.send("after")
+            with manager.open(".\\private$\\q") as receiver:
+                assert receiver.receive(0).decode() == "before"
+        assert "no messages are taken" in service.log

@@ -55,8 +55,8 @@ class Sending(Core):
                 copy.time_to_reach_queue = self.state.machine.default_time_to_reach_queue
             size = copy.size
             self._check_message(queue, copy, size, transaction)
-            if not plan.has_room(queue, size):
-                raise InsufficientResources(detail=f"the quota of {queue.properties.path_name} or of the machine")
+            if self.state.throttled or not plan.has_room(queue, size):
+                raise InsufficientResources(detail=self._why_full(queue))
             self.state.stamp(copy, queue)
             copies.append((queue, copy, size))
             if transaction is None:
@@ -67,6 +67,11 @@ class Sending(Core):
         else:
             self._enqueue_in(transaction, copies)
         return copies[0][1].identifier
+
+    def _why_full(self, queue: Queue) -> str:
+        if self.state.throttled:
+            return "the queue manager takes no messages while its disk is nearly full"
+        return f"the quota of {queue.properties.path_name} or of the machine"
 
     def _check_message(self, queue: Queue, message: Message, size: int, transaction: Transaction | None) -> None:
         is_outgoing = queue.kind is QueueKind.OUTGOING  # nobody here knows whether the destination is transactional

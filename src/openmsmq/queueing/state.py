@@ -78,6 +78,7 @@ class State:
         self.deadline_changed: Callable[[], None] = _nothing  # told when something expires earlier than all else
         # Of messages: lookup identifier, queue number.
         self.expiry: Timers[int] = Timers(self._is_present, self._tell_deadline)
+        self.throttled = False  # Begin and End Flow Control, [MS-MQDMPR] 3.1.7.2.5 and 6: no message comes in
         self.discarded = 0  # copies and acknowledgments that found no room
         self.system_journal = self._system_queue(SYSTEM_JOURNAL, "journal", machine.journal_quota)
         self.dead_letters = self._system_queue(SYSTEM_DEADLETTER, "deadletter", INFINITE)

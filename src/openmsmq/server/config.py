@@ -65,6 +65,9 @@ class Configuration:
     peer_user: str = field(default="", metadata={"help": "user at other queue managers; default: anonymous"})
     peer_domain: str = field(default="", metadata={"help": "domain of peer_user"})
     peer_password_file: Path | None = field(default=None, metadata={"help": "file with the password of peer_user"})
+    minimum_free_megabytes: int = field(
+        default=64, metadata={"help": "no messages are taken while the disk has less; 0 for no limit"}
+    )
     checkpoint_megabytes: int = field(default=256, metadata={"help": "log written between checkpoints"})
     log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
 
@@ -83,6 +86,7 @@ class Configuration:
             _check(0 <= getattr(self, name) <= INFINITE, name, getattr(self, name), "0 to 4294967295 kilobytes")
         seconds = self.time_to_reach_queue
         _check(0 < seconds < INFINITE, "time_to_reach_queue", seconds, "1 to 4294967294 seconds")
+        _check(self.minimum_free_megabytes >= 0, "minimum_free_megabytes", self.minimum_free_megabytes, "0 or more")
         _check(self.checkpoint_megabytes > 0, "checkpoint_megabytes", self.checkpoint_megabytes, "1 or more")
         self.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
         given = bool(self.peer_user) == bool(self.peer_password_file)

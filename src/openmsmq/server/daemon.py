@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -250,6 +251,7 @@ class Daemon:
         """Checkpoints when enough has been written, compaction when garbage dominates or somebody asked for it."""
         threshold = self.configuration.checkpoint_megabytes << 20
         while True:
+            self._control_flow()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._tidy.wait(), HOUSEKEEPING_PERIOD)
             thorough = self._tidy.is_set()
@@ -266,6 +268,20 @@ class Daemon:
                 logger.error("checkpoint or compaction: %s", error)
             except StoreFailed:
                 return  # the committer has told already
+
+    def _control_flow(self) -> None:
+        """Throttle while the disk is nearly full, so that there is room for receiving, committing and compaction; until
+        there is twice as much, or it would begin and end all the time."""
+        least = self.configuration.minimum_free_megabytes << 20
+        if not least:
+            return
+        state, free = self.manager.state, shutil.disk_usage(self.configuration.data_dir).free
+        if not state.throttled and free < least:
+            state.throttled = True
+            logger.error("%d MB are free on the disk: no messages are taken", free >> 20)
+        elif state.throttled and free >= 2 * least:
+            state.throttled = False
+            logger.warning("%d MB are free on the disk: messages are taken again", free >> 20)
 
     async def _checkpoint(self) -> None:
         started = time.monotonic()
