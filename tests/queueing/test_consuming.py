@@ -263,15 +263,15 @@ def test_a_full_disk_changes_nothing(world: World) -> None:
 
 
 def test_a_message_moved_into_the_range_of_a_claim_stays_out_of_it(world: World) -> None:
-    a, b, c = fill(world, "abc")
+    *_, last = fill(world, "abc")
     source, target = world.open(), world.open("q;s", Access.MOVE)
     world.manager.move(source, target, world.queue().available[1])
     group = claim(world, 0)
     back, into = world.open("q;s"), world.open("q", Access.MOVE)
     world.manager.move(back, into, world.queue("q;s").available[0])
-    assert claimed(group) == ["a", "c"] and group.end == c
+    assert claimed(group) == ["a", "c"] and group.end == last
     world.restart()
-    commit(world, c)
+    commit(world, last)
     assert world.labels() == ["b"]
 
 

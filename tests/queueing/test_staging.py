@@ -86,8 +86,10 @@ def test_messages_of_a_transactional_queue_are_those_of_one_transaction(world: W
 def test_a_finalized_message_has_identity_arrives_and_lives_as_any_other(world: World) -> None:
     world.create("admin")
     made = stage(
-        world, 0, "a", priority=5, time_to_be_received=10, journaling_requested=int(Journal.JOURNAL | Journal.DEADLETTER),
-        acknowledgements_requested=int(Acknowledge.POS_ARRIVAL), administration_queue_format_name="DIRECT=OS:.\\private$\\admin",
+        world, 0, "a", priority=5, time_to_be_received=10,
+        journaling_requested=int(Journal.JOURNAL | Journal.DEADLETTER),
+        acknowledgements_requested=int(Acknowledge.POS_ARRIVAL),
+        administration_queue_format_name="DIRECT=OS:.\\private$\\admin",
     )  # fmt: skip
     assert world.labels(world.state.system_journal) == []
     world.restart()

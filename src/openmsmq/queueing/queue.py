@@ -168,10 +168,14 @@ class Queue:
             del found[limit:]
         return found
 
-    def count_within(self, start: int, end: int) -> int:
-        """How many positions are available with start < sequence <= end."""
-        count = self.available.bisect_right
-        return sum(max(0, count(upper | end) - count(upper | start)) for upper in range(0, 8 << 56, 1 << 56))
+    def ends(self) -> list[int]:
+        """The first and last available position of each priority: among them are the lowest and highest sequence."""
+        available, found = self.available, []
+        for upper in range(0, 8 << 56, 1 << 56):
+            first, behind = available.bisect_left(upper), available.bisect_left(upper + (1 << 56))
+            if first < behind:
+                found += [available[first], available[behind - 1]]
+        return found
 
     def size_of(self, lookup_identifier: int) -> int:
         """Bytes of a message."""

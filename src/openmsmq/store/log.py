@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from openmsmq.store import frames
 from openmsmq.store.batch import Batch, CheckpointJob
@@ -120,6 +120,11 @@ class Store:
     def definitions(self) -> Mapping[bytes, bytes]:
         """Name to value, as of the last append."""
         return self._books.definitions
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """What another process needs to read the segment files: `segment_size`, and `identity` as hexadecimal text."""
+        return {"segment_size": self._codec.segment_size, "identity": self._codec.identity.hex()}
 
     @property
     def largest_payload(self) -> int:
