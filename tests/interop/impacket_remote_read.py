@@ -1,7 +1,5 @@
 """The calls of RemoteRead as classes of impacket's NDR, written after the published IDL of MS-MQRR."""
 
-
-
 from __future__ import annotations
 
 from typing import Any

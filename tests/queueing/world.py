@@ -61,9 +61,7 @@ class FullableStore:
         self._room()
         self._store.prepare(transaction, note)
 
-    def settle(
-        self, commits: Sequence[int], aborts: Sequence[int], operations: Sequence[Operation] = ()
-    ) -> list[int]:
+    def settle(self, commits: Sequence[int], aborts: Sequence[int], operations: Sequence[Operation] = ()) -> list[int]:
         self._room()
         return self._store.settle(commits, aborts, operations)
 

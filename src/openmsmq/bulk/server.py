@@ -89,9 +89,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(self, location: str, link: Link, certificates: list[tuple[bytes, bytes]] | None = None) -> None:
         self._link = link
         self._layout = link.call("describe")
-        super().__init__(
-            location, tls_certificates=certificates or [], middleware={_CALLER: Authentication(link)}
-        )
+        super().__init__(location, tls_certificates=certificates or [], middleware={_CALLER: Authentication(link)})
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return list(ACTIONS.items())

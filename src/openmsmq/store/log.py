@@ -220,9 +220,7 @@ class Store:
         self._books.forget_pending(transaction)
         return locations
 
-    def settle(
-        self, commits: Sequence[int], aborts: Sequence[int], operations: Sequence[Operation] = ()
-    ) -> list[int]:
+    def settle(self, commits: Sequence[int], aborts: Sequence[int], operations: Sequence[Operation] = ()) -> list[int]:
         """Commit and abort several transactions, with more operations, in one atomic batch.
 
         Returns:

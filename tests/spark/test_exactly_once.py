@@ -1,0 +1,165 @@
+"""Exactly once, whatever is stopped or killed in the middle: the lake is compared by identity with what was sent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from daemon import Daemon, eventually
+from openmsmq.bulk.client import BulkClient
+from spark import lake
+
+KILLS = int(os.environ.get("PIPELINE_KILLS", "50"))
+
+
+def drain(spark: Any, service: Daemon, queue: str, directory: Path) -> None:
+    lake.to_parquet(lake.receiving(spark, service, queue, maxRecordsPerTrigger=200), directory).awaitTermination()
+
+
+def check(spark: Any, service: Daemon, queue: str, directory: Path, sent: list[str]) -> None:
+    found = lake.labels(spark, directory)
+    doubled = {label: times for label, times in found.items() if times > 1}
+    assert not doubled, f"doubled: {doubled}"
+    assert set(found) == set(sent), f"lost: {sorted(set(sent) - set(found))[:5]}"
+    assert lake.count(service, queue) == 0
+    with BulkClient(port=lake.flight_port(service)) as client:
+        assert client.position(queue).count == 0
+
+
+def test_a_stream_that_is_stopped_at_random_moments(spark: Any, service: Daemon, tmp_path: Path) -> None:
+    lake.create(service, "stopped")
+    chance, sent = random.Random(4), [str(number) for number in range(3000)]
+    lake.put(service, "stopped", sent)
+    for _ in range(6):
+        frame = lake.receiving(spark, service, "stopped", maxRecordsPerTrigger=100)
+        writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.start(str(tmp_path / "out"))
+        time.sleep(chance.uniform(0.3, 1.5))
+        query.stop()
+    drain(spark, service, "stopped", tmp_path)
+    check(spark, service, "stopped", tmp_path, sent)
+
+
+def test_python_workers_that_are_killed(spark: Any, service: Daemon, tmp_path: Path) -> None:
+    lake.create(service, "workers")
+    sent = [str(number) for number in range(2000)]
+    lake.put(service, "workers", sent)
+    query = lake.to_parquet(lake.receiving(spark, service, "workers", maxRecordsPerTrigger=100), tmp_path)
+    killed = 0
+    while query.isActive and killed < 3:
+        for process in psutil.Process().children(recursive=True):
+            if "pyspark" in " ".join(_command(process)) and "daemon" in " ".join(_command(process)):
+                for worker in process.children():
+                    worker.kill()
+                    killed += 1
+                    break
+        time.sleep(0.4)
+    with contextlib.suppress(Exception):  # a killed planner ends the query; a killed task is tried again
+        query.awaitTermination()
+    drain(spark, service, "workers", tmp_path)
+    check(spark, service, "workers", tmp_path, sent)
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_queue_manager_that_is_killed(spark: Any, tmp_path: Path, seed: int) -> None:
+    service = Daemon(tmp_path / "data", "--flight", "--flight-port", str(free_port()))
+    with service:
+        lake.create(service, "killed")
+        sent = [str(number) for number in range(1500)]
+        lake.put(service, "killed", sent)
+        query = lake.to_parquet(lake.receiving(spark, service, "killed", maxRecordsPerTrigger=100), tmp_path)
+        time.sleep(random.Random(seed).uniform(0.5, 2.5))
+        service.kill()
+        with contextlib.suppress(Exception):  # the query ends with the queue manager, unless it had finished before
+            query.awaitTermination()
+        service.start()
+        drain(spark, service, "killed", tmp_path)
+        check(spark, service, "killed", tmp_path, sent)
+
+
+def test_a_sink_whose_stream_is_stopped_at_random_moments(spark: Any, service: Daemon, tmp_path: Path) -> None:
+    lake.create(service, "from", "into")
+    chance, sent = random.Random(8), [str(number) for number in range(1200)]
+    lake.put(service, "from", sent)
+
+    def start(**trigger: Any) -> Any:
+        frame = lake.receiving(spark, service, "from", maxRecordsPerTrigger=60).selectExpr("body", "label")
+        options = lake.reach(service, defaultQueue="into", sinkId="copy")
+        writer = frame.writeStream.format("msmq").options(**options)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return (writer.trigger(**trigger) if trigger else writer).start()
+
+    for _ in range(4):
+        query = start()
+        time.sleep(chance.uniform(0.3, 1.5))
+        query.stop()
+    start(availableNow=True).awaitTermination()
+    assert Counter(lake.left(service, "into")) == Counter(sent)
+    assert lake.count(service, "from") == 0
+    with BulkClient(port=lake.flight_port(service)) as client:
+        assert client.forget("copy") == 0, "no stage is left over"
+
+
+DRIVER = """
+import os, sys
+os.environ["PYSPARK_PYTHON"] = sys.executable
+from pyspark.sql import SparkSession
+port, queue, directory = sys.argv[1:4]
+spark = (SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false").getOrCreate())
+spark.sparkContext.setLogLevel("OFF")
+stream = spark.readStream.format("msmq").option("flightPort", port).option("queue", queue)
+stream = stream.option("mode", "receive").option("consumerGroup", "lake").option("maxRecordsPerTrigger", "200").load()
+writer = stream.writeStream.option("checkpointLocation", directory + "/checkpoint")
+print("started", flush=True)
+writer.trigger(availableNow=True).start(directory + "/out", format="parquet").awaitTermination()
+print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize("kills", [pytest.param(KILLS, marks=pytest.mark.slow), 2])
+def test_a_driver_that_is_killed(spark: Any, service: Daemon, tmp_path: Path, kills: int) -> None:
+    queue, chance = f"driver-{kills}", random.Random(kills)
+    lake.create(service, queue)
+    (tmp_path / "driver.py").write_text(DRIVER)
+    sent = [str(number) for number in range(1000 * min(kills, 10))]
+    lake.put(service, queue, sent)
+    command = [sys.executable, str(tmp_path / "driver.py"), str(lake.flight_port(service)), queue, str(tmp_path)]
+    for number in range(kills):
+        if lake.count(service, queue) == 0:
+            more = [f"{number}-{index}" for index in range(1000)]
+            lake.put(service, queue, more)
+            sent += more
+        with (tmp_path / "log").open("ab") as log:
+            driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+        assert driver.stdout is not None and driver.stdout.readline().strip() == b"started"
+        time.sleep(chance.uniform(0.5, 8))
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    eventually(lambda: not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(p.info["cmdline"])])
+    drain(spark, service, queue, tmp_path)
+    check(spark, service, queue, tmp_path, sent)

@@ -1,0 +1,294 @@
+"""Reading and writing by Arrow Flight: batches, streams that receive, sinks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from daemon import Daemon, eventually
+from openmsmq.bulk.client import BulkClient
+from openmsmq.spark.options import STREAM_READ, parse
+from openmsmq.spark.reading import DataLoss, QueueRange
+from openmsmq.spark.schema import spark_schema
+from openmsmq.spark.streaming import MsmqStreamReader
+from spark import lake
+
+
+@pytest.fixture
+def queue(service: Daemon, request: pytest.FixtureRequest) -> str:
+    name: str = request.node.name.replace("[", "-").replace("]", "")[:80]
+    lake.create(service, name)
+    return name
+
+
+def table(spark: Any, service: Daemon, **options: Any) -> Any:
+    return spark.read.format("msmq").options(**lake.reach(service, **options)).load()
+
+
+# -- batches -----------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_is_divided_among_partitions(spark: Any, service: Daemon, queue: str) -> None:
+    lake.put(service, queue, [str(number) for number in range(500)], recoverable=False)
+    frame = table(spark, service, queue=queue, maxRecordsPerPartition=120, decode="text")
+    assert frame.rdd.getNumPartitions() == 5
+    assert sorted(int(row.text) for row in frame.select("text").collect()) == list(range(500))
+    assert lake.count(service, queue) == 500
+
+
+def test_filters_on_the_position_are_pushed_down(spark: Any, service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "abcdefgh")
+    middle = sorted(row.sequence for row in table(spark, service, queue=queue).select("sequence").collect())[3]
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = table(spark, service, queue=queue, pushFilters="true")
+        found = frame.where(f"sequence > {middle} and label != 'f'").orderBy("sequence").select("label").collect()
+        assert [row.label for row in found] == ["e", "g", "h"]
+        assert frame.where(f"sequence <= {middle}").count() == 4 and frame.where(f"sequence = {middle}").count() == 1
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_rows_become_messages(spark: Any, service: Daemon, queue: str) -> None:
+    lake.create(service, f"{queue}-other")
+    rows = [(f"body {n}", f"label {n}", n % 8, n % 2 == 0, f"{queue}-other" if n == 7 else None) for n in range(50)]
+    columns = "body string, label string, priority int, recoverable boolean, destination_queue string"
+    frame = spark.createDataFrame(rows, columns).repartition(4)
+    frame.write.format("msmq").options(**lake.reach(service, defaultQueue=queue)).mode("append").save()
+    with service.connect() as manager, manager.open(f".\\private$\\{queue}", "peek") as reader:
+        messages = {message.label: message for message in reader}
+    assert len(messages) == 49 and lake.left(service, f"{queue}-other") == ["label 7"]
+    assert (messages["label 9"].decode(), messages["label 9"].priority, messages["label 9"].recoverable) == (
+        "body 9", 1, False,
+    )  # fmt: skip
+
+
+def test_transactional_queues_take_rows_too(spark: Any, service: Daemon, queue: str) -> None:
+    lake.create(service, f"{queue}-x", transactional=True)
+    frame = spark.createDataFrame([(b"a",), (b"b",)], "body binary").coalesce(1)
+    frame.write.format("msmq").options(**lake.reach(service, defaultQueue=f"{queue}-x")).mode("append").save()
+    with service.connect() as manager, manager.open(f".\\private$\\{queue}-x", "peek") as reader:
+        assert [(m.body, m.is_transactional) for m in reader] == [(b"a", True), (b"b", True)]
+
+
+def test_a_row_that_cannot_be_sent_fails_the_batch_and_nothing_is_sent(spark: Any, service: Daemon, queue: str) -> None:
+    rows = [("good", "x"), ("bad", "y" * 300)]
+    frame = spark.createDataFrame(rows, "body string, label string").coalesce(1)
+    writer = frame.write.format("msmq").options(**lake.reach(service, defaultQueue=queue)).mode("append")
+    with pytest.raises(Exception, match="row 1"):
+        writer.save()
+    assert lake.count(service, queue) == 0
+
+
+def test_bad_rows_are_collected(spark: Any, service: Daemon, queue: str, tmp_path: Any) -> None:
+    rows = [("good", "x", 3), ("long", "y" * 300, 3), (None, "z", 3), ("urgent", "u", 9)]
+    frame = spark.createDataFrame(rows, "body string, label string, priority int").coalesce(1)
+    options = lake.reach(service, defaultQueue=queue, onError="collect", errorPath=tmp_path / "errors")
+    frame.write.format("msmq").options(**options).mode("append").save()
+    assert lake.left(service, queue) == ["x"]
+    errors = pq.read_table(tmp_path / "errors").to_pylist()
+    assert {row["error"].split()[0] for row in errors} == {"label", "body", "priority"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        ("label string", {"defaultQueue": "q"}, "needs the column 'body'"),
+        ("body string", {}, "defaultQueue, or rows with the column destination_queue"),
+        ("body string, colour string", {"defaultQueue": "q"}, "'colour' can't be written"),
+    ],
+)
+def test_what_cannot_be_written_is_named(
+    spark: Any, service: Daemon, columns: str, options: dict[str, str], said: str
+) -> None:
+    frame = spark.createDataFrame([], columns)
+    with pytest.raises(Exception, match=said):
+        frame.write.format("msmq").options(**lake.reach(service, **options)).mode("append").save()
+
+
+# -- streams -----------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_receives_in_batches_and_the_last_one_is_removed_too(
+    spark: Any, service: Daemon, queue: str, tmp_path: Any
+) -> None:
+    lake.put(service, queue, [str(number) for number in range(250)])
+    for expected in (250, 260):
+        lake.to_parquet(lake.receiving(spark, service, queue, maxRecordsPerTrigger=100), tmp_path).awaitTermination()
+        found = lake.labels(spark, tmp_path)
+        assert len(found) == sum(found.values()) == expected
+        assert lake.count(service, queue) == 0
+        lake.put(service, queue, [f"more {number}" for number in range(10)])
+
+
+def test_journals_keep_what_a_stream_received(spark: Any, service: Daemon, queue: str, tmp_path: Any) -> None:
+    lake.create(service, f"{queue}-j", journal=True)
+    lake.put(service, f"{queue}-j", "abc")
+    lake.to_parquet(lake.receiving(spark, service, f"{queue}-j"), tmp_path).awaitTermination()
+    assert sorted(row.label for row in table(spark, service, queue=f"{queue}-j", source="journal").collect()) == [
+        "a", "b", "c",
+    ]  # fmt: skip
+
+
+def test_a_stream_into_a_queue_is_applied_once(spark: Any, service: Daemon, queue: str, tmp_path: Any) -> None:
+    lake.create(service, f"{queue}-out")
+    rows = spark.createDataFrame([(str(number),) for number in range(60)], "label string").repartition(3)
+    rows.write.parquet(str(tmp_path / "in"))
+
+    def run() -> None:
+        frame = spark.readStream.schema("label string").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+        writer = frame.selectExpr("label AS body", "label").writeStream.format("msmq")
+        writer = writer.options(**lake.reach(service, defaultQueue=f"{queue}-out", sinkId=queue))
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    run()
+    assert sorted(lake.left(service, f"{queue}-out"), key=int) == [str(number) for number in range(60)]
+    # The commit log of the last batch is lost: Spark does it again, and the sink has it already.
+    last = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+    run()
+    assert len(lake.left(service, f"{queue}-out")) == 60
+
+
+def test_two_streams_of_one_group_fence_each_other(service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "abc")
+    one, other = Driver(service, queue), Driver(service, queue)
+    parts, _ = one.batch({queue: 0})
+    other.batch({queue: 0})
+    with pytest.raises(Exception, match="newer claim"):
+        one.read(parts)
+
+
+# -- what happens to messages meanwhile: the reader as Spark drives it, without Spark ------------------------------
+
+
+class Driver:
+    """What Spark does with a streaming reader."""
+
+    def __init__(self, service: Daemon, queue: str, **options: str) -> None:
+        given = lake.reach(service, queue=queue, mode="receive", consumerGroup="lake", **options)
+        self.reader = MsmqStreamReader(parse(given, STREAM_READ), spark_schema("none"))
+
+    def batch(self, start: dict[str, int], rows: int | None = None) -> tuple[list[Any], dict[str, int]]:
+        end = self.reader.latestOffset(start, ReadAllAvailable() if rows is None else ReadMaxRows(rows))
+        return list(self.reader.partitions(start, end)), dict(end)
+
+    def read(self, parts: list[QueueRange]) -> list[str]:
+        return [label for part in parts for batch in self.reader.read(part) for label in batch["label"].to_pylist()]
+
+
+def test_high_priority_messages_that_come_late_are_in_the_next_batch(service: Daemon, queue: str) -> None:
+    driver = Driver(service, queue)
+    lake.put(service, queue, "ab", priority=3)
+    parts, end = driver.batch({queue: 0})
+    lake.put(service, queue, ["urgent"], priority=7)
+    assert driver.read(parts) == ["a", "b"]
+    parts, end = driver.batch(end)
+    assert driver.read(parts) == ["urgent"]
+    driver.reader.commit(end)
+    assert lake.left(service, queue) == []
+
+
+def test_a_transaction_that_commits_late_holds_the_position_back(service: Daemon, queue: str) -> None:
+    name = f"{queue}-x"
+    lake.create(service, name, transactional=True)
+    driver = Driver(service, name)
+    with service.connect() as manager, manager.open(f".\\private$\\{name}", "send") as sender:
+        first, second = manager.transaction(), manager.transaction()
+        sender.send("late", label="late", transaction=first)
+        sender.send("early", label="early", transaction=second)
+        second.commit()
+        parts, end = driver.batch({name: 0})
+        assert driver.read(parts) == [] and end == {name: 0}
+        first.commit()
+    parts, end = driver.batch(end)
+    assert driver.read(parts) == ["late", "early"]
+
+
+def test_a_receive_that_aborts_is_not_missed(service: Daemon, queue: str) -> None:
+    name = f"{queue}-x"
+    lake.create(service, name, transactional=True)
+    with service.connect() as manager:
+        with manager.open(f".\\private$\\{name}", "send") as sender, manager.transaction() as transaction:
+            for label in "ab":
+                sender.send(label, label=label, transaction=transaction)
+        driver = Driver(service, name)
+        with manager.open(f".\\private$\\{name}") as receiver:
+            transaction = manager.transaction()
+            receiver.receive(0, transaction=transaction)
+            parts, end = driver.batch({name: 0})
+            assert driver.read(parts) == []
+            transaction.abort()
+        parts, _ = driver.batch(end)
+        assert driver.read(parts) == ["a", "b"]
+
+
+def test_a_message_that_expires_after_planning_has_been_received(service: Daemon, queue: str) -> None:
+    lake.put(service, queue, ["short"], time_to_be_received=1)
+    driver = Driver(service, queue)
+    parts, end = driver.batch({queue: 0})
+    with BulkClient(port=lake.flight_port(service)) as client:
+        eventually(lambda: client.position(queue).stable is not None)
+    assert driver.read(parts) == ["short"]
+    driver.reader.commit(end)
+    assert lake.left(service, queue) == []
+
+
+def test_a_purge_does_not_take_what_a_batch_has_claimed(service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "ab")
+    driver = Driver(service, queue)
+    parts, end = driver.batch({queue: 0})
+    lake.put(service, queue, "c")
+    with service.connect() as manager, manager.open(f".\\private$\\{queue}") as opened:
+        opened.purge()
+    assert driver.read(parts) == ["a", "b"]
+    driver.reader.commit(end)
+    assert lake.left(service, queue) == []
+
+
+def test_a_deleted_queue_ends_the_stream(service: Daemon, queue: str) -> None:
+    lake.create(service, f"{queue}-gone")
+    lake.put(service, f"{queue}-gone", "a")
+    driver = Driver(service, f"{queue}-gone")
+    parts, _ = driver.batch({f"{queue}-gone": 0})
+    with service.connect() as manager:
+        manager.delete_queue(f".\\private$\\{queue}-gone")
+    with pytest.raises(Exception, match="MQ_ERROR_QUEUE"):
+        driver.read(parts)
+
+
+def test_claimed_messages_are_hidden_from_others_until_released(service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "ab")
+    driver = Driver(service, queue)
+    driver.batch({queue: 0})
+    assert lake.left(service, queue) == []
+    with BulkClient(port=lake.flight_port(service)) as client:
+        client.release(queue, "lake")
+    assert lake.left(service, queue) == ["a", "b"]
+
+
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_messages_that_a_foreign_consumer_took_are_reported_or_tolerated(
+    service: Daemon, queue: str, tolerant: bool
+) -> None:
+    lake.put(service, queue, "abc")
+    given = lake.reach(service, queue=queue, failOnDataLoss=str(not tolerant).lower())
+    reader = MsmqStreamReader(parse(given, STREAM_READ), spark_schema("none"))
+    end = reader.latestOffset({queue: 0}, ReadAllAvailable())
+    parts = list(reader.partitions({queue: 0}, end))
+    with service.connect() as manager, manager.open(f".\\private$\\{queue}") as receiver:
+        receiver.receive(0)
+
+    def read() -> list[str]:
+        return [label for part in parts for batch in reader.read(part) for label in batch["label"].to_pylist()]
+
+    if tolerant:
+        assert read() == ["b", "c"]
+    else:
+        with pytest.raises(DataLoss, match=r"1 of 3 messages of .* are gone"):
+            read()
