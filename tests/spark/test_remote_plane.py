@@ -6,8 +6,14 @@ import time
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from daemon import Daemon
+from openmsmq.model.errors import SharingViolation
+from openmsmq.spark.options import STREAM_READ, parse
+from openmsmq.spark.reading import DataLoss
+from openmsmq.spark.remote_receiving import RemoteReceiver
+from openmsmq.spark.schema import spark_schema
 
 
 @pytest.fixture
@@ -87,9 +93,68 @@ def test_failures_name_what_is_wrong(spark: Any, service: Daemon, options: dict[
         load(spark, service, **options).count()
 
 
-def test_receiving_needs_arrow_flight(spark: Any, service: Daemon, tmp_path: Any) -> None:
+def receive(spark: Any, service: Daemon, queue: str, directory: Any, **options: Any) -> Any:
+    """A query that takes messages by MS-MQRR into Parquet, until none is left."""
     stream = spark.readStream.format("msmq").option("port", service.port).option("protocol", "remoteread")
-    frame = stream.options(queue="q", mode="receive", consumerGroup="g").load()
-    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
-    with pytest.raises(Exception, match="mode=receive needs Arrow Flight"):
-        query.awaitTermination(60)
+    frame = stream.options(queue=queue, mode="receive", consumerGroup="lake", maxRecordsPerTrigger=30, **options).load()
+    writer = frame.writeStream.option("checkpointLocation", str(directory / "checkpoint"))
+    return writer.trigger(availableNow=True).start(str(directory / "out"), format="parquet")
+
+
+def test_a_stream_takes_messages_by_lookup_identifier(
+    spark: Any, service: Daemon, queue: str, qm: Any, tmp_path: Any
+) -> None:
+    path = f".\\private$\\{queue}"
+    receive(spark, service, queue, tmp_path, minPartitions=2).awaitTermination()
+    assert qm.counts(path)["message_count"] == 0, "the last batch is removed too"
+    assert qm.counts(path)["journal_message_count"] == 100
+    with qm.open(path, "send") as sender:
+        sender.send("late", label="label late", priority=7)
+    receive(spark, service, queue, tmp_path).awaitTermination()
+    labels = sorted(row.label for row in spark.read.parquet(str(tmp_path / "out")).select("label").collect())
+    assert labels == sorted([f"label {number}" for number in range(100)] + ["label late"])
+
+
+def test_a_driver_that_died_has_its_batch_again_and_only_that(service: Daemon, queue: str, qm: Any) -> None:
+    path, options = f".\\private$\\{queue}", {"port": str(service.port), "protocol": "remoteread"}
+    wanted = parse(options | {"queue": queue, "mode": "receive", "consumerGroup": "lake"}, STREAM_READ)
+
+    def read(reader: RemoteReceiver, start: Any, end: Any) -> list[str]:
+        batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+        return [label for batch in batches for label in batch.column("label").to_pylist()]
+
+    reader = RemoteReceiver(wanted, spark_schema("none"))
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadMaxRows(10))
+    first = read(reader, begin, end)
+    with pytest.raises(SharingViolation), qm.open(path) as other:
+        other.receive(0)
+    reader.plane.close()
+
+    # A message that comes up before all others is not in the list: neither read with the batch nor removed with it.
+    with qm.open(path, "send") as sender:
+        sender.send("ahead", label="ahead", priority=7)
+    again = RemoteReceiver(wanted, spark_schema("none"))
+    assert read(again, begin, end) == first and len(first) == 10
+    after = again.latestOffset(end, ReadMaxRows(500))
+    labels = read(again, end, after)
+    assert "ahead" in labels and len(labels) == 91 and not set(labels) & set(first)
+    assert qm.counts(path)["message_count"] == 91
+    again.commit(after)
+    again.commit(after)
+    assert qm.counts(path)["message_count"] == 0
+    again.plane.close()
+
+
+def test_a_purge_while_a_batch_runs_is_a_loss(service: Daemon, queue: str, qm: Any) -> None:
+    options = {"port": str(service.port), "protocol": "remoteread", "queue": queue, "mode": "receive"}
+    for tolerant in ("false", "true"):
+        wanted = parse(options | {"consumerGroup": "lake", "failOnDataLoss": tolerant}, STREAM_READ)
+        reader = RemoteReceiver(wanted, spark_schema("none"))
+        parts = reader.partitions({queue: []}, {queue: [1, 2, 3]})
+        if tolerant == "false":
+            assert sum(batch.num_rows for part in parts for batch in reader.read(part)) == 0
+        else:
+            with pytest.raises(DataLoss, match="3 of 3 messages"):
+                list(reader.read(parts[0]))
+        reader.plane.close()

@@ -9,7 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from openmsmq.bulk.client import BulkClient, Claim, Plan, Position, QueueInfo
-from openmsmq.spark.options import OptionError, Options
+from openmsmq.spark.options import Options
 from openmsmq.spark.remote_plane import RemotePlane
 
 _PROBE = 2.0  # seconds to find out whether anything listens at the port of Flight
@@ -67,24 +67,17 @@ class Plane(Protocol):
 
 def connect(options: Options) -> Plane:
     """A connection; nothing is sent before the first call, but with protocol=auto to see what is there."""
-    protocol = options.protocol
-    if protocol == "auto":
-        protocol = "flight" if _listens(options.host, options.flightPort) else "remoteread"
-    return flight(options) if protocol == "flight" else _remote(options)
+    return flight(options) if by_flight(options) else RemotePlane(options)
+
+
+def by_flight(options: Options) -> bool:
+    """Whether Arrow Flight is to be used; protocol=auto takes it where something listens at its port."""
+    return options.protocol == "flight" or (options.protocol == "auto" and _listens(options.host, options.flightPort))
 
 
 def flight(options: Options) -> BulkClient:
     """A client of Arrow Flight, which writing needs."""
     return BulkClient(options.host, options.flightPort, options.user, options.password, options.tlsRoot)
-
-
-def _remote(options: Options) -> Plane:
-    if options.mode == "receive":
-        raise OptionError(
-            f"mode=receive needs Arrow Flight, which nothing serves at {options.host}:{options.flightPort}; "
-            "with protocol=remoteread only mode=browse"
-        )
-    return RemotePlane(options)
 
 
 def _listens(host: str, port: int) -> bool:

@@ -90,30 +90,38 @@ class Fetching:
             return plan.ranges
         return self.plane.plan(queue, options.source, start, plan.end, wanted, group=group, token=token).ranges
 
-    def fetch(self, part: QueueRange, fail_on_loss: bool) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition. Raises DataLoss."""
-        options = self.options
+    def columns(self) -> list[str]:
+        """What has to be read for the columns that are wanted."""
         needed = [name for name in self.names if name != TEXT]
         extra = ["body", "body_type"] if TEXT in self.names else []
-        extra += ["arrival_time"] if options.startingTimestamp is not None else []
-        columns = needed + [name for name in dict.fromkeys(extra) if name not in needed]
+        extra += ["arrival_time"] if self.options.startingTimestamp is not None else []
+        return list(dict.fromkeys(needed + extra)) or ["sequence"]
+
+    def shaped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """What was read, as it is wanted."""
+        options = self.options
+        if options.startingTimestamp is not None:
+            since = pa.scalar(options.startingTimestamp, pa.timestamp("us", tz="UTC"))
+            batch = batch.filter(pc.greater_equal(batch.column("arrival_time"), since))
+        if TEXT in self.names:
+            batch = with_text(batch, options.decode)
+        batch = batch.select(self.names)
+        for at in range(0, batch.num_rows, options.fetchRows):
+            yield batch.slice(at, options.fetchRows)
+
+    def fetch(self, part: QueueRange, fail_on_loss: bool) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition. Raises DataLoss."""
         rows = 0
         for batch in self.plane.read(
-            part.queue, options.source, part.start, part.end, columns or ["sequence"], options.includeBody,
+            part.queue, self.options.source, part.start, part.end, self.columns(), self.options.includeBody,
             part.group, part.token,
         ):  # fmt: skip
             rows += batch.num_rows
-            if options.startingTimestamp is not None:
-                since = pa.scalar(options.startingTimestamp, pa.timestamp("us", tz="UTC"))
-                batch = batch.filter(pc.greater_equal(batch.column("arrival_time"), since))
-            if TEXT in self.names:
-                batch = with_text(batch, options.decode)
-            batch = batch.select(self.names)
-            for at in range(0, batch.num_rows, options.fetchRows):
-                yield batch.slice(at, options.fetchRows)
+            yield from self.shaped(batch)
         if fail_on_loss and rows < part.count:
             raise DataLoss(
-                f"{part.count - rows} of {part.count} messages of {part.queue or options.source} between {part.start} "
+                f"{part.count - rows} of {part.count} messages of {part.queue or self.options.source} between "
+                f"{part.start} "
                 f"and {part.end} are gone since the read was planned; failOnDataLoss=false goes on without them"
             )
 

@@ -1,4 +1,4 @@
-"""Reading from any MSMQ server by MS-MQRR: a cursor walks over the queue, and takes nothing away.
+"""Reading from any MSMQ server by MS-MQRR: a cursor walks over the queue, lookup identifiers find and take messages.
 
 The protocol has no positions, so a walk begins at the front and passes over what lies outside of the range; a partition
 of its own for each part of a queue would walk over all of it too, so there is one. A server that is not openmsmq does
@@ -7,6 +7,8 @@ not tell which transactions are open: what such a transaction sends may come up 
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -17,21 +19,24 @@ import pyarrow as pa
 import openmsmq
 from openmsmq.bulk.client import Claim, Plan, Position, QueueInfo, Range
 from openmsmq.bulk.schema import MESSAGE_SCHEMA
+from openmsmq.client.sync import MessageQueue
 from openmsmq.model.constants import INFINITE
-from openmsmq.model.errors import HResult, MsmqError, ReceiveTimeout
+from openmsmq.model.errors import HResult, MessageNotFound, MsmqError, ReceiveTimeout, SharingViolation
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message, identifier_text
 from openmsmq.spark.options import Options
 
 _CHUNK = 1024
+_TURN = 5.0  # seconds for the receiver before us to go: a stream that was stopped just now
 _MACHINE = {"deadletter": "DIRECT=OS:.\\SYSTEM$;DEADLETTER", "xactdeadletter": "DIRECT=OS:.\\SYSTEM$;DEADXACT"}
 
 
 class RemotePlane:
-    """The part of `plane.Plane` that browsing needs."""
+    """The part of `plane.Plane` that browsing needs, and receiving by lists of lookup identifiers."""
 
     def __init__(self, options: Options) -> None:
         password = options.password if options.user else ""
         self._manager = openmsmq.connect(options.host, options.port, user=options.user, password=password)
+        self._receivers: dict[tuple[str, str], MessageQueue] = {}
 
     def close(self) -> None:
         self._manager.close()
@@ -91,6 +96,47 @@ class RemotePlane:
                 chunk = []
         if chunk:
             yield record_batch(chunk, queue, source, names, include_body)
+
+    # -- receiving ---------------------------------------------------------------------------------------------
+
+    def walk_as_receiver(self, queue: str, source: str) -> Iterator[Message]:
+        """From the front. Nobody else may receive from now on. Raises SharingViolation."""
+        yield from self._receiver(queue, source)
+
+    def read_listed(
+        self, queue: str, source: str, identifiers: Sequence[int], names: Sequence[str], include_body: bool = True
+    ) -> Iterator[pa.RecordBatch]:
+        """Messages by lookup identifier, without those that are gone."""
+        with self._manager.open(_name(queue, source), "peek", protocol="remoteread") as opened:
+            for at in range(0, len(identifiers), _CHUNK):
+                chunk = []
+                for identifier in identifiers[at : at + _CHUNK]:
+                    with contextlib.suppress(MessageNotFound):
+                        chunk.append(opened.peek_by_lookup_id(identifier))
+                yield record_batch(chunk, queue, source, names, include_body)
+
+    def remove(self, queue: str, source: str, identifiers: Sequence[int]) -> None:
+        """Receive messages by lookup identifier, in two phases each; those that are gone were removed before."""
+        opened = self._receiver(queue, source)
+        for identifier in identifiers:
+            with contextlib.suppress(MessageNotFound):
+                opened.receive_by_lookup_id(identifier)
+
+    def _receiver(self, queue: str, source: str) -> MessageQueue:
+        """Open for this process alone; the server closes it when the process ends."""
+        if (queue, source) not in self._receivers:
+            deadline = time.monotonic() + _TURN
+            while True:
+                try:
+                    opened = self._manager.open(_name(queue, source), "receive", exclusive=True, protocol="remoteread")
+                    break
+                except SharingViolation as error:
+                    if time.monotonic() >= deadline:
+                        what = f"{queue or source} has another receiver, perhaps a stream that still runs"
+                        raise SharingViolation(detail=what) from error
+                    time.sleep(0.2)
+            self._receivers[queue, source] = opened
+        return self._receivers[queue, source]
 
     def cursor(self, queue: str, group: str, source: str = "queue") -> int | None:
         raise _needs_flight()

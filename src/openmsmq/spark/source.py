@@ -12,7 +12,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from openmsmq.spark.options import BATCH_READ, BATCH_WRITE, STREAM_READ, STREAM_WRITE, decoding, parse
+from openmsmq.spark.plane import by_flight
 from openmsmq.spark.reading import FilteringReader, MsmqReader
+from openmsmq.spark.remote_receiving import RemoteReceiver
 from openmsmq.spark.schema import spark_schema
 from openmsmq.spark.streaming import MsmqStreamReader
 from openmsmq.spark.writing import MsmqStreamWriter, MsmqWriter
@@ -33,7 +35,10 @@ class MsmqDataSource(DataSource):
         return FilteringReader(options, schema) if options.pushFilters else MsmqReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return MsmqStreamReader(parse(self.options, STREAM_READ), schema)
+        options = parse(self.options, STREAM_READ)
+        if options.mode == "receive" and not by_flight(options):
+            return RemoteReceiver(options, schema)
+        return MsmqStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
