@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -110,3 +113,8 @@ def test_bodies_are_decoded_to_text() -> None:
     )
     assert with_text(batch, "text").column("text").to_pylist() == ["plain", "grüße", None, '{"a": 1}', None]
     assert with_text(batch, "json").column("text").to_pylist() == [None, None, None, '{"a": 1}', None]
+
+
+def test_the_document_has_the_options_and_columns_that_there_are() -> None:
+    tool = Path(__file__).parents[2] / "tools" / "spark-options"
+    assert subprocess.run([sys.executable, str(tool), "--check"]).returncode == 0, "run tools/spark-options"

@@ -85,6 +85,7 @@ def test_a_stream_browses_what_comes(spark: Any, service: Daemon, queue: str, qm
     [
         ({"queue": "missing"}, "MQ_ERROR_QUEUE_NOT_FOUND"),
         ({"queue": "q", "colour": "red"}, "unknown option 'colour'"),
+        ({"queue": "DIRECT=OS:other\\private$\\q", "source": "outgoing"}, "needs Arrow Flight"),
         ({"queuePattern": "nothing like it"}, "matches no queue"),
     ],
 )

@@ -23,7 +23,7 @@ from openmsmq.client.sync import MessageQueue
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import HResult, MessageNotFound, MsmqError, ReceiveTimeout, SharingViolation
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message, identifier_text
-from openmsmq.spark.options import Options
+from openmsmq.spark.options import OptionError, Options
 
 _CHUNK = 1024
 _TURN = 5.0  # seconds for the receiver before us to go: a stream that was stopped just now
@@ -34,6 +34,8 @@ class RemotePlane:
     """The part of `plane.Plane` that browsing needs, and receiving by lists of lookup identifiers."""
 
     def __init__(self, options: Options) -> None:
+        if options.source == "outgoing":
+            raise OptionError("source=outgoing needs Arrow Flight (protocol=flight): MS-MQRR opens no outgoing queue")
         password = options.password if options.user else ""
         self._manager = openmsmq.connect(options.host, options.port, user=options.user, password=password)
         self._receivers: dict[tuple[str, str], MessageQueue] = {}
