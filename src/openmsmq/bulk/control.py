@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SLICE_ROWS = 4096
-PIECE_ROWS = 512
+PIECE_ROWS = 256
 SLICE_BYTES = 8 << 20
 SLICE_INLINE = 256  # express messages in a slice: their records are made here
 _POLL = 0.02  # seconds between looks for something to claim: what becomes stable tells nobody
@@ -73,6 +73,7 @@ class Control:
         self._accepts_anonymous = accepts_anonymous
         self._is_administrator = is_administrator
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)  # by queue number
+        self._slicing = asyncio.Lock()  # one piece of one slice in a turn of the loop
         self._uploads: dict[str, Upload] = {}
         self._operations = {
             name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")
@@ -239,28 +240,29 @@ class Control:
             end = self._manager.last_stable(found) if holder is None else holder.end
         keys, places, sizes, records = array("Q"), array("Q"), array("I"), array("B")
         volume = inline = 0
-        while len(keys) < SLICE_ROWS and volume < SLICE_BYTES and inline < SLICE_INLINE:
-            some = self._manager.within(found, start, end, PIECE_ROWS, holder)
-            for key in some:
-                entry = found.entries[key]
-                if isinstance(entry, Message):
-                    record = encode_message(entry)
-                    records.frombytes(record + bytes(-len(record) % 8))
-                    places.append(0)
-                    size = len(record)
-                    inline += 1
-                else:
-                    places.append(entry & _LOCATION_MASK)
-                    size = entry >> 64
-                keys.append(key)
-                sizes.append(size)
-                volume += size
-                if volume >= SLICE_BYTES or inline >= SLICE_INLINE:
+        async with self._slicing:
+            while len(keys) < SLICE_ROWS and volume < SLICE_BYTES and inline < SLICE_INLINE:
+                some = self._manager.within(found, start, end, PIECE_ROWS, holder)
+                for key in some:
+                    entry = found.entries[key]
+                    if isinstance(entry, Message):
+                        record = encode_message(entry)
+                        records.frombytes(record + bytes(-len(record) % 8))
+                        places.append(0)
+                        size = len(record)
+                        inline += 1
+                    else:
+                        places.append(entry & _LOCATION_MASK)
+                        size = entry >> 64
+                    keys.append(key)
+                    sizes.append(size)
+                    volume += size
+                    if volume >= SLICE_BYTES or inline >= SLICE_INLINE:
+                        break
+                if len(some) < PIECE_ROWS:
                     break
-            if len(some) < PIECE_ROWS:
-                break
-            start = sequence_of(some[-1])
-            await asyncio.sleep(0)
+                start = sequence_of(some[-1])
+                await asyncio.sleep(0)
         if self._store.position != self._store.durable_position:
             await self._durable()
         text, kind = self._name_of(found)
