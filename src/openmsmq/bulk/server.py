@@ -24,7 +24,8 @@ from openmsmq.bulk.columns import Records
 from openmsmq.bulk.link import Answer, Link
 from openmsmq.bulk.rows import Encoder, checked_schema
 from openmsmq.bulk.schema import MESSAGE_SCHEMA
-from openmsmq.bulk.segments import GONE, Array, SegmentReader
+from openmsmq.bulk.segments import SegmentReader
+from openmsmq.bulk.slices import SEQUENCE_MASK, SliceReader
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
 
 ACTIONS = {
@@ -39,8 +40,6 @@ ACTIONS = {
     "last_batch": "the last batch of a sink",
     "forget": "drop stages",
 }
-_SEQUENCE_MASK = np.uint64((1 << 56) - 1)
-_TRIES = 10  # looks for a message that compaction moves again and again
 _CHUNK = 512  # rows that the daemon stores at a time
 _CHUNK_BYTES = 1 << 20
 _IN_FLIGHT = 4  # chunks that wait for their sync
@@ -91,9 +90,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(self, location: str, link: Link, certificates: list[tuple[bytes, bytes]] | None = None) -> None:
         self._link = link
         self._layout = link.call("describe")
-        super().__init__(
-            location, tls_certificates=certificates or [], middleware={_CALLER: Authentication(link)}
-        )
+        super().__init__(location, tls_certificates=certificates or [], middleware={_CALLER: Authentication(link)})
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return list(ACTIONS.items())
@@ -132,7 +129,12 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         self, query: dict[str, Any], asked: Future[Answer], names: Sequence[str], include_body: bool
     ) -> Iterator[pa.RecordBatch]:
         """Slice by slice; while one is read and sent, the next is asked for, and no more: that is the backpressure."""
-        reader = SegmentReader(**self._layout)
+        where = {name: query[name] for name in ("caller", "queue", "source")}
+
+        def locate(keys: bytes) -> memoryview:
+            return self._link.ask("locate", keys, **where).result()[1]
+
+        reader = SliceReader(SegmentReader(**self._layout), locate)
         try:
             while True:
                 values, data = asked.result()
@@ -140,9 +142,9 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                 if not count:
                     return
                 keys = np.frombuffer(data, np.uint64, count)
-                last = int(keys[-1] & _SEQUENCE_MASK)
+                last = int(keys[-1] & SEQUENCE_MASK)
                 asked = self._link.ask("slice", **{**query, "start": last, "end": values["end"]})
-                keys, buffer, starts, sizes = self._records(reader, query, keys, data)
+                keys, buffer, starts, sizes = reader.read(keys, data)
                 if len(keys):
                     path, source = values["path"], values["source"]
                     yield Records(keys, buffer, starts, sizes, path, source, include_body).batch(names)
@@ -150,42 +152,6 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             raise failure(error) from error
         finally:
             reader.close()
-
-    def _records(
-        self, reader: SegmentReader, query: dict[str, Any], keys: Array, data: memoryview
-    ) -> tuple[Array, Array, Array, Array]:
-        """Keys, a buffer, and where in it the records are: of a slice, without what was taken meanwhile."""
-        count = len(keys)
-        locations = np.frombuffer(data, np.uint64, count, 8 * count).copy()
-        sizes = np.frombuffer(data, np.uint32, count, 16 * count).astype(np.int64)
-        starts = np.full(count, GONE, np.int64)
-        inline = np.flatnonzero(locations == 0)
-        buffer = np.frombuffer(data, np.uint8, -1, 20 * count)
-        starts[inline] = np.cumsum((sizes[inline] + 7) & ~7) - ((sizes[inline] + 7) & ~7)
-        buffers, begin = [buffer], len(buffer)
-        rows = np.flatnonzero(locations)
-        sequences = keys & _SEQUENCE_MASK
-        for _ in range(_TRIES):
-            if not len(rows):
-                break
-            found, places = reader.read(sequences[rows], locations[rows], sizes[rows])
-            there = places != GONE
-            starts[rows[there]] = places[there] + begin
-            buffers.append(found)
-            begin += len(found)
-            rows = rows[~there]
-            if len(rows):  # compaction has moved them, or somebody has taken them
-                _, answer = self._link.ask(
-                    "locate", keys[rows].tobytes(), caller=query["caller"], queue=query["queue"], source=query["source"]
-                ).result()
-                locations[rows] = np.frombuffer(answer, np.uint64)
-                rows = rows[locations[rows] != 0]
-        if len(rows):
-            raise MsmqError(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED, f"{len(rows)} messages can't be read")
-        whole = [one for one in buffers if len(one)]
-        merged = whole[0] if len(whole) == 1 else np.concatenate(whole or [np.empty(0, np.uint8)])
-        kept = starts != GONE
-        return keys[kept], merged, starts[kept], sizes[kept]
 
     def do_put(
         self,

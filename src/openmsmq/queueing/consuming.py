@@ -58,7 +58,8 @@ class Consuming(Opening):
 
         What can appear is what somebody holds: a send that has not committed, also one whose outcome is in doubt or
         that is staged; a receive or move in a transaction, a read in two phases, a transfer, a claim of another group.
-        Nothing else: what is sent now gets a higher number. One exception: a message that is moved between a queue
+        Nothing else: what is sent now gets a higher number. It falls when somebody takes hold of an old message; who
+        has passed that position has seen the message. One exception: a message that is moved between a queue
         and its subqueues keeps its number, and appears below positions that were passed.
         """
         lowest = self.state.sequence + 1
