@@ -96,9 +96,8 @@ def slice_of(places: dict[int, int], inline: tuple[bytes, ...] = ()) -> tuple[Ar
 
 def test_a_slice_is_read_although_compaction_moved_its_messages(store: Store) -> None:
     places = fill(store)
-    reader = SegmentReader(store.directory, **store.layout)
-    reader.read(*arrays(places))  # has the files open
     moved = compacted(store, places)
+    reader = SegmentReader(store.directory, **store.layout)
     taken = {20, 50}
     asked: list[int] = []
 
