@@ -128,6 +128,20 @@ def test_claimed_messages_are_read_by_the_latest_token_only_and_go_with_the_comm
     assert plane.labels() == ["d"]
 
 
+def test_a_reader_whose_claim_is_fenced_in_the_middle_of_a_stream_is_told(plane: Plane) -> None:
+    count = 60_000
+    rows = pa.record_batch({"body": pa.array([bytes(1000)] * count)})
+    sink = f"filling {plane.queue}"
+    plane.client.finalize(sink, 0, [plane.client.stage(sink, 0, 0, 0, [rows], default_queue=plane.queue)])
+    claim = plane.client.claim(plane.queue, "g", 0)
+    stream = plane.client.read(plane.queue, group="g", token=claim.token)
+    next(stream)
+    assert plane.client.claim(plane.queue, "g", 0).count == claim.count == count
+    with pytest.raises(MsmqError, match="fenced") as refused:
+        list(stream)
+    assert refused.value.name == "MQ_ERROR_TRANSACTION_SEQUENCE"
+
+
 def test_a_released_claim_gives_everything_back(plane: Plane) -> None:
     plane.send("ab")
     plane.client.claim(plane.queue, "g", 0)

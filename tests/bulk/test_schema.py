@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from openmsmq.bulk.columns import Records
 from openmsmq.bulk.layout import FIXED, PARTS, VERSION
 from openmsmq.bulk.rows import Encoder
-from openmsmq.bulk.schema import COLUMNS, MESSAGE_SCHEMA, WRITE_COLUMNS
+from openmsmq.bulk.schema import COLUMNS, MESSAGE_SCHEMA, SOURCES, WRITE_COLUMNS
 from openmsmq.model.message import Message
-from openmsmq.queueing import records
+from openmsmq.queueing import consuming, records
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "bulk.md"
 SPARK = {pa.string(), pa.binary(), pa.int32(), pa.int64(), pa.bool_(), pa.timestamp("us", tz="UTC")}
@@ -109,6 +109,10 @@ def test_text_that_is_no_unicode_is_read_with_replacements() -> None:
     buffer = np.frombuffer(record + bytes(-len(record) % 8), np.uint8)
     found = Records(np.array([1], np.uint64), buffer, np.array([0]), sizes, "q", "queue")
     assert found.batch(["label"]).to_pylist() == [{"label": "a?b"}]
+
+
+def test_client_and_queue_manager_know_the_same_sources() -> None:
+    assert SOURCES == consuming.SOURCES
 
 
 def test_every_column_that_is_written_is_one_that_is_read() -> None:

@@ -340,7 +340,7 @@ def test_a_crash_in_the_middle_of_a_commit_leaves_the_rest_of_the_claim(world: W
 
 def test_a_crash_in_the_middle_of_a_commit_neither_loses_nor_doubles_a_message(world: World) -> None:
     world.manager.set_properties(world.queue(), {104: 1}, ALICE)
-    count = 1300  # three batches
+    count = 150  # five steps
     for number in range(count):
         world.send(label=str(number), delivery_guarantee=1)
     group = claim(world, 0)

@@ -40,9 +40,9 @@ ACTIONS = {
     "last_batch": "the last batch of a sink",
     "forget": "drop stages",
 }
-_CHUNK = 512  # rows that the daemon stores at a time
+_CHUNK = 256  # rows that the daemon stores at a time
 _CHUNK_BYTES = 1 << 20
-_IN_FLIGHT = 4  # chunks that wait for their sync
+_IN_FLIGHT = 8  # chunks that wait for their sync
 _CALLER = "caller"
 
 

@@ -24,6 +24,7 @@ from openmsmq.store import Drop, Put
 
 _STEP = 1024  # positions that one step of an operation goes through
 _BATCH = 512  # messages that one step of a commit removes
+_LOUD = 32  # of these with journal copies or acknowledgments, which take much longer
 _POS_RECEIVE = int(Acknowledge.POS_RECEIVE)
 _SYSTEM_QUEUES = {"journal": Suffix.JOURNAL, "deadletter": Suffix.DEADLETTER, "xactdeadletter": Suffix.DEADXACT}
 SOURCES = ("queue", "journal", "deadletter", "xactdeadletter", "outgoing")
@@ -213,9 +214,9 @@ class Consuming(Opening):
             _check_exists(queue)
 
     def _receive(self, group: Group, keys: list[int]) -> None:
-        """Remove the first claimed messages: what has no consequences one by one, the others as plans."""
+        """Remove the first of these messages: what has no consequences one by one, the others, fewer, as plans."""
         queue, store = group.queue, self.state.store
-        done = 0
+        done = loud = 0
         try:
             for key, is_quiet in zip(keys, self._quiet(queue, keys), strict=True):
                 location = queue.location(key)
@@ -223,6 +224,9 @@ class Consuming(Opening):
                     store.remove(sequence_of(key), location)
                     queue.remove(key)
                 else:
+                    loud += 1
+                    if loud > _LOUD:
+                        break
                     plan = Plan(self.state)
                     plan.remove(queue, key, queue.message(key), MessageClass.ACK_RECEIVE)
                     plan.carry_out()
