@@ -40,16 +40,17 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1_000_000)
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="bulk-bench-"))
+    load = os.getloadavg()[0]
     try:
         with Daemon(directory / "data", "--flight", "--flight-port", "0") as daemon:
-            text = measure(daemon, arguments.messages)
+            text = measure(daemon, arguments.messages, load)
     finally:
         shutil.rmtree(directory)
     RESULT.write_text(text)
     print(text)
 
 
-def measure(daemon: Daemon, count: int) -> str:
+def measure(daemon: Daemon, count: int, load: float) -> str:
     port = int(daemon.ready["endpoints"]["flight"]["port"])
     with daemon.connect() as manager:
         for name in (QUEUE, EXPRESS):
@@ -94,17 +95,19 @@ def measure(daemon: Daemon, count: int) -> str:
         beside = pool.submit(latencies, daemon.port, SECONDS).result()
         streamed = sum(reader.result() for reader in readers) / (SECONDS + 1)
         timed("receive: claims of 100,000, removal included", receive)
-    return report(count, rows, alone, beside, streamed)
+    return report(count, load, rows, alone, beside, streamed)
 
 
-def report(count: int, rows: list[tuple[str, float]], alone: list[float], beside: list[float], streamed: float) -> str:
+def report(
+    count: int, load: float, rows: list[tuple[str, float]], alone: list[float], beside: list[float], streamed: float
+) -> str:
     lines = [
         "# The bulk plane",
         "",
         f"Made by `benchmarks/bulk.py` on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC; do not edit.",
         f"{os.cpu_count()} × {platform.machine()}, Linux {platform.release()}, Python {platform.python_version()},",
         f"pyarrow {pa.__version__}. {count:,} recoverable messages of 1 KiB in one queue; two client processes, the",
-        "Flight process and the daemon share the processors.",
+        f"Flight process and the daemon share the processors. Load average when it began: {load:.1f}.",
         "",
         "| | rows per second |",
         "|---|--:|",
