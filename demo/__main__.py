@@ -68,6 +68,7 @@ class Daemon:
         command = [sys.executable, "-m", "openmsmq.cli", "serve", "--data-dir", str(self._directory / "data")]
         command += ["--endpoint-mapper-port", str(self._ports.get("ept", 0))]
         command += ["--rpc-port", str(self._ports.get("qmcomm", 0)), "--log-level", "error"]
+        command += ["--flight", "--flight-port", str(self._ports.get("flight", 0))]
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
         assert self._process.stdout is not None

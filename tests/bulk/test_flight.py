@@ -128,6 +128,20 @@ def test_claimed_messages_are_read_by_the_latest_token_only_and_go_with_the_comm
     assert plane.labels() == ["d"]
 
 
+def test_a_reader_whose_claim_is_fenced_in_the_middle_of_a_stream_is_told(plane: Plane) -> None:
+    count = 60_000
+    rows = pa.record_batch({"body": pa.array([bytes(1000)] * count)})
+    sink = f"filling {plane.queue}"
+    plane.client.finalize(sink, 0, [plane.client.stage(sink, 0, 0, 0, [rows], default_queue=plane.queue)])
+    claim = plane.client.claim(plane.queue, "g", 0)
+    stream = plane.client.read(plane.queue, group="g", token=claim.token)
+    next(stream)
+    assert plane.client.claim(plane.queue, "g", 0).count == claim.count == count
+    with pytest.raises(MsmqError, match="fenced") as refused:
+        list(stream)
+    assert refused.value.name == "MQ_ERROR_TRANSACTION_SEQUENCE"
+
+
 def test_a_released_claim_gives_everything_back(plane: Plane) -> None:
     plane.send("ab")
     plane.client.claim(plane.queue, "g", 0)
@@ -315,6 +329,47 @@ def test_a_stream_goes_on_when_messages_are_taken_meanwhile(plane: Plane) -> Non
         queue.purge()
     rest = sum(batch.num_rows for batch in stream)
     assert first.num_rows + rest < count
+
+
+def test_a_stream_finds_messages_that_compaction_moves(own: Plane) -> None:
+    """Every fourth message stays, in a log of more than a hundred megabytes that is tidied away under the stream."""
+    count = 90_000
+    labels = [str(number) for number in range(count)]
+    rows = pa.record_batch({"body": pa.array([bytes(1200)] * count), "label": pa.array(labels)})
+    own.create("rest")
+    names = pa.array(["rest" if number % 4 == 0 else own.queue for number in range(count)])
+    rows = rows.append_column("destination_queue", names)
+    own.client.finalize("much", 0, [own.client.stage("much", 0, 0, 0, [rows])])
+    expected = labels[::4]
+    assert own.labels("rest") == expected
+    stream = own.client.read("rest", end=own.client.position("rest").last)
+    first = next(stream)
+    with own.manager.open(f".\\private$\\{own.queue}", "receive") as queue:
+        queue.purge()
+    store = own.daemon.directory / "store"
+    before = set(store.iterdir())
+    eventually(lambda: not before <= set(store.iterdir()))
+    found = [label for batch in (first, *stream) for label in batch.column("label").to_pylist()]
+    assert found == expected == own.labels("rest")
+
+
+def test_tls_is_what_the_certificate_makes_it(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    made = subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate),
+            "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "2",
+        ],
+        capture_output=True,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    options = ("--flight", "--flight-port", "0", "--flight-certificate", str(certificate), "--flight-key", str(key))
+    with Daemon(tmp_path / "data", *options) as daemon:
+        port = daemon.ready["endpoints"]["flight"]["port"]
+        with BulkClient(port=port, tls_root=certificate) as client:
+            assert client.queues()
+        with BulkClient(port=port) as plain, pytest.raises(ConnectionError):
+            plain.queues()
 
 
 def test_a_flight_process_that_dies_is_started_again(own: Plane) -> None:

@@ -315,9 +315,32 @@ def test_a_limit_ends_the_range_at_the_last_message_within_it(world: World) -> N
 # -- crashes -----------------------------------------------------------------------------------------------------
 
 
+def test_a_crash_in_the_middle_of_a_commit_leaves_the_rest_of_the_claim(world: World) -> None:
+    count = 1300  # three steps
+    for number in range(count):
+        world.send(label=str(number), delivery_guarantee=1)
+    end = claim(world, 0).end
+    world.store.sync()
+    (group,) = world.manager.groups[world.queue().number].values()
+    steps = world.manager.commit_claim(group, end)
+    going, seen = True, set()
+    while going:
+        going = next(steps, "over") is None
+        for other in crashed(world):
+            found = other.manager.group(other.queue(), "g")
+            assert found is not None
+            rest = list(map(int, claimed(found)))
+            assert rest == list(range(count - len(rest), count))
+            assert not rest or found.cursor == 0
+            seen.add(len(rest))
+            commit(other, end)
+            assert not other.queue().entries and found.cursor == end
+    assert {count, 0} < seen
+
+
 def test_a_crash_in_the_middle_of_a_commit_neither_loses_nor_doubles_a_message(world: World) -> None:
     world.manager.set_properties(world.queue(), {104: 1}, ALICE)
-    count = 1300  # three batches
+    count = 150  # five steps
     for number in range(count):
         world.send(label=str(number), delivery_guarantee=1)
     group = claim(world, 0)

@@ -45,6 +45,10 @@ class FullableStore:
         self._room()
         return self._store.append(operations)
 
+    def remove(self, key: int, location: int) -> None:
+        self._room()
+        self._store.remove(key, location)
+
     def reserve(self, high: int) -> None:
         self._room()
         self._store.reserve(high)

@@ -41,7 +41,8 @@ class QueueInfo:
 @dataclass(frozen=True, slots=True)
 class Position:
     """Where a queue stands: `first` and `last` sequence of what readers may take (both 0 for an empty queue), and how
-    many those are. Nothing comes into the queue at or below `stable` any more: an offset may advance that far."""
+    many those are. An offset may advance to `stable`: nothing can appear at or below it that was not there before. It
+    falls when somebody takes hold of an old message; an offset that is further stays where it is."""
 
     first: int
     last: int

@@ -18,26 +18,47 @@ Array = npt.NDArray[Any]
 _INFINITE = 0xFFFFFFFF
 _SEQUENCE_MASK = (1 << 56) - 1
 _NULL_IDENTIFIER = bytes(20)
+_WORDS = np.arange(FIXED.itemsize // 8)
+_SHORT = 64  # bytes of a part, on average, up to which numpy gathers faster than Python joins
 
 
 class Records:
-    """Records of one slice, as memory views of whatever buffers they lie in."""
+    """Records of one slice, all in one buffer."""
 
     def __init__(
-        self, keys: Array, records: Sequence[memoryview], queue: str, source: str, include_body: bool = True
+        self,
+        keys: Array,
+        buffer: Array,
+        starts: Array,
+        sizes: Array,
+        queue: str,
+        source: str,
+        include_body: bool = True,
     ) -> None:
-        """`keys` are lookup identifiers. Raises ValueError for a record of another version or length."""
-        self._records = records
-        self._count = len(records)
+        """
+        Args:
+            keys: lookup identifiers.
+            buffer: bytes.
+            starts, sizes: where in it the records are; starts are multiples of eight.
+            queue, source: values of these columns.
+            include_body: False makes `body` null.
+
+        Raises:
+            ValueError: a record of another version or length.
+        """
+        self._buffer, self._starts = buffer, starts
+        self._count = len(starts)
         self._keys = keys
         self._queue, self._source, self._include_body = queue, source, include_body
-        size = FIXED.itemsize
-        self._fixed = np.frombuffer(b"".join([record[:size] for record in records]), FIXED)
+        if np.any(sizes < FIXED.itemsize):
+            raise ValueError("a message record that is too short")
+        words = buffer.view(np.uint64)[(starts >> 3)[:, None] + _WORDS]
+        self._fixed: Array = words.view(FIXED).reshape(self._count)
         self._lengths = self._fixed["lengths"].astype(np.int64)
-        self._ends = size + np.cumsum(self._lengths, axis=1)
-        totals = np.fromiter(map(len, records), np.int64, self._count)
-        if np.any(self._fixed["version"] != VERSION) or np.any(self._ends[:, -1] != totals):
+        self._ends = FIXED.itemsize + np.cumsum(self._lengths, axis=1)
+        if np.any(self._fixed["version"] != VERSION) or np.any(self._ends[:, -1] != sizes):
             raise ValueError("a message record of another version or length")
+        self._ends += starts[:, None]
 
     def batch(self, names: Sequence[str]) -> pa.RecordBatch:
         """The named columns."""
@@ -60,22 +81,26 @@ class Records:
         """A part of variable length; null where it is empty, if it may be."""
         index = PART[name]
         lengths = self._lengths[:, index]
-        if not lengths.any():
-            if nullable:
-                return pa.nulls(self._count, kind)
-            data = b""
-        else:
-            ends = self._ends[:, index]
-            spans = zip(self._records, (ends - lengths).tolist(), ends.tolist(), strict=True)
-            data = b"".join([record[start:end] for record, start, end in spans])
+        if nullable and not lengths.any():
+            return pa.nulls(self._count, kind)
         offsets = np.zeros(self._count + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
+        data = self._gathered(self._ends[:, index], lengths, offsets)
         if kind == pa.string() and not _is_text(data):
             texts = [data[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
             valid = [text.decode("utf-8", "surrogatepass").encode("utf-8", "replace").decode() for text in texts]
             return pa.array([text or None if nullable else text for text in valid], kind)
         validity = pa.py_buffer(np.packbits(lengths > 0, bitorder="little")) if nullable else None
         return pa.Array.from_buffers(kind, self._count, [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+    def _gathered(self, ends: Array, lengths: Array, offsets: Array) -> bytes:
+        """The bytes of a part of all records, end to end."""
+        starts = ends - lengths
+        total = int(offsets[-1])
+        if total < _SHORT * self._count:
+            return bytes(self._buffer[np.repeat(starts - offsets[:-1], lengths) + np.arange(total)])
+        view = self._buffer.data
+        return b"".join([view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)])
 
     def body(self) -> pa.Array:
         if not self._include_body:
@@ -105,7 +130,10 @@ class Records:
         return pa.array([_identifier(value) for value in raw.tolist()], pa.string())
 
     def machine(self) -> pa.Array:
-        raw = self._fixed["source_machine"].tolist()
+        raw = self._fixed["source_machine"]
+        if (raw == raw[0]).all():
+            return self.constant(str(UUID(bytes_le=raw[0].tobytes())))
+        raw = raw.tolist()
         known = {value: str(UUID(bytes_le=bytes(value))) for value in set(raw)}
         return pa.array([known[value] for value in raw], pa.string())
 
@@ -122,7 +150,8 @@ class Records:
 
     @property
     def body_sizes(self) -> Array:
-        return self._lengths[:, PART["body"]]
+        sizes: Array = self._lengths[:, PART["body"]]
+        return sizes
 
     @property
     def queue(self) -> str:

@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SLICE_ROWS = 4096
+PIECE_ROWS = 256
 SLICE_BYTES = 8 << 20
 SLICE_INLINE = 256  # express messages in a slice: their records are made here
 _POLL = 0.02  # seconds between looks for something to claim: what becomes stable tells nobody
@@ -72,6 +73,7 @@ class Control:
         self._accepts_anonymous = accepts_anonymous
         self._is_administrator = is_administrator
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)  # by queue number
+        self._slicing = asyncio.Lock()  # one piece of one slice in a turn of the loop
         self._uploads: dict[str, Upload] = {}
         self._operations = {
             name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")
@@ -231,33 +233,42 @@ class Control:
         group: str | None = None,
         token: str | None = None,
     ) -> tuple[dict[str, Any], bytes]:
-        """Positions from `start` on: lookup identifiers, locations (0 for a record that follows) and sizes."""
+        """Positions from `start` on, in pieces between which others have their turn: lookup identifiers, locations
+        (0 for a record that follows, padded to a multiple of eight) and sizes."""
         found, holder = self._readable(caller, queue, source, group, token)
         if end is None:
             end = self._manager.last_stable(found) if holder is None else holder.end
-        keys = self._manager.within(found, start, end, SLICE_ROWS, holder)
-        locations, sizes, records = array("Q"), array("I"), []
-        volume = 0
-        for key in keys:
-            entry = found.entries[key]
-            if isinstance(entry, Message):
-                record = encode_message(entry)
-                records.append(record)
-                locations.append(0)
-                size = len(record)
-            else:
-                locations.append(entry & _LOCATION_MASK)
-                size = entry >> 64
-            sizes.append(size)
-            volume += size
-            if volume >= SLICE_BYTES or len(records) >= SLICE_INLINE:
-                break
+        keys, places, sizes, records = array("Q"), array("Q"), array("I"), array("B")
+        volume = inline = 0
+        async with self._slicing:
+            while len(keys) < SLICE_ROWS and volume < SLICE_BYTES and inline < SLICE_INLINE:
+                some = self._manager.within(found, start, end, PIECE_ROWS, holder)
+                for key in some:
+                    entry = found.entries[key]
+                    if isinstance(entry, Message):
+                        record = encode_message(entry)
+                        records.frombytes(record + bytes(-len(record) % 8))
+                        places.append(0)
+                        size = len(record)
+                        inline += 1
+                    else:
+                        places.append(entry & _LOCATION_MASK)
+                        size = entry >> 64
+                    keys.append(key)
+                    sizes.append(size)
+                    volume += size
+                    if volume >= SLICE_BYTES or inline >= SLICE_INLINE:
+                        break
+                if len(some) < PIECE_ROWS:
+                    break
+                start = sequence_of(some[-1])
+                await asyncio.sleep(0)
         if self._store.position != self._store.durable_position:
             await self._durable()
         text, kind = self._name_of(found)
         values = {"count": len(sizes), "end": end, "number": found.number, "path": text, "source": kind}
-        columns = array("Q", keys[: len(sizes)]).tobytes() + locations.tobytes() + sizes.tobytes()
-        return {"result": values}, columns + b"".join(records)
+        columns = keys.tobytes() + places.tobytes() + sizes.tobytes()
+        return {"result": values}, columns + records.tobytes()
 
     async def do_locate(self, caller: Caller, queue: str, source: str, data: bytes) -> tuple[dict[str, Any], bytes]:
         """Where messages are now that were not where a slice said; 0 for one that has gone."""
@@ -361,7 +372,7 @@ class Control:
         if last:
             self._manager.seal(upload.stage)
             del self._uploads[stage]
-            await self._durable()
+        await self._durable()  # also in between, or the last sync would have to write everything at once
         return {"handle": stage, "rows": upload.stage.rows}
 
     async def do_drop_stage(self, caller: Caller, stage: str) -> None:

@@ -7,17 +7,22 @@ its position and its key. What does not is reported, and the daemon is asked aga
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
-from openmsmq.store.frames import HEADER, HEADER_SIZE, INSERT, PENDING, Codec
+from openmsmq.store.frames import HEADER_SIZE, INSERT, PENDING, Codec
 from openmsmq.store.segments import segment_name
 
-_GAP = 16 << 10  # bytes that are read rather than jumped over
-_SPAN = 4 << 20  # bytes that are read at once
+Array = npt.NDArray[Any]
+GONE = -1
+_GAP = 4096  # bytes that are read rather than jumped over
 _OPEN = 32  # files that stay open
+# Where the header (store.frames.HEADER) has what is compared: 64-bit words, 32-bit words, bytes.
+_POSITION, _KEY, _CRC, _LENGTH, _KIND = 1, 2, 0, 1, 44
 
 
 class SegmentReader:
@@ -33,60 +38,67 @@ class SegmentReader:
             os.close(handle)
         self._files.clear()
 
-    def read(
-        self, keys: Sequence[int], locations: Sequence[int], sizes: Sequence[int]
-    ) -> tuple[list[memoryview | None], list[int]]:
-        """The records at these locations, in this order, and the rows that are not there any more; those are None.
+    def read(self, sequences: Array, locations: Array, sizes: Array) -> tuple[Array, Array]:
+        """Read records into one buffer.
 
         Args:
-            keys: sequence numbers.
+            sequences: of the messages.
             locations, sizes: where the store said that the records are, and their bytes.
-        """
-        order = sorted(range(len(keys)), key=locations.__getitem__)
-        records: list[memoryview | None] = [None] * len(keys)
-        missing: list[int] = []
-        segment_size, seed = self._codec.segment_size, self._codec.seed
-        unpack = HEADER.unpack_from
-        index = 0
-        while index < len(order):
-            start = locations[order[index]]
-            number = start // segment_size
-            limit = min(start + _SPAN, (number + 1) * segment_size)
-            end = start
-            last = index
-            while last < len(order):
-                place = locations[order[last]]
-                behind = place + HEADER_SIZE + sizes[order[last]]
-                if last > index and (place > end + _GAP or behind > limit):
-                    break
-                end = behind
-                last += 1
-            data = self._bytes(number, start % segment_size, end - start)
-            view = memoryview(data)
-            for row in order[index:last]:
-                at = locations[row] - start
-                behind = at + HEADER_SIZE + sizes[row]
-                if behind <= len(data):
-                    crc, length, position, key, _, _, _, _, kind, _, _ = unpack(data, at)
-                    if (
-                        position == locations[row] and key == keys[row] and length == sizes[row]
-                        and kind in (INSERT, PENDING) and crc32c(view[at + 4 : behind], seed) == crc
-                    ):  # fmt: skip
-                        records[row] = view[at + HEADER_SIZE : behind]
-                        continue
-                missing.append(row)
-            index = last
-        return records, missing
 
-    def _bytes(self, number: int, offset: int, length: int) -> bytes:
-        """Bytes of a segment; fewer where it ends, none where it is gone."""
+        Returns:
+            The buffer, as bytes, and where in it each record begins: a multiple of eight, or GONE for one that is not
+            at its location any more.
+        """
+        count = len(locations)
+        if not count:
+            return np.empty(0, np.uint8), np.empty(0, np.int64)
+        order = np.argsort(locations, kind="stable")
+        places = locations[order].astype(np.int64)
+        ends = places + HEADER_SIZE + sizes[order]
+        segments = places // self._codec.segment_size
+        cut = (segments[1:] != segments[:-1]) | (places[1:] > ends[:-1] + _GAP)
+        first = np.concatenate(([0], np.flatnonzero(cut) + 1))
+        last = np.concatenate((first[1:], [count])) - 1
+        lengths = (ends[last] - places[first] + 7) & ~7
+        begins = np.concatenate(([0], np.cumsum(lengths)))
+        buffer = np.empty(int(begins[-1]), np.uint8)
+        view = buffer.data
+        spans = zip(places[first].tolist(), ends[last].tolist(), begins.tolist(), strict=False)
+        for start, end, at in spans:
+            self._read(start, view[at : at + end - start])
+        at = np.empty(count, np.int64)
+        at[order] = places - np.repeat(places[first] - begins[:-1], last - first + 1)
+        return buffer, np.where(self._are_right(buffer, at, sequences, locations, sizes), at + HEADER_SIZE, GONE)
+
+    def _are_right(self, buffer: Array, at: Array, sequences: Array, locations: Array, sizes: Array) -> Array:
+        words, halves = buffer.view(np.uint64), buffer.view(np.uint32)
+        word = at >> 3
+        kind = buffer[at + _KIND]
+        right: Array = (
+            (words[word + _POSITION] == locations)
+            & (words[word + _KEY] == sequences)
+            & (halves[2 * word + _LENGTH] == sizes)
+            & ((kind == INSERT) | (kind == PENDING))
+        )
+        view, seed = buffer.data, self._codec.seed
+        spans = zip((at + 4).tolist(), (at + HEADER_SIZE + sizes).tolist(), strict=True)
+        checksums = np.fromiter([crc32c(view[start:end], seed) for start, end in spans], np.uint32, len(at))
+        right &= checksums == halves[2 * word + _CRC]
+        return right
+
+    def _read(self, location: int, into: memoryview) -> None:
+        """Bytes from a location on; where the segment is gone or ends, the buffer keeps what no check accepts."""
+        number, offset = divmod(location, self._codec.segment_size)
         handle = self._files.pop(number, None)
         if handle is None:
             try:
                 handle = os.open(self._directory / segment_name(number), os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
-                return b""
+                into[:] = bytes(len(into))
+                return
             if len(self._files) >= _OPEN:
                 os.close(self._files.pop(next(iter(self._files))))
         self._files[number] = handle
-        return os.pread(handle, length, offset)
+        got = os.preadv(handle, [into], offset)
+        if got < len(into):
+            into[got:] = bytes(len(into) - got)

@@ -11,6 +11,7 @@ import json
 import socket
 import sys
 from array import array
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -24,6 +25,7 @@ from openmsmq.bulk.link import Answer, Link
 from openmsmq.bulk.rows import Encoder, checked_schema
 from openmsmq.bulk.schema import MESSAGE_SCHEMA
 from openmsmq.bulk.segments import SegmentReader
+from openmsmq.bulk.slices import SEQUENCE_MASK, SliceReader
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
 
 ACTIONS = {
@@ -38,10 +40,9 @@ ACTIONS = {
     "last_batch": "the last batch of a sink",
     "forget": "drop stages",
 }
-_SEQUENCE_MASK = np.uint64((1 << 56) - 1)
-_TRIES = 10  # looks for a message that compaction moves again and again
-_CHUNK = 512  # rows that the daemon stores at a time
+_CHUNK = 256  # rows that the daemon stores at a time
 _CHUNK_BYTES = 1 << 20
+_IN_FLIGHT = 8  # chunks that wait for their sync
 _CALLER = "caller"
 
 
@@ -128,63 +129,29 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         self, query: dict[str, Any], asked: Future[Answer], names: Sequence[str], include_body: bool
     ) -> Iterator[pa.RecordBatch]:
         """Slice by slice; while one is read and sent, the next is asked for, and no more: that is the backpressure."""
-        reader = SegmentReader(**self._layout)
+        where = {name: query[name] for name in ("caller", "queue", "source")}
+
+        def locate(keys: bytes) -> memoryview:
+            return self._link.ask("locate", keys, **where).result()[1]
+
+        reader = SliceReader(SegmentReader(**self._layout), locate)
         try:
             while True:
                 values, data = asked.result()
                 count = values["count"]
                 if not count:
                     return
-                keys = np.frombuffer(data[: 8 * count], np.uint64)
-                last = int(keys[-1] & _SEQUENCE_MASK)
+                keys = np.frombuffer(data, np.uint64, count)
+                last = int(keys[-1] & SEQUENCE_MASK)
                 asked = self._link.ask("slice", **{**query, "start": last, "end": values["end"]})
-                kept, records = self._records(reader, query, keys, data)
-                if records:
-                    yield Records(kept, records, values["path"], values["source"], include_body).batch(names)
+                keys, buffer, starts, sizes = reader.read(keys, data)
+                if len(keys):
+                    path, source = values["path"], values["source"]
+                    yield Records(keys, buffer, starts, sizes, path, source, include_body).batch(names)
         except MsmqError as error:
             raise failure(error) from error
         finally:
             reader.close()
-
-    def _records(
-        self, reader: SegmentReader, query: dict[str, Any], keys: Any, data: memoryview
-    ) -> tuple[Any, list[memoryview]]:
-        """The keys and records of a slice, without those that were taken meanwhile."""
-        count = len(keys)
-        locations = array("Q", bytes(data[8 * count : 16 * count]))
-        sizes = array("I", bytes(data[16 * count : 20 * count]))
-        records: list[memoryview | None] = [None] * count
-        rows, at = [], 20 * count
-        for row, location in enumerate(locations):
-            if location:
-                rows.append(row)
-            else:
-                records[row] = data[at : at + sizes[row]]
-                at += sizes[row]
-        sequences = (keys & _SEQUENCE_MASK).tolist()
-        for _ in range(_TRIES):
-            found, missing = reader.read(
-                [sequences[row] for row in rows], [locations[row] for row in rows], [sizes[row] for row in rows]
-            )
-            for row, record in zip(rows, found, strict=True):
-                records[row] = record
-            if not missing:
-                break
-            rows = [rows[index] for index in missing]
-            wanted = array("Q", [int(keys[row]) for row in rows]).tobytes()
-            _, places = self._link.ask(
-                "locate", wanted, caller=query["caller"], queue=query["queue"], source=query["source"]
-            ).result()
-            for row, location in zip(rows, array("Q", bytes(places)), strict=True):
-                locations[row] = location
-            rows = [row for row in rows if locations[row]]
-            if not rows:
-                break
-        else:
-            raise MsmqError(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED, f"{len(rows)} messages can't be read")
-        kept = [row for row in range(count) if records[row] is not None]
-        chosen = [record for record in records if record is not None]
-        return (keys if len(kept) == count else keys[kept]), chosen
 
     def do_put(
         self,
@@ -221,23 +188,25 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
     ) -> Any:
         """Chunk by chunk; the last one is told to be the last, because its last message is marked."""
         held: tuple[list[int], list[bytes]] = ([], [])
-        asked: Future[Answer] | None = None
+        asked: deque[Future[Answer]] = deque()
 
-        def send(chunk: tuple[list[int], list[bytes]], last: bool) -> Future[Answer]:
-            if asked is not None:
-                asked.result()
+        def send(chunk: tuple[list[int], list[bytes]], last: bool) -> None:
+            if len(asked) >= _IN_FLIGHT:
+                asked.popleft().result()
             targets, records = chunk
             data = array("I", targets).tobytes() + array("I", map(len, records)).tobytes() + b"".join(records)
-            return self._link.ask("stage", data, caller=caller, stage=handle, count=len(records), last=last)
+            asked.append(self._link.ask("stage", data, caller=caller, stage=handle, count=len(records), last=last))
 
         for batch in reader:
             for start in range(0, batch.data.num_rows, _CHUNK):
                 targets, records = encoder.encode(batch.data.slice(start, _CHUNK))
                 for some in _pieces(targets, records):
                     if held[0]:
-                        asked = send(held, False)
+                        send(held, False)
                     held = some
-        return send(held, True).result()[0]
+        send(held, True)
+        answers = [future.result()[0] for future in asked]
+        return answers[-1]
 
 
 def _pieces(targets: list[int], records: list[bytes]) -> Iterator[tuple[list[int], list[bytes]]]:

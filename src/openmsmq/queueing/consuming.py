@@ -8,7 +8,9 @@ can still appear in a queue below the latest number is locked there now: see `la
 
 from __future__ import annotations
 
-from openmsmq.model.constants import Access, Share
+from collections.abc import Iterable
+
+from openmsmq.model.constants import Access, Acknowledge, MessageClass, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, QueueDeleted, TransactionSequence
 from openmsmq.model.names import DirectFormatName, FormatName, Suffix, parse_format_name, parse_path_name
 from openmsmq.queueing.access import Caller
@@ -17,9 +19,13 @@ from openmsmq.queueing.groups import MAXIMUM_NAME, Group, Limits, Steps, parse_g
 from openmsmq.queueing.opening import Opening
 from openmsmq.queueing.plan import Plan
 from openmsmq.queueing.queue import LAST_SEQUENCE, LockKind, Queue, sequence_of
+from openmsmq.queueing.records import ACKNOWLEDGEMENTS_AT
 from openmsmq.store import Drop, Put
 
 _STEP = 1024  # positions that one step of an operation goes through
+_BATCH = 512  # messages that one step of a commit removes
+_LOUD = 32  # of these with journal copies or acknowledgments, which take much longer
+_POS_RECEIVE = int(Acknowledge.POS_RECEIVE)
 _SYSTEM_QUEUES = {"journal": Suffix.JOURNAL, "deadletter": Suffix.DEADLETTER, "xactdeadletter": Suffix.DEADXACT}
 SOURCES = ("queue", "journal", "deadletter", "xactdeadletter", "outgoing")
 
@@ -53,7 +59,8 @@ class Consuming(Opening):
 
         What can appear is what somebody holds: a send that has not committed, also one whose outcome is in doubt or
         that is staged; a receive or move in a transaction, a read in two phases, a transfer, a claim of another group.
-        Nothing else: what is sent now gets a higher number. One exception: a message that is moved between a queue
+        Nothing else: what is sent now gets a higher number. It falls when somebody takes hold of an old message; who
+        has passed that position has seen the message. One exception: a message that is moved between a queue
         and its subqueues keeps its number, and appears below positions that were passed.
         """
         lowest = self.state.sequence + 1
@@ -181,8 +188,8 @@ class Consuming(Opening):
             _check_exists(queue)
 
     def commit_claim(self, group: Group, end: int) -> Steps[None]:
-        """The claimed messages at or below `end` were received, with what follows from that. Batch by batch, in the
-        order of sequences; the last one moves the cursor. Nothing happens if the cursor is there already.
+        """The claimed messages at or below `end` were received, with what follows from that: one after the other, in
+        the order of sequences; the cursor moves last. Nothing happens if the cursor is there already.
 
         Raises TransactionSequence if the group has not claimed so far, MessageStorageFailed, QueueDeleted.
         """
@@ -196,26 +203,47 @@ class Consuming(Opening):
                 detail=f"group {group.name!r} has claimed up to {group.end} only, {end} can't be committed"
             )
         while True:
-            plan = Plan(self.state)
-            count = group.until(end)
-            done = 0
-            for key in group.keys[:count]:
-                if plan.is_full:
-                    break
-                plan.receive(queue, key)
-                done += 1
-            if done == count:
-                plan.also([self._definition_of(group, end, done)])
-            doomed = group.keys[:done]
+            keys = group.keys[: min(_BATCH, group.until(end))]
             with storing():
-                plan.carry_out()
-            del group.keys[:done]
-            group.overdue.difference_update(doomed)
-            if done == count:
-                group.cursor = end
-                return
+                self._receive(group, keys)
+                if group.until(end) == 0:
+                    self.state.store.append([self._definition_of(group, end)])
+                    group.cursor = end
+                    return
             yield
             _check_exists(queue)
+
+    def _receive(self, group: Group, keys: list[int]) -> None:
+        """Remove the first of these messages: what has no consequences one by one, the others, fewer, as plans."""
+        queue, store = group.queue, self.state.store
+        done = loud = 0
+        try:
+            for key, is_quiet in zip(keys, self._quiet(queue, keys), strict=True):
+                location = queue.location(key)
+                if is_quiet and location is not None:
+                    store.remove(sequence_of(key), location)
+                    queue.remove(key)
+                else:
+                    loud += 1
+                    if loud > _LOUD:
+                        break
+                    plan = Plan(self.state)
+                    plan.remove(queue, key, queue.message(key), MessageClass.ACK_RECEIVE)
+                    plan.carry_out()
+                done += 1
+        finally:
+            group.overdue.difference_update(keys[:done])
+            del group.keys[:done]
+
+    def _quiet(self, queue: Queue, keys: list[int]) -> Iterable[bool]:
+        """Whether nothing follows from receiving a message but that it goes."""
+        if not queue.is_destination:
+            return [True] * len(keys)
+        if queue.properties.journaling:
+            return [False] * len(keys)
+        places = [queue.location(key) for key in keys]
+        heads = iter(self.state.store.heads([place for place in places if place is not None], ACKNOWLEDGEMENTS_AT + 1))
+        return [place is not None and not next(heads)[ACKNOWLEDGEMENTS_AT] & _POS_RECEIVE for place in places]
 
     def release_claim(self, group: Group, forget: bool = False) -> Steps[int]:
         """Put back what the group has claimed; with `forget` the group is no more. Returns how many there were."""
@@ -250,10 +278,9 @@ class Consuming(Opening):
             group.keys, group.end, group.token = [], group.cursor, ""
 
     @staticmethod
-    def _definition_of(group: Group, cursor: int, without: int = 0) -> Put:
-        """What to remember of a group whose first so many keys are removed."""
-        keys = group.keys[without:]
-        return Put(group.definition, group.encode(cursor, keys, group.end if keys else cursor))
+    def _definition_of(group: Group, cursor: int) -> Put:
+        """What to remember of a group."""
+        return Put(group.definition, group.encode(cursor, group.keys, group.end if group.keys else cursor))
 
     def recover_group(self, name: bytes, value: bytes) -> None:
         """Take up a group after a restart: what it had claimed is locked again."""

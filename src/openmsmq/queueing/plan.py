@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from openmsmq.model.constants import INFINITE, Acknowledge, Delivery, Journal, MessageClass
 from openmsmq.model.message import NULL_IDENTIFIER, Message
 from openmsmq.queueing.queue import Queue, QueueKind
-from openmsmq.queueing.records import ACKNOWLEDGEMENTS_AT, deadline_word, encode_message
+from openmsmq.queueing.records import deadline_word, encode_message
 from openmsmq.queueing.transactions import Enqueued, Transaction
 from openmsmq.store import Insert, Move, Operation, Remove, StoreFull
 
@@ -114,17 +114,6 @@ class Plan:
             state = self._state
             target = state.transactional_dead_letters if message.is_transactional else state.dead_letters
             self._copy(target, message, reason)
-
-    def receive(self, queue: Queue, lookup_identifier: int) -> None:
-        """As `remove` of a message that was received, but reads it only if something follows from that."""
-        location = queue.location(lookup_identifier)
-        if location is not None and not queue.properties.journaling:
-            head = self._state.store.peek(location, ACKNOWLEDGEMENTS_AT + 1)
-            if not queue.is_destination or not head[ACKNOWLEDGEMENTS_AT] & _POS_RECEIVE:
-                self._operations.append(Remove(lookup_identifier & _SEQUENCE_MASK, location))
-                self._removals.append((queue, lookup_identifier))
-                return
-        self.remove(queue, lookup_identifier, queue.message(lookup_identifier), MessageClass.ACK_RECEIVE)
 
     def move(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
         """Move Message, [MS-MQDMPR] 3.1.7.1.16. The message keeps its lookup identifier, and with it its place in the

@@ -11,7 +11,7 @@ import struct
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from openmsmq.model.constants import INFINITE
+from openmsmq.model.constants import INFINITE, Acknowledge, Journal
 from openmsmq.model.message import Message
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.transactions import Dequeued, Moved, Transaction
@@ -22,7 +22,10 @@ ACKNOWLEDGEMENTS_AT = 3  # offset of acknowledgements_requested in a record
 # Offsets of what is read and filled in without decoding, as `_FIXED` lays it out.
 _TIMES_AT, _SENT_AT, _IDENTIFIER_AT, _MACHINE_AT, _TRANSACTION_AT = 24, 32, 68, 108, 140
 _WORD, _TIMES, _IDENTITY = struct.Struct("<I"), struct.Struct("<II"), struct.Struct("<16sI")
-ARRIVAL_HEAD = _SENT_AT  # bytes of a record that `read_draft` needs
+_JOURNALING_AT = 4
+_POS_ARRIVAL, _JOURNAL = int(Acknowledge.POS_ARRIVAL), int(Journal.JOURNAL)  # members of an IntFlag are slow
+_IMMORTAL = bytes([0xFF] * 8)  # both times to live
+DRAFT_HEAD = _SENT_AT  # bytes of a record that `is_eventful` needs
 _PRIORITY_SHIFT = 56
 TIME_MASK = (1 << _PRIORITY_SHIFT) - 1
 _TEXT = ("utf-8", "surrogatepass")
@@ -90,19 +93,11 @@ def decode_message(record: bytes, lookup_identifier: int) -> Message:
     return m
 
 
-class DraftHead(NamedTuple):
-    """What has to be known of a record without decoding it. `is_mortal`: it has a time to live."""
-
-    priority: int
-    acknowledgements: int
-    journaling: int
-    is_mortal: bool
-
-
-def read_draft(record: bytes | bytearray) -> DraftHead:
-    """The head of a record, of which the first `ARRIVAL_HEAD` bytes are enough."""
-    reach, received = _TIMES.unpack_from(record, _TIMES_AT)
-    return DraftHead(record[1], record[ACKNOWLEDGEMENTS_AT], record[4], reach != INFINITE or received != INFINITE)
+def is_eventful(record: bytes | bytearray) -> bool:
+    """Whether something follows from the arrival of a message, or it may expire; `DRAFT_HEAD` bytes are enough."""
+    if record[ACKNOWLEDGEMENTS_AT] & _POS_ARRIVAL or record[_JOURNALING_AT] & _JOURNAL:
+        return True
+    return record[_TIMES_AT:_SENT_AT] != _IMMORTAL
 
 
 def stamp_draft(

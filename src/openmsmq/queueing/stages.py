@@ -24,6 +24,7 @@ class Stage:
         messages: queue number to lookup identifier to where the store keeps the message.
         lowest: queue number to the lowest sequence in it.
         volume: bytes by queue number.
+        eventful: queue number and lookup identifier of those from whose arrival something follows, or that may expire.
     """
 
     handle: str
@@ -38,6 +39,7 @@ class Stage:
     messages: dict[int, dict[int, Stored]] = field(default_factory=dict)
     lowest: dict[int, int] = field(default_factory=dict)
     volume: dict[int, int] = field(default_factory=dict)
+    eventful: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, queue: int, lookup_identifier: int, entry: Stored, size: int) -> None:
         self.messages.setdefault(queue, {})[lookup_identifier] = entry

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, Journal, Share
+from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError, QueueDeleted
 from openmsmq.model.message import NULL_IDENTIFIER, Message
 from openmsmq.queueing.access import Caller
@@ -20,13 +20,13 @@ from openmsmq.queueing.core import storing
 from openmsmq.queueing.groups import MAXIMUM_NAME
 from openmsmq.queueing.plan import Plan, new_identifier
 from openmsmq.queueing.queue import LAST_SEQUENCE, Queue, QueueKind, stored
-from openmsmq.queueing.records import ARRIVAL_HEAD, deadline_word, decode_message, read_draft, stamp_draft
+from openmsmq.queueing.records import DRAFT_HEAD, deadline_word, decode_message, is_eventful, stamp_draft
 from openmsmq.queueing.sending import Sending
 from openmsmq.queueing.stages import Stage, Target, sink_definition, stage_of_note
 from openmsmq.queueing.transactions import Transaction
 from openmsmq.store import Insert, Operation, Put, QueueColumns
 
-_POSITIVE_ARRIVAL, _JOURNAL = 1, int(Journal.JOURNAL)
+_LOCATION_MASK = (1 << 64) - 1
 LAST_BATCH = (1 << 63) - 1
 
 
@@ -85,7 +85,7 @@ class Staging(Consuming, Sending):
             raise MsmqError(HResult.MQ_ERROR_OPERATION_CANCELLED, f"stage {stage.handle} was dropped")
         now = state.clock() // 1000
         added: dict[int, int] = {}
-        inserts = []
+        inserts, eventful = [], []
         mark = new_identifier(state.machine.identifier, transaction.number)
         for index, (target, record) in enumerate(drafts):
             queue, size = target.queue, len(record)
@@ -110,7 +110,10 @@ class Staging(Consuming, Sending):
                 state.machine.default_time_to_reach_queue if queue.kind is QueueKind.OUTGOING else INFINITE,
             )  # fmt: skip
             key = (7 - priority) << 56 | sequence
-            deadline = queue.deadline_of(decode_message(bytes(record), key)) if read_draft(record).is_mortal else 0
+            deadline = 0
+            if is_eventful(record):
+                eventful.append((queue.number, key))
+                deadline = queue.deadline_of(decode_message(bytes(record), key))
             inserts.append(Insert(queue.number, sequence, deadline_word(key, deadline), bytes(record)))
         if inserts:
             with storing():
@@ -120,6 +123,7 @@ class Staging(Consuming, Sending):
                 key = insert.deadline & ~LAST_SEQUENCE | insert.key
                 stage.add(insert.queue, key, stored(location, len(insert.payload)), len(insert.payload))
             stage.rows += len(inserts)
+            stage.eventful += eventful
 
     def seal(self, stage: Stage) -> None:
         """The stage is complete; from now on it survives a restart. Raises MessageStorageFailed."""
@@ -173,18 +177,16 @@ class Staging(Consuming, Sending):
     def _commit_stage(self, plan: Plan, stage: Stage) -> None:
         """Gather what the end of a stage entails: its messages arrive; those whose queue was deleted go."""
         for number, entries in stage.messages.items():
+            if number not in self.state.queues:
+                for key, entry in entries.items():
+                    plan.discard(key, entry & _LOCATION_MASK)
+        for number, key in stage.eventful:
             queue = self.state.queues.get(number)
-            for key, entry in entries.items():
-                location = entry & ((1 << 64) - 1)
-                if queue is None:
-                    plan.discard(key, location)
-                    continue
-                head = read_draft(self.state.store.peek(location, ARRIVAL_HEAD))
-                if head.acknowledgements & _POSITIVE_ARRIVAL or head.journaling & _JOURNAL:
-                    plan.arrive(queue, decode_message(self.state.store.read(location), key))
-                if head.is_mortal:
-                    deadline = queue.deadline_of(decode_message(self.state.store.read(location), key))
-                    plan.expire(queue, key, deadline)
+            if queue is not None:
+                location = stage.messages[number][key] & _LOCATION_MASK
+                message = decode_message(self.state.store.read(location), key)
+                plan.arrive(queue, message)
+                plan.expire(queue, key, queue.deadline_of(message))
 
     def last_batch(self, sink: str) -> int | None:
         """The number of the sink's batch that was finalized last."""
@@ -212,8 +214,12 @@ class Staging(Consuming, Sending):
             return False
         stage.transaction.wrote_pending = bool(pending)
         for queue, columns in pending.items():
-            for sequence, location, size, word in columns.rows():
-                stage.add(queue, word & ~LAST_SEQUENCE | sequence, stored(location, size), size)
+            heads = self.state.store.heads(columns.locations, DRAFT_HEAD)
+            for (sequence, location, size, word), head in zip(columns.rows(), heads, strict=True):
+                key = word & ~LAST_SEQUENCE | sequence
+                stage.add(queue, key, stored(location, size), size)
+                if is_eventful(head):
+                    stage.eventful.append((queue, key))
         self.stages[stage.handle] = stage
         return True
 

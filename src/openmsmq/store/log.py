@@ -31,6 +31,8 @@ from openmsmq.store.writer import LogWriter
 
 #: Read together with the header; most messages fit.
 READ_AHEAD: Final = 4096 - HEADER_SIZE
+#: Bytes that are read together when only the heads of messages are wanted.
+HEADS_WINDOW: Final = 16 << 10
 #: Bytes of the oldest segment that one step of compaction goes through.
 COMPACTION_BUDGET: Final = 256 << 10
 
@@ -304,20 +306,30 @@ class Store:
         payload = self._writer.buffered(location)
         return self._read_frame(location)[1] if payload is None else payload
 
-    def peek(self, location: int, length: int) -> bytes:
-        """The first bytes of the payload of a message. They are not checked but for the place they stand in, which
-        costs a tenth of `read`. Raises as `read`."""
-        payload = self._writer.buffered(location)
-        if payload is not None:
-            return payload[:length]
-        number, offset = divmod(location, self._codec.segment_size)
-        segment = self._books.segments.get(number)
-        if segment is None:
-            raise DamagedRecord(location, "", offset, "no such segment")
-        data = self._vfs.pread(self._handles.handle(segment), HEADER_SIZE + length, offset)
-        if len(data) < HEADER_SIZE + length or frames.HEADER.unpack_from(data)[2] != location:
-            raise DamagedRecord(location, segment.path, offset, "no valid message")
-        return data[HEADER_SIZE:]
+    def heads(self, locations: Sequence[int], length: int) -> list[bytes]:
+        """The first bytes of the payloads of many messages, quicker than by `read` the nearer they lie. They are not
+        checked but for the place they stand in. Raises as `read`."""
+        segment_size, buffered = self._codec.segment_size, self._writer.buffered
+        position, wanted = frames.HEADER.unpack_from, HEADER_SIZE + length
+        found = []
+        start, data = 0, b""
+        for location in locations:
+            payload = buffered(location)
+            if payload is not None:
+                found.append(payload[:length])
+                continue
+            at = location - start
+            if not 0 <= at <= len(data) - wanted:
+                number, offset = divmod(location, segment_size)
+                segment = self._books.segments.get(number)
+                if segment is None:
+                    raise DamagedRecord(location, "", offset, "no such segment")
+                data = self._vfs.pread(self._handles.handle(segment), HEADS_WINDOW, offset)
+                start, at = location, 0
+            if len(data) - at < wanted or position(data, at)[2] != location:
+                raise DamagedRecord(location, "", location % segment_size, "no valid message")
+            found.append(data[at + HEADER_SIZE : at + wanted])
+        return found
 
     def _read_frame(self, location: int) -> tuple[frames.Fields, bytes]:
         number, offset = divmod(location, self._codec.segment_size)

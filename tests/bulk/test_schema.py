@@ -1,0 +1,119 @@
+"""Columns: the table for people, the layout of records, round trips."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openmsmq.bulk.columns import Records
+from openmsmq.bulk.layout import FIXED, PARTS, VERSION
+from openmsmq.bulk.rows import Encoder
+from openmsmq.bulk.schema import COLUMNS, MESSAGE_SCHEMA, SOURCES, WRITE_COLUMNS
+from openmsmq.model.message import Message
+from openmsmq.queueing import consuming, records
+
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "bulk.md"
+SPARK = {pa.string(), pa.binary(), pa.int32(), pa.int64(), pa.bool_(), pa.timestamp("us", tz="UTC")}
+
+
+def table() -> str:
+    lines = ["| column | type | meaning | null when | default when written |", "|---|---|---|---|---|"]
+    for column in COLUMNS:
+        default = "not written" if column.default is None else column.default
+        lines.append(f"| `{column.name}` | {column.type} | {column.meaning} | {column.null or '–'} | {default} |")
+    return "\n".join(lines)
+
+
+def test_the_document_has_the_table_of_columns() -> None:
+    found = DOCUMENT.read_text().partition("<!-- columns -->\n")[2].partition("<!-- end -->")[0]
+    assert found.strip() == table()
+
+
+def test_all_types_are_those_that_spark_has() -> None:
+    assert {field.type for field in MESSAGE_SCHEMA} <= SPARK
+    assert all(field.nullable for field in MESSAGE_SCHEMA)
+
+
+def test_numpy_sees_a_record_as_the_queue_manager_writes_it() -> None:
+    message = Message(
+        body=b"b", label="l", priority=7, journaling_requested=2, acknowledgements_requested=4, move_count=3,
+        application_tag=9, time_to_be_received=8, sent_time=1, arrival_time=2, last_move_time=3,
+        sender_identifier_type=1,
+        identifier=bytes(range(20)), transaction_identifier=bytes(range(20, 40)), last_in_transaction=True,
+        sender_identifier=b"sid", authentication_provider_name="provider",
+    )  # fmt: skip
+    record = records.encode_message(message)
+    (fixed,) = np.frombuffer(record, FIXED, 1)
+    assert FIXED.itemsize == records._FIXED.size and VERSION == records._VERSION
+    assert len(record) == FIXED.itemsize + fixed["lengths"].sum()
+    assert dict(zip(PARTS, fixed["lengths"].tolist(), strict=True))["provider"] == len("provider")
+    for name, value in {
+        "priority": 7, "journaling": 2, "acknowledgements": 4, "move_count": 3, "application_tag": 9,
+        "time_to_be_received": 8, "sent_time": 1, "arrival_time": 2, "last_move_time": 3, "sender_type": 1, "flags": 2,
+    }.items():  # fmt: skip
+        assert fixed[name] == value, name
+    assert fixed["identifier"].tobytes() == bytes(range(20))
+    assert fixed["transaction"].tobytes() == bytes(range(20, 40))
+
+
+def test_what_the_queue_manager_fills_in_stands_where_it_belongs() -> None:
+    draft = bytearray(records.encode_message(Message(body=b"x", priority=6)))
+    machine = bytes(range(16))
+    assert records.stamp_draft(draft, 77, 5, machine, None, 0, 100) == 6
+    message = records.decode_message(bytes(draft), 1 << 56 | 77)
+    assert (message.identifier, message.source_machine_identifier) == (machine + (77).to_bytes(4, "little"), machine)
+    assert (message.sent_time, message.arrival_time, message.time_to_reach_queue) == (5, 5, 100)
+    assert records.stamp_draft(draft, 78, 5, machine, bytes(range(20)), 3, 50) == 0
+    message = records.decode_message(bytes(draft), 78)
+    assert message.is_transactional and message.recoverable and message.time_to_reach_queue == 100
+    assert message.first_in_transaction and message.last_in_transaction
+
+
+texts = st.text(max_size=80)
+
+
+@given(
+    st.lists(
+        st.tuples(st.binary(max_size=300), texts, st.binary(max_size=9), st.integers(0, 7), st.booleans(), texts),
+        min_size=1, max_size=20,
+    )
+)  # fmt: skip
+def test_rows_that_are_written_are_read_as_they_were(rows: list[tuple[bytes, str, bytes, int, bool, str]]) -> None:
+    body, label, extension, priority, recoverable, response = map(list, zip(*rows, strict=True))
+    columns = {
+        "body": pa.array(body, pa.binary()), "label": pa.array(label, pa.string()),
+        "extension": pa.array([value or None for value in extension], pa.binary()),
+        "priority": pa.array(priority, pa.int32()), "recoverable": pa.array(recoverable, pa.bool_()),
+        "response_queue": pa.array([value or None for value in response], pa.string()),
+    }  # fmt: skip
+    batch = pa.record_batch(columns)
+    padded = pa.record_batch({name: pa.concat_arrays([a[:1], a]) for name, a in columns.items()}).slice(1)
+    for given_batch in (batch, padded):  # slices of columns begin anywhere in their buffers
+        _, made = Encoder(lambda name: (0, name), "q", b"").encode(given_batch)
+        lengths = np.array([len(record) for record in made])
+        padded_lengths = (lengths + 7) & ~7
+        buffer = np.frombuffer(b"".join(r + bytes(-len(r) % 8) for r in made), np.uint8)
+        keys = np.arange(1, len(made) + 1, dtype=np.uint64)
+        found = Records(keys, buffer, np.cumsum(padded_lengths) - padded_lengths, lengths, "q", "queue")
+        assert found.batch(list(columns)).to_pylist() == batch.to_pylist()
+        assert found.batch(MESSAGE_SCHEMA.names).schema == MESSAGE_SCHEMA
+
+
+def test_text_that_is_no_unicode_is_read_with_replacements() -> None:
+    record = records.encode_message(Message(label="a\ud800b"))
+    sizes = np.array([len(record)])
+    buffer = np.frombuffer(record + bytes(-len(record) % 8), np.uint8)
+    found = Records(np.array([1], np.uint64), buffer, np.array([0]), sizes, "q", "queue")
+    assert found.batch(["label"]).to_pylist() == [{"label": "a?b"}]
+
+
+def test_client_and_queue_manager_know_the_same_sources() -> None:
+    assert SOURCES == consuming.SOURCES
+
+
+def test_every_column_that_is_written_is_one_that_is_read() -> None:
+    assert all(MESSAGE_SCHEMA.field(name).type == kind for name, kind in WRITE_COLUMNS.items())
