@@ -34,7 +34,6 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from daemon import Daemon
 from openmsmq.bulk.client import BulkClient
 from openmsmq.bulk.schema import MESSAGE_SCHEMA
 from openmsmq.spark.schema import spark_schema
@@ -130,7 +129,7 @@ class Figure(NamedTuple):
 
 
 class Bench:
-    def __init__(self, spark: SparkSession, daemon: Daemon, directory: Path, count: int) -> None:
+    def __init__(self, spark: SparkSession, daemon: systems.Daemon, directory: Path, count: int) -> None:
         self.spark, self.daemon, self.directory, self.count = spark, daemon, directory, count
         self.port = int(daemon.ready["endpoints"]["flight"]["port"])
         self.runs = 0
@@ -261,8 +260,8 @@ def report(count: int, figures: list[Figure], overhead: float, delay: float, loa
         "",
         f"Made by `benchmarks/pipeline.py` on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC; do not edit.",
         f"{systems.machine()}, Python {platform.python_version()}, PySpark {pyspark.__version__}, pyarrow",
-        f"{pa.__version__}; {count:,} recoverable messages with a body of 1 KiB and all columns, two partitions. Spark,",
-        "its Python workers, the Flight process and the daemon share the processors. The load average of the machine",
+        f"{pa.__version__}; {count:,} recoverable messages with a body of 1 KiB and all columns, two partitions.",
+        "Spark, its Python workers, the Flight process and the daemon share the processors. The load average of the machine",
         f"was {load:.1f} at the start. The toy makes the same rows in memory, or drops them, in the same run.",
         "",
         "| | rows per second | toy | ratio | bar | |",
@@ -299,7 +298,7 @@ def main() -> None:
     spark.dataSource.register(Toy)
     directory = Path(tempfile.mkdtemp(prefix="pipeline-bench-"))
     try:
-        with Daemon(directory / "data", "--flight", "--flight-port", "0", "--log-level", "error") as daemon:
+        with systems.Daemon(directory / "data", "--flight", "--flight-port", "0", "--log-level", "error") as daemon:
             bench = Bench(spark, daemon, directory, given.messages)
             text = report(given.messages, list(bench.figures()), bench.overhead(), bench.delay(), load)
     finally:

@@ -37,7 +37,7 @@ def run(sink):
     writer = sink(frame).option("checkpointLocation", directory + "/checkpoint")
     writer.trigger(availableNow=True).start().awaitTermination()
 run(lambda frame: frame.selectExpr("body", "label").writeStream.format("msmq")
-    .options(flightPort=port, defaultQueue="out", sinkId="copy"))
+    .options(flightPort=port, defaultQueue="out", sinkId=directory))
 print("done", flush=True)
 """
 
