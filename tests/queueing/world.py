@@ -61,6 +61,12 @@ class FullableStore:
         self._room()
         self._store.prepare(transaction, note)
 
+    def settle(
+        self, commits: Sequence[int], aborts: Sequence[int], operations: Sequence[Operation] = ()
+    ) -> list[int]:
+        self._room()
+        return self._store.settle(commits, aborts, operations)
+
     def abort(self, transaction: int) -> None:
         self._room()
         self._store.abort(transaction)

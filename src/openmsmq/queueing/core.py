@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from openmsmq.model import names
@@ -19,13 +19,15 @@ from openmsmq.model.errors import (
 from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.access import Caller, demand
+from openmsmq.queueing.groups import Group
 from openmsmq.queueing.plan import Plan, store_insert
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.readers import OpenQueueDescriptor, WaitingMessageReadOperation
+from openmsmq.queueing.stages import Stage
 from openmsmq.queueing.state import State
 from openmsmq.queueing.timers import Timers
 from openmsmq.queueing.transactions import Enqueued, Transaction
-from openmsmq.store import StoreFull
+from openmsmq.store import Drop, Operation, StoreFull
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ class Core:
         self.state = state
         self.descriptors: dict[int, OpenQueueDescriptor] = {}
         self.transactions: dict[bytes, Transaction] = {}
+        self.groups: dict[int, dict[str, Group]] = {}  # consumer groups by number of their queue and name
+        self.stages: dict[str, Stage] = {}  # by handle
         self._random = random
         self._handles = itertools.count(_FIRST_HANDLE)
         self._readers = itertools.count(1)
@@ -49,6 +53,15 @@ class Core:
 
     def _tell_deadline(self) -> None:
         self.state.deadline_changed()
+
+    def lowest_staged(self, queue: Queue, otherwise: int) -> int:
+        """The lowest sequence that is staged for a queue."""
+        return min((stage.lowest.get(queue.number, otherwise) for stage in self.stages.values()), default=otherwise)
+
+    def drop_groups(self, queues: Iterable[Queue]) -> list[Operation]:
+        """What the deletion of queues has to write for their consumer groups."""
+        groups = [group for queue in queues for group in self.groups.get(queue.number, {}).values()]
+        return [Drop(group.definition) for group in groups]
 
     def demand(self, queue: Queue, caller: Caller, wanted: int) -> None:
         """Access check on a queue; a journal and a subqueue are guarded by their queue's descriptor."""

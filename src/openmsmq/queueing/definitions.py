@@ -83,8 +83,10 @@ class Definitions(Core):
             for doomed in family:
                 self._remove_all(doomed, MessageClass.NACK_Q_DELETED)
             subqueues = [Drop(subqueue_definition(subqueue.number)) for subqueue in queue.subqueues.values()]
-            self.state.store.append([Drop(_definition(queue.number)), *subqueues])
+            self.state.store.append([Drop(_definition(queue.number)), *subqueues, *self.drop_groups(family)])
         self.state.forget(queue)
+        for doomed in family:
+            self.groups.pop(doomed.number, None)
         for closing in family:
             for reader in list(closing.waiting.values()):
                 reader.end(HResult.MQ_ERROR_QUEUE_DELETED)

@@ -17,11 +17,11 @@ from openmsmq.model.errors import HResult, MessageStorageFailed
 from openmsmq.queueing.committing import Committing
 from openmsmq.queueing.core import RETRY
 from openmsmq.queueing.definitions import QUEUE_PREFIX, Definitions
-from openmsmq.queueing.opening import Opening
-from openmsmq.queueing.queue import LockKind, columns_of, entries_of
+from openmsmq.queueing.groups import GROUP_PREFIX, Group
+from openmsmq.queueing.queue import LockKind, columns_of, entries_of, stored
 from openmsmq.queueing.reading import Reading
 from openmsmq.queueing.records import TIME_MASK, decode_properties, split_deadline_word
-from openmsmq.queueing.sending import Sending
+from openmsmq.queueing.staging import Staging
 from openmsmq.queueing.state import SUBQUEUE_PREFIX, Machine, State
 from openmsmq.queueing.storage import MessageStore
 from openmsmq.queueing.transactions import Enqueued, Transaction
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _ORPHAN_BATCH = 512  # messages of deleted queues removed by one record at start-up
 
 
-class QueueManager(Definitions, Opening, Sending, Reading, Committing):
+class QueueManager(Definitions, Reading, Committing, Staging):
     """All operations on queues. One thread; `clock` returns milliseconds since 1970 UTC."""
 
     def __init__(
@@ -51,7 +51,8 @@ class QueueManager(Definitions, Opening, Sending, Reading, Committing):
         self.state.take = self._satisfy
         self._recover(recovered or {})
         for number, transaction in (prepared or {}).items():
-            self.recover_transaction(number, transaction.note, transaction.queues)
+            if not self.recover_stage(number, transaction.note, transaction.queues):
+                self.recover_transaction(number, transaction.note, transaction.queues)
         self._transaction_numbers = itertools.count(max(prepared or {}, default=0) + 1)
         for queue in list(self.state.queues.values()):
             self.state.forget_unused(queue)
@@ -79,6 +80,9 @@ class QueueManager(Definitions, Opening, Sending, Reading, Committing):
             for key, word in zip(keys, columns.deadlines, strict=True):
                 if deadline := word & TIME_MASK:
                     state.expiry.add(deadline, key, number)
+        for name, value in state.store.definitions.items():
+            if name.startswith(GROUP_PREFIX):
+                self.recover_group(name, value)
         for start in range(0, len(orphans), _ORPHAN_BATCH):
             state.store.append(orphans[start : start + _ORPHAN_BATCH])
 
@@ -89,7 +93,11 @@ class QueueManager(Definitions, Opening, Sending, Reading, Committing):
             deadlines.setdefault(number, {})[key] = deadline
         for queue in self.state.queues.values():
             for key, lock in queue.locked.items():  # the timer of one whose time came while it was locked is gone
-                if lock.kind is not LockKind.ENQUEUE:
+                if isinstance(lock.owner, Group):
+                    known = key not in lock.owner.overdue
+                else:
+                    known = lock.kind is LockKind.ENQUEUE
+                if not known:
                     with suppress(DamagedRecord, ValueError, OSError):
                         deadlines.setdefault(queue.number, {})[key] = queue.deadline_of(queue.message(key))
             keys, values = queue.stored_entries()
@@ -109,6 +117,9 @@ class QueueManager(Definitions, Opening, Sending, Reading, Committing):
             return
         key = split_deadline_word(word, sequence)[0]
         queue.replace_location(key, old, new)
+        for stage in self.stages.values():
+            if (entry := stage.messages.get(number, {}).get(key)) is not None:
+                stage.messages[number][key] = stored(new, entry >> 64)
         lock = queue.locked.get(key)
         if lock is not None and isinstance(lock.owner, Transaction):
             for operation in lock.owner.operations:
@@ -128,7 +139,11 @@ class QueueManager(Definitions, Opening, Sending, Reading, Committing):
         for lookup_identifier, number in self.state.expiry.due(now):
             queue = self.state.queues.get(number)
             # A message that was moved there and back is due twice; one that is locked is looked at when it is put back.
-            if queue is None or lookup_identifier not in queue.entries or lookup_identifier in queue.locked:
+            if queue is None or lookup_identifier not in queue.entries:
+                continue
+            if (lock := queue.locked.get(lookup_identifier)) is not None:
+                if isinstance(lock.owner, Group):
+                    lock.owner.overdue.add(lookup_identifier)
                 continue
             try:
                 message = queue.message(lookup_identifier)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from openmsmq.model.constants import INFINITE, Acknowledge, Delivery, Journal, MessageClass
 from openmsmq.model.message import NULL_IDENTIFIER, Message
 from openmsmq.queueing.queue import Queue, QueueKind
-from openmsmq.queueing.records import deadline_word, encode_message
+from openmsmq.queueing.records import ACKNOWLEDGEMENTS_AT, deadline_word, encode_message
 from openmsmq.queueing.transactions import Enqueued, Transaction
 from openmsmq.store import Insert, Move, Operation, Remove, StoreFull
 
 if TYPE_CHECKING:
+    from openmsmq.queueing.stages import Stage
     from openmsmq.queueing.state import State
 
 _SEQUENCE_MASK = (1 << 56) - 1
@@ -49,6 +50,7 @@ class Plan:
         self._removals: list[tuple[Queue, int]] = []
         self._inserts: list[tuple[Queue, Message, int, bool]] = []  # queue, message, size, whether it is stored
         self._sends: list[Enqueued] = []  # sends of the transaction that commits
+        self._deadlines: list[tuple[int, int, int]] = []  # of staged messages: milliseconds, position, queue number
         self._added: dict[int, int] = {}  # bytes by queue number, for quotas within the plan
 
     # -- gathering -------------------------------------------------------------------------------------------
@@ -113,6 +115,17 @@ class Plan:
             target = state.transactional_dead_letters if message.is_transactional else state.dead_letters
             self._copy(target, message, reason)
 
+    def receive(self, queue: Queue, lookup_identifier: int) -> None:
+        """As `remove` of a message that was received, but reads it only if something follows from that."""
+        location = queue.location(lookup_identifier)
+        if location is not None and not queue.properties.journaling:
+            head = self._state.store.peek(location, ACKNOWLEDGEMENTS_AT + 1)
+            if not queue.is_destination or not head[ACKNOWLEDGEMENTS_AT] & _POS_RECEIVE:
+                self._operations.append(Remove(lookup_identifier & _SEQUENCE_MASK, location))
+                self._removals.append((queue, lookup_identifier))
+                return
+        self.remove(queue, lookup_identifier, queue.message(lookup_identifier), MessageClass.ACK_RECEIVE)
+
     def move(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
         """Move Message, [MS-MQDMPR] 3.1.7.1.16. The message keeps its lookup identifier, and with it its place in the
         order of arrival; it has arrived once, so nothing else follows."""
@@ -133,6 +146,15 @@ class Plan:
     def also(self, operations: Iterable[Operation]) -> None:
         """Write something else in the same batch."""
         self._operations += operations
+
+    def discard(self, lookup_identifier: int, location: int) -> None:
+        """Drop a staged message whose queue is no more; its stage commits in the same batch."""
+        self._operations.append(Remove(lookup_identifier & _SEQUENCE_MASK, location))
+
+    def expire(self, queue: Queue, lookup_identifier: int, deadline: int) -> None:
+        """A staged message that arrives has a deadline."""
+        if deadline:
+            self._deadlines.append((deadline, lookup_identifier, queue.number))
 
     def commit_send(self, send: Enqueued) -> None:
         """Make a send of a transaction visible; it is stored here unless it was written ahead."""
@@ -181,13 +203,20 @@ class Plan:
 
     # -- carrying out ----------------------------------------------------------------------------------------
 
-    def carry_out(self, transaction: Transaction | None = None) -> None:
-        """Write the batch and apply it, then offer what became available to waiting readers.
+    def carry_out(
+        self, transaction: Transaction | None = None, stages: tuple[list[Stage], list[Stage]] | None = None
+    ) -> None:
+        """Write the batch and apply it, then offer what became available to waiting readers. With it ends a
+        transaction, or some stages are committed and others dropped.
 
         Raises what the store raises; then nothing was applied.
         """
         state = self._state
-        if transaction is not None and (transaction.wrote_pending or transaction.is_prepared):
+        committed = stages[0] if stages is not None else []
+        if stages is not None:
+            commits, aborts = ([stage.transaction.number for stage in some] for some in stages)
+            locations = state.store.settle(commits, aborts, self._operations)
+        elif transaction is not None and (transaction.wrote_pending or transaction.is_prepared):
             locations = state.store.commit(transaction.number, self._operations)
         else:
             locations = state.store.append(self._operations) if self._operations else []
@@ -195,6 +224,7 @@ class Plan:
         for queue, lookup_identifier in self._removals:
             queue.remove(lookup_identifier)
         arrived = self._apply_sends(placed)
+        arrived += self._apply_stages(committed)
         for queue, message, size, is_stored in self._inserts:
             key = message.lookup_identifier
             if is_stored:
@@ -219,6 +249,19 @@ class Plan:
                 key = (operation.deadline & ~_SEQUENCE_MASK) | operation.key
                 placed[key] = next(places), len(operation.payload)
         return placed
+
+    def _apply_stages(self, stages: list[Stage]) -> list[tuple[Queue, int]]:
+        state, arrived = self._state, []
+        for stage in stages:
+            for number, entries in stage.messages.items():
+                queue = state.queues.get(number)
+                if queue is not None:
+                    queue.adopt(entries, stage.volume[number])
+                    if queue.waiting or queue.kind is QueueKind.OUTGOING:
+                        arrived += [(queue, key) for key in entries]
+        for deadline, key, number in self._deadlines:
+            state.expiry.add(deadline, key, number)
+        return arrived
 
     def _apply_sends(self, placed: dict[int, tuple[int, int]]) -> list[tuple[Queue, int]]:
         arrived = []

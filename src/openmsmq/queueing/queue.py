@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from sortedcontainers import SortedList
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 _LOCATION_BITS = 64
 _LOCATION_MASK = (1 << _LOCATION_BITS) - 1
-_SEQUENCE_MASK = (1 << 56) - 1
+_SEQUENCE_MASK = LAST_SEQUENCE = (1 << 56) - 1
 _PRIORITY_MASK = 0xFF << 56
 
 Stored = int  # size << 64 | location: one Python integer for what the index must know of a stored message
@@ -45,6 +46,7 @@ class LockKind(Enum):
     DEQUEUE = "dequeue"  # received in a transaction that has not committed
     READ = "read"  # read in two phases and not acknowledged
     TRANSFER = "transfer"  # on its way to another machine, not acknowledged
+    CLAIM = "claim"  # claimed by a consumer group
 
 
 @dataclass(slots=True)
@@ -153,6 +155,32 @@ class Queue:
         available = self.available
         return available[-1] if available else None
 
+    def within(self, start: int, end: int, limit: int) -> list[int]:
+        """The first available positions with start < sequence <= end, in the order of their sequence."""
+        available, found, priorities = self.available, [], 0
+        for upper in range(0, 8 << 56, 1 << 56):
+            part = list(islice(available.irange(upper | start + 1, upper | end), limit))
+            if part:
+                found += part
+                priorities += 1
+        if priorities > 1:
+            found.sort(key=sequence_of)
+            del found[limit:]
+        return found
+
+    def ends(self) -> list[int]:
+        """The first and last available position of each priority: among them are the lowest and highest sequence."""
+        available, found = self.available, []
+        for upper in range(0, 8 << 56, 1 << 56):
+            first, behind = available.bisect_left(upper), available.bisect_left(upper + (1 << 56))
+            if first < behind:
+                found += [available[first], available[behind - 1]]
+        return found
+
+    def size_of(self, lookup_identifier: int) -> int:
+        """Bytes of a message."""
+        return _size_of(self.entries[lookup_identifier])
+
     def position_of(self, lookup_identifier: int) -> int | None:
         """The position that a lookup identifier names, with or without its upper byte; None if there is none."""
         if lookup_identifier in self.entries:
@@ -178,6 +206,12 @@ class Queue:
         self.entries = dict(zip(keys, values, strict=True))
         self.available = SortedList(keys)
         self.total_bytes = total_bytes
+
+    def adopt(self, entries: Mapping[int, Stored], total_bytes: int) -> None:
+        """Add stored positions, all of them available."""
+        self.entries.update(entries)
+        self.available.update(entries)
+        self.total_bytes += total_bytes
 
     def replace_location(self, lookup_identifier: int, old: int, new: int) -> None:
         """A stored message has moved in the log."""
@@ -224,6 +258,11 @@ class Queue:
             keys = [key for key in keys if key not in left_out]
         values = list(entries.values()) if len(keys) == len(entries) else [entries[key] for key in keys]
         return keys, cast(list[Stored], values)
+
+
+def sequence_of(lookup_identifier: int) -> int:
+    """The 56 bits that rise over the whole queue manager."""
+    return lookup_identifier & _SEQUENCE_MASK
 
 
 def columns_of(keys: list[int], values: list[Stored], deadlines: Mapping[int, int]) -> QueueColumns:

@@ -11,12 +11,18 @@ import struct
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from openmsmq.model.constants import INFINITE
 from openmsmq.model.message import Message
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.transactions import Dequeued, Moved, Transaction
 
 _VERSION = 1
 _FIXED = struct.Struct("<BBBBBBBB HHHH 13I 20s20s16s16s20s 12I")
+ACKNOWLEDGEMENTS_AT = 3  # offset of acknowledgements_requested in a record
+# Offsets of what is read and filled in without decoding, as `_FIXED` lays it out.
+_TIMES_AT, _SENT_AT, _IDENTIFIER_AT, _MACHINE_AT, _TRANSACTION_AT = 24, 32, 68, 108, 140
+_WORD, _TIMES, _IDENTITY = struct.Struct("<I"), struct.Struct("<II"), struct.Struct("<16sI")
+ARRIVAL_HEAD = _SENT_AT  # bytes of a record that `read_draft` needs
 _PRIORITY_SHIFT = 56
 TIME_MASK = (1 << _PRIORITY_SHIFT) - 1
 _TEXT = ("utf-8", "surrogatepass")
@@ -82,6 +88,39 @@ def decode_message(record: bytes, lookup_identifier: int) -> Message:
     if at != len(record):
         raise ValueError(f"message record of {len(record)} bytes, its parts take {at}")
     return m
+
+
+class DraftHead(NamedTuple):
+    """What has to be known of a record without decoding it. `is_mortal`: it has a time to live."""
+
+    priority: int
+    acknowledgements: int
+    journaling: int
+    is_mortal: bool
+
+
+def read_draft(record: bytes | bytearray) -> DraftHead:
+    """The head of a record, of which the first `ARRIVAL_HEAD` bytes are enough."""
+    reach, received = _TIMES.unpack_from(record, _TIMES_AT)
+    return DraftHead(record[1], record[ACKNOWLEDGEMENTS_AT], record[4], reach != INFINITE or received != INFINITE)
+
+
+def stamp_draft(
+    record: bytearray, sequence: int, now: int, machine: bytes, transaction: bytes | None, flags: int, reach: int
+) -> int:
+    """Fill in what is the queue manager's: identity, times (seconds), and for a message of a transaction, whose
+    identifier is given, what that demands. `reach` is the time to reach the queue of a message that says nothing.
+    Returns the priority."""
+    if transaction is not None:
+        record[1], record[2] = 0, 1
+        record[_TRANSACTION_AT : _TRANSACTION_AT + 20] = transaction
+    record[7] = flags
+    _TIMES.pack_into(record, _SENT_AT, now, now)
+    if reach != INFINITE and _TIMES.unpack_from(record, _TIMES_AT)[0] == INFINITE:
+        _WORD.pack_into(record, _TIMES_AT, reach)
+    _IDENTITY.pack_into(record, _IDENTIFIER_AT, machine, sequence & 0xFFFFFFFF)
+    record[_MACHINE_AT : _MACHINE_AT + 16] = machine
+    return record[1]
 
 
 def deadline_word(lookup_identifier: int, deadline: int) -> int:

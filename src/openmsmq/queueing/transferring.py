@@ -79,7 +79,7 @@ class Transferring(Core):
         """Drop outgoing queues that were found unused at two looks in a row; one on hold stays, or the hold would be
         lost."""
         for _, queue in self._looks.due(self.state.clock()):
-            if queue.is_active or queue.on_hold or queue.touched:
+            if queue.is_active or queue.on_hold or queue.touched or self.lowest_staged(queue, 0):
                 queue.touched = False
                 self._look_later(queue)
                 continue

@@ -66,6 +66,12 @@ class Configuration:
     peer_domain: str = field(default="", metadata={"help": "domain of peer_user"})
     peer_password_file: Path | None = field(default=None, metadata={"help": "file with the password of peer_user"})
     checkpoint_megabytes: int = field(default=256, metadata={"help": "log written between checkpoints"})
+    flight: bool = field(default=False, metadata={"help": "serve Arrow Flight too, for data pipelines"})
+    flight_port: int = field(default=18020, metadata={"help": "port of Arrow Flight"})
+    flight_certificate: Path | None = field(
+        default=None, metadata={"help": "PEM file for TLS on the Flight port; default: plain text, on loopback only"}
+    )
+    flight_key: Path | None = field(default=None, metadata={"help": "PEM file with the key of flight_certificate"})
     log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
 
     def __post_init__(self) -> None:
@@ -74,7 +80,7 @@ class Configuration:
             _check(level in LEVELS, f"interface_levels ({interface})", level, f"one of {', '.join(LEVELS)}")
         levels = ("debug", "info", "warning", "error")
         _check(self.log_level in levels, "log_level", self.log_level, f"one of {', '.join(levels)}")
-        for name in ("endpoint_mapper_port", "rpc_port"):
+        for name in ("endpoint_mapper_port", "rpc_port", "flight_port"):
             port = getattr(self, name)
             _check(0 <= port <= 65535, name, port, "0 to 65535")
             _check(port == 0 or port + self.port_offset <= 65535, "port_offset", self.port_offset, "ports to 65535")
@@ -87,10 +93,14 @@ class Configuration:
         self.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
         given = bool(self.peer_user) == bool(self.peer_password_file)
         _check(given, "peer_password_file", self.peer_password_file, "given if and only if peer_user is")
+        given = bool(self.flight_certificate) == bool(self.flight_key)
+        _check(given, "flight_key", self.flight_key, "given if and only if flight_certificate is")
         try:
             ipaddress.IPv4Address(self.listen)
         except ValueError:
             _check(self.listen == "localhost", "listen", self.listen, "an IPv4 address or localhost")
+        safe = not self.flight or self.on_loopback or self.flight_certificate is not None
+        _check(safe, "flight_certificate", self.flight_certificate, "a file, because passwords would travel as text")
 
     @property
     def hosts_of_peers(self) -> dict[str, tuple[str, int]]:

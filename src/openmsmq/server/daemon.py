@@ -18,6 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from openmsmq.bulk.control import Control
+from openmsmq.bulk.process import Endpoint as FlightEndpoint
+from openmsmq.bulk.process import FlightProcess
 from openmsmq.model.errors import MsmqError
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
@@ -67,6 +70,7 @@ class Daemon:
         self._tidy = asyncio.Event()  # an administrator wants the room that garbage takes
         self.endpoints: dict[str, tuple[str, int]] = {}
         self._rpc: RpcServer | None = None
+        self._flight: FlightProcess | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._checkpoint_position = self.store.position
         self._housekeeping: asyncio.Task[None] | None = None
@@ -148,11 +152,26 @@ class Daemon:
             self.manager, self._peers, self._whereabouts(address, port), committer.when_durable
         )
         self._settling = asyncio.create_task(environment.coordinator.run(loop.time))
+        if configuration.flight:
+            await self._start_flight(committer, users, environment)
         self._announce_security()
         self.manager.state.deadline_changed = self._arm_timer
         self._committer = committer
         self._arm_timer()
         self._housekeeping = asyncio.create_task(self._keep_house())
+
+    async def _start_flight(self, committer: Committer, users: UsersFile, environment: Environment) -> None:
+        """Arrow Flight in a process of its own. Raises OSError when it does not come up."""
+        configuration = self.configuration
+        control = Control(
+            self.manager, self.store, committer.when_durable, users,
+            accepts_anonymous=configuration.accepts_anonymous, is_administrator=environment.is_administrator,
+        )  # fmt: skip
+        certificate, key = (str(path or "") for path in (configuration.flight_certificate, configuration.flight_key))
+        port = configuration.port(configuration.flight_port)
+        self._flight = FlightProcess(control, FlightEndpoint(configuration.listen, port, certificate, key))
+        await self._flight.start()
+        self.endpoints["flight"] = configuration.listen, self._flight.port
 
     def _whereabouts(self, address: str, port: int) -> Whereabouts:
         """How other queue managers reach this one, for transactions."""
@@ -210,6 +229,8 @@ class Daemon:
             self._peers.close()
         if self._timer is not None:
             self._timer.cancel()
+        if self._flight is not None:
+            await self._flight.stop()
         if self._rpc is not None:
             self._rpc.close()
         await asyncio.sleep(0)  # lets connections run their context handles down

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from openmsmq.store import frames
 from openmsmq.store.batch import Batch, CheckpointJob
@@ -122,6 +122,11 @@ class Store:
         return self._books.definitions
 
     @property
+    def layout(self) -> dict[str, Any]:
+        """What another process needs to read the segment files: `segment_size`, and `identity` as hexadecimal text."""
+        return {"segment_size": self._codec.segment_size, "identity": self._codec.identity.hex()}
+
+    @property
     def largest_payload(self) -> int:
         """Longest payload of an insert, bytes."""
         return self._codec.largest_payload
@@ -215,6 +220,30 @@ class Store:
         self._books.forget_pending(transaction)
         return locations
 
+    def settle(
+        self, commits: Sequence[int], aborts: Sequence[int], operations: Sequence[Operation] = ()
+    ) -> list[int]:
+        """Commit and abort several transactions, with more operations, in one atomic batch.
+
+        Returns:
+            Locations of the messages inserted or moved by `operations`.
+
+        Raises:
+            As `append`; all transactions then stay open.
+        """
+        commit = [FrameSpec(frames.COMMIT, transaction=number) for number in commits]
+        abort = [FrameSpec(frames.ABORT, transaction=number) for number in aborts]
+        # First and last, as in `commit`.
+        locations = self._chain(
+            [*commit, *abort, *specify(operations, self._books.current, self.read), *commit, *abort]
+        )
+        for transaction in commits:
+            self._books.forget_pending(transaction)
+        for transaction in aborts:
+            for location in self._books.forget_pending(transaction):
+                self._books.bury(location, self.position)
+        return locations
+
     def abort(self, transaction: int) -> None:
         """Drop the pending messages of a transaction; raises as `append`."""
         self._chain([FrameSpec(frames.ABORT)], transaction)
@@ -276,6 +305,21 @@ class Store:
         """
         payload = self._writer.buffered(location)
         return self._read_frame(location)[1] if payload is None else payload
+
+    def peek(self, location: int, length: int) -> bytes:
+        """The first bytes of the payload of a message. They are not checked but for the place they stand in, which
+        costs a tenth of `read`. Raises as `read`."""
+        payload = self._writer.buffered(location)
+        if payload is not None:
+            return payload[:length]
+        number, offset = divmod(location, self._codec.segment_size)
+        segment = self._books.segments.get(number)
+        if segment is None:
+            raise DamagedRecord(location, "", offset, "no such segment")
+        data = self._vfs.pread(self._handles.handle(segment), HEADER_SIZE + length, offset)
+        if len(data) < HEADER_SIZE + length or frames.HEADER.unpack_from(data)[2] != location:
+            raise DamagedRecord(location, segment.path, offset, "no valid message")
+        return data[HEADER_SIZE:]
 
     def _read_frame(self, location: int) -> tuple[frames.Fields, bytes]:
         number, offset = divmod(location, self._codec.segment_size)

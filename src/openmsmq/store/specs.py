@@ -10,7 +10,8 @@ from openmsmq.store.operations import Insert, Move, Operation, Put, Remove
 
 
 class FrameSpec(NamedTuple):
-    """One frame to be written. `replaces` is the location that a relocated message leaves, 0 if none."""
+    """One frame to be written. `replaces` is the location that a relocated message leaves, 0 if none;
+    `transaction` that of the frame, 0 for that of its chain."""
 
     kind: int
     payload: bytes = b""
@@ -19,6 +20,7 @@ class FrameSpec(NamedTuple):
     queue: int = 0
     flags: int = 0
     replaces: int = 0
+    transaction: int = 0
 
 
 def specify(

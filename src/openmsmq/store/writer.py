@@ -131,7 +131,7 @@ class LogWriter:
         places = []
         for index, spec in enumerate(specs):
             flags = (FIRST if index == 0 else 0) | (LAST if index == last else 0)
-            places.append(self._emit(spec, spec.flags | flags, transaction))
+            places.append(self._emit(spec, spec.flags | flags, spec.transaction or transaction))
         self.stopped = specs[-1].kind == frames.STOPPED
         self._account(specs, places, transaction)
         return [place for spec, place in zip(specs, places, strict=True) if spec.kind in (INSERT, PENDING)]
@@ -243,9 +243,9 @@ class LogWriter:
             elif spec.kind == frames.DROP:
                 books.undefine(spec.payload, position)
             elif spec.kind == frames.PREPARE:
-                books.prepare(transaction, spec.payload, place, position)
+                books.prepare(spec.transaction or transaction, spec.payload, place, position)
             elif spec.kind in (frames.COMMIT, frames.ABORT):
-                books.forget_prepared(transaction, position)
+                books.forget_prepared(spec.transaction or transaction, position)
             elif spec.replaces:
                 books.bury(spec.replaces, position)
                 books.forward(spec.replaces, place)

@@ -1,0 +1,189 @@
+"""From message records to columns, a few thousand at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from openmsmq.bulk.layout import FIXED, PART, VERSION
+from openmsmq.bulk.schema import MESSAGE_SCHEMA
+
+Array = npt.NDArray[Any]
+_INFINITE = 0xFFFFFFFF
+_SEQUENCE_MASK = (1 << 56) - 1
+_NULL_IDENTIFIER = bytes(20)
+
+
+class Records:
+    """Records of one slice, as memory views of whatever buffers they lie in."""
+
+    def __init__(
+        self, keys: Array, records: Sequence[memoryview], queue: str, source: str, include_body: bool = True
+    ) -> None:
+        """`keys` are lookup identifiers. Raises ValueError for a record of another version or length."""
+        self._records = records
+        self._count = len(records)
+        self._keys = keys
+        self._queue, self._source, self._include_body = queue, source, include_body
+        size = FIXED.itemsize
+        self._fixed = np.frombuffer(b"".join([record[:size] for record in records]), FIXED)
+        self._lengths = self._fixed["lengths"].astype(np.int64)
+        self._ends = size + np.cumsum(self._lengths, axis=1)
+        totals = np.fromiter(map(len, records), np.int64, self._count)
+        if np.any(self._fixed["version"] != VERSION) or np.any(self._ends[:, -1] != totals):
+            raise ValueError("a message record of another version or length")
+
+    def batch(self, names: Sequence[str]) -> pa.RecordBatch:
+        """The named columns."""
+        arrays = [self._column(name) for name in names]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([MESSAGE_SCHEMA.field(name) for name in names]))
+
+    def _column(self, name: str) -> pa.Array:
+        maker = _MAKERS.get(name)
+        if maker is not None:
+            return maker(self)
+        kind = MESSAGE_SCHEMA.field(name).type
+        return _numbers(self._fixed[_PLAIN.get(name, name)], kind)
+
+    # -- makers ------------------------------------------------------------------------------------------------
+
+    def constant(self, text: str) -> pa.Array:
+        return pa.repeat(pa.scalar(text, pa.string()), self._count)
+
+    def part(self, name: str, kind: pa.DataType, *, nullable: bool = True) -> pa.Array:
+        """A part of variable length; null where it is empty, if it may be."""
+        index = PART[name]
+        lengths = self._lengths[:, index]
+        if not lengths.any():
+            if nullable:
+                return pa.nulls(self._count, kind)
+            data = b""
+        else:
+            ends = self._ends[:, index]
+            spans = zip(self._records, (ends - lengths).tolist(), ends.tolist(), strict=True)
+            data = b"".join([record[start:end] for record, start, end in spans])
+        offsets = np.zeros(self._count + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        if kind == pa.string() and not _is_text(data):
+            texts = [data[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+            valid = [text.decode("utf-8", "surrogatepass").encode("utf-8", "replace").decode() for text in texts]
+            return pa.array([text or None if nullable else text for text in valid], kind)
+        validity = pa.py_buffer(np.packbits(lengths > 0, bitorder="little")) if nullable else None
+        return pa.Array.from_buffers(kind, self._count, [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+    def body(self) -> pa.Array:
+        if not self._include_body:
+            return pa.nulls(self._count, pa.binary())
+        return self.part("body", pa.binary(), nullable=False)
+
+    def seconds(self, name: str) -> pa.Array:
+        """A time, null where it is 0 (never)."""
+        values = self._fixed[name].astype(np.int64)
+        return _numbers(values * 1_000_000, pa.timestamp("us", tz="UTC"), values != 0)
+
+    def life(self, name: str) -> pa.Array:
+        values = self._fixed[name]
+        return _numbers(values, pa.int64(), values != _INFINITE)
+
+    def identifiers(self, name: str) -> pa.Array:
+        """`{guid}\\number`; null where all bytes are zero."""
+        raw = np.ascontiguousarray(self._fixed[name])
+        bytes_ = raw.view(np.uint8).reshape(self._count, 20)
+        if not bytes_.any():
+            return pa.nulls(self._count, pa.string())
+        if (bytes_[:, :16] == bytes_[0, :16]).all():  # all of one queue manager, as they mostly are
+            prefix = f"{{{UUID(bytes_le=bytes_[0, :16].tobytes())}}}\\"
+            numbers = np.ascontiguousarray(bytes_[:, 16:]).view("<u4").ravel()
+            texts = pc.binary_join_element_wise(prefix, pc.cast(pa.array(numbers), pa.string()), "")
+            return pc.if_else(pa.array(np.asarray(bytes_.any(axis=1))), texts, pa.scalar(None, pa.string()))
+        return pa.array([_identifier(value) for value in raw.tolist()], pa.string())
+
+    def machine(self) -> pa.Array:
+        raw = self._fixed["source_machine"].tolist()
+        known = {value: str(UUID(bytes_le=bytes(value))) for value in set(raw)}
+        return pa.array([known[value] for value in raw], pa.string())
+
+    def flag(self, bit: int) -> pa.Array:
+        return pa.array((self._fixed["flags"] & bit) != 0)
+
+    @property
+    def keys(self) -> Array:
+        return self._keys
+
+    @property
+    def fixed(self) -> Array:
+        return self._fixed
+
+    @property
+    def body_sizes(self) -> Array:
+        return self._lengths[:, PART["body"]]
+
+    @property
+    def queue(self) -> str:
+        return self._queue
+
+    @property
+    def source(self) -> str:
+        return self._source
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _identifier(value: bytes) -> str | None:
+    if value == _NULL_IDENTIFIER:
+        return None
+    return f"{{{UUID(bytes_le=value[:16])}}}\\{int.from_bytes(value[16:], 'little')}"
+
+
+def _numbers(values: Array, kind: pa.DataType, valid: Array | None = None) -> pa.Array:
+    """An array of a type of fixed width; nulls where `valid` is false."""
+    numbers = pa.py_buffer(np.ascontiguousarray(values, dtype=np.int32 if kind == pa.int32() else np.int64))
+    validity = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [validity, numbers])
+
+
+#: Columns that are a number of the fixed part under another name.
+_PLAIN = {
+    "acknowledgment": "acknowledgements",
+    "sender_id_type": "sender_type",
+}
+_TEXTS = {
+    "destination_queue": "destination", "response_queue": "response", "admin_queue": "administration",
+}  # fmt: skip
+_BYTES = {"extension": "extension", "sender_id": "sender", "sender_certificate": "certificate"}
+_MAKERS: dict[str, Callable[[Records], pa.Array]] = {
+    "queue": lambda r: r.constant(r.queue),
+    "source": lambda r: r.constant(r.source),
+    "sequence": lambda r: _numbers(r.keys & np.uint64(_SEQUENCE_MASK), pa.int64()),
+    "lookup_id": lambda r: _numbers(r.keys, pa.int64()),
+    "message_id": lambda r: r.identifiers("identifier"),
+    "correlation_id": lambda r: r.identifiers("correlation"),
+    "transaction_id": lambda r: r.identifiers("transaction"),
+    "sent_time": lambda r: r.seconds("sent_time"),
+    "arrival_time": lambda r: r.seconds("arrival_time"),
+    "last_move_time": lambda r: r.seconds("last_move_time"),
+    "recoverable": lambda r: pa.array(r.fixed["delivery"] != 0),
+    "authenticated": lambda r: pa.array(r.fixed["authentication"] != 0),
+    "label": lambda r: r.part("label", pa.string(), nullable=False),
+    "body": lambda r: r.body(),
+    "body_size": lambda r: _numbers(r.body_sizes, pa.int64()),
+    "time_to_reach_queue": lambda r: r.life("time_to_reach_queue"),
+    "time_to_be_received": lambda r: r.life("time_to_be_received"),
+    "source_machine": lambda r: r.machine(),
+    "first_in_transaction": lambda r: r.flag(1),
+    "last_in_transaction": lambda r: r.flag(2),
+    **{name: (lambda r, p=part: r.part(p, pa.string())) for name, part in _TEXTS.items()},  # type: ignore[misc]
+    **{name: (lambda r, p=part: r.part(p, pa.binary())) for name, part in _BYTES.items()},  # type: ignore[misc]
+}

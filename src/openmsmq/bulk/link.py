@@ -1,0 +1,67 @@
+"""The Flight process's half of the line to the daemon; any thread may ask."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+from openmsmq.bulk.framing import HEADER, frame
+from openmsmq.model.errors import error_for
+
+Answer = tuple[Any, memoryview]
+
+
+class Link:
+    """Requests with numbers, answers in any order. When the daemon is gone, so is this process."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._numbers = itertools.count(1)
+        self._pending: dict[int, Future[Answer]] = {}
+        self._sending = threading.Lock()
+        threading.Thread(target=self._receive, name="daemon", daemon=True).start()
+
+    def ask(self, operation: str, data: bytes = b"", **values: Any) -> Future[Answer]:
+        """Ask for an operation of `control.Control`; the result is its value and the bytes that came along, or the
+        MsmqError that it raised."""
+        future: Future[Answer] = Future()
+        number = next(self._numbers)
+        self._pending[number] = future
+        request = frame(number, {"op": operation, **values}, data)
+        with self._sending:
+            self._connection.sendall(request)
+        return future
+
+    def call(self, operation: str, data: bytes = b"", **values: Any) -> Any:
+        """Ask, and wait for the value."""
+        return self.ask(operation, data, **values).result()[0]
+
+    def _receive(self) -> None:
+        try:
+            while True:
+                number, text_length, length = HEADER.unpack(self._exactly(HEADER.size))
+                values = json.loads(bytes(self._exactly(text_length)))
+                data = self._exactly(length)
+                future = self._pending.pop(number)
+                if "hresult" in values:
+                    future.set_exception(error_for(values["hresult"], values["detail"]))
+                else:
+                    future.set_result((values["result"], data))
+        except OSError:
+            os._exit(0)  # threads of the Flight server may be anywhere; nothing here needs an end
+
+    def _exactly(self, length: int) -> memoryview:
+        buffer = bytearray(length)
+        view = memoryview(buffer)
+        at = 0
+        while at < length:
+            count = self._connection.recv_into(view[at:])
+            if not count:
+                raise ConnectionError("the daemon is gone")
+            at += count
+        return view

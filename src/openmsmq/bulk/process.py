@@ -1,0 +1,104 @@
+"""The daemon's Flight process: started, watched, and ended with the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+
+from openmsmq.bulk.control import Control
+
+logger = logging.getLogger(__name__)
+
+_NEEDED = ("pyarrow", "numpy")
+_PAUSE = 1.0  # seconds before a process that died is started again
+_START = 60.0  # seconds that it may take to start
+_END = 5.0  # seconds that it may take to end
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where to serve, and with which certificate (PEM files, empty for plain text)."""
+
+    host: str
+    port: int
+    certificate: str = ""
+    key: str = ""
+
+
+class FlightProcess:
+    """Serves Arrow Flight beside the event loop; one that dies is started again on the same port."""
+
+    def __init__(self, control: Control, endpoint: Endpoint) -> None:
+        self._control = control
+        self._endpoint = endpoint
+        self._watch: asyncio.Task[None] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """Raises OSError when it does not come up; the message says why."""
+        missing = [name for name in _NEEDED if find_spec(name) is None]
+        if missing:
+            raise OSError(f"Arrow Flight needs {' and '.join(missing)}: pip install 'openmsmq[flight]'")
+        serving = await self._launch()
+        self._watch = asyncio.create_task(self._keep(serving))
+
+    async def _launch(self) -> asyncio.Task[None]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = (sys.executable, "-m", "openmsmq.bulk.server", str(theirs.fileno()))
+            self._process = process = await asyncio.create_subprocess_exec(
+                *command, json.dumps(asdict(self._endpoint)),
+                stdout=asyncio.subprocess.PIPE, pass_fds=[theirs.fileno()], start_new_session=True,
+            )  # fmt: skip
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        serving = asyncio.create_task(self._control.serve(reader, self._writer))
+        assert process.stdout is not None
+        try:
+            line = await asyncio.wait_for(process.stdout.readline(), _START)
+        except TimeoutError:
+            process.kill()
+            line = b""
+        if not line:
+            code = await process.wait()
+            await serving
+            where = f"{self._endpoint.host}:{self._endpoint.port}"
+            raise OSError(f"Arrow Flight on {where} did not start; its process ended with {code}")
+        self.port = int(line)
+        self._endpoint = Endpoint(self._endpoint.host, self.port, self._endpoint.certificate, self._endpoint.key)
+        return serving
+
+    async def _keep(self, serving: asyncio.Task[None]) -> None:
+        while True:
+            await serving
+            assert self._process is not None
+            logger.error("the Flight process ended with %s, starting another", await self._process.wait())
+            while True:
+                await asyncio.sleep(_PAUSE)
+                try:
+                    serving = await self._launch()
+                    break
+                except OSError as error:
+                    logger.error("%s", error)
+
+    async def stop(self) -> None:
+        """Its streams end; a claim stands, and a stage that is not complete is dropped."""
+        if self._watch is not None:
+            self._watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watch
+        if self._writer is not None:
+            self._writer.close()
+        if self._process is not None:
+            try:
+                await asyncio.wait_for(self._process.wait(), _END)
+            except TimeoutError:
+                self._process.kill()
+                await self._process.wait()

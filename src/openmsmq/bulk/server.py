@@ -1,0 +1,294 @@
+"""The Flight server: a process of its own, so that no stream ever holds the queue manager's event loop.
+
+It asks the daemon for positions and decisions, and reads the records themselves from the daemon's segment files.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import socket
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from openmsmq.bulk.columns import Records
+from openmsmq.bulk.link import Answer, Link
+from openmsmq.bulk.rows import Encoder, checked_schema
+from openmsmq.bulk.schema import MESSAGE_SCHEMA
+from openmsmq.bulk.segments import SegmentReader
+from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
+
+ACTIONS = {
+    "queues": "what the caller may read, with counts and last stable sequences",
+    "position": "first, last and stable sequence of a queue, and its count",
+    "plan": "a range divided into parts of equal count",
+    "cursor": "how far a consumer group has removed messages",
+    "claim": "claim messages for a consumer group",
+    "commit": "receive what a consumer group has claimed",
+    "release": "put back what a consumer group has claimed",
+    "finalize": "make the stages of a batch visible",
+    "last_batch": "the last batch of a sink",
+    "forget": "drop stages",
+}
+_SEQUENCE_MASK = np.uint64((1 << 56) - 1)
+_TRIES = 10  # looks for a message that compaction moves again and again
+_CHUNK = 512  # rows that the daemon stores at a time
+_CHUNK_BYTES = 1 << 20
+_CALLER = "caller"
+
+
+def failure(error: MsmqError) -> flight.FlightServerError:
+    """As Flight carries it: HRESULT and detail for the client, a text for everybody else."""
+    information = json.dumps({"hresult": error.hresult, "detail": error.detail}).encode()
+    return flight.FlightServerError(str(error), extra_info=information)
+
+
+class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
+    def __init__(self, caller: list[str | None]) -> None:
+        super().__init__()
+        self.caller = caller
+
+
+class Authentication(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """HTTP's basic authentication against the daemon's users."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__()
+        self._link = link
+
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> _Caller:
+        user: str | None = None
+        password = ""
+        for name, values in headers.items():
+            if name.lower() == "authorization" and values:
+                scheme, _, text = values[0].partition(" ")
+                try:
+                    decoded = base64.b64decode(text, validate=True).decode()
+                except (binascii.Error, UnicodeDecodeError):
+                    decoded = ""
+                user, separator, password = decoded.partition(":")
+                if scheme.lower() != "basic" or not separator:
+                    raise flight.FlightUnauthenticatedError("the authorization header has to be Basic user:password")
+        try:
+            return _Caller(self._link.call("authenticate", user=user, password=password))
+        except MsmqError as error:
+            raise flight.FlightUnauthenticatedError(error.detail) from error
+
+
+class Server(flight.FlightServerBase):  # type: ignore[misc]
+    """Tickets and commands are the JSON objects that `client.BulkClient` sends."""
+
+    def __init__(self, location: str, link: Link, certificates: list[tuple[bytes, bytes]] | None = None) -> None:
+        self._link = link
+        self._layout = link.call("describe")
+        super().__init__(
+            location, tls_certificates=certificates or [], middleware={_CALLER: Authentication(link)}
+        )
+
+    def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
+        return list(ACTIONS.items())
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[bytes]:
+        try:
+            if action.type not in ACTIONS:
+                raise MsmqError(
+                    HResult.MQ_ERROR_INVALID_PARAMETER, f"no action {action.type!r}; allowed: {', '.join(ACTIONS)}"
+                )
+            values = _object(action.body.to_pybytes() or b"{}")
+            answer = self._link.call(action.type, caller=_caller(context), **values)
+        except MsmqError as error:
+            raise failure(error) from error
+        return iter([json.dumps(answer).encode()])
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
+        try:
+            values = _object(ticket.ticket)
+            names = values.pop("columns", None) or MESSAGE_SCHEMA.names
+            unknown = [name for name in names if name not in MESSAGE_SCHEMA.names]
+            if unknown:
+                raise IllegalPropertyValue(
+                    detail=f"columns {', '.join(unknown)}: there are {', '.join(MESSAGE_SCHEMA.names)}"
+                )
+            include_body = values.pop("include_body", True)
+            query = {"caller": _caller(context), "queue": "", "source": "queue", "end": None, **values}
+            first = self._link.ask("slice", **{"start": 0, **query})
+            first.result()  # refused before the stream begins, if at all
+        except MsmqError as error:
+            raise failure(error) from error
+        schema = pa.schema([MESSAGE_SCHEMA.field(name) for name in names])
+        return flight.GeneratorStream(schema, self._batches(query, first, names, include_body))
+
+    def _batches(
+        self, query: dict[str, Any], asked: Future[Answer], names: Sequence[str], include_body: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Slice by slice; while one is read and sent, the next is asked for, and no more: that is the backpressure."""
+        reader = SegmentReader(**self._layout)
+        try:
+            while True:
+                values, data = asked.result()
+                count = values["count"]
+                if not count:
+                    return
+                keys = np.frombuffer(data[: 8 * count], np.uint64)
+                last = int(keys[-1] & _SEQUENCE_MASK)
+                asked = self._link.ask("slice", **{**query, "start": last, "end": values["end"]})
+                kept, records = self._records(reader, query, keys, data)
+                if records:
+                    yield Records(kept, records, values["path"], values["source"], include_body).batch(names)
+        except MsmqError as error:
+            raise failure(error) from error
+        finally:
+            reader.close()
+
+    def _records(
+        self, reader: SegmentReader, query: dict[str, Any], keys: Any, data: memoryview
+    ) -> tuple[Any, list[memoryview]]:
+        """The keys and records of a slice, without those that were taken meanwhile."""
+        count = len(keys)
+        locations = array("Q", bytes(data[8 * count : 16 * count]))
+        sizes = array("I", bytes(data[16 * count : 20 * count]))
+        records: list[memoryview | None] = [None] * count
+        rows, at = [], 20 * count
+        for row, location in enumerate(locations):
+            if location:
+                rows.append(row)
+            else:
+                records[row] = data[at : at + sizes[row]]
+                at += sizes[row]
+        sequences = (keys & _SEQUENCE_MASK).tolist()
+        for _ in range(_TRIES):
+            found, missing = reader.read(
+                [sequences[row] for row in rows], [locations[row] for row in rows], [sizes[row] for row in rows]
+            )
+            for row, record in zip(rows, found, strict=True):
+                records[row] = record
+            if not missing:
+                break
+            rows = [rows[index] for index in missing]
+            wanted = array("Q", [int(keys[row]) for row in rows]).tobytes()
+            _, places = self._link.ask(
+                "locate", wanted, caller=query["caller"], queue=query["queue"], source=query["source"]
+            ).result()
+            for row, location in zip(rows, array("Q", bytes(places)), strict=True):
+                locations[row] = location
+            rows = [row for row in rows if locations[row]]
+            if not rows:
+                break
+        else:
+            raise MsmqError(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED, f"{len(rows)} messages can't be read")
+        kept = [row for row in range(count) if records[row] is not None]
+        chosen = [record for record in records if record is not None]
+        return (keys if len(kept) == count else keys[kept]), chosen
+
+    def do_put(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
+        caller = _caller(context)
+        handle = None
+        try:
+            values = _object(descriptor.command)
+            default = values.pop("default_queue", None)
+            checked_schema(reader.schema)
+            begun = self._link.call("begin_stage", caller=caller, **values)
+            handle = begun["handle"]
+
+            def target(queue: str) -> tuple[int, str]:
+                found = self._link.call("target", caller=caller, stage=handle, queue=queue)
+                return found["index"], found["name"]
+
+            encoder = Encoder(target, default, bytes.fromhex(begun["sender"]))
+            staged = self._upload(caller, begun["handle"], encoder, reader)
+            handle = None
+        except MsmqError as error:
+            raise failure(error) from error
+        finally:
+            if handle is not None:
+                self._link.call("drop_stage", caller=caller, stage=handle)
+        writer.write(json.dumps(staged).encode())
+
+    def _upload(
+        self, caller: list[str | None], handle: str, encoder: Encoder, reader: flight.MetadataRecordBatchReader
+    ) -> Any:
+        """Chunk by chunk; the last one is told to be the last, because its last message is marked."""
+        held: tuple[list[int], list[bytes]] = ([], [])
+        asked: Future[Answer] | None = None
+
+        def send(chunk: tuple[list[int], list[bytes]], last: bool) -> Future[Answer]:
+            if asked is not None:
+                asked.result()
+            targets, records = chunk
+            data = array("I", targets).tobytes() + array("I", map(len, records)).tobytes() + b"".join(records)
+            return self._link.ask("stage", data, caller=caller, stage=handle, count=len(records), last=last)
+
+        for batch in reader:
+            for start in range(0, batch.data.num_rows, _CHUNK):
+                targets, records = encoder.encode(batch.data.slice(start, _CHUNK))
+                for some in _pieces(targets, records):
+                    if held[0]:
+                        asked = send(held, False)
+                    held = some
+        return send(held, True).result()[0]
+
+
+def _pieces(targets: list[int], records: list[bytes]) -> Iterator[tuple[list[int], list[bytes]]]:
+    """Rows in portions that do not hold the daemon's event loop for long."""
+    start = volume = 0
+    for index, record in enumerate(records):
+        if index > start and volume + len(record) > _CHUNK_BYTES:
+            yield targets[start:index], records[start:index]
+            start, volume = index, 0
+        volume += len(record)
+    if start < len(records):
+        yield targets[start:], records[start:]
+
+
+def _caller(context: flight.ServerCallContext) -> list[str | None]:
+    middleware = context.get_middleware(_CALLER)
+    assert isinstance(middleware, _Caller)
+    return middleware.caller
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    """The JSON object of a request. Raises MsmqError."""
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"not JSON: {error}") from error
+    if not isinstance(values, dict) or {"op", "caller", "data"} & values.keys():
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "expected a JSON object of arguments")
+    return values
+
+
+def main() -> None:
+    """Serve on the address that the daemon gives, over the socket that is file descriptor `argv[1]`."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    options = json.loads(sys.argv[2])
+    certificates = None
+    scheme = "grpc+tcp"
+    if options["certificate"]:
+        scheme = "grpc+tls"
+        with open(options["certificate"], "rb") as certificate, open(options["key"], "rb") as key:
+            certificates = [(certificate.read(), key.read())]
+    link = Link(connection)
+    try:
+        server = Server(f"{scheme}://{options['host']}:{options['port']}", link, certificates)
+    except (pa.ArrowException, OSError) as error:
+        sys.exit(f"Arrow Flight on {options['host']}:{options['port']}: {error}")
+    print(server.port, flush=True)
+    server.serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,298 @@
+"""Positions in a queue, and claims of consumer groups: how a data pipeline takes messages without losing or doubling
+one. No part of the specifications; docs/bulk.md says what is promised.
+
+A position is a sequence number. Lookup identifiers rise within a priority only; sequence numbers rise over the whole
+queue manager, and a message gets its number in the same moment in which it is in its queue, locked or not. So whatever
+can still appear in a queue below the latest number is locked there now: see `last_stable`.
+"""
+
+from __future__ import annotations
+
+from openmsmq.model.constants import Access, Share
+from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, QueueDeleted, TransactionSequence
+from openmsmq.model.names import DirectFormatName, FormatName, Suffix, parse_format_name, parse_path_name
+from openmsmq.queueing.access import Caller
+from openmsmq.queueing.core import storing
+from openmsmq.queueing.groups import MAXIMUM_NAME, Group, Limits, Steps, parse_group_definition
+from openmsmq.queueing.opening import Opening
+from openmsmq.queueing.plan import Plan
+from openmsmq.queueing.queue import LAST_SEQUENCE, LockKind, Queue, sequence_of
+from openmsmq.store import Drop, Put
+
+_STEP = 1024  # positions that one step of an operation goes through
+_SYSTEM_QUEUES = {"journal": Suffix.JOURNAL, "deadletter": Suffix.DEADLETTER, "xactdeadletter": Suffix.DEADXACT}
+SOURCES = ("queue", "journal", "deadletter", "xactdeadletter", "outgoing")
+
+
+class Consuming(Opening):
+    """The operations of consumer groups. One at a time for each queue: a caller that lets others have their turn
+    between steps sees to that."""
+
+    # -- queues and positions ------------------------------------------------------------------------------------
+
+    def source(self, text: str, source: str, caller: Caller, access: Access = Access.PEEK) -> Queue:
+        """The queue that a pipeline means, which the caller may open with this access.
+
+        `text` is a path name, the name of a private queue, or a format name; empty for a queue of the machine. Raises
+        what `open_queue` raises, IllegalPropertyValue for an unknown source.
+        """
+        if source == "outgoing":
+            if access is not Access.PEEK:
+                raise MsmqError(
+                    HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, "messages on their way to others can't be claimed"
+                )
+            access = Access.PEEK_ADMIN
+        descriptor = self.open_queue(source_name(text, source), access, Share.DENY_NONE, caller)
+        queue = descriptor.queue
+        assert queue is not None  # it was opened a moment ago
+        self.close_queue(descriptor)
+        return queue
+
+    def last_stable(self, queue: Queue, group: Group | None = None) -> int:
+        """The highest sequence at or below which nothing can appear in the queue any more.
+
+        What can appear is what somebody holds: a send that has not committed, also one whose outcome is in doubt or
+        that is staged; a receive or move in a transaction, a read in two phases, a transfer, a claim of another group.
+        Nothing else: what is sent now gets a higher number. One exception: a message that is moved between a queue
+        and its subqueues keeps its number, and appears below positions that were passed.
+        """
+        lowest = self.state.sequence + 1
+        groups = self.groups.get(queue.number, {}).values()
+        if len(queue.locked) > sum(len(other.keys) for other in groups):
+            held = (sequence_of(key) for key, lock in queue.locked.items() if lock.kind is not LockKind.CLAIM)
+            lowest = min(held, default=lowest)
+        for other in groups:
+            if other is not group and other.keys:
+                lowest = min(lowest, sequence_of(other.keys[0]))
+        return min(lowest, self.lowest_staged(queue, lowest)) - 1
+
+    def divide(
+        self, queue: Queue, start: int, end: int, partitions: int, limits: Limits, group: Group | None = None
+    ) -> Steps[tuple[int, list[tuple[int, int, int, int]]]]:
+        """What readers may take (or the group has claimed) with start < sequence <= end, as ranges of nearly equal
+        count: the end and (start, end, count, bytes) of each."""
+        check_positions(start=start, end=end)
+        total = taken_bytes = 0
+        last = start
+        position = start
+        while total < limits.messages and (keys := self.within(queue, position, end, _STEP, group)):
+            for key in keys:
+                size = queue.size_of(key)
+                if total >= limits.messages or (total and taken_bytes + size > limits.bytes):
+                    end = last
+                    break
+                total, taken_bytes, last = total + 1, taken_bytes + size, sequence_of(key)
+            position = sequence_of(keys[-1])
+            yield
+        if total >= limits.messages and total:
+            end = last
+        ranges: list[tuple[int, int, int, int]] = []
+        share = -(-total // max(1, partitions))
+        position, begin, count, volume = start, start, 0, 0
+        while keys := self.within(queue, position, end, _STEP, group):
+            for key in keys:
+                if count == share:
+                    ranges.append((begin, last, count, volume))
+                    begin, count, volume = last, 0, 0
+                count, volume, last = count + 1, volume + queue.size_of(key), sequence_of(key)
+            position = last
+            yield
+        if count:
+            ranges.append((begin, end, count, volume))
+        return end, ranges
+
+    def within(self, queue: Queue, start: int, end: int, limit: int, group: Group | None = None) -> list[int]:
+        """The first positions with start < sequence <= end, in the order of their sequence: of what readers may take,
+        or of what the group has claimed."""
+        if group is None:
+            return queue.within(start, end, limit)
+        first = group.until(start)
+        return group.keys[first : min(first + limit, group.until(end))]
+
+    # -- groups --------------------------------------------------------------------------------------------------
+
+    def group(self, queue: Queue, name: str, token: str | None = None) -> Group | None:
+        """A consumer group of the queue, None if there is none of that name.
+
+        Raises TransactionSequence if a token is given that is not the one of its latest claim.
+        """
+        group = self.groups.get(queue.number, {}).get(name)
+        if token is not None and (group is None or group.token != token):
+            raise TransactionSequence(detail=f"a newer claim of group {name!r} has fenced this one, or it was released")
+        return group
+
+    def claim(self, queue: Queue, name: str, start: int, limits: Limits) -> Steps[Group]:
+        """Remove what the former claim of a group holds at or below `start`, and claim what lies behind, in the order
+        of sequences, up to the last stable one. While a claim that begins at `start` stands, it is claimed again. The
+        token is new in either case.
+
+        Raises TransactionSequence if the group has removed what is behind `start`, IllegalPropertyValue for a name or
+        position that is none, MessageStorageFailed (disk full), QueueDeleted.
+        """
+        check_positions(start=start)
+        if not name or len(name) > MAXIMUM_NAME:
+            raise IllegalPropertyValue(detail=f"{name!r}: the name of a group has 1 to {MAXIMUM_NAME} characters")
+        group = self.group(queue, name)
+        before = None if group is None else group.cursor
+        if group is None:
+            group = Group(queue, name, start, end=start)
+        elif start < group.cursor:
+            raise TransactionSequence(
+                detail=f"group {name!r} has removed everything up to {group.cursor}; {start} lies before that"
+            )
+        elif group.keys and start > group.cursor:
+            yield from self.commit_claim(group, min(start, group.end))
+            yield from self.release_claim(group)
+        if not group.keys:
+            yield from self._extend(group, start, limits)
+        if not group.keys and before == start:
+            return group
+        group.token = self._random(8).hex()
+        with storing():
+            try:
+                self.state.store.append([self._definition_of(group, group.cursor)])
+            except BaseException:
+                self._unlock(group, group.keys)
+                raise
+        return group
+
+    def _extend(self, group: Group, start: int, limits: Limits) -> Steps[None]:
+        """Lock step by step. Each step takes all there is up to where it ends, so nothing that comes back between two
+        steps can come to lie within the claim."""
+        queue = group.queue
+        self.groups.setdefault(queue.number, {})[group.name] = group
+        group.cursor = group.end = start
+        group.overdue.clear()
+        group.lock.purge_pending = False
+        volume = 0
+        while len(group.keys) < limits.messages:
+            limit = min(_STEP, limits.messages - len(group.keys))
+            keys = queue.within(group.end, self.last_stable(queue, group), limit)
+            for key in keys:
+                volume += queue.size_of(key)
+                if group.keys and volume > limits.bytes:
+                    return
+                queue.lock(key, group.lock)
+                group.keys.append(key)
+                group.end = sequence_of(key)
+            if len(keys) < limit:
+                return
+            yield
+            _check_exists(queue)
+
+    def commit_claim(self, group: Group, end: int) -> Steps[None]:
+        """The claimed messages at or below `end` were received, with what follows from that. Batch by batch, in the
+        order of sequences; the last one moves the cursor. Nothing happens if the cursor is there already.
+
+        Raises TransactionSequence if the group has not claimed so far, MessageStorageFailed, QueueDeleted.
+        """
+        check_positions(end=end)
+        queue = group.queue
+        _check_exists(queue)
+        if end <= group.cursor:
+            return
+        if end > group.end:
+            raise TransactionSequence(
+                detail=f"group {group.name!r} has claimed up to {group.end} only, {end} can't be committed"
+            )
+        while True:
+            plan = Plan(self.state)
+            count = group.until(end)
+            done = 0
+            for key in group.keys[:count]:
+                if plan.is_full:
+                    break
+                plan.receive(queue, key)
+                done += 1
+            if done == count:
+                plan.also([self._definition_of(group, end, done)])
+            doomed = group.keys[:done]
+            with storing():
+                plan.carry_out()
+            del group.keys[:done]
+            group.overdue.difference_update(doomed)
+            if done == count:
+                group.cursor = end
+                return
+            yield
+            _check_exists(queue)
+
+    def release_claim(self, group: Group, forget: bool = False) -> Steps[int]:
+        """Put back what the group has claimed; with `forget` the group is no more. Returns how many there were."""
+        _check_exists(group.queue)
+        keys, group.keys = group.keys, []
+        with storing():
+            try:
+                change = Drop(group.definition) if forget else self._definition_of(group, group.cursor)
+                self.state.store.append([change])
+            except BaseException:
+                group.keys = keys
+                raise
+        group.end, group.token = group.cursor, ""
+        if forget:
+            del self.groups[group.queue.number][group.name]
+        for first in range(0, len(keys), _STEP):
+            self._unlock(group, keys[first : first + _STEP])
+            yield
+        return len(keys)
+
+    def _unlock(self, group: Group, keys: list[int]) -> None:
+        queue, clean = group.queue, not group.lock.purge_pending
+        for key in list(keys):
+            if key not in queue.locked:  # its queue was deleted, or emptied, meanwhile
+                continue
+            if clean and key not in group.overdue:
+                queue.unlock(key)
+                self.state.serve(queue, key)
+            else:
+                self._release(queue, key)
+        if keys is group.keys:
+            group.keys, group.end, group.token = [], group.cursor, ""
+
+    @staticmethod
+    def _definition_of(group: Group, cursor: int, without: int = 0) -> Put:
+        """What to remember of a group whose first so many keys are removed."""
+        keys = group.keys[without:]
+        return Put(group.definition, group.encode(cursor, keys, group.end if keys else cursor))
+
+    def recover_group(self, name: bytes, value: bytes) -> None:
+        """Take up a group after a restart: what it had claimed is locked again."""
+        number, group_name = parse_group_definition(name)
+        queue = self.state.queues.get(number)
+        if queue is not None:
+            group = Group(queue, group_name)
+            group.restore(value)
+            self.groups.setdefault(number, {})[group_name] = group
+
+
+def source_name(text: str, source: str) -> FormatName:
+    """The format name of a queue that a pipeline names. Raises IllegalPropertyValue, IllegalFormatName,
+    IllegalQueuePathName."""
+    if source not in SOURCES:
+        raise IllegalPropertyValue(detail=f"source {source!r}: one of {', '.join(SOURCES)}")
+    if source in _SYSTEM_QUEUES and (source != "journal" or not text):
+        return DirectFormatName("OS", ".", "SYSTEM$", _SYSTEM_QUEUES[source])
+    name = queue_name(text)
+    if source != "journal":
+        return name
+    return parse_format_name(f"{name};JOURNAL")
+
+
+def queue_name(text: str) -> FormatName:
+    """The format name for a path name, the name of a private queue, or a format name."""
+    if "=" in text:
+        return parse_format_name(text)
+    path = parse_path_name(text if "\\" in text else f".\\private$\\{text}")
+    return parse_format_name(f"DIRECT=OS:{path}")
+
+
+def check_positions(**positions: int) -> None:
+    """Raises IllegalPropertyValue for what is no position."""
+    for name, value in positions.items():
+        if not isinstance(value, int) or not 0 <= value <= LAST_SEQUENCE:
+            raise IllegalPropertyValue(detail=f"{name} {value!r}: a position is 0 to {LAST_SEQUENCE}")
+
+
+def _check_exists(queue: Queue) -> None:
+    if queue.deleted:
+        raise QueueDeleted(detail=queue.properties.path_name)

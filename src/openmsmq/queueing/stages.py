@@ -1,0 +1,80 @@
+"""Stages: messages in the store that nobody sees before a sink's batch is finalized. No part of the specifications."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from openmsmq.queueing.queue import LAST_SEQUENCE, Queue, Stored
+from openmsmq.queueing.transactions import Transaction
+
+SINK_PREFIX = b"sink/"
+
+
+@dataclass(slots=True, eq=False)
+class Stage:
+    """What one attempt at one partition of a sink's batch has written.
+
+    Attributes:
+        handle: names it; random.
+        owner: SID of who staged it.
+        transaction: number of its transaction in the store; `identifier` of its transactional messages has it too.
+        rows: how many messages.
+        sealed: it is complete, and survives a restart.
+        messages: queue number to lookup identifier to where the store keeps the message.
+        lowest: queue number to the lowest sequence in it.
+        volume: bytes by queue number.
+    """
+
+    handle: str
+    sink: str
+    batch: int
+    partition: int
+    attempt: str
+    owner: str
+    transaction: Transaction
+    rows: int = 0
+    sealed: bool = False
+    messages: dict[int, dict[int, Stored]] = field(default_factory=dict)
+    lowest: dict[int, int] = field(default_factory=dict)
+    volume: dict[int, int] = field(default_factory=dict)
+
+    def add(self, queue: int, lookup_identifier: int, entry: Stored, size: int) -> None:
+        self.messages.setdefault(queue, {})[lookup_identifier] = entry
+        sequence = lookup_identifier & LAST_SEQUENCE
+        self.lowest[queue] = min(sequence, self.lowest.get(queue, sequence))
+        self.volume[queue] = self.volume.get(queue, 0) + size
+
+    @property
+    def note(self) -> bytes:
+        """What the store remembers of it beside the messages."""
+        names = ("handle", "sink", "batch", "partition", "attempt", "owner", "rows")
+        return json.dumps({"stage": {name: getattr(self, name) for name in names}}).encode()
+
+
+@dataclass(slots=True)
+class Target:
+    """A queue that rows of a stage go to.
+
+    Attributes:
+        name: format name that the messages carry.
+        is_transactional: they are messages of a transaction.
+    """
+
+    queue: Queue
+    name: str
+    is_transactional: bool
+
+
+def stage_of_note(number: int, note: bytes) -> Stage | None:
+    """The stage that a note of a prepared transaction tells of; None if it is another transaction's."""
+    values = json.loads(note)
+    if not isinstance(values, dict):
+        return None
+    stage = values["stage"]
+    transaction = Transaction(bytes.fromhex(stage["handle"]), number, is_prepared=True)
+    return Stage(**stage, transaction=transaction, sealed=True)
+
+
+def sink_definition(sink: str) -> bytes:
+    return SINK_PREFIX + sink.encode()

@@ -1,0 +1,247 @@
+"""Sends in two steps: stages are written by many, and one finalization makes a batch of them visible, exactly once.
+No part of the specifications; docs/bulk.md says what is promised.
+
+A stage is a prepared transaction in the store. Its messages have their numbers, so they hold back `last_stable` of
+their queues, as every send does that has not committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, Journal, Share
+from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError, QueueDeleted
+from openmsmq.model.message import NULL_IDENTIFIER, Message
+from openmsmq.queueing.access import Caller
+from openmsmq.queueing.consuming import Consuming, queue_name
+from openmsmq.queueing.core import storing
+from openmsmq.queueing.groups import MAXIMUM_NAME
+from openmsmq.queueing.plan import Plan, new_identifier
+from openmsmq.queueing.queue import LAST_SEQUENCE, Queue, QueueKind, stored
+from openmsmq.queueing.records import ARRIVAL_HEAD, deadline_word, decode_message, read_draft, stamp_draft
+from openmsmq.queueing.sending import Sending
+from openmsmq.queueing.stages import Stage, Target, sink_definition, stage_of_note
+from openmsmq.queueing.transactions import Transaction
+from openmsmq.store import Insert, Operation, Put, QueueColumns
+
+_POSITIVE_ARRIVAL, _JOURNAL = 1, int(Journal.JOURNAL)
+LAST_BATCH = (1 << 63) - 1
+
+
+class Draft(NamedTuple):
+    """A message to be staged: its record, but for what the queue manager fills in."""
+
+    target: Target
+    record: bytearray
+
+
+class Staging(Consuming, Sending):
+    """The operations on stages and sinks."""
+
+    def begin_stage(self, sink: str, batch: int, partition: int, attempt: str, caller: Caller) -> Stage:
+        """A stage to `add` to and to `seal`. Raises IllegalPropertyValue, MsmqError for a batch that is older than the
+        last one of the sink, AccessDenied for a sink of somebody else."""
+        if not sink or len(sink) > MAXIMUM_NAME:
+            raise IllegalPropertyValue(detail=f"{sink!r}: the name of a sink has 1 to {MAXIMUM_NAME} characters")
+        if not 0 <= batch <= LAST_BATCH or partition < 0:
+            raise IllegalPropertyValue(detail=f"batch {batch}, partition {partition}: numbers from 0")
+        self._check_batch(sink, batch, caller)
+        handle = self._random(16)
+        transaction = Transaction(handle, next(self._transaction_numbers) & 0xFFFFFFFF)
+        stage = Stage(handle.hex(), sink, batch, partition, attempt, caller.sid, transaction)
+        self.stages[stage.handle] = stage
+        return stage
+
+    def stage_target(self, text: str, transactional: bool, caller: Caller) -> Target:
+        """Where rows go that name a queue so: a queue of this machine, or another's by its outgoing queue, which is
+        sent to as messages of a transaction if `transactional`.
+
+        Raises what opening for sending and sending raise: no such queue, no access, signatures or encryption wanted.
+        """
+        name = queue_name(text)
+        descriptor = self.open_queue(name, Access.SEND, Share.DENY_NONE, caller)
+        queue = descriptor.queue
+        self.close_queue(descriptor)
+        if queue is None:
+            raise MsmqError(
+                HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"{name}: a row goes to one queue, write more rows"
+            )
+        if queue.kind is not QueueKind.OUTGOING:
+            transactional = bool(queue.properties.transactional)
+        transaction = Transaction(NULL_IDENTIFIER[:16], 0) if transactional else None
+        self._check_message(queue, Message(), 0, transaction)
+        return Target(queue, str(name), transactional)
+
+    def stage(self, stage: Stage, drafts: Sequence[Draft], *, last: bool) -> None:
+        """Store some rows; `last` says that no more come for the stage. A failure leaves the stage as it was; its
+        detail begins with the number of the row in the stage.
+
+        Raises InsufficientResources (quotas, size), QueueDeleted, MessageStorageFailed (disk full).
+        """
+        state, transaction = self.state, stage.transaction
+        if stage.handle not in self.stages:
+            raise MsmqError(HResult.MQ_ERROR_OPERATION_CANCELLED, f"stage {stage.handle} was dropped")
+        now = state.clock() // 1000
+        added: dict[int, int] = {}
+        inserts = []
+        mark = new_identifier(state.machine.identifier, transaction.number)
+        for index, (target, record) in enumerate(drafts):
+            queue, size = target.queue, len(record)
+            row = f"row {stage.rows + index}"
+            if queue.deleted:
+                raise QueueDeleted(detail=f"{row}: {queue.properties.path_name}")
+            added[queue.number] = added.get(queue.number, 0) + size
+            if size > MAXIMUM_MESSAGE_SIZE:
+                raise InsufficientResources(
+                    detail=f"{row}: {size} bytes with its headers, at most {MAXIMUM_MESSAGE_SIZE}"
+                )
+            if not self._has_room_to_stage(queue, added):
+                raise InsufficientResources(
+                    detail=f"{row}: the quota of {queue.properties.path_name} or of the machine"
+                )
+            sequence = state.next_sequence()
+            flags = 0
+            if target.is_transactional:
+                flags = int(stage.rows + index == 0) | int(last and index == len(drafts) - 1) << 1
+            priority = stamp_draft(
+                record, sequence, now, state.machine.identifier, mark if target.is_transactional else None, flags,
+                state.machine.default_time_to_reach_queue if queue.kind is QueueKind.OUTGOING else INFINITE,
+            )  # fmt: skip
+            key = (7 - priority) << 56 | sequence
+            deadline = queue.deadline_of(decode_message(bytes(record), key)) if read_draft(record).is_mortal else 0
+            inserts.append(Insert(queue.number, sequence, deadline_word(key, deadline), bytes(record)))
+        if inserts:
+            with storing():
+                locations = state.store.append_pending(transaction.number, inserts)
+            transaction.wrote_pending = True
+            for insert, location in zip(inserts, locations, strict=True):
+                key = insert.deadline & ~LAST_SEQUENCE | insert.key
+                stage.add(insert.queue, key, stored(location, len(insert.payload)), len(insert.payload))
+            stage.rows += len(inserts)
+
+    def seal(self, stage: Stage) -> None:
+        """The stage is complete; from now on it survives a restart. Raises MessageStorageFailed."""
+        with storing():
+            self.state.store.prepare(stage.transaction.number, stage.note)
+        stage.sealed = stage.transaction.is_prepared = True
+
+    def drop_stage(self, stage: Stage) -> None:
+        """The stage is no more, complete or not."""
+        if stage.handle in self.stages and (stage.transaction.wrote_pending or stage.sealed):
+            with storing():
+                self.state.store.settle([], [stage.transaction.number])
+        self.stages.pop(stage.handle, None)
+
+    def finalize(self, sink: str, batch: int, handles: Iterable[str], caller: Caller) -> None:
+        """Make exactly these stages visible, and drop all others of this and earlier batches of the sink: one atomic
+        batch, which also remembers the number. A second time, for the last batch, it changes nothing.
+
+        Raises MsmqError for an older batch or a stage that is not there, AccessDenied, MessageStorageFailed; then
+        nothing has changed.
+        """
+        done = self._check_batch(sink, batch, caller) == batch
+        chosen = [] if done else [self._chosen(sink, batch, handle, caller) for handle in dict.fromkeys(handles)]
+        others = [
+            stage for stage in self.stages.values()
+            if stage.sink == sink and stage.batch <= batch and stage.sealed and stage not in chosen
+        ]  # fmt: skip
+        if done and not others:
+            return
+        decision: list[Operation] = []
+        if not done:
+            decision.append(Put(sink_definition(sink), json.dumps({"batch": batch, "owner": caller.sid}).encode()))
+        with storing():
+            plan = Plan(self.state)
+            plan.also(decision)
+            for stage in chosen:
+                self._commit_stage(plan, stage)
+            plan.carry_out(stages=(chosen, others))
+        for stage in [*chosen, *others]:
+            del self.stages[stage.handle]
+
+    def _chosen(self, sink: str, batch: int, handle: str, caller: Caller) -> Stage:
+        stage = self.stages.get(handle)
+        if stage is None or not stage.sealed or stage.sink != sink or stage.batch != batch:
+            raise MsmqError(
+                HResult.MQ_ERROR_TRANSACTION_SEQUENCE, f"there is no stage {handle} of batch {batch} of sink {sink!r}"
+            )
+        self._check_owner(stage.owner, f"stage {handle}", caller)
+        return stage
+
+    def _commit_stage(self, plan: Plan, stage: Stage) -> None:
+        """Gather what the end of a stage entails: its messages arrive; those whose queue was deleted go."""
+        for number, entries in stage.messages.items():
+            queue = self.state.queues.get(number)
+            for key, entry in entries.items():
+                location = entry & ((1 << 64) - 1)
+                if queue is None:
+                    plan.discard(key, location)
+                    continue
+                head = read_draft(self.state.store.peek(location, ARRIVAL_HEAD))
+                if head.acknowledgements & _POSITIVE_ARRIVAL or head.journaling & _JOURNAL:
+                    plan.arrive(queue, decode_message(self.state.store.read(location), key))
+                if head.is_mortal:
+                    deadline = queue.deadline_of(decode_message(self.state.store.read(location), key))
+                    plan.expire(queue, key, deadline)
+
+    def last_batch(self, sink: str) -> int | None:
+        """The number of the sink's batch that was finalized last."""
+        value = self.state.store.definitions.get(sink_definition(sink))
+        return None if value is None else int(json.loads(value)["batch"])
+
+    def forget_stages(self, sink: str, batch: int | None, handles: Iterable[str] | None, caller: Caller) -> int:
+        """Drop stages of a sink: of one batch or of all, named ones or all. Returns how many."""
+        wanted = None if handles is None else set(handles)
+        doomed = [
+            stage for stage in self.stages.values()
+            if stage.sink == sink and stage.sealed and (batch is None or stage.batch == batch)
+            and (wanted is None or stage.handle in wanted)
+        ]  # fmt: skip
+        for stage in doomed:
+            self._check_owner(stage.owner, f"stage {stage.handle}", caller)
+        for stage in doomed:
+            self.drop_stage(stage)
+        return len(doomed)
+
+    def recover_stage(self, number: int, note: bytes, pending: Mapping[int, QueueColumns]) -> bool:
+        """Take up a stage after a restart. Returns whether the prepared transaction is one."""
+        stage = stage_of_note(number, note)
+        if stage is None:
+            return False
+        stage.transaction.wrote_pending = bool(pending)
+        for queue, columns in pending.items():
+            for sequence, location, size, word in columns.rows():
+                stage.add(queue, word & ~LAST_SEQUENCE | sequence, stored(location, size), size)
+        self.stages[stage.handle] = stage
+        return True
+
+    def _check_batch(self, sink: str, batch: int, caller: Caller) -> int | None:
+        """The last batch of the sink, which is not newer than `batch`."""
+        value = self.state.store.definitions.get(sink_definition(sink))
+        if value is None:
+            return None
+        known = json.loads(value)
+        self._check_owner(known["owner"], f"sink {sink!r}", caller)
+        last = int(known["batch"])
+        if batch < last:
+            raise MsmqError(
+                HResult.MQ_ERROR_TRANSACTION_SEQUENCE, f"batch {batch} of sink {sink!r} is older than its last, {last}"
+            )
+        return last
+
+    def _check_owner(self, owner: str, what: str, caller: Caller) -> None:
+        if owner != caller.sid:
+            self.demand_administrator(caller, what)
+
+    def _has_room_to_stage(self, queue: Queue, added: Mapping[int, int]) -> bool:
+        machine, properties = self.state.machine, queue.properties
+        if properties.quota != INFINITE:
+            staged = sum(stage.volume.get(queue.number, 0) for stage in self.stages.values())
+            if queue.charged_bytes + staged + added[queue.number] > queue.quota_bytes:
+                return False
+        if machine.quota == INFINITE:
+            return True
+        staged = sum(sum(stage.volume.values()) for stage in self.stages.values())
+        return self.state.has_room(staged + sum(added.values()))

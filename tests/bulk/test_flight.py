@@ -1,0 +1,345 @@
+"""The bulk plane from end to end: docs/bulk.md."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+from bulk.plane import Plane
+from daemon import Daemon, eventually
+from openmsmq import AccessDenied, Message, MsmqError, QueueNotFound
+from openmsmq.bulk.client import BulkClient
+from openmsmq.bulk.schema import MESSAGE_SCHEMA
+
+# -- snapshots -------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_has_every_property_of_express_and_recoverable_messages(plane: Plane) -> None:
+    values: dict[str, Any] = {
+        "body": b"\x00\xff" * 10, "body_type": 0x1011, "priority": 5, "application_tag": 0xFFFFFFFF,
+        "extension": b"ext", "correlation_identifier": bytes(range(20)), "time_to_be_received": 1000,
+        "response_queue_format_name": "DIRECT=OS:x\\private$\\r", "acknowledgements_requested": 2,
+        "administration_queue_format_name": "DIRECT=OS:x\\private$\\a", "journaling_requested": 1,
+    }  # fmt: skip
+    for recoverable in (True, False):
+        plane.send(["é\u4e2d"], recoverable=recoverable, **values)
+    table = plane.table()
+    assert table.schema == MESSAGE_SCHEMA
+    with plane.manager.open(f".\\private$\\{plane.queue}", "peek") as queue:
+        told = queue.peek()
+    for row, recoverable in zip(table.to_pylist(), (True, False), strict=True):
+        assert row["recoverable"] is recoverable
+        for column, value in {
+            "label": "é\u4e2d", "body": values["body"], "body_type": 0x1011, "body_size": 20, "priority": 5,
+            "application_tag": 0xFFFFFFFF, "extension": b"ext", "time_to_be_received": 1000,
+            "time_to_reach_queue": None, "response_queue": "DIRECT=OS:x\\private$\\r",
+            "admin_queue": "DIRECT=OS:x\\private$\\a", "acknowledgment": 2, "journaling": 1, "class": 0,
+            "transaction_id": None, "sender_id": None, "source": "queue", "authenticated": False,
+            "correlation_id": "{03020100-0504-0706-0809-0a0b0c0d0e0f}\\319951120",
+        }.items():  # fmt: skip
+            assert row[column] == value, column
+        assert row["queue"].endswith(f"\\private$\\{plane.queue}")
+        assert row["lookup_id"] == 2 << 56 | row["sequence"]
+    first = table.to_pylist()[0]
+    assert (first["message_id"], first["lookup_id"]) == (told.id, told.lookup_identifier)
+    assert first["sent_time"].timestamp() == told.sent_time
+
+
+def test_columns_and_bodies_are_read_on_demand(plane: Plane) -> None:
+    plane.send("ab")
+    table = plane.table(columns=["body_size", "label", "body"], include_body=False)
+    assert table.to_pylist() == [
+        {"body_size": 1, "label": "a", "body": None}, {"body_size": 1, "label": "b", "body": None},
+    ]  # fmt: skip
+
+
+def test_messages_come_in_the_order_of_arrival_whatever_their_priority(plane: Plane) -> None:
+    for priority in (1, 7, 4, 0):
+        plane.send(str(priority), priority=priority)
+    assert plane.labels() == ["1", "7", "4", "0"]
+    position = plane.client.position(plane.queue)
+    assert (position.count, position.last - position.first) == (4, 3)
+    assert position.stable >= position.last
+
+
+def test_ranges_of_a_plan_hold_everything_once(plane: Plane) -> None:
+    plane.send(map(str, range(100)))
+    plan = plane.client.plan(plane.queue, partitions=7)
+    parts = [plane.labels(start=part.start, end=part.end) for part in plan.ranges]
+    assert [label for part in parts for label in part] == [str(number) for number in range(100)]
+    assert [part.count for part in plan.ranges] == list(map(len, parts))
+    plan = plane.client.plan(plane.queue, partitions=2, max_messages=10)
+    assert plane.labels(end=plan.end) == [str(number) for number in range(10)]
+
+
+def test_journals_and_dead_letters_are_sources(plane: Plane) -> None:
+    plane.create("journaled", journal=True)
+    plane.send("j", "journaled")
+    with plane.manager.open(".\\private$\\journaled", "receive") as queue:
+        queue.receive()
+    assert plane.labels("journaled", "journal") == ["j"]
+    plane.send("x", time_to_be_received=1, journaling_requested=1)
+    eventually(lambda: "x" in plane.labels("", "deadletter"))
+    assert {("", "deadletter"), ("", "xactdeadletter"), ("", "journal")} <= {
+        (info.queue, info.source) for info in plane.client.queues()
+    }
+
+
+def test_outgoing_queues_are_for_administrators(plane: Plane, own: Plane) -> None:
+    far = "DIRECT=OS:far\\private$\\away"
+    for there in (plane, own):
+        with there.manager.open(far, "send") as queue:
+            queue.send(Message(label="a"))
+    assert own.labels(far, "outgoing") == ["a"]
+    with pytest.raises(AccessDenied):
+        plane.labels(far, "outgoing")
+    with pytest.raises(MsmqError, match="can't be claimed"):
+        own.client.claim(far, "g", 0, source="outgoing")
+
+
+# -- claims ----------------------------------------------------------------------------------------------------------
+
+
+def test_claimed_messages_are_read_by_the_latest_token_only_and_go_with_the_commit(plane: Plane) -> None:
+    client, queue = plane.client, plane.queue
+    plane.send("abcd")
+    assert client.cursor(queue, "g") is None
+    old = client.claim(queue, "g", 0, max_messages=3)
+    new = client.claim(queue, "g", 0)
+    assert (new.start, new.end, new.count) == (0, old.end, 3)
+    assert plane.labels(group="g", token=new.token) == ["a", "b", "c"]
+    assert [part.count for part in client.plan(queue, partitions=3, group="g", token=new.token).ranges] == [1, 1, 1]
+    with pytest.raises(MsmqError, match="fenced"):
+        plane.labels(group="g", token=old.token)
+    assert plane.labels() == ["d"]
+    assert client.commit(queue, "g", new.end) == client.commit(queue, "g", new.end) == new.end
+    assert client.cursor(queue, "g") == new.end
+    assert plane.labels() == ["d"]
+
+
+def test_a_released_claim_gives_everything_back(plane: Plane) -> None:
+    plane.send("ab")
+    plane.client.claim(plane.queue, "g", 0)
+    assert plane.client.release(plane.queue, "g") == 2
+    assert plane.labels() == ["a", "b"]
+    plane.client.release(plane.queue, "g", forget=True)
+    assert plane.client.cursor(plane.queue, "g") is None
+
+
+def test_a_claim_waits_for_the_first_message(plane: Plane) -> None:
+    start = plane.client.position(plane.queue).stable
+    timer = threading.Timer(0.2, plane.send, ["a"])
+    timer.start()
+    began = time.monotonic()
+    claim = plane.client.claim(plane.queue, "g", start, wait_seconds=20)
+    assert claim.count == 1 and time.monotonic() - began < 10
+    timer.join()
+    assert plane.client.claim(plane.queue, "g", claim.end, wait_seconds=0.05).count == 0
+
+
+def test_claims_and_commits_survive_kill_9(own: Plane) -> None:
+    own.send(map(str, range(3000)))
+    claim = own.client.claim(own.queue, "g", 0, max_messages=2000)
+    own.restart()
+    assert own.labels(group="g", token=claim.token) == [str(number) for number in range(2000)]
+    assert len(own.labels()) == 1000
+    doomed = threading.Thread(target=_quietly, args=(own.client.commit, own.queue, "g", claim.end))
+    doomed.start()
+    own.restart()
+    doomed.join()
+    assert own.client.commit(own.queue, "g", claim.end) == claim.end
+    assert own.labels() == [str(number) for number in range(2000, 3000)]
+
+
+def _quietly(action: Any, *arguments: Any) -> None:
+    with suppress(ConnectionError):
+        action(*arguments)
+
+
+# -- staged sends ----------------------------------------------------------------------------------------------------
+
+
+def test_stages_become_visible_together_and_once(plane: Plane) -> None:
+    first, second, dropped = plane.stage(0, "ab"), plane.stage(0, "cd"), plane.stage(0, "x")
+    assert (first.rows, plane.labels()) == (2, [])
+    for _ in range(2):
+        plane.client.finalize(plane.queue, 0, [first, second])
+    assert plane.labels() == ["a", "b", "c", "d"]
+    assert plane.client.last_batch(plane.queue) == 0
+    with pytest.raises(MsmqError, match=dropped.handle):
+        plane.client.finalize(plane.queue, 1, [dropped])
+
+
+def test_what_is_read_can_be_written_again(plane: Plane) -> None:
+    plane.create("copy")
+    plane.send(
+        "ab", priority=6, extension=b"e", application_tag=7, body_type=8, time_to_be_received=99,
+        correlation_identifier=bytes(range(20)), response_queue_format_name="DIRECT=OS:x\\private$\\r",
+        journaling_requested=1, acknowledgements_requested=4,
+    )  # fmt: skip
+    names = [
+        "label", "body", "body_type", "priority", "extension", "application_tag", "time_to_be_received",
+        "time_to_reach_queue", "correlation_id", "response_queue", "journaling", "acknowledgment", "recoverable",
+    ]  # fmt: skip
+    rows = plane.table(columns=names)
+    staged = plane.client.stage("copying", 0, 0, 0, rows.to_batches(), default_queue="copy")
+    plane.client.finalize("copying", 0, [staged])
+    assert plane.table("copy", columns=names) == rows
+
+
+def test_rows_go_where_they_say(plane: Plane) -> None:
+    plane.create("t1", transactional=True)
+    rows = pa.record_batch(
+        {"body": pa.array([b"1", b"2", b"3"], pa.binary()), "destination_queue": pa.array([None, "t1", "t1"])}
+    )
+    staged = plane.client.stage("routing", 0, 0, 0, [rows], default_queue=plane.queue)
+    plane.client.finalize("routing", 0, [staged])
+    assert plane.table().column("body").to_pylist() == [b"1"]
+    table = plane.table("t1")
+    assert table.column("body").to_pylist() == [b"2", b"3"]
+    assert table.column("last_in_transaction").to_pylist() == [False, True]
+    assert None not in table.column("transaction_id").to_pylist()
+
+
+def test_a_stage_larger_than_a_chunk_keeps_its_order(plane: Plane) -> None:
+    count = 3000
+    labels = [str(number) for number in range(count)]
+    rows = pa.record_batch({"body": pa.array([bytes(number) for number in range(count)]), "label": pa.array(labels)})
+    plane.client.finalize("large", 0, [plane.client.stage("large", 0, 0, 0, [rows], default_queue=plane.queue)])
+    table = plane.table(columns=["label", "body_size"])
+    assert table.to_pydict() == {"label": labels, "body_size": list(range(count))}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"body": [b"", b""], "priority": pa.array([3, 8], pa.int32())}, "row 1: priority 8: 0 to 7"),
+        ({"body": [b"", None]}, "row 1: there is no body"),
+        ({"body": [b""], "label": ["x" * 250]}, "row 0: a label has at most 249"),
+        ({"body": [b""], "correlation_id": ["x"]}, "row 0: correlation_id"),
+        ({"body": [b""], "destination_queue": ["nowhere"]}, "row 0: DIRECT=OS:.*nowhere"),
+        ({"label": ["a"]}, "no column 'body'"),
+        ({"body": [b""], "sequence": [1]}, "'sequence' is not one that is written"),
+        ({"body": ["text"]}, "'body' is string, it has to be binary"),
+    ],
+)
+def test_rows_that_are_wrong_are_refused_by_their_number(plane: Plane, columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(MsmqError, match=message):
+        plane.client.stage("wrong", 0, 0, 0, [pa.record_batch(columns)], default_queue=plane.queue)
+    assert plane.client.forget("wrong") == 0
+
+
+def test_stages_survive_kill_9_and_those_that_were_not_complete_do_not(own: Plane) -> None:
+    staged = own.stage(0, "ab")
+    flowing, gone = threading.Event(), threading.Event()
+
+    def endless() -> Any:
+        while not gone.is_set():
+            yield pa.record_batch({"body": pa.array([bytes(100)] * 2000)})
+            flowing.set()
+
+    doomed = threading.Thread(target=_quietly, args=(own.client.stage, "other", 0, 0, 0, endless(), own.queue))
+    doomed.start()
+    flowing.wait()
+    own.daemon.kill()
+    gone.set()
+    doomed.join()
+    own.restart()
+    assert own.client.forget("other") == 0
+    own.client.finalize(own.queue, 0, [staged])
+    own.restart()
+    own.client.finalize(own.queue, 0, [staged])
+    assert own.labels() == ["a", "b"]
+    position = own.client.position(own.queue)
+    assert position.stable >= position.last
+
+
+# -- the server ------------------------------------------------------------------------------------------------------
+
+
+def test_users_and_access_checks_are_those_of_the_queue_manager(tmp_path: Path) -> None:
+    for name in ("alice", "bob"):
+        command = [sys.executable, "-m", "openmsmq.cli", "user", "--data-dir", str(tmp_path / "data"), "add", name]
+        subprocess.run([*command, "--password-stdin"], input=f"{name}'s secret\n".encode(), check=True)
+    options = ("--flight", "--flight-port", "0", "--no-allow-anonymous")
+    with Daemon(tmp_path / "data", *options) as daemon:
+        port = daemon.ready["endpoints"]["flight"]["port"]
+        with daemon.connect(user="alice", password="alice's secret") as manager:
+            manager.create_queue(".\\private$\\hers")
+        with BulkClient(port=port, user="alice", password="alice's secret") as alice:
+            rows = pa.record_batch({"body": pa.array([b"x"])})
+            alice.finalize("s", 0, [alice.stage("s", 0, 0, 0, [rows], default_queue="hers")])
+            (batch,) = alice.read("hers")
+            assert batch.column("sender_id_type").to_pylist() == [1]
+            assert batch.column("sender_id").to_pylist()[0].startswith(b"\x01")
+        for user, password in ((None, ""), ("alice", "wrong"), ("carol", "")):
+            with BulkClient(port=port, user=user, password=password) as refused, pytest.raises(AccessDenied):
+                refused.queues()
+        with BulkClient(port=port, user="bob", password="bob's secret") as bob:
+            with pytest.raises(AccessDenied):
+                bob.finalize("s", 1, [])
+
+
+def test_an_unknown_queue_action_or_column_is_named(plane: Plane) -> None:
+    with pytest.raises(QueueNotFound, match="nowhere"):
+        plane.labels("nowhere")
+    with pytest.raises(MsmqError, match=r"colour.*there are queue"):
+        plane.table(columns=["colour"])
+    with pytest.raises(MsmqError, match="source 'elsewhere'"):
+        plane.labels(source="elsewhere")
+    raw = flight.connect(f"grpc://127.0.0.1:{plane.port}")
+    with pytest.raises(flight.FlightServerError, match="no action 'dance'"):
+        list(raw.do_action(flight.Action("dance", b"")))
+    with pytest.raises(flight.FlightServerError, match="arguments are wrong"):
+        list(raw.do_action(flight.Action("position", b'{"colour": 1}')))
+
+
+def test_a_stream_goes_on_when_messages_are_taken_meanwhile(plane: Plane) -> None:
+    count = 60_000
+    rows = pa.record_batch({"body": pa.array([bytes(1000)] * count)})
+    plane.client.finalize("much", 0, [plane.client.stage("much", 0, 0, 0, [rows], default_queue=plane.queue)])
+    stream = plane.client.read(plane.queue)
+    first = next(stream)
+    with plane.manager.open(f".\\private$\\{plane.queue}", "receive") as queue:
+        queue.purge()
+    rest = sum(batch.num_rows for batch in stream)
+    assert first.num_rows + rest < count
+
+
+def test_a_flight_process_that_dies_is_started_again(own: Plane) -> None:
+    own.send("a")
+    children = Path(f"/proc/{own.daemon.pid}/task/{own.daemon.pid}/children").read_text().split()
+    assert len(children) == 1
+    os.kill(int(children[0]), signal.SIGKILL)
+
+    def works() -> bool:
+        try:
+            return own.labels() == ["a"]
+        except ConnectionError:
+            return False
+
+    assert eventually(works)
+
+
+def test_the_flight_process_goes_with_the_daemon(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data", "--flight", "--flight-port", "0") as daemon:
+        (child,) = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split()
+        daemon.kill()
+    eventually(lambda: not Path(f"/proc/{child}").exists())
+
+
+def test_plain_text_is_for_loopback_only(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "openmsmq.cli", "serve", "--data-dir", str(tmp_path), "--flight"]
+    done = subprocess.run([*command, "--listen", "0.0.0.0"], capture_output=True, text=True)
+    assert done.returncode == 2 and "flight_certificate" in done.stderr

@@ -1,0 +1,91 @@
+"""What a data pipeline does with a queue manager, for tests."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Generator, Iterator
+from typing import TypeVar
+
+from openmsmq.model.message import Message
+from openmsmq.queueing.access import Caller
+from openmsmq.queueing.groups import Group, Limits
+from openmsmq.queueing.records import encode_message
+from openmsmq.queueing.stages import Stage
+from openmsmq.queueing.staging import Draft
+from queueing.world import ALICE, World
+from store.memory_vfs import MemoryVfs
+
+T = TypeVar("T")
+
+
+def done(steps: Generator[None, None, T]) -> T:
+    """The result of an operation, all its steps in a row."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def claim(world: World, start: int, limit: int | None = None, name: str = "g", queue: str = "q") -> Group:
+    limits = Limits() if limit is None else Limits(limit)
+    return done(world.manager.claim(world.queue(queue), name, start, limits))
+
+
+def commit(world: World, end: int, name: str = "g", queue: str = "q") -> None:
+    group = world.manager.group(world.queue(queue), name)
+    assert group is not None
+    done(world.manager.commit_claim(group, end))
+
+
+def claimed(group: Group) -> list[str]:
+    return [group.queue.message(key).label for key in group.keys]
+
+
+def stage(
+    world: World, batch: int, labels: str, queues: str = "q", sink: str = "s", caller: Caller = ALICE, **values: object
+) -> Stage:
+    """One message for each letter, to the queues in turn."""
+    manager = world.manager
+    made = manager.begin_stage(sink, batch, 0, "0", caller)
+    targets = [manager.stage_target(name, False, caller) for name in queues]
+    drafts = []
+    for index, label in enumerate(labels):
+        target = targets[index % len(targets)]
+        message = Message(label=label, **{"delivery_guarantee": 1, **values})  # type: ignore[arg-type]
+        message.destination_queue_format_name = target.name
+        drafts.append(Draft(target, bytearray(encode_message(message))))
+    manager.stage(made, drafts, last=True)
+    manager.seal(made)
+    return made
+
+
+def finalize(world: World, batch: int, *stages: Stage, sink: str = "s", caller: Caller = ALICE) -> None:
+    world.manager.finalize(sink, batch, [one.handle for one in stages], caller)
+
+
+def on(world: World, vfs: MemoryVfs) -> World:
+    """A queue manager that starts on what a crash has left."""
+    other = copy.copy(world)
+    other.vfs = vfs
+    other._entropy += 1000
+    other._open()
+    return other
+
+
+def crashed(world: World, samples: int = 3) -> Iterator[World]:
+    """The queue manager after crashes at this moment, between two writes and in the middle of the next one."""
+    yield on(world, world.vfs.crash(lambda index, total: False, 0))
+    batch = world.store.take_batch()
+    if batch is not None:
+        before = world.vfs
+        for chunk in batch.chunks:
+            before.pwrite(chunk.handle, b"".join(chunk.parts), chunk.offset)
+        for state in before.crashes(random.Random(1), samples):
+            yield on(world, state)
+        for chunk in batch.chunks:
+            before.fdatasync(chunk.handle)
+        world.store.finish_batch(batch)
+        yield on(world, world.vfs.crash(lambda index, total: False, 0))

@@ -1,0 +1,338 @@
+"""Positions and claims of consumer groups: docs/bulk.md."""
+
+from __future__ import annotations
+
+import pytest
+
+from openmsmq.model.constants import Access, Acknowledge, Action
+from openmsmq.model.errors import HResult, IllegalPropertyValue, QueueDeleted
+from openmsmq.model.security import SecurityDescriptor
+from openmsmq.queueing.groups import Limits
+from openmsmq.queueing.queue import sequence_of
+from queueing.pipeline import claim, claimed, commit, crashed, done, finalize, stage
+from queueing.world import ALICE, BOB, World, refused
+
+SEQUENCE = HResult.MQ_ERROR_TRANSACTION_SEQUENCE
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create()
+    return world
+
+
+def fill(world: World, labels: str, name: str = "q", **values: int) -> list[int]:
+    """Sequences of the messages."""
+    sequences = []
+    for label in labels:
+        world.send(name, label, **{"delivery_guarantee": 1, **values})
+        sequences.append(world.state.sequence)
+    return sequences
+
+
+# -- the last stable sequence ----------------------------------------------------------------------------------
+
+
+def test_without_pending_work_all_numbers_given_out_are_stable(world: World) -> None:
+    fill(world, "abc")
+    assert world.manager.last_stable(world.queue()) == world.state.sequence
+
+
+def test_an_uncommitted_send_holds_back_its_queue_only(world: World) -> None:
+    world.create("x", TRANSACTION=1)
+    (before,) = fill(world, "a")
+    transaction = world.begin()
+    world.send("x", "late", transaction)
+    fill(world, "b")
+    assert world.manager.last_stable(world.queue("x")) == before
+    assert world.manager.last_stable(world.queue()) == world.state.sequence
+    world.manager.commit(transaction)
+    assert world.manager.last_stable(world.queue("x")) == world.state.sequence
+
+
+@pytest.mark.parametrize("how", ["transaction", "two phases", "claim", "prepared"])
+def test_what_somebody_holds_is_not_stable(world: World, how: str) -> None:
+    world.create("x", TRANSACTION=1)
+    transaction = world.begin(5)
+    for label in "ab":
+        world.send("x", label, transaction)
+    world.manager.commit(transaction)
+    queue = world.queue("x")
+    first = sequence_of(queue.available[0])
+    if how == "claim":
+        claim(world, 0, queue="x")
+    elif how == "two phases":
+        world.read(world.open("x"), two_phase=True)
+    else:
+        reader = world.begin()
+        world.read(world.open("x"), transaction=reader)
+        if how == "prepared":
+            world.manager.prepare(reader)
+            world.restart()
+    assert world.manager.last_stable(world.queue("x")) == first - 1
+
+
+def test_a_staged_message_is_not_stable_before_its_batch_is_finalized(world: World) -> None:
+    (before,) = fill(world, "a")
+    made = stage(world, 0, "b")
+    fill(world, "c")
+    assert world.manager.last_stable(world.queue()) == before
+    assert claimed(claim(world, 0)) == ["a"]
+    finalize(world, 0, made)
+    assert claimed(claim(world, before)) == ["b", "c"]
+
+
+# -- claims ----------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_takes_all_priorities_in_the_order_of_arrival_and_hides_them(world: World) -> None:
+    for index, label in enumerate("abcd"):
+        fill(world, label, priority=index * 2)
+    group = claim(world, 0)
+    assert claimed(group) == list("abcd")
+    assert world.labels() == []
+    assert world.read(world.open()).status == HResult.MQ_ERROR_IO_TIMEOUT
+
+
+def test_limits_of_messages_and_bytes_end_a_claim_and_one_message_is_always_taken(world: World) -> None:
+    sequences = fill(world, "abcde")
+    group = claim(world, 0, 2)
+    assert (claimed(group), group.end) == (["a", "b"], sequences[1])
+    commit(world, group.end)
+    group = done(world.manager.claim(world.queue(), "g", group.end, Limits(bytes=1)))
+    assert claimed(group) == ["c"]
+
+
+def test_the_same_claim_gives_the_same_range_and_a_new_token_fences_the_old(world: World) -> None:
+    fill(world, "ab")
+    token = claim(world, 0, 1).token
+    fill(world, "c")
+    again = claim(world, 0, 5)
+    assert claimed(again) == ["a"] and again.token != token
+    with refused(SEQUENCE):
+        world.manager.group(world.queue(), "g", token)
+    assert world.manager.group(world.queue(), "g", again.token) is again
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_claim_survives_a_restart(world: World, checkpoint: bool) -> None:
+    fill(world, "a")
+    fill(world, "E", delivery_guarantee=0)
+    fill(world, "bc")
+    before = claim(world, 0, 9)
+    world.restart(checkpoint)
+    group = world.manager.group(world.queue(), "g", before.token)
+    assert group is not None
+    assert claimed(group) == ["a", "b", "c"] and group.end == before.end
+    assert world.labels() == []
+    commit(world, group.end)
+    world.restart(checkpoint)
+    assert not world.queue().entries
+    found = world.manager.group(world.queue(), "g")
+    assert found is not None and found.cursor == group.end
+
+
+def test_a_claim_behind_the_former_one_commits_it(world: World) -> None:
+    world.manager.set_properties(world.queue(), {104: 1}, ALICE)  # PROPID_Q_JOURNAL
+    fill(world, "abcd")
+    first = claim(world, 0, 2)
+    second = claim(world, first.end)
+    assert claimed(second) == ["c", "d"]
+    journal = world.queue().journal
+    assert journal is not None and world.labels(journal) == ["a", "b"]
+
+
+def test_a_claim_from_within_the_former_one_commits_a_part_and_claims_the_rest_anew(world: World) -> None:
+    sequences = fill(world, "abc")
+    claim(world, 0)
+    group = claim(world, sequences[0], 1)
+    assert claimed(group) == ["b"] and world.labels() == ["c"]
+
+
+def test_a_claim_before_the_cursor_is_refused(world: World) -> None:
+    group = claim(world, fill(world, "ab")[1])
+    with refused(SEQUENCE):
+        claim(world, group.cursor - 1)
+
+
+def test_nothing_to_claim_is_an_empty_range_that_writes_nothing_twice(world: World) -> None:
+    group = claim(world, 0)
+    assert (group.keys, group.end) == ([], 0)
+    position = world.store.position
+    claim(world, 0)
+    assert world.store.position == position
+
+
+def test_two_groups_do_not_get_the_same_message(world: World) -> None:
+    sequences = fill(world, "ab")
+    claim(world, 0, 1)
+    assert claimed(claim(world, 0, name="h")) == []
+    commit(world, sequences[0])
+    assert claimed(claim(world, sequences[0], name="h")) == ["b"]
+
+
+def test_commit_acknowledges_and_is_idempotent(world: World) -> None:
+    world.create("admin")
+    world.send(
+        label="a", delivery_guarantee=1, acknowledgements_requested=int(Acknowledge.POS_RECEIVE),
+        administration_queue_format_name="DIRECT=OS:.\\private$\\admin",
+    )  # fmt: skip
+    group = claim(world, 0)
+    end = group.end
+    commit(world, end)
+    commit(world, end)
+    commit(world, 0)
+    assert world.labels("admin") == ["a"]
+    with refused(SEQUENCE):
+        commit(world, end + 1)
+
+
+def test_a_released_claim_is_available_again_and_its_token_fenced(world: World) -> None:
+    fill(world, "ab")
+    token = claim(world, 0).token
+    group = world.manager.group(world.queue(), "g")
+    assert group is not None
+    waiting = world.wait(world.open(), Action.PEEK_CURRENT)
+    assert done(world.manager.release_claim(group)) == 2
+    assert world.labels() == ["a", "b"] and waiting.label == "a"
+    with refused(SEQUENCE):
+        world.manager.group(world.queue(), "g", token)
+    world.restart()
+    assert world.labels() == ["a", "b"]
+
+
+def test_a_forgotten_group_is_no_more(world: World) -> None:
+    group = claim(world, 0)
+    done(world.manager.release_claim(group, forget=True))
+    world.restart()
+    assert world.manager.group(world.queue(), "g") is None
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("end", ["commit", "release"])
+def test_a_claimed_message_that_expires_is_received_or_expires_when_put_back(
+    world: World, end: str, restart: bool
+) -> None:
+    fill(world, "a", time_to_be_received=1, journaling_requested=1)
+    group = claim(world, 0)
+    world.advance(5000)
+    world.restart(checkpoint=restart)
+    world.advance(1)
+    found = world.manager.group(world.queue(), "g")
+    assert found is not None and claimed(found) == ["a"]
+    if end == "commit":
+        commit(world, group.end)
+    else:
+        done(world.manager.release_claim(found))
+        assert world.labels(world.state.dead_letters) == ["a"]
+    assert not world.queue().entries
+
+
+def test_a_purge_reaches_what_is_claimed_when_it_is_put_back(world: World) -> None:
+    fill(world, "a")
+    group = claim(world, 0)
+    world.manager.purge(world.open())
+    assert claimed(group) == ["a"]
+    done(world.manager.release_claim(group))
+    assert not world.queue().entries
+
+
+def test_a_deleted_queue_takes_its_groups_along(world: World) -> None:
+    fill(world, "a")
+    group = claim(world, 0)
+    world.manager.delete_queue(world.queue(), ALICE)
+    with pytest.raises(QueueDeleted):
+        done(world.manager.commit_claim(group, group.end))
+    world.restart()
+    assert not world.manager.groups
+
+
+def test_a_full_disk_changes_nothing(world: World) -> None:
+    fill(world, "ab")
+    world.store.full = True
+    with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
+        claim(world, 0)
+    assert world.labels() == ["a", "b"]
+    world.store.full = False
+    group = claim(world, 0)
+    world.store.full = True
+    with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
+        commit(world, group.end)
+    assert claimed(group) == ["a", "b"] and group.cursor == 0
+
+
+def test_a_message_moved_into_the_range_of_a_claim_stays_out_of_it(world: World) -> None:
+    *_, last = fill(world, "abc")
+    source, target = world.open(), world.open("q;s", Access.MOVE)
+    world.manager.move(source, target, world.queue().available[1])
+    group = claim(world, 0)
+    back, into = world.open("q;s"), world.open("q", Access.MOVE)
+    world.manager.move(back, into, world.queue("q;s").available[0])
+    assert claimed(group) == ["a", "c"] and group.end == last
+    world.restart()
+    commit(world, last)
+    assert world.labels() == ["b"]
+
+
+@pytest.mark.parametrize("start", [-1, 1 << 56, "1"])
+def test_what_is_no_position_is_refused(world: World, start: int) -> None:
+    with pytest.raises(IllegalPropertyValue):
+        claim(world, start)
+
+
+def test_claiming_needs_the_right_to_receive(world: World) -> None:
+    world.create("closed")
+    world.manager.set_security(world.queue("closed"), 4, _nobody(), ALICE)
+    with refused(HResult.MQ_ERROR_ACCESS_DENIED):
+        world.manager.source("closed", "queue", BOB, Access.RECEIVE)
+
+
+def _nobody() -> bytes:
+    return SecurityDescriptor(owner=ALICE.sid, group=ALICE.sid, dacl=()).pack()
+
+
+# -- dividing ----------------------------------------------------------------------------------------------------
+
+
+def test_a_range_divides_into_parts_of_equal_count_without_gaps(world: World) -> None:
+    sequences = fill(world, "abcdefg")
+    end, ranges = done(world.manager.divide(world.queue(), 0, world.state.sequence, 3, Limits()))
+    assert [count for _, _, count, _ in ranges] == [3, 3, 1]
+    assert [start for start, *_ in ranges] == [0, sequences[2], sequences[5]]
+    assert end == ranges[-1][1] == world.state.sequence
+    assert all(volume > 0 for *_, volume in ranges)
+
+
+def test_a_limit_ends_the_range_at_the_last_message_within_it(world: World) -> None:
+    sequences = fill(world, "abcdefg")
+    end, ranges = done(world.manager.divide(world.queue(), sequences[0], sequences[-1], 2, Limits(4)))
+    assert (end, [count for _, _, count, _ in ranges]) == (sequences[4], [2, 2])
+    end, ranges = done(world.manager.divide(world.queue(), 0, sequences[-1], 2, Limits(bytes=1)))
+    assert (end, len(ranges)) == (sequences[0], 1)
+
+
+# -- crashes -----------------------------------------------------------------------------------------------------
+
+
+def test_a_crash_in_the_middle_of_a_commit_neither_loses_nor_doubles_a_message(world: World) -> None:
+    world.manager.set_properties(world.queue(), {104: 1}, ALICE)
+    count = 1300  # three batches
+    for number in range(count):
+        world.send(label=str(number), delivery_guarantee=1)
+    group = claim(world, 0)
+    end = group.end
+    world.store.sync()
+    steps = world.manager.commit_claim(group, end)
+    going = True
+    while going:
+        going = next(steps, "over") is None
+        for other in crashed(world):
+            journal = other.queue().journal
+            found = other.manager.group(other.queue(), "g")
+            assert journal is not None and found is not None
+            everything = sorted(map(int, claimed(found) + other.labels(journal)))
+            assert everything == list(range(count))
+            commit(other, end)
+            assert sorted(map(int, other.labels(journal))) == list(range(count))
+            assert not other.queue().entries and found.cursor == end

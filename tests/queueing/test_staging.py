@@ -1,0 +1,190 @@
+"""Stages and their finalization: docs/bulk.md."""
+
+from __future__ import annotations
+
+import pytest
+
+from openmsmq.model.constants import Acknowledge, Journal
+from openmsmq.model.errors import HResult
+from queueing.pipeline import crashed, finalize, stage
+from queueing.world import ALICE, BOB, World, refused
+
+SEQUENCE = HResult.MQ_ERROR_TRANSACTION_SEQUENCE
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create()
+    return world
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_stage_is_invisible_until_it_is_finalized_once(world: World, restart: bool) -> None:
+    first, second = stage(world, 0, "abc"), stage(world, 0, "de")
+    abandoned = stage(world, 0, "x")
+    assert world.labels() == [] and len(world.queue()) == 0
+    if restart:
+        world.restart(checkpoint=True)
+    finalize(world, 0, first, second)
+    finalize(world, 0, first, second, abandoned)
+    assert world.labels() == list("abcde")
+    assert not world.manager.stages
+    world.restart()
+    assert world.labels() == list("abcde") and not world.manager.stages
+    assert world.manager.last_batch("s") == 0
+
+
+def test_an_older_batch_and_a_stage_that_is_not_there_are_refused(world: World) -> None:
+    finalize(world, 5, stage(world, 5, "a"))
+    with refused(SEQUENCE):
+        finalize(world, 4)
+    with refused(SEQUENCE):
+        stage(world, 4, "b")
+    wrong = stage(world, 7, "c")
+    with refused(SEQUENCE):
+        finalize(world, 6, wrong)
+    assert world.labels() == ["a"] and world.manager.last_batch("s") == 5
+
+
+def test_stages_of_earlier_batches_go_when_a_later_one_is_finalized(world: World) -> None:
+    stage(world, 0, "a")
+    later = stage(world, 2, "z")
+    finalize(world, 1)
+    assert list(world.manager.stages) == [later.handle]
+    world.restart()
+    assert list(world.manager.stages) == [later.handle]
+
+
+def test_stages_are_forgotten_on_demand(world: World) -> None:
+    kept, gone = stage(world, 0, "a"), stage(world, 1, "b")
+    assert world.manager.forget_stages("s", 1, None, ALICE) == 1
+    world.restart()
+    assert list(world.manager.stages) == [kept.handle]
+    assert world.manager.forget_stages("s", None, [gone.handle], ALICE) == 0
+    assert world.manager.forget_stages("s", None, None, ALICE) == 1
+    assert not world.manager.stages
+
+
+def test_a_stage_that_was_not_sealed_does_not_survive(world: World) -> None:
+    made = world.manager.begin_stage("s", 0, 0, "0", ALICE)
+    world.restart()
+    assert made.handle not in world.manager.stages
+
+
+def test_messages_of_a_transactional_queue_are_those_of_one_transaction(world: World) -> None:
+    world.create("x", TRANSACTION=1)
+    finalize(world, 0, stage(world, 0, "abc", "x", priority=7, delivery_guarantee=0))
+    messages = world.messages(world.queue("x"))
+    assert [(m.first_in_transaction, m.last_in_transaction) for m in messages] == [
+        (True, False), (False, False), (False, True),
+    ]  # fmt: skip
+    assert len({m.transaction_identifier for m in messages}) == 1
+    assert all(m.is_transactional and m.priority == 0 and m.recoverable for m in messages)
+
+
+def test_a_finalized_message_has_identity_arrives_and_lives_as_any_other(world: World) -> None:
+    world.create("admin")
+    made = stage(
+        world, 0, "a", priority=5, time_to_be_received=10,
+        journaling_requested=int(Journal.JOURNAL | Journal.DEADLETTER),
+        acknowledgements_requested=int(Acknowledge.POS_ARRIVAL),
+        administration_queue_format_name="DIRECT=OS:.\\private$\\admin",
+    )  # fmt: skip
+    assert world.labels(world.state.system_journal) == []
+    world.restart()
+    finalize(world, 0, made)
+    (message,) = world.messages(world.queue())
+    assert message.id.endswith(f"\\{message.sequence}") and message.sent_time == world.now // 1000
+    assert message.lookup_identifier >> 56 == 2
+    assert world.labels(world.state.system_journal) == ["a"] == world.labels("admin")
+    world.advance(11_000)
+    assert world.labels() == [] and world.labels(world.state.dead_letters) == ["a"]
+
+
+def test_a_waiting_reader_gets_what_is_finalized(world: World) -> None:
+    made = stage(world, 0, "a")
+    reader = world.wait(world.open())
+    finalize(world, 0, made)
+    assert reader.label == "a"
+
+
+def test_a_row_that_does_not_fit_is_named_and_the_quota_counts_what_is_staged(world: World) -> None:
+    world.create("small", QUOTA=1)
+    stage(world, 0, "a", ["small"], body=bytes(600))
+    with pytest.raises(Exception, match="row 0"):
+        stage(world, 0, "b", ["small"], body=bytes(600))
+
+
+def test_rows_for_a_deleted_queue_vanish_and_the_others_arrive(world: World) -> None:
+    world.create("r")
+    made = stage(world, 0, "abcd", "qr")
+    world.manager.delete_queue(world.queue("r"), ALICE)
+    finalize(world, 0, made)
+    assert world.labels() == ["a", "c"]
+    world.restart()
+    assert world.labels() == ["a", "c"]
+
+
+def test_rows_may_go_to_other_machines(world: World) -> None:
+    name = "DIRECT=OS:elsewhere\\private$\\far"
+    finalize(world, 0, stage(world, 0, "ab", [name]))
+    (queue,) = world.state.outgoing.values()
+    assert world.labels(queue) == ["a", "b"]
+    assert world.messages(queue)[0].time_to_reach_queue == 345600
+    assert world.manager.next_to_transfer() is not None
+
+
+def test_a_sink_and_its_stages_belong_to_who_began_them(world: World) -> None:
+    made = stage(world, 0, "a")
+    with refused(HResult.MQ_ERROR_ACCESS_DENIED):
+        finalize(world, 0, made, caller=BOB)
+    finalize(world, 0, made)
+    with refused(HResult.MQ_ERROR_ACCESS_DENIED):
+        stage(world, 1, "b", caller=BOB)
+    finalize(world, 1, caller=BOB.as_administrator())
+
+
+def test_a_full_disk_leaves_the_batch_to_be_finalized_later(world: World) -> None:
+    made = stage(world, 0, "a")
+    world.store.full = True
+    with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
+        finalize(world, 0, made)
+    world.store.full = False
+    assert world.labels() == []
+    finalize(world, 0, made)
+    assert world.labels() == ["a"]
+
+
+def test_a_crash_at_any_point_of_finalizing_shows_all_or_nothing(world: World) -> None:
+    world.create("r")
+    finalize(world, 0, stage(world, 0, "!"))
+    first, second, abandoned = stage(world, 1, "abcdef", "qr"), stage(world, 1, "gh", "rq"), stage(world, 1, "x")
+    world.store.sync()
+    finalize(world, 1, first, second)
+    seen = set()
+    for other in crashed(world, 20):
+        batch = other.manager.last_batch("s")
+        seen.add(batch)
+        everything = {0: ("!", ""), 1: ("!aceh", "bdfg")}
+        assert ("".join(other.labels()), "".join(other.labels("r"))) == everything[batch or 0]
+        assert len(other.manager.stages) == (3 if batch == 0 else 0)
+        finalize(other, 1, first, second)
+        assert ("".join(other.labels()), "".join(other.labels("r"))) == everything[1]
+        assert not other.manager.stages and abandoned.handle not in other.manager.stages
+    assert seen == {0, 1}
+
+
+def test_staged_messages_move_with_compaction(world: World) -> None:
+    made = stage(world, 0, "abc", body=bytes(1000))
+    for _ in range(40):
+        for _ in range(60):
+            world.send(label="garbage", delivery_guarantee=1, body=bytes(2000))
+        world.manager.purge(world.open())
+        world.store.sync()
+    places = dict(made.messages[world.queue().number])
+    while world.store.compact_step(world.manager.is_live, world.manager.relocated, thorough=True):
+        world.store.sync()
+    assert made.messages[world.queue().number] != places
+    finalize(world, 0, made)
+    assert world.labels() == ["a", "b", "c"]
