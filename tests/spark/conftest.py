@@ -41,7 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("pipeline") / "data") as running:
+    with Daemon(tmp_path_factory.mktemp("pipeline") / "data", "--flight", "--flight-port", "0") as running:
         yield running
     assert "Traceback" not in running.log
 

@@ -69,7 +69,7 @@ def connect(options: Options) -> Plane:
     """A connection; nothing is sent before the first call, but with protocol=auto to see what is there."""
     protocol = options.protocol
     if protocol == "auto":
-        protocol = "flight" if _listens(options.host, options.flightPort) else "remoteread"
+        protocol = "flight" if listens(options.host, options.flightPort) else "remoteread"
     return flight(options) if protocol == "flight" else _remote(options)
 
 
@@ -87,7 +87,8 @@ def _remote(options: Options) -> Plane:
     return RemotePlane(options)
 
 
-def _listens(host: str, port: int) -> bool:
+def listens(host: str, port: int) -> bool:
+    """Whether anything answers at a port."""
     try:
         socket.create_connection((host, port), _PROBE).close()
     except OSError:
