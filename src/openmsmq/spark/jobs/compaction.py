@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from openmsmq.spark.jobs.archived import (
@@ -67,7 +68,7 @@ def compact(
     """
     files = Files(spark, directory)
     if is_delta(files):
-        return _compact_delta(files, target)
+        return _compact_delta(files, target, at_least)
     done = Compacted()
     with _locked(files):
         _recover(files)
@@ -84,10 +85,14 @@ def is_compacting(files: Files) -> bool:
     return files.exists(_LOCK) and not _is_stale(json.loads(files.read(_LOCK)))
 
 
-def _compact_delta(files: Files, target: int) -> Compacted:
+def _compact_delta(files: Files, target: int, at_least: int) -> Compacted:
     from deltalake import DeltaTable, WriterProperties
 
     table = DeltaTable(local(files.path()))
+    actions = pa.table(table.get_add_actions()).to_pylist()
+    small = Counter(action["path"].rpartition("/")[0] for action in actions if action["size_bytes"] < target // 2)
+    if max(small.values(), default=0) < at_least:
+        return Compacted()
     metrics = table.optimize.compact(target_size=target, writer_properties=WriterProperties(compression="ZSTD"))
     return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 

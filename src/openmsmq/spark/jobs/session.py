@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import openmsmq.spark
 
@@ -63,3 +63,11 @@ def failure(error: BaseException) -> PipelineError:
         if lines:
             return PipelineError(lines[0][1].strip())
     return PipelineError(text.strip().partition("\n")[0])
+
+
+def restricted(frame: DataFrame, where: str | None) -> DataFrame:
+    """The rows that Spark SQL over the columns chooses; all without. Raises PipelineError."""
+    try:
+        return frame.where(where) if where else frame
+    except Exception as error:
+        raise PipelineError(f"where {where!r}: {failure(error)}") from error

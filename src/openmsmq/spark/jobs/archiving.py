@@ -28,7 +28,7 @@ from openmsmq.spark.jobs.session import PipelineError, failure
 _STAGING, _CHECKPOINT = "_staging", "_checkpoint"
 _WRITTEN = "_written.json"  # in the staging directory of a batch: all its files are there, and this is what they hold
 _MANY = 16  # small files in one directory, from which on they are merged at the end
-_LOOK = 0.5  # seconds between two looks whether to stop
+_LOOK = 1  # seconds between two looks whether to stop
 
 FORMATS = ("parquet", "delta")
 SOURCES = ("queue", "journal", "deadletter", "xactdeadletter")
@@ -79,6 +79,7 @@ def archive(
     batch_rows: int = 100_000,
     on_batch: Callable[[Batch], None] | None = None,
     stop: threading.Event | None = None,
+    done: Archived | None = None,
 ) -> Archived:
     """Write what queues hold into an archive, from where the last run with the same checkpoint ended.
 
@@ -95,6 +96,7 @@ def archive(
         batch_rows: messages in a batch at most.
         on_batch: told of each batch that has been written.
         stop: ends the run.
+        done: is kept up to date while it runs, and returned; for who interrupts it.
 
     Raises:
         PipelineError: an argument, or what a batch failed of; nothing is lost, the next run goes on.
@@ -106,7 +108,7 @@ def archive(
         raise PipelineError(f"{to} is an archive of format {there}, not {format}")
     sink: _Sink = _DeltaSink(files) if format == "delta" else _ParquetSink(spark, files)
     checkpoint = checkpoint or files.path(f"{_CHECKPOINT}/{_stream_name(server, source, queues, group)}")
-    done = Archived()
+    done = done or Archived()
 
     def take(frame: DataFrame, number: int) -> None:
         identifier = json.loads(Files(spark, checkpoint).read("metadata"))["id"]  # Spark's, as old as the checkpoint
@@ -119,7 +121,7 @@ def archive(
     writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
     trigger = {"availableNow": True} if continuous is None else {"processingTime": f"{continuous} seconds"}
     try:
-        query = writer.trigger(**trigger).start()  # type: ignore[arg-type]
+        query = writer.trigger(**trigger).start()
         try:
             while not query.awaitTermination(_LOOK):
                 if stop is not None and stop.is_set():
