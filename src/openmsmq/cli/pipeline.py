@@ -48,9 +48,10 @@ def _job(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             from openmsmq.spark import jobs
         except ModuleNotFoundError as missing:
-            raise click.ClickException(
-                f"openmsmq pipeline needs {missing.name}: pip install 'openmsmq[spark]'"
-            ) from None
+            package = (missing.name or "").partition(".")[0]
+            if package == "openmsmq":
+                raise
+            raise click.ClickException(f"openmsmq pipeline needs {package}: pip install openmsmq[spark]") from None
         try:
             return command(jobs.session(master), *args, **kwargs)
         except jobs.PipelineError as error:
@@ -295,12 +296,14 @@ def traffic(
 ) -> None:  # fmt: skip
     """Rates, sizes and time in queue (p50, p95, p99), by queue and hour."""
     from openmsmq.spark import jobs
-    from openmsmq.spark.jobs.reports import count, seconds, size, traffic_page
+    from openmsmq.spark.jobs.units import count, seconds, size
 
     if not live and len(names) != 1:
         raise click.UsageError("give one ARCHIVE, or --live")
     figures = jobs.live_traffic(spark, server, names, source) if live else jobs.archived_traffic(spark, names[0])
     if report_file is not None:
+        from openmsmq.spark.jobs.reports import traffic_page
+
         about = f"{source}s of {server.host}" if live else names[0]
         report_file.write_text(traffic_page(figures, about), encoding="utf-8")
     if as_json:

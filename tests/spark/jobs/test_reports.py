@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from openmsmq.spark.jobs.letters import Count, DeadLetters
-from openmsmq.spark.jobs.reports import count, dead_letters_page, seconds, size, traffic_page
+from openmsmq.spark.jobs.reports import dead_letters_page, traffic_page
 from openmsmq.spark.jobs.traffic import ALL, Figures, Traffic
+from openmsmq.spark.jobs.units import count, seconds, size
 
 NASTY = "vm\\private$\\a<script>alert('x')</script>&$b$"
 START = datetime(2026, 11, 20, 6, tzinfo=UTC)

@@ -34,6 +34,8 @@ th.text, td.text { text-align: left; white-space: normal; overflow-wrap: anywher
   @page { margin: 15mm; }
   body { max-width: none; padding: 0; font-size: 10pt; }
   .scroll { overflow: visible; }
+  table { font-size: 7.5pt; }
+  th { white-space: normal; }
   h2 { break-after: avoid; }
   figure, tr, dl { break-inside: avoid; }
   thead { display: table-header-group; }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -10,18 +11,22 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
+
+from openmsmq.spark.jobs.units import Unit
 
 #: Colours that people who see few colours, and printers without any, can tell apart (Okabe and Ito).
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999")
 _SIZE = (5.4, 3.0)  # inches; at this size letters are as large on a phone as those of the page
+_LEGEND_ROW = 0.24  # inches
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # names of queues have dollars
     "font.family": "sans-serif",
-    "font.size": 10,
+    "font.size": 12,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": "#777777",
@@ -34,7 +39,7 @@ _SETTINGS: dict[Any, Any] = {
 _HOUR = timedelta(hours=1)
 
 
-def stacked_hours(series: Mapping[str, Mapping[datetime, float]], unit: Callable[[float], str], name: str) -> str:
+def stacked_hours(series: Mapping[str, Mapping[datetime, float]], unit: Unit, name: str) -> str:
     """Bars, one for each hour, made of the values of each series."""
     hours = sorted({hour for values in series.values() for hour in values})
 
@@ -45,13 +50,13 @@ def stacked_hours(series: Mapping[str, Mapping[datetime, float]], unit: Callable
             axes.bar(hours, heights, _HOUR * 0.9, floor, label=label, color=colour, align="edge", linewidth=0)  # type: ignore[arg-type]
             floor = [below + height for below, height in zip(floor, heights, strict=True)]
         _time_axis(axes, hours)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: unit(value)))
+        _mark_evenly(axes.yaxis, max(floor, default=0), unit)
 
     return _svg(draw, name)
 
 
-def lines(series: Mapping[str, Mapping[datetime, float]], unit: Callable[[float], str], name: str) -> str:
-    """A line for each series; values from the tenth of a unit on over several powers of ten."""
+def lines(series: Mapping[str, Mapping[datetime, float]], unit: Unit, name: str) -> str:
+    """A line for each series, over several powers: a low value is as easily seen as a high one."""
     hours = sorted({hour for values in series.values() for hour in values})
 
     def draw(axes: Axes) -> None:
@@ -59,15 +64,13 @@ def lines(series: Mapping[str, Mapping[datetime, float]], unit: Callable[[float]
             known = sorted(values)
             middles: Any = [hour + _HOUR / 2 for hour in known]
             axes.plot(middles, [values[h] for h in known], label=label, color=colour, marker=marker, markersize=4)
-        axes.set_yscale("symlog", linthresh=1)
-        axes.set_ylim(bottom=0)
         _time_axis(axes, hours)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: unit(value)))
+        _mark_powers(axes, [value for values in series.values() for value in values.values()], unit)
 
     return _svg(draw, name)
 
 
-def bars(values: Sequence[tuple[str, float]], unit: Callable[[float], str], name: str) -> str:
+def bars(values: Sequence[tuple[str, float]], unit: Unit, name: str) -> str:
     """A horizontal bar for each value, the first on top."""
 
     def draw(axes: Axes) -> None:
@@ -77,10 +80,9 @@ def bars(values: Sequence[tuple[str, float]], unit: Callable[[float], str], name
         axes.invert_yaxis()
         axes.grid(axis="x")
         axes.grid(visible=False, axis="y")
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: unit(value)))
+        _mark_evenly(axes.xaxis, max((value for _, value in values), default=0), unit)
 
-    return _svg(draw, name, height=max(1.2, 0.5 + 0.3 * len(values)))
+    return _svg(draw, name, height=max(1.2, 0.6 + 0.34 * len(values)))
 
 
 def _time_axis(axes: Axes, hours: Sequence[datetime]) -> None:
@@ -91,8 +93,31 @@ def _time_axis(axes: Axes, hours: Sequence[datetime]) -> None:
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
 
 
+def _mark_evenly(axis: Axis, highest: float, unit: Unit) -> None:
+    """From 0 on, three to five marks."""
+    if unit.base == 2:
+        step = 2.0 ** max(0, math.ceil(math.log2(max(highest, 1) / 4)))
+        axis.set_major_locator(MultipleLocator(step))
+    else:
+        axis.set_major_locator(MaxNLocator(4, integer=True))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: unit.text(value)))
+
+
+def _mark_powers(axes: Axes, values: Sequence[float], unit: Unit) -> None:
+    """Marks around the values, the lowest one 0 where one is below the first."""
+    lowest, highest = min(values, default=0.0), max(values, default=0.0)
+    marks = (0.0, *unit.marks)
+    first = max(mark for mark in marks if mark <= lowest)
+    last = min((mark for mark in marks if mark >= highest and mark > first), default=highest)
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_ylim(first, last * 1.1)
+    axes.yaxis.set_major_locator(FixedLocator([mark for mark in marks if first <= mark <= last]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: unit.text(value)))
+
+
 def _short(label: str) -> str:
-    return label if len(label) <= 28 else f"…{label[-27:]}"
+    return label if len(label) <= 24 else f"…{label[-23:]}"
 
 
 def _svg(draw: Callable[[Axes], None], name: str, height: float = _SIZE[1]) -> str:
@@ -105,7 +130,8 @@ def _svg(draw: Callable[[Axes], None], name: str, height: float = _SIZE[1]) -> s
         if len(handles) > 1:
             short = [_short(label) for label in labels]
             columns = 1 if max(map(len, short)) > 20 else 2 if max(map(len, short)) > 8 else 4
-            figure.legend(handles, short, loc="outside lower left", ncols=columns, fontsize=9)
+            figure.set_figheight(height + _LEGEND_ROW * -(-len(short) // columns))
+            figure.legend(handles, short, loc="outside lower left", ncols=columns)
         file = io.StringIO()
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = file.getvalue()

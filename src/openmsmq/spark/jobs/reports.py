@@ -10,6 +10,7 @@ from openmsmq.spark.jobs import plots
 from openmsmq.spark.jobs.letters import DeadLetters
 from openmsmq.spark.jobs.page import Page
 from openmsmq.spark.jobs.traffic import PERCENTILES, Figures, Traffic
+from openmsmq.spark.jobs.units import COUNT, SECONDS, SIZE, count, seconds, size
 
 _SHOWN = len(plots.COLOURS) - 1  # queues with a colour of their own
 _OTHERS = "other queues"
@@ -34,22 +35,22 @@ def traffic_page(traffic: Traffic, about: str) -> str:
         facts.append((f"{what}, p50 / p99", f"{seconds(total.times[0])} / {seconds(total.times[-1])}"))
     page.facts(facts)
     page.heading("Messages by hour")
-    page.figure(plots.stacked_hours(_by_queue(traffic, "messages"), count, "Messages by hour"))
+    page.figure(plots.stacked_hours(_by_queue(traffic, "messages"), COUNT, "Messages by hour"))
     page.heading("Bytes by hour")
-    page.figure(plots.stacked_hours(_by_queue(traffic, "bytes"), size, "Bytes by hour"))
+    page.figure(plots.stacked_hours(_by_queue(traffic, "bytes"), SIZE, "Bytes by hour"))
     page.heading(what.capitalize())
     if any(f.times for f in traffic.all_hours):
-        page.figure(plots.lines(_percentiles(traffic.all_hours, "times"), seconds, f"{what} by hour"))
+        page.figure(plots.lines(_percentiles(traffic.all_hours, "times"), SECONDS, f"{what} by hour"))
         page.text("Of messages that are in their queues still, until now." if traffic.is_age else
                   "From arrival to being received; in journals from sending, as journals do not keep the arrival. "
                   "Times of queues are whole seconds.")  # fmt: skip
     else:
         page.text("Not known: these messages were only looked at, not received.")
     page.heading("Size by hour")
-    page.figure(plots.lines(_percentiles(traffic.all_hours, "sizes"), size, "Size by hour"))
+    page.figure(plots.lines(_percentiles(traffic.all_hours, "sizes"), SIZE, "Size by hour"))
     page.heading("Queues")
     columns = ["messages", "bytes", *[f"size p{p}" for p in PERCENTILES], *[f"{what} p{p}" for p in PERCENTILES]]
-    page.table(["queue", "source", *columns], [[f.queue, f.source, *_cells(f)] for f in traffic.queues], 2)
+    page.table(["queue", *columns], [[_named(f), *_cells(f)] for f in traffic.queues])
     page.heading("Queues by hour (UTC)")
     page.table(["hour", "queue", *columns], [[_hour(f), _named(f), *_cells(f)] for f in traffic.hours], 2)
     return page.html()
@@ -64,7 +65,7 @@ def dead_letters_page(letters: DeadLetters, about: str) -> str:
     for aspect, counts in letters.by.items():
         if counts:
             page.heading(f"By {aspect}")
-            page.figure(plots.bars([(c.value, c.messages) for c in counts[:12]], count, f"Dead letters by {aspect}"))
+            page.figure(plots.bars([(c.value, c.messages) for c in counts[:12]], COUNT, f"Dead letters by {aspect}"))
             rows = [[c.value, count(c.messages), size(c.bytes), f"{c.last:%Y-%m-%d %H:%M}"] for c in counts]
             page.table([aspect, "messages", "bytes", "last died (UTC)"], rows)
     return page.html()
@@ -102,26 +103,3 @@ def _hour(figures: Figures) -> str:
 def _cells(figures: Figures) -> list[str]:
     times = [seconds(value) for value in figures.times] if figures.times else ["–"] * len(PERCENTILES)
     return [count(figures.messages), size(figures.bytes), *map(size, figures.sizes), *times]
-
-
-def count(value: float) -> str:
-    """A number of things."""
-    return f"{value:,.0f}"
-
-
-def size(value: float) -> str:
-    """Bytes."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
-
-
-def seconds(value: float) -> str:
-    """A time, in the unit that fits it."""
-    for below, divisor, unit in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
-        if value < below:
-            shown = value / divisor
-            return f"{shown:.0f} {unit}" if shown == int(shown) else f"{shown:.1f} {unit}"
-    return f"{value / 86400:.1f} d"

@@ -6,10 +6,14 @@ import os
 import re
 import shutil
 import sys
-from importlib.resources import files
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 import openmsmq.spark
@@ -17,7 +21,6 @@ import openmsmq.spark
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.maxConcurrentOutputFileWriters": "64",  # rows need not be sorted by partition before they are written
@@ -32,10 +35,16 @@ class PipelineError(RuntimeError):
     """A job can't do what it was asked for; the message says why in one line."""
 
 
-def session(master: str = "local[*]", name: str = "openmsmq") -> SparkSession:
-    """The session that there is, or a new one: UTC, zstd, quiet, the format `msmq` registered.
+def session(master: str = "local[*]", name: str = "openmsmq", quiet: bool = True) -> SparkSession:
+    """The session that there is, or a new one: UTC, zstd, the format `msmq` registered.
 
-    Raises PipelineError without Java.
+    Args:
+        master: of Spark.
+        name: of the application.
+        quiet: drop what a new JVM writes to standard error; failures are raised all the same.
+
+    Raises:
+        PipelineError: there is no Java, or Spark does not start.
     """
     if SparkSession.getActiveSession() is None and _java() is None:
         raise PipelineError("Spark needs Java 17 or later, and there is none: install openjdk-17-jre-headless")
@@ -43,11 +52,30 @@ def session(master: str = "local[*]", name: str = "openmsmq") -> SparkSession:
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in _SETTINGS.items():
         builder = builder.config(key, value)
-    log = files("openmsmq.spark.jobs") / "log4j2.properties"
-    builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{log}")
-    spark = builder.getOrCreate()
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True  # it writes what is raised as well
+    with _silenced() if quiet and SparkContext._gateway is None else nullcontext():
+        spark = builder.getOrCreate()
     openmsmq.spark.register(spark)
     return spark
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """A process that is started now has a file for its standard error; if it does not start, its end is raised."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        except Exception as error:
+            file.seek(0)
+            lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+            said = f": {lines[-1].strip()}" if lines else ""
+            raise PipelineError(f"Spark does not start: {failure(error)}{said}") from error
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def _java() -> str | None:
