@@ -22,14 +22,26 @@ protocol_option = click.option(
 )
 
 
-def connected(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `qm`, a connected QueueManager, from --host, --port, --port-offset, --user and --level."""
+_SERVER = (
+    click.option("--host", default="localhost", envvar="OPENMSMQ_HOST", show_default=True, help="Server to talk to."),
+    click.option("--port", type=int, envvar="OPENMSMQ_PORT", help="Its port; default 2103 plus the offset."),
+    click.option("--port-offset", type=int, default=0, envvar="OPENMSMQ_PORT_OFFSET", help="Added to default ports."),
+    click.option("--user", envvar="OPENMSMQ_USER", help="Authenticate as DOMAIN\\\\USER or USER."),
+    click.option("--password-env", default="OPENMSMQ_PASSWORD", help="Environment variable with the password."),
+)
 
-    @click.option("--host", default="localhost", envvar="OPENMSMQ_HOST", show_default=True, help="Server to talk to.")
-    @click.option("--port", type=int, envvar="OPENMSMQ_PORT", help="Its port; default 2103 plus the offset.")
-    @click.option("--port-offset", type=int, default=0, envvar="OPENMSMQ_PORT_OFFSET", help="Added to 2103.")
-    @click.option("--user", envvar="OPENMSMQ_USER", help="Authenticate as DOMAIN\\\\USER or USER.")
-    @click.option("--password-env", default="OPENMSMQ_PASSWORD", help="Environment variable with the password.")
+
+def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command --host, --port, --port-offset, --user and --password-env."""
+    for option in reversed(_SERVER):
+        command = option(command)
+    return command
+
+
+def connected(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `qm`, a connected QueueManager, from the server options and --level."""
+
+    @server_options
     @click.option("--level", type=click.Choice(list(LEVELS)), help="Protection; default integrity with --user.")
     @functools.wraps(command)
     def wrapper(

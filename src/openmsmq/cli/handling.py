@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -12,12 +11,12 @@ from openmsmq.cli.bodies import printable, show
 from openmsmq.cli.connection import connected
 from openmsmq.cli.output import class_name, print_json, print_table, time_text
 from openmsmq.cli.queues import json_option, path_of
-from openmsmq.client.sync import Cursor, MessageQueue, QueueManager
+from openmsmq.client.dead_letters import DEAD_LETTER_QUEUES, send_back, walk
+from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.constants import MessageClass
-from openmsmq.model.errors import HResult, MessageNotFound, MsmqError, ReceiveTimeout
+from openmsmq.model.errors import MessageNotFound, ReceiveTimeout
 from openmsmq.model.message import Message
 
-DEAD_LETTER_QUEUES = ("DIRECT=OS:.\\SYSTEM$;DEADLETTER", "DIRECT=OS:.\\SYSTEM$;DEADXACT")
 _PREVIEW = 200  # characters of a body
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
@@ -116,53 +115,15 @@ def return_(
     done: list[Message] = []
     for name in [path_of(queue)] if queue else DEAD_LETTER_QUEUES:
         with qm.open(name, protocol="qmcomm") as dead:
-            for cursor, message in _walk(dead):
+            for cursor, message in walk(dead):
                 named = reason is None or class_name(message.message_class).lower() == reason.lower()
                 meant = meant_for is None or meant_for.lower() in message.destination_queue_format_name.lower()
                 if named and meant and wanted(message):
                     if not dry_run:
-                        _send_back(qm, cursor, message)
+                        send_back(qm, cursor, message)
                     done.append(message)
     _check_found(ids, done)
     _tell(done, as_json, dry_run, "returned", lambda message: message.destination_queue_format_name)
-
-
-def _walk(queue: MessageQueue) -> Iterator[tuple[Cursor, Message]]:
-    """Each message, with a cursor that stands on it and may take it."""
-    with queue.cursor() as cursor:
-        look: Callable[[float | None], Message] = cursor.peek
-        while True:
-            try:
-                message = look(0)
-            except ReceiveTimeout:
-                return
-            yield cursor, message
-            # Once the cursor's message is taken, `peek` looks at the next one; otherwise it would stay.
-            look = _next_of(cursor)
-
-
-def _next_of(cursor: Cursor) -> Callable[[float | None], Message]:
-    def look(timeout: float | None) -> Message:
-        try:
-            return cursor.peek_next(timeout)
-        except MsmqError as error:
-            if error.hresult != HResult.MQ_ERROR_ILLEGAL_CURSOR_ACTION:
-                raise
-        return cursor.peek(timeout)
-
-    return look
-
-
-def _send_back(qm: QueueManager, cursor: Cursor, message: Message) -> None:
-    copy = replace(message, message_class=MessageClass.NORMAL)
-    with qm.open(message.destination_queue_format_name, "send") as target:
-        if message.is_transactional:
-            with qm.transaction() as transaction:
-                cursor.receive(0, transaction=transaction)
-                target.send(copy, transaction=transaction)
-        else:
-            target.send(copy)
-            cursor.receive(0)
 
 
 def _stand_on(cursor: Cursor, identifier: str) -> None:

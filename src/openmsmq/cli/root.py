@@ -10,6 +10,7 @@ from openmsmq import __version__
 from openmsmq.cli.administering import machine, outgoing
 from openmsmq.cli.handling import msg
 from openmsmq.cli.messages import copy, export, import_, peek, receive, send
+from openmsmq.cli.pipeline import pipeline
 from openmsmq.cli.queues import queue
 from openmsmq.cli.service import fsck, protocols, serve, user
 from openmsmq.cli.watching import dlq, tail
@@ -47,6 +48,7 @@ def cli() -> None:
 
 for command in (
     serve, user, fsck, protocols, machine, queue, outgoing, send, peek, receive, copy, export, import_, msg, tail, dlq,
+    pipeline,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import click
 
 from openmsmq.cli.connection import connected, protocol_option
-from openmsmq.cli.handling import DEAD_LETTER_QUEUES
 from openmsmq.cli.output import class_name, print_json, print_table, show_message, time_text
 from openmsmq.cli.queues import json_option, path_of
+from openmsmq.client.dead_letters import DEAD_LETTER_QUEUES
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import ReceiveTimeout
 from openmsmq.model.message import Message

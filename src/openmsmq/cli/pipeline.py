@@ -1,0 +1,339 @@
+"""`openmsmq pipeline …`: archives, replays, dead letters and traffic, on Spark."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from openmsmq.cli.connection import server_options
+from openmsmq.cli.handling import dry_run_option
+from openmsmq.cli.output import print_json, print_table, progress, report
+from openmsmq.cli.queues import json_option
+
+if TYPE_CHECKING:
+    from openmsmq.spark.jobs import DeadLetters, Server
+
+_RPC_PORT, _FLIGHT_PORT = 2103, 18020
+_PREVIEW = ("queue", "sent_time", "priority", "label", "body_size")  # columns of a dry run
+_FEW = 10
+_EMPTY = "no messages"
+_report_option = click.option(
+    "--report", "report_file", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page, for people."
+)
+_where_option = click.option("--where", help="Only messages for which this Spark SQL over the columns is true.")
+
+
+@click.group()
+def pipeline() -> None:
+    """Archive, replay, explain dead letters, measure traffic: on Spark, which needs Java 17 or later.
+
+    Columns that --where may use are those of the data source, and in archives also date, archived_at and removed.
+    """
+
+
+def _job(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `spark`, and make its failures one line."""
+
+    @click.option("--master", default="local[*]", show_default=True, help="Spark's: local[*], spark://HOST:PORT, yarn.")
+    @functools.wraps(command)
+    def wrapper(*args: Any, master: str, **kwargs: Any) -> Any:
+        try:
+            from openmsmq.spark import jobs
+        except ModuleNotFoundError as missing:
+            package = (missing.name or "").partition(".")[0]
+            if package == "openmsmq":
+                raise
+            raise click.ClickException(f"openmsmq pipeline needs {package}: pip install openmsmq[spark]") from None
+        try:
+            return command(jobs.session(master), *args, **kwargs)
+        except jobs.PipelineError as error:
+            raise click.ClickException(str(error)) from error
+
+    return wrapper
+
+
+def _served(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `server`."""
+
+    @server_options
+    @click.option("--flight-port", type=int, help=f"Its port of Arrow Flight; default {_FLIGHT_PORT} plus the offset.")
+    @click.option("--tls-root", help="File with the certificate that Flight's is checked against.")
+    @click.option(
+        "--protocol",
+        type=click.Choice(("auto", "flight", "remoteread")),
+        default="auto",
+        help="How to read: Arrow Flight, or MS-MQRR from any MSMQ server; auto takes Flight where it answers.",
+    )
+    @functools.wraps(command)
+    def wrapper(
+        spark: Any,
+        *args: Any,
+        host: str,
+        port: int | None,
+        port_offset: int,
+        user: str | None,
+        password_env: str,
+        flight_port: int | None,
+        tls_root: str | None,
+        protocol: str,
+        **kwargs: Any,
+    ) -> Any:
+        from openmsmq.spark.jobs import Server
+
+        server = Server(
+            host=host,
+            port=port or _RPC_PORT + port_offset,
+            flight_port=flight_port or _FLIGHT_PORT + port_offset,
+            user=user,
+            credential=_credential(user, password_env),
+            protocol=protocol,
+            tls_root=tls_root,
+        )
+        return command(spark, server, *args, **kwargs)
+
+    return wrapper
+
+
+def _credential(user: str | None, variable: str) -> str:
+    if user is None:
+        return ""
+    if os.environ.get(variable):
+        return f"env:{variable}"
+    return str(click.prompt(f"Password of {user}", hide_input=True, err=True))
+
+
+@pipeline.command()
+@click.argument("queues", nargs=-1, metavar="QUEUE...")
+@click.option("--to", required=True, help="Directory, on any file system that Spark knows.")
+@click.option("--format", "format_", type=click.Choice(("parquet", "delta")), default="parquet", show_default=True)
+@click.option("--once/--continuous", default=True, help="What is there now, or what comes, until Ctrl-C.")
+@click.option("--interval", type=float, default=10.0, show_default=True, help="Seconds between continuous batches.")
+@click.option(
+    "--source",
+    type=click.Choice(("queue", "journal", "deadletter", "xactdeadletter")),
+    default="queue",
+    show_default=True,
+)
+@click.option("--group", help="Take messages out of their queues, as this consumer group; without, they stay.")
+@click.option("--checkpoint", help="Where to keep how far it got; default in the archive, by server, queues and group.")
+@click.option("--batch-rows", type=click.IntRange(min=1), default=100_000, show_default=True, help="Messages a batch.")
+@json_option
+@_job
+@_served
+def archive(
+    spark: Any,
+    server: Server,
+    queues: tuple[str, ...],
+    to: str,
+    format_: str,
+    once: bool,
+    interval: float,
+    source: str,
+    group: str | None,
+    checkpoint: str | None,
+    batch_rows: int,
+    as_json: bool,
+) -> None:
+    """Write messages of QUEUEs into Parquet or Delta, by queue and date, each one once.
+
+    With --group a message leaves its queue when its batch is in the archive; that needs Arrow Flight. The next run goes
+    on where this one ended, also after a crash.
+    """
+    from openmsmq.spark import jobs
+
+    with _bar("archiving", as_json) as advance:
+        rows = 0
+
+        def on_batch(batch: jobs.Batch) -> None:
+            nonlocal rows
+            rows += batch.rows
+            if as_json:
+                print_json({"batch": batch.number, "rows": batch.rows, "bytes": batch.bytes, "lag": batch.lag})
+            advance(rows, "" if batch.lag is None else f"lag {batch.lag:,.0f} s")
+
+        done = jobs.Archived()
+        try:
+            jobs.archive(
+                spark, server, queues, to, format=format_, source=source, group=group, checkpoint=checkpoint,
+                continuous=None if once else interval, batch_rows=batch_rows, on_batch=on_batch, done=done,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            if once:
+                raise
+    document = {"archived": done.rows, "batches": done.batches, "bytes": done.bytes, "to": to}
+    text = f"archived {done.rows:,} messages in {done.batches} batches to {to}"
+    if done.compacted is not None and done.compacted.before:
+        document["compacted"] = asdict(done.compacted)
+        text += f"; {done.compacted.before} small files are {done.compacted.after} now"
+    report(as_json, text, document)
+
+
+@pipeline.command()
+@click.argument("directory", metavar="DIR")
+@click.option("--target", type=click.IntRange(min=1), default=128, show_default=True, help="MiB a file should have.")
+@json_option
+@_job
+def compact(spark: Any, directory: str, target: int, as_json: bool) -> None:
+    """Merge the small files of an archive. What an earlier compaction left unfinished is finished first."""
+    from openmsmq.spark import jobs
+
+    with _bar("merging files", as_json) as advance:
+        done = jobs.compact(spark, directory, target=target << 20, on_merge=lambda so_far: advance(so_far.before, ""))
+    report(as_json, f"{done.before} small files are {done.after} now", asdict(done))
+
+
+@pipeline.command()
+@click.argument("directory", metavar="DIR")
+@click.option("--to", required=True, help="Queue to send to.")
+@_where_option
+@click.option("--rate", type=float, help="Messages a second at most; they are sent one by one then.")
+@dry_run_option
+@json_option
+@_job
+@_served
+def replay(
+    spark: Any, server: Server, directory: str, to: str, where: str | None, rate: float | None, dry_run: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Send the messages of an archive to a queue, in their order, with their properties.
+
+    By Arrow Flight all or none; without it, or with --rate, one by one.
+    """
+    from openmsmq.spark import jobs
+
+    chosen = jobs.selection(spark, directory, where)
+    if dry_run:
+        rows = chosen.count()
+        if not as_json:
+            first = chosen.orderBy("sequence").select(*_PREVIEW).limit(_FEW).collect()
+            if first:
+                print_table(_PREVIEW, [list(row) for row in first])
+        report(as_json, f"would be sent to {to}: {rows}", {"messages": rows, "to": to, "done": False})
+        return
+    total = chosen.count()
+    with _bar("replaying", as_json, total) as advance:
+        done = jobs.replay(spark, server, directory, to, where=where, rate=rate, on_sent=lambda sent: advance(sent, ""))
+    document = {"messages": done.rows, "to": to, "way": done.way, "done": True}
+    report(as_json, f"sent {done.rows:,} messages to {to}", document)
+
+
+@pipeline.command()
+@_where_option
+@_report_option
+@click.option("--return", "return_", is_flag=True, help="Send them back to the queues that they were meant for.")
+@dry_run_option
+@json_option
+@_job
+@_served
+def deadletters(
+    spark: Any, server: Server, where: str | None, report_file: Path | None, return_: bool, dry_run: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Why messages died: by class, destination, sender, label and age. With --return they go back."""
+    from openmsmq.spark import jobs
+
+    if dry_run and not return_:
+        raise click.UsageError("--dry-run is for --return")
+    if return_ and report_file:
+        raise click.UsageError("give --return or --report, not both")
+    if return_:
+        _show_returned(jobs.return_to_source(spark, server, where, dry_run=dry_run), dry_run, as_json)
+        return
+    letters = jobs.dead_letters(spark, server, where)
+    if report_file is not None:
+        from openmsmq.spark.jobs.reports import dead_letters_page
+
+        report_file.write_text(dead_letters_page(letters, f"dead-letter queues of {server.host}"), encoding="utf-8")
+    _show_letters(letters, as_json)
+
+
+def _show_letters(letters: DeadLetters, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(letters))
+        return
+    for aspect, counts in letters.by.items():
+        if counts:
+            print_table(
+                [aspect, "messages", "last died"], [[c.value, c.messages, f"{c.last:%F %T} UTC"] for c in counts]
+            )
+            click.echo()
+    click.echo(f"dead letters: {letters.messages:,}")
+
+
+def _show_returned(letters: list[Any], dry_run: bool, as_json: bool) -> None:
+    failed = sum(letter.error is not None for letter in letters)
+    if as_json:
+        for letter in letters:
+            print_json({**asdict(letter), "done": not dry_run and letter.error is None})
+    else:
+        if letters:
+            columns = ["id", "reason", "label", "to", "error"]
+            print_table(columns, [[getattr(letter, c) or "" for c in columns] for letter in letters])
+        click.echo(f"{'would be ' if dry_run else ''}returned: {len(letters) - failed}")
+    if failed:
+        raise click.ClickException(f"{failed} of {len(letters)} stayed where they were")
+
+
+@pipeline.command()
+@click.argument("names", nargs=-1, metavar="ARCHIVE | QUEUE...")
+@click.option("--live", is_flag=True, help="What is in queues now; all private queues if none is named.")
+@click.option("--source", type=click.Choice(("queue", "journal")), default="queue", help="With --live.")
+@_report_option
+@json_option
+@_job
+@_served
+def traffic(
+    spark: Any, server: Server, names: tuple[str, ...], live: bool, source: str, report_file: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Rates, sizes and time in queue (p50, p95, p99), by queue and hour."""
+    from openmsmq.spark import jobs
+    from openmsmq.spark.jobs.units import count, seconds, size
+
+    if not live and len(names) != 1:
+        raise click.UsageError("give one ARCHIVE, or --live")
+    figures = jobs.live_traffic(spark, server, names, source) if live else jobs.archived_traffic(spark, names[0])
+    if report_file is not None:
+        from openmsmq.spark.jobs.reports import traffic_page
+
+        about = f"{source}s of {server.host}" if live else names[0]
+        report_file.write_text(traffic_page(figures, about), encoding="utf-8")
+    if as_json:
+        print_json(asdict(figures))
+        return
+    if figures.total is None:
+        click.echo(_EMPTY)
+        return
+    time_name = "age" if figures.is_age else "time in queue"
+    rows = [
+        [f.queue, f.source, count(f.messages), size(f.bytes), size(f.sizes[0]), size(f.sizes[-1])]
+        + ([seconds(f.times[0]), seconds(f.times[-1])] if f.times else ["-", "-"])
+        for f in [*figures.queues, figures.total]
+    ]
+    columns = ["queue", "source", "messages", "bytes", "size p50", "size p99", f"{time_name} p50", f"{time_name} p99"]
+    print_table(columns, rows)
+
+
+@contextmanager
+def _bar(verb: str, as_json: bool, total: int | None = None) -> Iterator[Callable[[int, str], None]]:
+    """A progress bar with count and rate; what it gives takes the count so far, and a remark. None with `as_json`."""
+    started = time.monotonic()
+    if as_json:
+        yield lambda done, remark: None
+        return
+    with progress(verb) as bar:
+        task = bar.add_task("", total=total, rate="")
+
+        def advance(done: int, remark: str) -> None:
+            rate = done / max(time.monotonic() - started, 0.001)
+            bar.update(task, completed=done, rate=f"{rate:,.0f}/s {remark}".rstrip())
+
+        yield advance

@@ -1,0 +1,235 @@
+"""Queues into an archive, each message once.
+
+Spark gives each batch a number and repeats it, with the same number, until it has been written. Parquet: a batch is
+written aside, then its files are moved to where they belong; one that was written completely is never written again,
+only the rest of its files moved, so no file that readers see is ever taken back. Delta: the number goes into the same
+commit as the rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from openmsmq.spark.jobs.archived import PARTITION_COLUMNS, as_archived, data_files, is_delta, local
+from openmsmq.spark.jobs.compaction import Compacted, compact, is_compacting
+from openmsmq.spark.jobs.files import Files
+from openmsmq.spark.jobs.server import Server
+from openmsmq.spark.jobs.session import PipelineError, failure
+
+_STAGING, _CHECKPOINT = "_staging", "_checkpoint"
+_WRITTEN = "_written.json"  # in the staging directory of a batch: all its files are there, and this is what they hold
+_MANY = 16  # small files in one directory, from which on they are merged at the end
+_LOOK = 1  # seconds between two looks whether to stop
+
+FORMATS = ("parquet", "delta")
+SOURCES = ("queue", "journal", "deadletter", "xactdeadletter")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a batch held: messages, bytes of their bodies, and when the newest one arrived (ISO 8601; None of none)."""
+
+    number: int
+    rows: int
+    bytes: int
+    newest: str | None
+
+    @property
+    def lag(self) -> float | None:
+        """Seconds since the newest message arrived."""
+        if self.newest is None:
+            return None
+        return (datetime.now(UTC) - datetime.fromisoformat(self.newest)).total_seconds()
+
+
+@dataclass(slots=True)
+class Archived:
+    """What a run of `archive` did."""
+
+    batches: int = 0
+    rows: int = 0
+    bytes: int = 0
+    compacted: Compacted | None = None
+
+
+class _Sink(Protocol):
+    def put(self, stream: str, number: int, frame: DataFrame) -> Batch: ...
+
+
+def archive(
+    spark: SparkSession,
+    server: Server,
+    queues: Sequence[str],
+    to: str,
+    *,
+    format: str = "parquet",
+    source: str = "queue",
+    group: str | None = None,
+    continuous: float | None = None,
+    checkpoint: str | None = None,
+    batch_rows: int = 100_000,
+    on_batch: Callable[[Batch], None] | None = None,
+    stop: threading.Event | None = None,
+    done: Archived | None = None,
+) -> Archived:
+    """Write what queues hold into an archive, from where the last run with the same checkpoint ended.
+
+    Args:
+        spark: the session.
+        server: the queue manager.
+        queues: path names; none for the sources of the machine.
+        to: directory, on any file system that Spark knows; with delta also one that delta-rs knows.
+        format: one of FORMATS.
+        source: one of SOURCES.
+        group: consumer group: messages leave the queue with their batch, which needs Arrow Flight. None: they stay.
+        continuous: seconds from one batch to the next, until `stop`; None: what is there now, then small files merged.
+        checkpoint: where Spark keeps how far it got; None for a directory in `to`, one for each set of queues.
+        batch_rows: messages in a batch at most.
+        on_batch: told of each batch that has been written.
+        stop: ends the run.
+        done: is kept up to date while it runs, and returned; for who interrupts it.
+
+    Raises:
+        PipelineError: an argument, or what a batch failed of; nothing is lost, the next run goes on.
+    """
+    _check(format, source, queues)
+    files = Files(spark, to)
+    there = "delta" if is_delta(files) else "parquet" if data_files(files) else format
+    if there != format:
+        raise PipelineError(f"{to} is an archive of format {there}, not {format}")
+    sink: _Sink = _DeltaSink(files) if format == "delta" else _ParquetSink(spark, files)
+    checkpoint = checkpoint or files.path(f"{_CHECKPOINT}/{_stream_name(server, source, queues, group)}")
+    done = done or Archived()
+
+    def take(frame: DataFrame, number: int) -> None:
+        identifier = json.loads(Files(spark, checkpoint).read("metadata"))["id"]  # Spark's, as old as the checkpoint
+        batch = sink.put(identifier, number, as_archived(frame, removed=group is not None))
+        done.batches, done.rows, done.bytes = done.batches + 1, done.rows + batch.rows, done.bytes + batch.bytes
+        if on_batch is not None:
+            on_batch(batch)
+
+    frame = server.stream(spark, **_stream_options(queues, source, group, batch_rows))
+    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
+    trigger = {"availableNow": True} if continuous is None else {"processingTime": f"{continuous} seconds"}
+    try:
+        query = writer.trigger(**trigger).start()
+        try:
+            while not query.awaitTermination(_LOOK):
+                if stop is not None and stop.is_set():
+                    break
+        finally:
+            query.stop()
+    except Exception as error:
+        raise failure(error) from error
+    if continuous is None and not is_compacting(files):
+        done.compacted = compact(spark, to, at_least=_MANY)
+    return done
+
+
+def _check(format: str, source: str, queues: Sequence[str]) -> None:
+    if format not in FORMATS:
+        raise PipelineError(f"format is {format!r}, allowed: {', '.join(FORMATS)}")
+    if source not in SOURCES:
+        raise PipelineError(f"source is {source!r}, allowed: {', '.join(SOURCES)}")
+    if source in ("queue", "journal") and not queues:
+        raise PipelineError(f"source {source} needs at least one queue")
+
+
+def _stream_options(queues: Sequence[str], source: str, group: str | None, batch_rows: int) -> dict[str, str]:
+    options = {"source": source, "maxRecordsPerTrigger": str(batch_rows)}
+    if queues:
+        options["queue"] = ",".join(queues)
+    if group is None:
+        options["failOnDataLoss"] = "false"  # who only looks has to bear that others receive
+    else:
+        options |= {"mode": "receive", "consumerGroup": group}
+    return options
+
+
+def _stream_name(server: Server, source: str, queues: Sequence[str], group: str | None) -> str:
+    """Where a stream got to is of use for the same queues in the same way only."""
+    what = json.dumps([server.host, server.port, source, sorted(queues), group])
+    return f"{source}-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
+
+
+class _ParquetSink:
+    """The staging directory of a batch stays until the next batch begins, by when Spark has committed it."""
+
+    def __init__(self, spark: SparkSession, files: Files) -> None:
+        self._spark = spark
+        self._files = files
+
+    def put(self, stream: str, number: int, frame: DataFrame) -> Batch:
+        staging = f"{_STAGING}/{stream}/{number}"
+        for other in self._files.children(f"{_STAGING}/{stream}"):
+            if other != staging:
+                self._files.delete(other)
+        if not self._files.exists(f"{staging}/{_WRITTEN}"):
+            self._files.delete(staging)
+            batch = self._write(staging, number, frame)
+        else:
+            batch = Batch(**json.loads(self._files.read(f"{staging}/{_WRITTEN}")))
+        for entry in list(self._files.files(staging)):
+            directory, _, name = entry.name.removeprefix(f"{staging}/").rpartition("/")
+            self._files.move(entry.name, f"{directory}/batch-{number:08}-{name}")
+        return batch
+
+    def _write(self, staging: str, number: int, frame: DataFrame) -> Batch:
+        observed, observation = _observed(frame)
+        writer = observed.write.partitionBy(*PARTITION_COLUMNS).option("compression", "zstd")
+        writer.parquet(self._files.path(staging))
+        batch = _batch(number, observation)
+        self._files.write(f"{staging}/{_WRITTEN}", json.dumps(asdict(batch)))
+        return batch
+
+
+class _DeltaSink:
+    """Through delta-rs. A batch passes through the memory of the driver."""
+
+    def __init__(self, files: Files) -> None:
+        self._uri = local(files.path())
+
+    def put(self, stream: str, number: int, frame: DataFrame) -> Batch:
+        from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+
+        if DeltaTable.is_deltatable(self._uri):
+            last = DeltaTable(self._uri).transaction_version(stream)
+            if last is not None and last >= number:
+                return Batch(number, 0, 0, None)  # it was written by a run that could not tell Spark
+        observed, observation = _observed(frame)
+        rows = observed.toArrow()
+        batch = _batch(number, observation)
+        if batch.rows:
+            write_deltalake(
+                self._uri,
+                rows,
+                mode="append",
+                partition_by=list(PARTITION_COLUMNS),
+                writer_properties=WriterProperties(compression="ZSTD"),
+                commit_properties=CommitProperties(app_transactions=[Transaction(stream, number)]),
+            )
+        return batch
+
+
+def _observed(frame: DataFrame) -> tuple[DataFrame, Observation]:
+    observation = Observation()
+    return frame.observe(
+        observation,
+        F.count(F.lit(1)).alias("rows"),
+        F.coalesce(F.sum("body_size"), F.lit(0)).alias("bytes"),
+        F.date_format(F.max(F.col("arrival_time")), "yyyy-MM-dd'T'HH:mm:ssXXX").alias("newest"),
+    ), observation
+
+
+def _batch(number: int, observation: Observation) -> Batch:
+    values = observation.get
+    return Batch(number, int(values["rows"]), int(values["bytes"]), values["newest"])

@@ -1,0 +1,188 @@
+"""Many small files of an archive into few large ones.
+
+A merge can end at any moment, and the next one goes on: the merged file is written aside; a manifest names it and what
+it replaces; it is moved to its place; what it replaces is deleted; the manifest is deleted. Readers of `archived` heed
+manifests. Other readers may see messages twice between the third step and the fourth.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from openmsmq.spark.jobs.archived import (
+    ARCHIVE_SCHEMA,
+    MANIFESTS,
+    PARTITION_COLUMNS,
+    data_files,
+    is_delta,
+    local,
+    manifests,
+)
+from openmsmq.spark.jobs.files import Entry, Files
+from openmsmq.spark.jobs.session import PipelineError
+
+TARGET = 128 << 20  # bytes
+_LOCK = f"{MANIFESTS}/_lock"
+
+
+@dataclass(slots=True)
+class Compacted:
+    """How many files were replaced by how many."""
+
+    before: int = 0
+    after: int = 0
+
+
+def compact(
+    spark: SparkSession,
+    directory: str,
+    *,
+    target: int = TARGET,
+    at_least: int = 2,
+    on_merge: Callable[[Compacted], None] | None = None,
+) -> Compacted:
+    """Merge the small files of an archive, Parquet or Delta.
+
+    Args:
+        spark: the session.
+        directory: of the archive.
+        target: bytes that a file should have; larger ones are left alone.
+        at_least: small files in one partition, below which it is left alone.
+        on_merge: told after each merge what was done so far.
+
+    Raises:
+        PipelineError: somebody else is at it.
+    """
+    files = Files(spark, directory)
+    if is_delta(files):
+        return _compact_delta(files, target, at_least)
+    done = Compacted()
+    with _locked(files):
+        _recover(files)
+        for group in _groups(files, target, at_least):
+            _merge(spark, files, group)
+            done.before, done.after = done.before + len(group), done.after + 1
+            if on_merge is not None:
+                on_merge(done)
+    return done
+
+
+def is_compacting(files: Files) -> bool:
+    """Whether somebody is at it."""
+    return files.exists(_LOCK) and not _is_stale(json.loads(files.read(_LOCK)))
+
+
+def _compact_delta(files: Files, target: int, at_least: int) -> Compacted:
+    from deltalake import DeltaTable, WriterProperties
+
+    table = DeltaTable(local(files.path()))
+    actions = pa.table(table.get_add_actions()).to_pylist()
+    small = Counter(action["path"].rpartition("/")[0] for action in actions if action["size_bytes"] < target // 2)
+    if max(small.values(), default=0) < at_least:
+        return Compacted()
+    metrics = table.optimize.compact(target_size=target, writer_properties=WriterProperties(compression="ZSTD"))
+    return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
+
+
+def _groups(files: Files, target: int, at_least: int) -> Iterator[list[Entry]]:
+    """Small files of one partition, in the order of their names, up to `target` bytes together."""
+    half_moved = {_own_name(e) for e in files.files("_staging", visible=False)}
+    partitions: defaultdict[str, list[Entry]] = defaultdict(list)
+    for entry in data_files(files):
+        # Object stores move by copying: what is in the staging directory still will be looked for in its place again.
+        if entry.size < target // 2 and _own_name(entry) not in half_moved:
+            partitions[entry.name.rpartition("/")[0]].append(entry)
+    for entries in partitions.values():
+        if len(entries) < at_least:
+            continue
+        group: list[Entry] = []
+        size = 0
+        for entry in sorted(entries, key=lambda e: e.name):
+            if group and size + entry.size > target:
+                if len(group) > 1:
+                    yield group
+                group, size = [], 0
+            group.append(entry)
+            size += entry.size
+        if len(group) > 1:
+            yield group
+
+
+def _own_name(entry: Entry) -> str:
+    """The unique part of the name that Spark gave to a file, before and after it was moved."""
+    return entry.name.rpartition("part-")[2]
+
+
+def _merge(spark: SparkSession, files: Files, group: list[Entry]) -> None:
+    identifier = str(uuid.uuid4())
+    aside = f"{MANIFESTS}/{identifier}"
+    partition = group[0].name.rpartition("/")[0]
+    # Without the columns of the partition: they are in the path.
+    columns = [name for name in ARCHIVE_SCHEMA.names if name not in PARTITION_COLUMNS]
+    rows = spark.read.schema(ARCHIVE_SCHEMA).parquet(*[files.path(e.name) for e in group]).select(*columns)
+    rows.coalesce(1).sortWithinPartitions("sequence").write.option("compression", "zstd").parquet(files.path(aside))
+    (written,) = [e.name for e in files.files(aside) if e.name.endswith(".parquet")]
+    manifest = {
+        "written": written,
+        "target": f"{partition}/merged-{identifier}.zstd.parquet",
+        "replaces": [e.name for e in group],
+    }
+    files.write(f"{aside}.json", json.dumps(manifest))
+    _finish(files, manifest)
+
+
+def _finish(files: Files, manifest: dict[str, Any]) -> None:
+    """The steps from the manifest on; each may have been done already."""
+    if files.exists(manifest["written"]):
+        files.move(manifest["written"], manifest["target"])
+    for name in manifest["replaces"]:
+        files.delete(name)
+    aside = manifest["written"].rpartition("/")[0]
+    files.delete(f"{aside}.json")
+    files.delete(aside)
+
+
+def _recover(files: Files) -> None:
+    for manifest in manifests(files):
+        _finish(files, manifest)
+    for name in files.children(MANIFESTS):  # written aside, and not named by any manifest
+        if name != _LOCK:
+            files.delete(name)
+
+
+@contextmanager
+def _locked(files: Files) -> Iterator[None]:
+    """Two at once would merge the same messages into two files."""
+    own = {"host": socket.gethostname(), "pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
+    if not files.create(_LOCK, json.dumps(own)):
+        holder = json.loads(files.read(_LOCK))
+        if not _is_stale(holder):
+            raise PipelineError(
+                f"{files.path()} is being compacted by process {holder['pid']} of {holder['host']} since "
+                f"{holder['since']}; if it is not, remove {files.path(_LOCK)}"
+            )
+        files.delete(_LOCK)
+        if not files.create(_LOCK, json.dumps(own)):
+            raise PipelineError(f"{files.path()} is being compacted")
+    try:
+        yield
+    finally:
+        files.delete(_LOCK)
+
+
+def _is_stale(holder: dict[str, Any]) -> bool:
+    """Whether the process is gone, which only its own machine can tell."""
+    return holder["host"] == socket.gethostname() and not Path(f"/proc/{holder['pid']}").exists()

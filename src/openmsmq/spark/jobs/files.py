@@ -1,0 +1,107 @@
+"""A directory on any file system that Spark knows, through Hadoop's FileSystem: local disks, HDFS, object stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file, by its name below the directory; size in bytes."""
+
+    name: str
+    size: int
+
+
+class Files:
+    """Names are relative to the directory, with `/`."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        jvm: Any = spark._jvm
+        configuration: Any = spark._jsc.hadoopConfiguration()
+        self._paths = jvm.org.apache.hadoop.fs.Path
+        self._io = jvm.org.apache.commons.io.IOUtils
+        path = self._paths(root)
+        self._system = path.getFileSystem(configuration)
+        self._root = self._system.makeQualified(path)
+
+    def path(self, name: str = "") -> str:
+        """Where something is, as Spark takes it."""
+        return str(self._at(name).toString())
+
+    def exists(self, name: str) -> bool:
+        return bool(self._system.exists(self._at(name)))
+
+    def children(self, name: str = "") -> list[str]:
+        """Names of what is directly in a directory; none if it is not there."""
+        return sorted(name for name, _, _ in self._list(name))
+
+    def files(self, name: str = "", visible: bool = True) -> Iterator[Entry]:
+        """All files below a directory. `visible` leaves out what begins with `_` or `.`, as Spark does."""
+        for child, is_directory, size in self._list(name):
+            if visible and child.rpartition("/")[2][0] in "_.":
+                continue
+            if is_directory:
+                yield from self.files(child, visible)
+            else:
+                yield Entry(child, size)
+
+    def move(self, source: str, target: str) -> None:
+        """Rename a file; directories above the target are made. What was copied before, but not removed, is removed."""
+        there = self._at(target)
+        if self._system.exists(there):
+            self._system.delete(self._at(source), False)
+            return
+        self._system.mkdirs(there.getParent())
+        if not self._system.rename(self._at(source), there):
+            raise OSError(f"{self.path(source)} can't be renamed to {self.path(target)}")
+
+    def delete(self, name: str) -> None:
+        """A file or a directory with what is in it; nothing if it is not there."""
+        self._system.delete(self._at(name), True)
+
+    def read(self, name: str) -> str:
+        stream = self._system.open(self._at(name))
+        try:
+            return str(self._io.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        """A new file that is there whole or not at all."""
+        draft = f"{name}.draft"
+        self._store(draft, text, overwrite=True)
+        if not self._system.rename(self._at(draft), self._at(name)):
+            raise OSError(f"{self.path(name)} can't be written")
+
+    def create(self, name: str, text: str) -> bool:
+        """A new file; False if there is one already."""
+        try:
+            self._store(name, text, overwrite=False)
+        except Py4JJavaError as error:
+            if "FileAlreadyExists" in error.java_exception.getClass().getName():
+                return False
+            raise
+        return True
+
+    def _store(self, name: str, text: str, overwrite: bool) -> None:
+        stream = self._system.create(self._at(name), overwrite)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+
+    def _list(self, name: str) -> list[tuple[str, bool, int]]:
+        if not self.exists(name):
+            return []
+        found = self._system.listStatus(self._at(name))
+        prefix = f"{name}/" if name else ""
+        return [(prefix + str(s.getPath().getName()), bool(s.isDirectory()), int(s.getLen())) for s in found]
+
+    def _at(self, name: str) -> Any:
+        return self._paths(self._root, name) if name else self._root

@@ -1,0 +1,140 @@
+"""Archives back into queues, properties preserved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from openmsmq.bulk.schema import WRITE_COLUMNS
+from openmsmq.client.sync import QueueManager
+from openmsmq.model.constants import INFINITE
+from openmsmq.model.errors import MsmqError, QueueNotFound
+from openmsmq.model.message import NULL_IDENTIFIER, Message, identifier_from_text
+from openmsmq.spark.jobs.archived import read_archive
+from openmsmq.spark.jobs.server import Server
+from openmsmq.spark.jobs.session import PipelineError, failure, restricted
+from openmsmq.spark.options import BATCH_WRITE
+
+# Where a message goes is what the caller says, not where it was sent at first.
+_COLUMNS = [name for name in WRITE_COLUMNS if name != "destination_queue"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What was sent, or with `dry_run` would be: messages, and how: `flight`, all or none, or `rpc`, one by one."""
+
+    rows: int
+    way: str
+
+
+def selection(spark: SparkSession, directory: str, where: str | None = None) -> DataFrame:
+    """The messages of an archive that a Spark SQL expression over its columns chooses. Raises PipelineError."""
+    return restricted(read_archive(spark, directory), where)
+
+
+def replay(
+    spark: SparkSession,
+    server: Server,
+    directory: str,
+    to: str,
+    *,
+    where: str | None = None,
+    rate: float | None = None,
+    on_sent: Callable[[int], None] | None = None,
+) -> Replayed:
+    """Send the messages of an archive to a queue, in the order in which they arrived.
+
+    By Arrow Flight in one transaction of the queue manager: all or none. With `rate`, or where there is no Flight, one
+    by one; what a failure leaves behind has been sent.
+
+    Args:
+        spark: the session.
+        server: the queue manager.
+        directory: of the archive.
+        to: path name or format name of the queue.
+        where: Spark SQL over the columns of the archive.
+        rate: messages a second at most.
+        on_sent: told how many have been sent.
+
+    Raises:
+        PipelineError: names what is wrong, and after how many messages.
+    """
+    frame = selection(spark, directory, where).orderBy("sequence")
+    if rate is not None and rate <= 0:
+        raise PipelineError(f"rate is {rate:g}, allowed: more than 0 messages a second")
+    if rate is None and server.has_flight:
+        rows = frame.count()
+        writer = frame.select(*_COLUMNS).write.format("msmq").mode("append").options(**server.options(BATCH_WRITE))
+        try:
+            writer.option("defaultQueue", to).save()
+        except Exception as error:
+            raise failure(error) from error
+        if on_sent is not None:
+            on_sent(rows)
+        return Replayed(rows, "flight")
+    with server.connect() as qm:
+        return Replayed(_send_rows(qm, frame, _path_name(to), rate, on_sent), "rpc")
+
+
+def _send_rows(
+    qm: QueueManager, frame: DataFrame, to: str, rate: float | None, on_sent: Callable[[int], None] | None
+) -> int:
+    transactional = _is_transactional(qm, to)
+    sent, last, due = 0, None, 0.0
+    try:
+        with qm.open(to, "send") as queue:
+            for row in frame.toLocalIterator(prefetchPartitions=True):
+                values = row.asDict()
+                message = message_of(values)
+                if rate is not None:
+                    time.sleep(max(0.0, due - time.monotonic()))
+                    due = time.monotonic() + 1 / rate  # from now on: what was late is not made up for
+                if transactional:
+                    with qm.transaction() as transaction:
+                        queue.send(message, transaction=transaction)
+                else:
+                    queue.send(message)
+                sent, last = sent + 1, values["sequence"]
+                if on_sent is not None:
+                    on_sent(sent)
+    except (MsmqError, OSError, ValueError) as error:
+        rest = "" if last is None else f"; the rest is what sequence > {last} selects"
+        raise PipelineError(f"after {sent} messages: {error}{rest}") from error
+    return sent
+
+
+def message_of(row: Mapping[str, Any]) -> Message:
+    """A message with what the WRITE_COLUMNS of a row say. Raises ValueError."""
+    return Message(
+        body=bytes(row["body"]),
+        body_type=row["body_type"] or 0,
+        label=row["label"] or "",
+        priority=3 if row["priority"] is None else row["priority"],
+        delivery_guarantee=int(row["recoverable"] is not False),
+        acknowledgements_requested=row["acknowledgment"] or 0,
+        journaling_requested=row["journaling"] or 0,
+        application_tag=row["application_tag"] or 0,
+        extension=bytes(row["extension"] or b""),
+        time_to_reach_queue=INFINITE if row["time_to_reach_queue"] is None else row["time_to_reach_queue"],
+        time_to_be_received=INFINITE if row["time_to_be_received"] is None else row["time_to_be_received"],
+        response_queue_format_name=row["response_queue"] or "",
+        administration_queue_format_name=row["admin_queue"] or "",
+        correlation_identifier=identifier_from_text(row["correlation_id"])
+        if row["correlation_id"]
+        else NULL_IDENTIFIER,
+    )
+
+
+def _path_name(name: str) -> str:
+    return name if "\\" in name or "=" in name else f".\\private$\\{name}"
+
+
+def _is_transactional(qm: QueueManager, queue: str) -> bool:
+    try:
+        return bool(qm.management(queue)["transactional"] == "YES")
+    except QueueNotFound:  # of another machine, or missing, as opening it will tell
+        return False

@@ -1,0 +1,68 @@
+"""Where a queue manager is, for the data source and for the client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+import openmsmq
+from openmsmq.bulk.client import DEFAULT_PORT
+from openmsmq.client.sync import QueueManager
+from openmsmq.spark.options import BATCH_READ, WRITES, Options, parse
+from openmsmq.spark.plane import listens
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A queue manager.
+
+    Attributes:
+        host: name or address.
+        port: of RPC.
+        flight_port: of Arrow Flight.
+        user: USER or DOMAIN\\USER; None for an anonymous caller.
+        credential: the password: env:NAME, file:PATH or the password itself. Spark's workers read it too.
+        protocol: auto, flight or remoteread, as the data source has it.
+        tls_root: file with the certificate that Flight's is checked against.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 2103
+    flight_port: int = DEFAULT_PORT
+    user: str | None = None
+    credential: str = ""
+    protocol: str = "auto"
+    tls_root: str | None = None
+
+    def options(self, where: str = BATCH_READ) -> dict[str, str]:
+        """The options of the data source that say where the server is."""
+        given = {
+            "host": self.host, "port": self.port, "flightPort": self.flight_port, "user": self.user,
+            "credential": self.credential, "tlsRoot": self.tls_root,
+            "protocol": None if where in WRITES else self.protocol,
+        }  # fmt: skip
+        return {name: str(value) for name, value in given.items() if value not in (None, "")}
+
+    def read(self, spark: SparkSession, **options: str) -> DataFrame:
+        """A snapshot."""
+        return spark.read.format("msmq").options(**self.options(), **options).load()
+
+    def stream(self, spark: SparkSession, **options: str) -> DataFrame:
+        return spark.readStream.format("msmq").options(**self.options(), **options).load()
+
+    @property
+    def has_flight(self) -> bool:
+        """Whether Arrow Flight is to be used: asked for, or not forbidden and there."""
+        return self.protocol == "flight" or (self.protocol == "auto" and listens(self.host, self.flight_port))
+
+    def connect(self) -> QueueManager:
+        """A client. Raises OptionError, ConnectionError."""
+        if self.user is None:
+            return openmsmq.connect(self.host, self.port)
+        domain, _, user = self.user.rpartition("\\")
+        return openmsmq.connect(self.host, self.port, user=user, domain=domain, password=self._parsed.password)
+
+    @property
+    def _parsed(self) -> Options:
+        return parse({**self.options(), "source": "deadletter"}, BATCH_READ)

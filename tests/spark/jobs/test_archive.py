@@ -1,0 +1,239 @@
+"""Archives hold each message once, whatever happens on the way."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon import Daemon
+from openmsmq.spark.jobs import PipelineError, Server, archive, compact, read_archive
+from openmsmq.spark.jobs.archived import data_files
+from openmsmq.spark.jobs.files import Files
+from spark.jobs.sending import send
+
+FORMATS = ("parquet", "delta")
+
+
+def tags(spark: Any, directory: Path) -> list[int]:
+    return sorted(
+        row.application_tag for row in read_archive(spark, str(directory)).select("application_tag").collect()
+    )
+
+
+def count(qm: Any, queue: str) -> int:
+    return int(qm.counts(queue)["message_count"])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_messages_go_into_the_archive_and_leave_the_queue(
+    spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path, format: str
+) -> None:
+    queue, batches = filled(100), []
+    done = archive(
+        spark, server, [queue], str(tmp_path), format=format, group="g", batch_rows=30, on_batch=batches.append
+    )
+    assert (done.rows, done.batches) == (100, 4) and [b.rows for b in batches] == [30, 30, 30, 10]
+    assert count(qm, queue) == 0
+    rows = read_archive(spark, str(tmp_path)).orderBy("sequence").collect()
+    assert [row.label for row in rows] == [f"label {number}" for number in range(100)]
+    assert sum(row.body_size for row in rows) == done.bytes
+    assert all(row.removed and row.archived_at >= row.arrival_time for row in rows)
+    assert {row.queue.rpartition("\\")[2] for row in rows} == {queue.rpartition("\\")[2]}
+    assert {row.date for row in rows} == {row.arrival_time.date() for row in rows}
+    (path,) = {p.parent for p in tmp_path.glob("queue=*/date=*/*.parquet")}
+    assert path.parent.name.startswith("queue=") and path.name == f"date={rows[0].date}"
+    send(qm, queue, range(100, 105))
+    assert archive(spark, server, [queue], str(tmp_path), format=format, group="g").rows == 5
+    assert tags(spark, tmp_path) == list(range(105))
+
+
+@pytest.mark.parametrize("protocol", ["flight", "remoteread"])
+def test_browsing_leaves_the_queue_and_goes_on_where_it_ended(
+    spark: Any, server: Server, service: Any, qm: Any, filled: Callable[..., str], tmp_path: Path, protocol: str
+) -> None:
+    queue = filled(20)
+    browsing = Server(port=server.port, flight_port=server.flight_port, protocol=protocol)
+    assert archive(spark, browsing, [queue], str(tmp_path)).rows == 20
+    send(qm, queue, range(20, 25))
+    assert archive(spark, browsing, [queue], str(tmp_path)).rows == 5
+    assert tags(spark, tmp_path) == list(range(25)) and count(qm, queue) == 25
+    assert {row.removed for row in read_archive(spark, str(tmp_path)).collect()} == {False}
+
+
+def test_queues_and_journals_share_an_archive(
+    spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path
+) -> None:
+    first, second = filled(10, journal=True), filled(7)
+    archive(spark, server, [first, second], str(tmp_path), group="g")
+    archive(spark, server, [first], str(tmp_path), source="journal")
+    counts = read_archive(spark, str(tmp_path)).groupBy("queue", "source").count().collect()
+    assert sorted((row.source, row["count"]) for row in counts) == [("journal", 10), ("queue", 7), ("queue", 10)]
+
+
+class Crash(Exception):
+    pass
+
+
+def crashing(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, at: int, after: bool) -> None:
+    """The call of this number ends in a crash, before or after its work."""
+    real, calls = getattr(target, name), []
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == at and not after:
+            raise Crash("crash")
+        result = real(*arguments, **named)
+        if len(calls) == at:
+            raise Crash("crash")
+        return result
+
+    monkeypatch.setattr(target, name, call)
+
+
+@pytest.mark.parametrize(
+    ("step", "at", "after", "group"),
+    [
+        ("write", 1, False, "g"),  # written aside, and nothing says so
+        ("write", 1, True, "g"),
+        ("move", 1, True, "g"),  # moved in half
+        ("move", 1, True, None),
+        ("move", 2, True, "g"),  # all is there, but Spark did not hear of it
+    ],
+)
+def test_a_batch_that_crashed_is_finished_and_not_doubled(
+    spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    step: str, at: int, after: bool, group: str | None,
+) -> None:  # fmt: skip
+    queues = [filled(10), filled(10)]  # a batch has a file of each, so that it can be moved in half
+    with monkeypatch.context() as patched:
+        crashing(patched, Files, step, at, after)
+        with pytest.raises(PipelineError, match="crash"):
+            archive(spark, server, queues, str(tmp_path), group=group, batch_rows=12)
+    archive(spark, server, queues, str(tmp_path), group=group, batch_rows=12)
+    assert tags(spark, tmp_path) == sorted([*range(10), *range(10)])
+
+
+def test_a_delta_batch_that_spark_did_not_hear_of_is_not_doubled(
+    spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import deltalake
+
+    queue = filled(20)
+    with monkeypatch.context() as patched:
+        crashing(patched, deltalake, "write_deltalake", 2, after=True)
+        with pytest.raises(PipelineError, match="crash"):
+            archive(spark, server, [queue], str(tmp_path), format="delta", group="g", batch_rows=10)
+    archive(spark, server, [queue], str(tmp_path), format="delta", group="g", batch_rows=10)
+    assert tags(spark, tmp_path) == list(range(20))
+
+
+def test_a_continuous_archive_takes_what_comes_until_it_is_stopped(
+    spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path
+) -> None:
+    queue, stop, seen = filled(5), threading.Event(), []
+
+    def on_batch(batch: Any) -> None:
+        seen.append(batch.rows)
+        if sum(seen) == 5 and len(seen) == 1:
+            send(qm, queue, range(5, 8))
+        if sum(seen) == 8:
+            stop.set()
+
+    archive(spark, server, [queue], str(tmp_path), group="g", continuous=0.1, on_batch=on_batch, stop=stop)
+    assert tags(spark, tmp_path) == list(range(8))
+
+
+@pytest.fixture(scope="module")
+def built(spark: Any, service: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("archive") / "archive"
+    with service.connect() as manager:
+        manager.create_queue(".\\private$\\fragments")
+        send(manager, ".\\private$\\fragments", range(40))
+    archive(spark, Server(port=service.port, protocol="remoteread"), ["fragments"], str(directory), batch_rows=10)
+    return directory
+
+
+@pytest.fixture
+def fragmented(spark: Any, built: Path, tmp_path: Path) -> Path:
+    """An archive of 40 messages in 4 files."""
+    shutil.copytree(built, tmp_path / "archive")
+    assert len(data_files(Files(spark, str(tmp_path / "archive")))) == 4
+    return tmp_path / "archive"
+
+
+def test_small_files_are_merged_into_one(spark: Any, fragmented: Path) -> None:
+    before = sorted(map(str, read_archive(spark, str(fragmented)).collect()))
+    done = compact(spark, str(fragmented))
+    assert (done.before, done.after) == (4, 1)
+    assert len(list(fragmented.glob("queue=*/date=*/*.parquet"))) == 1
+    assert sorted(map(str, read_archive(spark, str(fragmented)).collect())) == before
+    assert not list((fragmented / "_compaction").iterdir())
+    assert compact(spark, str(fragmented)).before == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "at", "after"),
+    [("write", 1, False), ("write", 1, True), ("move", 1, True), *[("delete", at, True) for at in (1, 3, 4, 5, 6)]],
+)
+def test_a_merge_that_crashed_is_finished_and_doubles_nothing(
+    spark: Any, fragmented: Path, monkeypatch: pytest.MonkeyPatch, step: str, at: int, after: bool
+) -> None:
+    with monkeypatch.context() as patched:
+        crashing(patched, Files, step, at, after)
+        with pytest.raises(Crash):
+            compact(spark, str(fragmented))
+    assert tags(spark, fragmented) == list(range(40))
+    compact(spark, str(fragmented))
+    assert tags(spark, fragmented) == list(range(40))
+    assert len(list(fragmented.glob("queue=*/date=*/*.parquet"))) == 1
+
+
+def test_many_small_files_are_merged_at_the_end_of_a_run(
+    spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path
+) -> None:
+    done = archive(spark, server, [filled(32)], str(tmp_path), batch_rows=2)
+    assert done.compacted is not None and (done.compacted.before, done.compacted.after) == (16, 1)
+    assert tags(spark, tmp_path) == list(range(32))
+
+
+def test_one_merge_at_a_time(spark: Any, fragmented: Path) -> None:
+    lock = fragmented / "_compaction" / "_lock"
+    lock.parent.mkdir(exist_ok=True)
+    lock.write_text('{"host": "elsewhere", "pid": 1, "since": "2026-01-01"}')
+    with pytest.raises(PipelineError, match="being compacted by process 1 of elsewhere"):
+        compact(spark, str(fragmented))
+
+
+def test_delta_archives_are_compacted(spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path) -> None:
+    archive(spark, server, [filled(20)], str(tmp_path), format="delta", batch_rows=10)
+    done = compact(spark, str(tmp_path))
+    assert (done.before, done.after) == (2, 1) and tags(spark, tmp_path) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"format": "csv"}, "format is 'csv', allowed: parquet, delta"),
+        ({"source": "trash"}, "source is 'trash', allowed: queue"),
+        ({"queues": []}, "source queue needs at least one queue"),
+        ({"queues": ["missing"]}, "MQ_ERROR_QUEUE_NOT_FOUND"),
+    ],
+)
+def test_mistakes_are_one_line(
+    spark: Any, server: Server, tmp_path: Path, arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(PipelineError, match=said) as raised:
+        archive(spark, server, arguments.pop("queues", ["q"]), str(tmp_path), **arguments)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_archive_keeps_its_format(spark: Any, server: Server, fragmented: Path) -> None:
+    with pytest.raises(PipelineError, match="is an archive of format parquet, not delta"):
+        archive(spark, server, ["q"], str(fragmented), format="delta")
+    with pytest.raises(PipelineError, match="holds no archive"):
+        read_archive(spark, str(fragmented / "nothing"))

@@ -1,0 +1,135 @@
+"""`openmsmq pipeline` as a user types it; in this process, because Spark takes long to start."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from openmsmq.cli.root import cli
+from openmsmq.spark.jobs import Server
+from spark.jobs.sending import send
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(spark: Any, server: Server) -> Run:
+    def call(*arguments: str, code: int = 0, served: bool = True) -> str:
+        ports = ["--host", "127.0.0.1", "--port", str(server.port), "--flight-port", str(server.flight_port)]
+        result = CliRunner().invoke(cli, ["pipeline", *arguments, *(ports if served else [])], catch_exceptions=False)
+        assert result.exit_code == code, (arguments, result.output, result.stderr)
+        return result.stdout if code == 0 else result.stderr
+
+    return call
+
+
+def test_messages_are_archived_shown_selected_and_replayed(
+    run: Run, qm: Any, filled: Callable[..., str], tmp_path: Path
+) -> None:
+    queue, target, archive = filled(20), filled(0), str(tmp_path / "archive")
+    lines = [json.loads(line) for line in run("archive", queue, "--to", archive, "--group", "g", "--json").splitlines()]
+    assert [line["rows"] for line in lines[:-1]] == [20] and lines[0]["lag"] >= 0
+    assert (lines[-1]["archived"], lines[-1]["batches"]) == (20, 1)
+    assert qm.counts(queue)["message_count"] == 0
+    assert "archived 0 messages" in run("archive", queue, "--to", archive, "--group", "g")
+
+    where = "label IN ('label 3', 'label 4')"
+    shown = run("replay", archive, "--to", target, "--where", where, "--dry-run")
+    assert "label 3" in shown and "label 5" not in shown and f"would be sent to {target}: 2" in shown
+    assert qm.counts(target)["message_count"] == 0
+    assert "sent 2 messages" in run("replay", archive, "--to", target, "--where", where)
+    done = json.loads(run("replay", archive, "--to", target, "--rate", "1000", "--json"))
+    assert (done["messages"], done["way"], qm.counts(target)["message_count"]) == (20, "rpc", 22)
+    assert json.loads(run("compact", archive, "--json", served=False)) == {"before": 0, "after": 0}
+
+
+def test_traffic_is_told_and_written_as_a_page(run: Run, qm: Any, filled: Callable[..., str], tmp_path: Path) -> None:
+    queue, page = filled(20), tmp_path / "traffic.html"
+    send(qm, queue, range(20, 30))
+    told = json.loads(run("traffic", "--live", queue, "--json"))
+    assert told["total"]["messages"] == 30 and sum(hour["messages"] for hour in told["hours"]) == 30
+    text = run("traffic", "--live", queue, "--report", str(page))
+    assert queue.rpartition("\\")[2] in text and "age p99" in text
+    assert "<svg" in page.read_text() and ">30<" in page.read_text()
+    run("archive", queue, "--to", str(tmp_path / "archive"))
+    assert json.loads(run("traffic", str(tmp_path / "archive"), "--json"))["total"]["messages"] == 30
+    assert "give one ARCHIVE, or --live" in run("traffic", code=2)
+
+
+def test_dead_letters_are_told_and_returned(run: Run, qm: Any, tmp_path: Path) -> None:
+    path, page = ".\\private$\\rejected here", tmp_path / "dead.html"
+    qm.create_queue(path, transactional=True)
+    with qm.open(path, "send") as sender, qm.transaction() as transaction:
+        sender.send("x", label="reject me", journaling_requested=1, transaction=transaction)
+    with qm.open(path, protocol="remoteread") as remote, qm.open(path, protocol="qmcomm") as receiver:
+        (message,) = remote
+        with qm.transaction() as transaction:
+            receiver.receive(0, transaction=transaction)
+            remote.reject(message.lookup_identifier)
+    where = ("--where", "label = 'reject me'")
+    text = run("deadletters", *where, "--report", str(page))
+    assert "NACK_RECEIVE_REJECTED" in text and "dead letters: 1" in text
+    assert "reject me" in page.read_text()
+    assert json.loads(run("deadletters", *where, "--json"))["messages"] == 1
+    assert "would be returned: 1" in run("deadletters", *where, "--return", "--dry-run")
+    assert "returned: 1" in run("deadletters", *where, "--return")
+    assert "dead letters: 0" in run("deadletters", *where)
+    assert qm.counts(path)["message_count"] == 1
+    assert "--dry-run is for --return" in run("deadletters", "--dry-run", code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("archive", "missing", "--to", "{}/new"), "MQ_ERROR_QUEUE_NOT_FOUND"),
+        (("archive", "--to", "{}/new"), "source queue needs at least one queue"),
+        (("replay", "{}/nothing", "--to", "q"), "holds no archive"),
+        (("traffic", "{}/nothing"), "holds no archive"),
+        (("deadletters", "--where", "colour = 1"), "where 'colour = 1'"),
+    ],
+)
+def test_mistakes_are_one_clear_line(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    shown = run(*[argument.format(tmp_path) for argument in arguments], code=1)
+    assert said in shown and len(shown.splitlines()) == 1
+
+
+def run_alone(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | environment
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=variables, timeout=120
+    )  # fmt: skip
+
+
+MAIN = "import sys; sys.argv = ['openmsmq', 'pipeline', 'compact', '/nowhere']; from openmsmq.cli import main; main()"
+
+
+def test_without_pyspark_it_says_what_to_install() -> None:
+    done = run_alone(f"import sys; sys.modules['pyspark'] = None; {MAIN}")
+    assert done.returncode == 1
+    assert done.stderr.strip() == "Error: openmsmq pipeline needs pyspark: pip install openmsmq[spark]"
+
+
+def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
+    done = run_alone(MAIN, PATH=str(tmp_path))
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert "Spark needs Java 17 or later" in done.stderr
+
+
+def test_a_session_of_its_own_writes_nothing_but_the_answer(
+    server: Server, filled: Callable[..., str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "openmsmq.cli", "pipeline", "traffic", "--live", filled(3), "--json"]
+    command += ["--host", "127.0.0.1", "--port", str(server.port), "--flight-port", str(server.flight_port)]
+    done = subprocess.run([*command, "--master", "local[1]"], capture_output=True, text=True, timeout=180, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["total"]["messages"] == 3
+    assert done.stderr == ""
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,95 @@
+"""Pages stand alone, say what was counted, and let no text become markup."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from openmsmq.spark.jobs.letters import Count, DeadLetters
+from openmsmq.spark.jobs.reports import dead_letters_page, traffic_page
+from openmsmq.spark.jobs.traffic import ALL, Figures, Traffic
+from openmsmq.spark.jobs.units import count, seconds, size
+
+NASTY = "vm\\private$\\a<script>alert('x')</script>&$b$"
+START = datetime(2026, 11, 20, 6, tzinfo=UTC)
+
+
+def traffic(queues: int = 9, hours: int = 30, times: bool = True) -> Traffic:
+    """Queue q has 100 * (q + 1) messages in each hour."""
+
+    def figures(name: str, hour: datetime | None, messages: int, source: str = "queue") -> Figures:
+        stayed = (0.5, 90.0, 7200.0 + messages) if times else None
+        return Figures(name, source, hour, messages, messages * 1000, (800.0, 2000.0, 70000.0), stayed)
+
+    names = [NASTY if number == 8 else f"vm\\private$\\orders.{number}" for number in range(queues)]
+    starts = [START + timedelta(hours=hour) for hour in range(hours)]
+    each = {name: 100 * (number + 1) for number, name in enumerate(names)}
+    return Traffic(
+        total=figures(ALL, None, sum(each.values()) * hours, ""),
+        queues=[figures(name, None, messages * hours) for name, messages in reversed(each.items())],
+        hours=[figures(name, hour, messages) for hour in starts for name, messages in each.items()],
+        all_hours=[figures(ALL, hour, sum(each.values()), "") for hour in starts],
+    )
+
+
+class Tags(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def letters() -> DeadLetters:
+    return DeadLetters(3, 3000, START, {"label": [Count(NASTY, 2, 2000, START), Count("$x$ & y", 1, 1000, START)]})
+
+
+@pytest.mark.parametrize("page", [traffic_page(traffic(), NASTY), dead_letters_page(letters(), NASTY)])
+def test_a_page_needs_nothing_beside_it_and_escapes_every_text(page: str) -> None:
+    tags = Tags(page)
+    names = {tag for tag, _ in tags.found}
+    assert "svg" in names and not names & {"script", "link", "img", "iframe", "image", "object"}
+    for _, attributes in tags.found:
+        for name, value in attributes.items():
+            assert name not in ("src", "onclick", "onload")
+            if name.endswith("href"):
+                assert value is not None and value.startswith("#")
+    assert "url(http" not in page and "@import" not in page
+    assert any(NASTY in text for text in tags.texts)
+    identifiers = [attributes["id"] for tag, attributes in tags.found if tag == "clippath"]
+    assert len(identifiers) == len(set(identifiers))
+    for svg in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        ElementTree.fromstring(svg)
+
+
+def test_totals_and_every_queue_are_on_the_page() -> None:
+    page = traffic_page(traffic(), "x")
+    assert f"{100 * 45 * 30:,}" in page
+    for number in range(8):
+        assert f"orders.{number}</td>" in page
+    assert "other queues" in page and "p99" in page and "time in queue" in page
+    assert "Not known" in traffic_page(traffic(times=False), "x")
+    assert "There are no messages" in traffic_page(Traffic(), "x")
+
+
+def test_figures_have_units() -> None:
+    sizes = [size(v) for v in (0, 1023, 1536, 200 * 1024, 5 * 2**40)]
+    assert sizes == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "200 KiB",
+        "5.0 TiB",
+    ]
+    assert [seconds(v) for v in (0, 0.5, 90, 7200, 90000 * 4)] == ["0 s", "0.5 s", "1.5 min", "2 h", "4.2 d"]
+    assert count(1234567) == "1,234,567"
