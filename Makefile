@@ -22,7 +22,7 @@ java:
 test: setup java
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
-demo: setup
+demo: setup java
 	@$(BIN)/python demo
 
 nightly: setup java

@@ -144,8 +144,8 @@ def archive(
 ) -> None:
     """Write messages of QUEUEs into Parquet or Delta, by queue and date, each one once.
 
-    With --group a message leaves its queue when its batch is in the archive; that needs Arrow Flight. The next run goes
-    on where this one ended, also after a crash.
+    With --group a message leaves its queue when its batch is in the archive. The next run goes on
+    where this one ended, also after a crash.
     """
     from openmsmq.spark import jobs
 

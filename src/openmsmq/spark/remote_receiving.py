@@ -24,6 +24,7 @@ from openmsmq.spark.reading import DataLoss, Fetching
 from openmsmq.spark.remote_plane import RemotePlane
 
 _BATCH = 2_000  # messages a batch, unless asked for otherwise: each takes two calls, and a place in the offset
+_MOST = 10_000  # whatever was asked for
 _PATIENCE = 0.5  # seconds that `latestOffset` waits for a first message
 _PAUSE = 0.05  # seconds between two looks
 
@@ -64,7 +65,7 @@ class RemoteReceiver(Fetching, DataSourceStreamReader, SupportsTriggerAvailableN
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> dict[str, Any]:
         self.commit(start)
         deadline = time.monotonic() + (0 if self._targets is not None else _PATIENCE)
-        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else _BATCH
+        rows = min(limit.max_rows, _MOST) if isinstance(limit, ReadMaxRows) else _BATCH
         while True:
             found = self._look(list(dict.fromkeys([*start, *self.queues()])), rows)
             if any(found.values()):

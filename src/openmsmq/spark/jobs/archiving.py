@@ -90,7 +90,7 @@ def archive(
         to: directory, on any file system that Spark knows; with delta also one that delta-rs knows.
         format: one of FORMATS.
         source: one of SOURCES.
-        group: consumer group: messages leave the queue with their batch, which needs Arrow Flight. None: they stay.
+        group: consumer group: messages leave the queue with their batch. None: they stay.
         continuous: seconds from one batch to the next, until `stop`; None: what is there now, then small files merged.
         checkpoint: where Spark keeps how far it got; None for a directory in `to`, one for each set of queues.
         batch_rows: messages in a batch at most.
