@@ -124,7 +124,7 @@ def _credential(user: str | None, variable: str) -> str:
 )
 @click.option("--group", help="Take messages out of their queues, as this consumer group; without, they stay.")
 @click.option("--checkpoint", help="Where to keep how far it got; default in the archive, by server, queues and group.")
-@click.option("--batch-rows", type=click.IntRange(min=1), default=100_000, show_default=True, help="Messages a batch.")
+@click.option("--batch-rows", type=click.IntRange(min=1), help="Messages a batch; default by Flight 100,000.")
 @json_option
 @_job
 @_served
@@ -139,13 +139,13 @@ def archive(
     source: str,
     group: str | None,
     checkpoint: str | None,
-    batch_rows: int,
+    batch_rows: int | None,
     as_json: bool,
 ) -> None:
     """Write messages of QUEUEs into Parquet or Delta, by queue and date, each one once.
 
-    With --group a message leaves its queue when its batch is in the archive; that needs Arrow Flight. The next run goes
-    on where this one ended, also after a crash.
+    With --group a message leaves its queue when its batch is in the archive. The next run goes on where this one ended,
+    also after a crash.
     """
     from openmsmq.spark import jobs
 

@@ -28,6 +28,7 @@ from openmsmq.spark.jobs.session import PipelineError, failure
 _STAGING, _CHECKPOINT = "_staging", "_checkpoint"
 _WRITTEN = "_written.json"  # in the staging directory of a batch: all its files are there, and this is what they hold
 _MANY = 16  # small files in one directory, from which on they are merged at the end
+_BATCH_ROWS = 100_000
 _LOOK = 1  # seconds between two looks whether to stop
 
 FORMATS = ("parquet", "delta")
@@ -76,7 +77,7 @@ def archive(
     group: str | None = None,
     continuous: float | None = None,
     checkpoint: str | None = None,
-    batch_rows: int = 100_000,
+    batch_rows: int | None = None,
     on_batch: Callable[[Batch], None] | None = None,
     stop: threading.Event | None = None,
     done: Archived | None = None,
@@ -90,10 +91,11 @@ def archive(
         to: directory, on any file system that Spark knows; with delta also one that delta-rs knows.
         format: one of FORMATS.
         source: one of SOURCES.
-        group: consumer group: messages leave the queue with their batch, which needs Arrow Flight. None: they stay.
+        group: consumer group: messages leave the queue with their batch. None: they stay.
         continuous: seconds from one batch to the next, until `stop`; None: what is there now, then small files merged.
         checkpoint: where Spark keeps how far it got; None for a directory in `to`, one for each set of queues.
-        batch_rows: messages in a batch at most.
+        batch_rows: messages in a batch at most; None for 100,000, or what the data source takes where messages leave
+            the queue by MS-MQRR, whose offsets are as long as their batches.
         on_batch: told of each batch that has been written.
         stop: ends the run.
         done: is kept up to date while it runs, and returned; for who interrupts it.
@@ -117,7 +119,7 @@ def archive(
         if on_batch is not None:
             on_batch(batch)
 
-    frame = server.stream(spark, **_stream_options(queues, source, group, batch_rows))
+    frame = server.stream(spark, **_stream_options(server, queues, source, group, batch_rows))
     writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
     trigger = {"availableNow": True} if continuous is None else {"processingTime": f"{continuous} seconds"}
     try:
@@ -144,8 +146,14 @@ def _check(format: str, source: str, queues: Sequence[str]) -> None:
         raise PipelineError(f"source {source} needs at least one queue")
 
 
-def _stream_options(queues: Sequence[str], source: str, group: str | None, batch_rows: int) -> dict[str, str]:
-    options = {"source": source, "maxRecordsPerTrigger": str(batch_rows)}
+def _stream_options(
+    server: Server, queues: Sequence[str], source: str, group: str | None, batch_rows: int | None
+) -> dict[str, str]:
+    options = {"source": source}
+    if batch_rows is None and (group is None or server.has_flight):
+        batch_rows = _BATCH_ROWS
+    if batch_rows is not None:
+        options["maxRecordsPerTrigger"] = str(batch_rows)
     if queues:
         options["queue"] = ",".join(queues)
     if group is None:
