@@ -80,7 +80,6 @@ def archive(
     batch_rows: int | None = None,
     on_batch: Callable[[Batch], None] | None = None,
     stop: threading.Event | None = None,
-    done: Archived | None = None,
 ) -> Archived:
     """Write what queues hold into an archive, from where the last run with the same checkpoint ended.
 
@@ -98,7 +97,6 @@ def archive(
             the queue by MS-MQRR, whose offsets are as long as their batches.
         on_batch: told of each batch that has been written.
         stop: ends the run.
-        done: is kept up to date while it runs, and returned; for who interrupts it.
 
     Raises:
         PipelineError: an argument, or what a batch failed of; nothing is lost, the next run goes on.
@@ -110,7 +108,7 @@ def archive(
         raise PipelineError(f"{to} is an archive of format {there}, not {format}")
     sink: _Sink = _DeltaSink(files) if format == "delta" else _ParquetSink(spark, files)
     checkpoint = checkpoint or files.path(f"{_CHECKPOINT}/{_stream_name(server, source, queues, group)}")
-    done = done or Archived()
+    done = Archived()
 
     def take(frame: DataFrame, number: int) -> None:
         identifier = json.loads(Files(spark, checkpoint).read("metadata"))["id"]  # Spark's, as old as the checkpoint
@@ -132,7 +130,8 @@ def archive(
             query.stop()
     except Exception as error:
         raise failure(error) from error
-    if continuous is None and not is_compacting(files):
+    stopped = stop is not None and stop.is_set()
+    if continuous is None and not stopped and not is_compacting(files):
         done.compacted = compact(spark, to, at_least=_MANY)
     return done
 
