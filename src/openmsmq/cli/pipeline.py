@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -124,7 +126,7 @@ def _credential(user: str | None, variable: str) -> str:
 )
 @click.option("--group", help="Take messages out of their queues, as this consumer group; without, they stay.")
 @click.option("--checkpoint", help="Where to keep how far it got; default in the archive, by server, queues and group.")
-@click.option("--batch-rows", type=click.IntRange(min=1), default=100_000, show_default=True, help="Messages a batch.")
+@click.option("--batch-rows", type=click.IntRange(min=1), help="Messages a batch; default by Flight 100,000.")
 @json_option
 @_job
 @_served
@@ -139,13 +141,13 @@ def archive(
     source: str,
     group: str | None,
     checkpoint: str | None,
-    batch_rows: int,
+    batch_rows: int | None,
     as_json: bool,
 ) -> None:
     """Write messages of QUEUEs into Parquet or Delta, by queue and date, each one once.
 
-    With --group a message leaves its queue when its batch is in the archive. The next run goes on
-    where this one ended, also after a crash.
+    With --group a message leaves its queue when its batch is in the archive. The next run goes on where this one ended,
+    also after a crash.
     """
     from openmsmq.spark import jobs
 
@@ -159,21 +161,31 @@ def archive(
                 print_json({"batch": batch.number, "rows": batch.rows, "bytes": batch.bytes, "lag": batch.lag})
             advance(rows, "" if batch.lag is None else f"lag {batch.lag:,.0f} s")
 
-        done = jobs.Archived()
-        try:
-            jobs.archive(
+        with _stopping() as stop:
+            done = jobs.archive(
                 spark, server, queues, to, format=format_, source=source, group=group, checkpoint=checkpoint,
-                continuous=None if once else interval, batch_rows=batch_rows, on_batch=on_batch, done=done,
+                continuous=None if once else interval, batch_rows=batch_rows, on_batch=on_batch, stop=stop,
             )  # fmt: skip
-        except KeyboardInterrupt:
-            if once:
-                raise
     document = {"archived": done.rows, "batches": done.batches, "bytes": done.bytes, "to": to}
     text = f"archived {done.rows:,} messages in {done.batches} batches to {to}"
     if done.compacted is not None and done.compacted.before:
         document["compacted"] = asdict(done.compacted)
         text += f"; {done.compacted.before} small files are {done.compacted.after} now"
     report(as_json, text, document)
+    if once and stop.is_set():
+        raise click.Abort
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """Set by Ctrl-C and SIGTERM, which Spark would otherwise take in the middle of a call."""
+    stop = threading.Event()
+    former = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 @pipeline.command()

@@ -65,6 +65,15 @@ def test_browsing_leaves_the_queue_and_goes_on_where_it_ended(
     assert {row.removed for row in read_archive(spark, str(tmp_path)).collect()} == {False}
 
 
+def test_messages_leave_the_queue_without_flight_too(
+    spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path
+) -> None:
+    queue = filled(10)
+    remote = Server(port=server.port, protocol="remoteread")
+    assert archive(spark, remote, [queue], str(tmp_path), group="g").rows == 10
+    assert tags(spark, tmp_path) == list(range(10)) and count(qm, queue) == 0
+
+
 def test_queues_and_journals_share_an_archive(
     spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -123,13 +124,21 @@ def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
     assert "Spark needs Java 17 or later" in done.stderr
 
 
-def test_a_session_of_its_own_writes_nothing_but_the_answer(
-    server: Server, filled: Callable[..., str], tmp_path: Path
+def test_a_continuous_archive_ends_with_ctrl_c_and_says_nothing_but_the_answer(
+    server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "openmsmq.cli", "pipeline", "traffic", "--live", filled(3), "--json"]
-    command += ["--host", "127.0.0.1", "--port", str(server.port), "--flight-port", str(server.flight_port)]
-    done = subprocess.run([*command, "--master", "local[1]"], capture_output=True, text=True, timeout=180, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["total"]["messages"] == 3
-    assert done.stderr == ""
-    assert not list(tmp_path.iterdir())
+    queue, archive = filled(5), tmp_path / "archive"
+    command = [sys.executable, "-m", "openmsmq.cli", "pipeline", "archive", queue, "--to", str(archive), "--json"]
+    command += ["--group", "g", "--continuous", "--interval", "0.1", "--master", "local[1]", "--host", "127.0.0.1"]
+    command += ["--port", str(server.port), "--flight-port", str(server.flight_port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        rows = [json.loads(process.stdout.readline())["rows"]]
+        send(qm, queue, range(5, 8))
+        while sum(rows) < 8:
+            rows.append(json.loads(process.stdout.readline())["rows"])
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0 and err == ""
+    assert json.loads(out.splitlines()[-1])["archived"] == 8
+    assert list(tmp_path.iterdir()) == [archive]

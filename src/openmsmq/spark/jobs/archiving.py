@@ -28,6 +28,7 @@ from openmsmq.spark.jobs.session import PipelineError, failure
 _STAGING, _CHECKPOINT = "_staging", "_checkpoint"
 _WRITTEN = "_written.json"  # in the staging directory of a batch: all its files are there, and this is what they hold
 _MANY = 16  # small files in one directory, from which on they are merged at the end
+_BATCH_ROWS = 100_000
 _LOOK = 1  # seconds between two looks whether to stop
 
 FORMATS = ("parquet", "delta")
@@ -76,10 +77,9 @@ def archive(
     group: str | None = None,
     continuous: float | None = None,
     checkpoint: str | None = None,
-    batch_rows: int = 100_000,
+    batch_rows: int | None = None,
     on_batch: Callable[[Batch], None] | None = None,
     stop: threading.Event | None = None,
-    done: Archived | None = None,
 ) -> Archived:
     """Write what queues hold into an archive, from where the last run with the same checkpoint ended.
 
@@ -93,10 +93,10 @@ def archive(
         group: consumer group: messages leave the queue with their batch. None: they stay.
         continuous: seconds from one batch to the next, until `stop`; None: what is there now, then small files merged.
         checkpoint: where Spark keeps how far it got; None for a directory in `to`, one for each set of queues.
-        batch_rows: messages in a batch at most.
+        batch_rows: messages in a batch at most; None for 100,000, or what the data source takes where messages leave
+            the queue by MS-MQRR, whose offsets are as long as their batches.
         on_batch: told of each batch that has been written.
         stop: ends the run.
-        done: is kept up to date while it runs, and returned; for who interrupts it.
 
     Raises:
         PipelineError: an argument, or what a batch failed of; nothing is lost, the next run goes on.
@@ -108,7 +108,7 @@ def archive(
         raise PipelineError(f"{to} is an archive of format {there}, not {format}")
     sink: _Sink = _DeltaSink(files) if format == "delta" else _ParquetSink(spark, files)
     checkpoint = checkpoint or files.path(f"{_CHECKPOINT}/{_stream_name(server, source, queues, group)}")
-    done = done or Archived()
+    done = Archived()
 
     def take(frame: DataFrame, number: int) -> None:
         identifier = json.loads(Files(spark, checkpoint).read("metadata"))["id"]  # Spark's, as old as the checkpoint
@@ -117,7 +117,7 @@ def archive(
         if on_batch is not None:
             on_batch(batch)
 
-    frame = server.stream(spark, **_stream_options(queues, source, group, batch_rows))
+    frame = server.stream(spark, **_stream_options(server, queues, source, group, batch_rows))
     writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
     trigger = {"availableNow": True} if continuous is None else {"processingTime": f"{continuous} seconds"}
     try:
@@ -130,7 +130,8 @@ def archive(
             query.stop()
     except Exception as error:
         raise failure(error) from error
-    if continuous is None and not is_compacting(files):
+    stopped = stop is not None and stop.is_set()
+    if continuous is None and not stopped and not is_compacting(files):
         done.compacted = compact(spark, to, at_least=_MANY)
     return done
 
@@ -144,8 +145,14 @@ def _check(format: str, source: str, queues: Sequence[str]) -> None:
         raise PipelineError(f"source {source} needs at least one queue")
 
 
-def _stream_options(queues: Sequence[str], source: str, group: str | None, batch_rows: int) -> dict[str, str]:
-    options = {"source": source, "maxRecordsPerTrigger": str(batch_rows)}
+def _stream_options(
+    server: Server, queues: Sequence[str], source: str, group: str | None, batch_rows: int | None
+) -> dict[str, str]:
+    options = {"source": source}
+    if batch_rows is None and (group is None or server.has_flight):
+        batch_rows = _BATCH_ROWS
+    if batch_rows is not None:
+        options["maxRecordsPerTrigger"] = str(batch_rows)
     if queues:
         options["queue"] = ",".join(queues)
     if group is None:
