@@ -34,9 +34,11 @@ lint: setup
 	@$(BIN)/mypy
 
 # Compares with rabbitmq-server, redis-server and postgresql where they are installed; BENCH=--quick for a short one.
-bench: setup
+bench: setup java
 	@$(BIN)/python benchmarks/run.py $(BENCH)
 	@$(BIN)/python benchmarks/remote_reading.py $(filter --quick,$(BENCH))
+	@$(BIN)/python benchmarks/bulk.py
+	@$(BIN)/python benchmarks/pipeline.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

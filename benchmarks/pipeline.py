@@ -8,7 +8,6 @@ Writes benchmarks/PIPELINE.md.
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import platform
 import shutil
@@ -64,17 +63,13 @@ class Toy(DataSource):
         return ToyWriter()
 
 
-@functools.cache
-def template() -> list[pa.Array]:
-    fixed = {"body": BODY, "label": "order", "queue": "toy", "source": "queue"}
-    return [pa.array([fixed.get(field.name)] * CHUNK, field.type) for field in MESSAGE_SCHEMA]
-
-
 def rows(start: int, end: int) -> Iterator[pa.RecordBatch]:
     """Batches with all columns, the body of 1 KiB."""
+    fixed = {"body": BODY, "label": "order", "queue": "toy", "source": "queue"}
+    template = [pa.array([fixed.get(field.name)] * CHUNK, field.type) for field in MESSAGE_SCHEMA]
     for at in range(start, end, CHUNK):
         count = min(CHUNK, end - at)
-        yield pa.RecordBatch.from_arrays([array.slice(0, count) for array in template()], schema=MESSAGE_SCHEMA)
+        yield pa.RecordBatch.from_arrays([array.slice(0, count) for array in template], schema=MESSAGE_SCHEMA)
 
 
 class Part(InputPartition):

@@ -184,6 +184,9 @@ def test_identifiers_are_never_given_twice_after_a_kill(tmp_path: Path) -> None:
 # -- disks that are full or broken -----------------------------------------------------------------------------------
 
 
+TO_THE_LAST = ("--minimum-free-megabytes", "0")
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """A file system of so many MiB; a segment has 16."""
@@ -233,7 +236,7 @@ def attempt(queue: openmsmq.MessageQueue, body: bytes) -> int:
 @pytest.mark.parametrize("small_disk", [80], indirect=True)
 def test_a_full_disk_fails_sends_and_nothing_else(small_disk: Path) -> None:
     body = bytes(500_000)
-    with Daemon(small_disk / "data") as daemon:
+    with Daemon(small_disk / "data", *TO_THE_LAST) as daemon:
         fill_and_drain(daemon, body, most=300)
         daemon.kill()
         daemon.start()
@@ -245,20 +248,34 @@ def test_a_full_disk_fails_sends_and_nothing_else(small_disk: Path) -> None:
 @pytest.mark.parametrize("small_disk", [40, 56], indirect=True)
 def test_sends_never_take_the_room_that_receives_need(small_disk: Path) -> None:
     body = bytes(100_000)
-    with Daemon(small_disk / "data") as daemon, daemon.connect() as manager:
+    with Daemon(small_disk / "data", *TO_THE_LAST) as daemon, daemon.connect() as manager:
         manager.create_queue(QUEUE)
         with manager.open(QUEUE, "send") as sender, manager.open(QUEUE) as receiver:
             sent = 0
-            for _ in range(5):  # the first receives take the reserve into use, which sends must leave alone
+            for turn in range(5):  # the first receives take the reserve into use, which sends must leave alone
                 while attempt(sender, body) == HResult.MQ_OK:
                     sent += 1
                 while attempt(sender, b"small") == HResult.MQ_OK:
                     sent += 1
+                assert turn or sent > 3
                 for _ in range(min(sent, 20)):
                     receiver.receive(0)
                     sent -= 1
             for _ in range(sent):
                 receiver.receive(0)
+
+
+@pytest.mark.parametrize("small_disk", [200], indirect=True)
+def test_a_disk_that_is_nearly_full_takes_no_messages_until_there_is_room(small_disk: Path) -> None:
+    with Daemon(small_disk / "data") as daemon, daemon.connect() as manager:
+        manager.create_queue(QUEUE)
+        (small_disk / "other").write_bytes(bytes(130 << 20))
+        with manager.open(QUEUE, "send") as sender:
+            eventually(lambda: attempt(sender, b"x") != HResult.MQ_OK)
+            with pytest.raises(MsmqError):
+                sender.send("express too")
+            (small_disk / "other").unlink()
+            eventually(lambda: attempt(sender, b"x") == HResult.MQ_OK)
 
 
 @pytest.mark.parametrize("small_disk", [24], indirect=True)

@@ -51,7 +51,7 @@ def encode_body(value: BodyValue) -> tuple[bytes, int]:
         case bool():
             return struct.pack("<h", -value), VarType.VT_BOOL
         case int():
-            kind = VarType.VT_I4 if value in _I4 else VarType.VT_I8
+            kind = VarType.VT_I4 if int(value) in _I4 else VarType.VT_I8
             try:
                 return struct.pack(_NUMBERS[kind], value), kind
             except struct.error:

@@ -103,6 +103,7 @@ def _text_lists(values: Iterable[Iterable[str]]) -> PROPVARIANT:
 
 def _signed(value: int) -> int:
     """A VT_I4: an HRESULT as the negative number that it is, a time after 2038 as its end."""
+    value = int(value)  # a range looks through all its numbers for an enumeration's
     if value in _I4:
         return value
     return value - (1 << 32) if value in _UI4 else _I4[-1]
