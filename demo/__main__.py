@@ -261,7 +261,7 @@ def run(directory: Path, count: int) -> int:
         (f"sent, durable, {len(TARGETS)} senders, one kill -9", len(records), sending),
         ("received by MS-MQMP, durable, 1 receiver", len(near.received), near.seconds),
         (f"received by MS-MQRR, {far.given_up} reads given up first", len(far.received), far.seconds),
-        ("journals to Parquet, Spark's start included", archived.rows, archiving),
+        ("journals to Parquet, Spark's start included", archived, archiving),
     ):
         table.add_row(name, f"{count:,}", f"{seconds:.1f}", f"{count / seconds:,.0f}")
     console.print(table)
