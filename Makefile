@@ -30,8 +30,9 @@ nightly: setup java
 
 lint: setup
 	@$(BIN)/python -m openmsmq.ndr
-	@$(BIN)/ruff check src tests benchmarks
+	@$(BIN)/ruff check src tests benchmarks demo
 	@$(BIN)/mypy
+	@$(BIN)/mypy demo
 
 # Compares with rabbitmq-server, redis-server and postgresql where they are installed; BENCH=--quick for a short one.
 bench: setup java

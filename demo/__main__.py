@@ -22,9 +22,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import lake
 import receiver
@@ -120,7 +120,7 @@ def publish(daemons: list[Daemon], records: list[Record]) -> tuple[float, int]:
     with progress_bar() as bar:
         task = bar.add_task("sending", total=len(records), rate="")
         while pipes:
-            for pipe in wait(pipes):
+            for pipe in cast(list[Connection], wait(pipes)):
                 try:
                     count = pipe.recv()
                 except EOFError:

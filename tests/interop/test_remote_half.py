@@ -12,7 +12,7 @@ import pytest
 from daemon import Daemon, eventually
 from interop.impacket_client import MQ_OK, Client, body
 from openmsmq.model.constants import Access, Action
-from openmsmq.model.errors import HResult
+from openmsmq.model.errors import HResult, SharingViolation
 
 QUEUE = r"OS:PEER\private$\q"
 
@@ -109,7 +109,7 @@ def opens_exclusively(pair: Pair) -> bool:
     with pair.far.connect() as manager:
         try:
             manager.open(r".\private$\q", exclusive=True).close()
-        except Exception:
+        except SharingViolation:
             return False
         return True
 

@@ -72,7 +72,7 @@ def connect(options: Options) -> Plane:
 
 def by_flight(options: Options) -> bool:
     """Whether Arrow Flight is to be used; protocol=auto takes it where something listens at its port."""
-    return options.protocol == "flight" or (options.protocol == "auto" and listens(options.host, options.flightPort))
+    return options.protocol == "flight" or (options.protocol == "auto" and _listens(options.host, options.flightPort))
 
 
 def flight(options: Options) -> BulkClient:
@@ -80,7 +80,7 @@ def flight(options: Options) -> BulkClient:
     return BulkClient(options.host, options.flightPort, options.user, options.password, options.tlsRoot)
 
 
-def listens(host: str, port: int) -> bool:
+def _listens(host: str, port: int) -> bool:
     """Whether anything answers at a port."""
     try:
         socket.create_connection((host, port), _PROBE).close()

@@ -10,7 +10,7 @@ import openmsmq
 from openmsmq.bulk.client import DEFAULT_PORT
 from openmsmq.client.sync import QueueManager
 from openmsmq.spark.options import BATCH_READ, WRITES, Options, parse
-from openmsmq.spark.plane import listens
+from openmsmq.spark.plane import by_flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Server:
     @property
     def has_flight(self) -> bool:
         """Whether Arrow Flight is to be used: asked for, or not forbidden and there."""
-        return self.protocol == "flight" or (self.protocol == "auto" and listens(self.host, self.flight_port))
+        return by_flight(self._parsed)
 
     def connect(self) -> QueueManager:
         """A client. Raises OptionError, ConnectionError."""
