@@ -10,7 +10,6 @@ import tomllib
 from importlib import resources
 from typing import Any
 
-from openmsmq.protocols.dispatch import state_of
 from openmsmq.server.interfaces import SERVED
 
 
@@ -22,7 +21,7 @@ def rows() -> list[dict[str, Any]]:
         for operation in interface.description.operations:
             if operation.used_on_wire:
                 test = proofs.get(interface.description.name, {}).get(operation.name, "")
-                state = state_of(getattr(interface, operation.name))
+                state = interface.states.get(operation.name, "served")
                 result.append(
                     {"interface": interface.description.name, "opnum": operation.opnum, "name": operation.name,
                      "state": state, "test": test}

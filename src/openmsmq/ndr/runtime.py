@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from uuid import UUID
 
 ByteOrder = Literal["<", ">"]
@@ -32,7 +32,7 @@ class BadStubData(Exception):
 class Null:
     """`NULL` is the value of a non-NULL pointer whose pointee is itself a NULL pointer."""
 
-    _only: Null | None = None
+    _only: ClassVar[Null | None] = None
 
     def __new__(cls) -> Null:
         if cls._only is None:

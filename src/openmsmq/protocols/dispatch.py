@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from openmsmq.interfaces.ms_mqmq import XACTUOW
@@ -27,15 +27,16 @@ from openmsmq.rpc.pdu import AuthLevel
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-SERVED = "served"
 Handler = Callable[[Call, Any], Any]
 
 
 class NdrInterface:
-    """An interface whose IDL has been compiled; subclasses provide the handlers."""
+    """An interface whose IDL has been compiled; subclasses provide the handlers. `states` says by operation what is not
+    fully served answers; `openmsmq protocols` shows it."""
 
-    description: Interface
-    open_opnums: frozenset[int] = frozenset()
+    description: ClassVar[Interface]
+    states: ClassVar[Mapping[str, str]] = {}
+    open_opnums: ClassVar[frozenset[int]] = frozenset()
 
     def __init__(self, environment: Environment, minimum_level: AuthLevel = AuthLevel.NONE) -> None:
         self.environment = environment
@@ -132,21 +133,6 @@ def _shared_fields(operation: Operation) -> Iterator[str]:
     for name in getattr(operation.response, "__slots__", ()):
         if name in requested:
             yield name
-
-
-def answers(state: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Mark a handler that is not fully served with what it answers; `openmsmq protocols` shows it."""
-
-    def mark(handler: Callable[..., T]) -> Callable[..., T]:
-        handler.state = state  # type: ignore[attr-defined]
-        return handler
-
-    return mark
-
-
-def state_of(handler: Callable[..., Any]) -> str:
-    state: str = getattr(handler, "state", SERVED)
-    return state
 
 
 def present(value: T | None, name: str) -> T:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from openmsmq.model import names
 from openmsmq.model.constants import Access, Action
@@ -64,7 +64,7 @@ class RemoteQueueProxyHandle:
     format_name: names.FormatName
     access: Access
     session: RemoteSession
-    owner: object
+    owner: Any
     cursors: dict[int, int] = field(default_factory=dict)
     _handles: Iterator[int] = field(default_factory=lambda: itertools.count(0x100))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from openmsmq.interfaces import ms_mqmp as m
@@ -13,7 +13,7 @@ from openmsmq.model import names
 from openmsmq.model.constants import Access, Share
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueNotFound, SharingViolation
 from openmsmq.ndr import NULL
-from openmsmq.protocols.dispatch import NdrInterface, answers, check, present
+from openmsmq.protocols.dispatch import NdrInterface, check, present
 from openmsmq.protocols.environment import MSMQ_VERSION
 from openmsmq.protocols.proxies import HandedOver, RemoteQueueProxyHandle
 from openmsmq.queueing.queue import Queue
@@ -39,12 +39,18 @@ QUERY_SERVERS, QUERY_TIME_TO_REACH_QUEUE, QUERY_ENTERPRISE, QUERY_VERSION, QUERY
 
 class QmComm(NdrInterface):
     description = m.qmcomm
+    states: ClassVar[dict[str, str]] = {
+        "R_QMGetRemoteQueueName": "obsolete: MQ_ERROR_ILLEGAL_OPERATION, as specified",
+        "R_QMGetTmWhereabouts": "not available yet: MQ_ERROR_DTC_CONNECT",
+        "R_QMEnlistTransaction": "served for tokens of our own transaction manager; "
+        "MQ_ERROR_DTC_CONNECT for cookies of a Microsoft DTC",
+        "rpc_ACSetCursorProperties": "obsolete: MQ_ERROR_ILLEGAL_OPERATION, as specified",
+    }
     # [MS-MQMP] 5.1: answered before any authentication.
     open_opnums = frozenset([m.qmcomm.operation("R_QMGetRTQMServerPort").opnum])
 
     # -- remote reading ([MS-MQQP] and this interface's opnums 1 to 4) -----------------------------------------
 
-    @answers("obsolete: MQ_ERROR_ILLEGAL_OPERATION, as specified")
     def R_QMGetRemoteQueueName(self, call: Call, q: m.R_QMGetRemoteQueueName_Request) -> None:
         """3.1.4.1: obsolete; raises the exception MQ_ERROR_ILLEGAL_OPERATION."""
         raise Fault(HResult.MQ_ERROR_ILLEGAL_OPERATION)
@@ -178,7 +184,6 @@ class QmComm(NdrInterface):
 
     # -- transactions ----------------------------------------------------------------------------------------
 
-    @answers("not available yet: MQ_ERROR_DTC_CONNECT")
     def R_QMGetTmWhereabouts(self, call: Call, q: m.R_QMGetTmWhereabouts_Request) -> m.R_QMGetTmWhereabouts_Response:
         """3.1.4.12."""
         response = m.R_QMGetTmWhereabouts_Response(pbWhereabouts=bytes(q.cbBufSize))
@@ -194,7 +199,6 @@ class QmComm(NdrInterface):
             response.pbWhereabouts = whereabouts.ljust(q.cbBufSize, b"\0")
         return response
 
-    @answers("served for tokens of our own transaction manager; MQ_ERROR_DTC_CONNECT for cookies of a Microsoft DTC")
     def R_QMEnlistTransaction(self, call: Call, q: m.R_QMEnlistTransaction_Request) -> None:
         """3.1.4.13."""
         self.answer_later(call, q, self._enlisted(self.environment.coordinator.enlist(q.pUow.rgb, q.pbCookie)))
@@ -355,7 +359,6 @@ class QmComm(NdrInterface):
             self.environment.manager.close_cursor(opened.cursors[q.hCursor])
         return m.rpc_ACCloseCursor_Response()
 
-    @answers("obsolete: MQ_ERROR_ILLEGAL_OPERATION, as specified")
     def rpc_ACSetCursorProperties(self, call: Call, q: m.rpc_ACSetCursorProperties_Request) -> None:
         """3.1.4.20: obsolete."""
         raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import ClassVar
 
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.names import DirectFormatName
-from openmsmq.protocols.dispatch import NdrInterface, answers, check, owned_transaction
+from openmsmq.protocols.dispatch import NdrInterface, check, owned_transaction
 from openmsmq.protocols.proxies import RemoteQueueProxyHandle
 from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, owned_descriptor
 from openmsmq.queueing.readers import WaitingMessageReadOperation
@@ -58,9 +59,11 @@ class PendingRead:
 
 class QmComm2(NdrInterface):
     description = m.qmcomm2
+    states: ClassVar[dict[str, str]] = {
+        "QMSendMessageInternalEx": "MQ_ERROR_ILLEGAL_OPERATION, as specified",
+    }
     _send = m.qmcomm2.operation("rpc_ACSendMessageEx")
 
-    @answers("MQ_ERROR_ILLEGAL_OPERATION, as specified")
     def QMSendMessageInternalEx(self, call: Call, q: m.QMSendMessageInternalEx_Request) -> None:
         """3.1.5.1: this server never answers STATUS_RETRY, so nothing is to be done here."""
         raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION)

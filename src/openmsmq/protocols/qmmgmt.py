@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from openmsmq.interfaces import ms_mqmr as m
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.protocols import management
-from openmsmq.protocols.dispatch import NdrInterface, answers, check, present
+from openmsmq.protocols.dispatch import NdrInterface, check, present
 from openmsmq.queueing.access import Caller, demand
 from openmsmq.queueing.outgoing import OutgoingQueue
 from openmsmq.queueing.queue import Queue, QueueKind
@@ -23,6 +23,9 @@ MGMT_MACHINE, MGMT_SESSION = 1, 3  # MgmtObjectType; 2 is a queue
 
 class QmMgmt(NdrInterface):
     description = m.qmmgmt
+    states: ClassVar[dict[str, str]] = {
+        "R_QMMgmtAction": "served; EOD_RESEND answers MQ_ERROR: nothing is transferred yet",
+    }
 
     # -- telling -----------------------------------------------------------------------------------------------
 
@@ -65,7 +68,6 @@ class QmMgmt(NdrInterface):
 
     # -- acting ------------------------------------------------------------------------------------------------
 
-    @answers("served; EOD_RESEND answers MQ_ERROR: nothing is transferred yet")
     def R_QMMgmtAction(self, call: Call, q: m.R_QMMgmtAction_Request) -> m.R_QMMgmtAction_Response:
         """3.1.4.2: for administrators. Case does not matter."""
         name = q.lpwszAction.upper()

@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 
 from openmsmq.interfaces import ms_mqrr as m
 from openmsmq.model.constants import Access, Action, LookupAction, MessageClass, Share
@@ -18,7 +19,7 @@ from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueDelete
 from openmsmq.model.message import Message
 from openmsmq.ndr import Operation
 from openmsmq.packet.sections import divide
-from openmsmq.protocols.dispatch import NdrInterface, accept_all, answers, check, owned_transaction, present
+from openmsmq.protocols.dispatch import NdrInterface, accept_all, check, owned_transaction, present
 from openmsmq.protocols.environment import Environment, Timer
 from openmsmq.queueing.readers import Cursor, OpenQueueDescriptor, WaitingMessageReadOperation
 from openmsmq.queueing.transactions import Transaction
@@ -68,6 +69,10 @@ class RemoteQueue:
 
 class RemoteRead(NdrInterface):
     description = m.RemoteRead
+    states: ClassVar[dict[str, str]] = {
+        "R_QMEnlistRemoteTransaction": "served for tokens of our own transaction manager; "
+        "MQ_ERROR_DTC_CONNECT for those of a Microsoft DTC",
+    }
     open_opnums = frozenset([m.RemoteRead.operation("R_GetServerPort").opnum])
     _start = m.RemoteRead.operation("R_StartReceive")
     _start_transactional = m.RemoteRead.operation("R_StartTransactionalReceive")
@@ -287,7 +292,6 @@ class RemoteRead(NdrInterface):
         self.environment.manager.reject(queue.descriptor, q.LookupId, rejected=q.usClass == rejected)
         return m.R_SetUserAcknowledgementClass_Response()
 
-    @answers("served for tokens of our own transaction manager; MQ_ERROR_DTC_CONNECT for those of a Microsoft DTC")
     def R_QMEnlistRemoteTransaction(self, call: Call, q: m.R_QMEnlistRemoteTransaction_Request) -> None:
         """3.1.4.12: by the propagation token, which tells who coordinates."""
         enlisting = self.environment.coordinator.enlist(q.pTransactionId.rgb, q.pbPropagationToken)

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import MsmqError, TransactionSequence
 from openmsmq.queueing.core import storing
+from openmsmq.queueing.notes import decode_note, encode_note
 from openmsmq.queueing.plan import Plan
 from openmsmq.queueing.queue import Lock, LockKind, Queue
 from openmsmq.queueing.readers import OpenQueueDescriptor
-from openmsmq.queueing.records import decode_message, decode_note, encode_note, split_deadline_word
+from openmsmq.queueing.records import decode_message, split_deadline_word
 from openmsmq.queueing.subqueues import Subqueues
 from openmsmq.queueing.transactions import Dequeued, Enqueued, Moved, Transaction
 from openmsmq.store import Operation, QueueColumns, StoreFull

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from types import TracebackType
 
 from openmsmq.model import names
 from openmsmq.model.constants import MessageClass
@@ -146,10 +146,14 @@ def _is_waiting(_: int, reader: WaitingMessageReadOperation) -> bool:
     return queue is not None and reader.number in queue.waiting
 
 
-@contextmanager
-def storing() -> Iterator[None]:
+class storing:
     """A full disk is the operation's failure, with nothing changed; a failed store is the end of the process."""
-    try:
-        yield
-    except StoreFull as error:
-        raise MessageStorageFailed(detail=str(error)) from error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, StoreFull):
+            raise MessageStorageFailed(detail=str(error)) from error

@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from openmsmq.model.errors import HResult, MessageStorageFailed
-from openmsmq.queueing.committing import Committing
 from openmsmq.queueing.core import RETRY
-from openmsmq.queueing.definitions import QUEUE_PREFIX, Definitions
+from openmsmq.queueing.definitions import QUEUE_PREFIX
 from openmsmq.queueing.groups import GROUP_PREFIX, Group
 from openmsmq.queueing.queue import LockKind, columns_of, entries_of, stored
-from openmsmq.queueing.reading import Reading
 from openmsmq.queueing.records import TIME_MASK, decode_properties, split_deadline_word
 from openmsmq.queueing.staging import Staging
 from openmsmq.queueing.state import SUBQUEUE_PREFIX, Machine, State
@@ -33,7 +31,7 @@ logger = logging.getLogger(__name__)
 _ORPHAN_BATCH = 512  # messages of deleted queues removed by one record at start-up
 
 
-class QueueManager(Definitions, Reading, Committing, Staging):
+class QueueManager(Staging):
     """All operations on queues. One thread; `clock` returns milliseconds since 1970 UTC."""
 
     def __init__(

@@ -11,7 +11,6 @@ from openmsmq.queueing.outgoing import can_go_out
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.readers import OpenQueueDescriptor, RemoteReadState
 from openmsmq.queueing.state import not_here
-from openmsmq.queueing.subqueues import Subqueues
 from openmsmq.queueing.transferring import Transferring
 
 # Open for whom: the right that an access mode demands, by kind of queue.
@@ -34,7 +33,7 @@ _DESTRUCTIVE = (Access.RECEIVE, Access.RECEIVE_ADMIN)
 _ADMIN = (Access.RECEIVE_ADMIN, Access.PEEK_ADMIN)
 
 
-class Opening(Subqueues, Transferring):
+class Opening(Transferring):
     """The operations that make and end OpenQueueDescriptors."""
 
     def open_queue(

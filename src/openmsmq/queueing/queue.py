@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sortedcontainers import SortedList
 
@@ -52,7 +52,7 @@ class LockKind(Enum):
 @dataclass(slots=True)
 class Lock:
     kind: LockKind
-    owner: object
+    owner: Any
     purge_pending: bool = False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from openmsmq.model.constants import Access, Share
 from openmsmq.model.errors import HResult
@@ -42,7 +42,7 @@ class OpenQueueDescriptor:
     access: Access
     share: Share
     queue: Queue | None
-    owner: object = None
+    owner: Any = None
     parts: list[OpenQueueDescriptor] = field(default_factory=list)
     cursors: dict[int, Cursor] = field(default_factory=dict)
     remote_read_state: RemoteReadState = RemoteReadState.NONE

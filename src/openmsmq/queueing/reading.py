@@ -7,7 +7,8 @@ import logging
 from openmsmq.model.constants import INFINITE, Access, Action, MessageClass, MessageSeekAction
 from openmsmq.model.errors import HResult, MessageStorageFailed, MsmqError, QueueDeleted, TransactionSequence
 from openmsmq.model.message import Message
-from openmsmq.queueing.core import Core, storing
+from openmsmq.queueing.core import storing
+from openmsmq.queueing.definitions import Definitions
 from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind
 from openmsmq.queueing.readers import Accept, Cursor, OpenQueueDescriptor, Reply, WaitingMessageReadOperation
 from openmsmq.queueing.transactions import Dequeued, Transaction
@@ -16,7 +17,7 @@ from openmsmq.store import DamagedRecord
 logger = logging.getLogger(__name__)
 
 
-class Reading(Core):
+class Reading(Definitions):
     """The operations that look at messages and take them."""
 
     def read(

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 from openmsmq.model.constants import INFINITE, Acknowledge, Journal
 from openmsmq.model.message import Message
 from openmsmq.queueing.properties import QueueProperties
-from openmsmq.queueing.transactions import Dequeued, Moved, Transaction
 
 _VERSION = 1
 _FIXED = struct.Struct("<BBBBBBBB HHHH 13I 20s20s16s16s20s 12I")
@@ -126,36 +125,6 @@ def deadline_word(lookup_identifier: int, deadline: int) -> int:
 def split_deadline_word(word: int, sequence: int) -> tuple[int, int]:
     """(lookup identifier, time of expiry in milliseconds or 0) from the word and the sequence number."""
     return (word & ~TIME_MASK) | sequence, word & TIME_MASK
-
-
-class Work(NamedTuple):
-    """What a prepared transaction takes from a queue: received, or moved to `subqueue` of `target`, or to it."""
-
-    queue: int
-    lookup_identifier: int
-    reason: int = 0
-    target: int = 0
-    subqueue: str = ""
-
-
-def encode_note(transaction: Transaction) -> bytes:
-    """What has to be remembered of a transaction that is prepared, besides its sends, which are in the store."""
-    work = []
-    for operation in transaction.operations:
-        if isinstance(operation, Dequeued):
-            work.append(Work(operation.queue.number, operation.lookup_identifier, int(operation.reason)))
-        elif isinstance(operation, Moved):
-            head = operation.target.parent or operation.target
-            name = operation.target.name if operation.target.parent else ""
-            work.append(Work(operation.queue.number, operation.lookup_identifier, 0, head.number, name))
-    values = [transaction.identifier.hex(), transaction.coordinator.hex(), work]
-    return json.dumps(values).encode()
-
-
-def decode_note(note: bytes) -> tuple[bytes, bytes, list[Work]]:
-    """Identifier, coordinator and work of a prepared transaction."""
-    identifier, coordinator, work = json.loads(note)
-    return bytes.fromhex(identifier), bytes.fromhex(coordinator), [Work(*item) for item in work]
 
 
 def encode_properties(properties: QueueProperties) -> bytes:

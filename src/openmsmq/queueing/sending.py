@@ -14,15 +14,16 @@ from openmsmq.model.errors import (
     TransactionUsage,
 )
 from openmsmq.model.message import Message
-from openmsmq.queueing.core import Core, storing
+from openmsmq.queueing.core import storing
 from openmsmq.queueing.plan import Plan, new_identifier
 from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
 from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind
 from openmsmq.queueing.readers import OpenQueueDescriptor
+from openmsmq.queueing.reading import Reading
 from openmsmq.queueing.transactions import Enqueued, Transaction
 
 
-class Sending(Core):
+class Sending(Reading):
     """The operation that puts messages into queues."""
 
     def enqueue(

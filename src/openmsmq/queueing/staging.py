@@ -21,7 +21,6 @@ from openmsmq.queueing.groups import MAXIMUM_NAME
 from openmsmq.queueing.plan import Plan, new_identifier
 from openmsmq.queueing.queue import LAST_SEQUENCE, Queue, QueueKind, stored
 from openmsmq.queueing.records import DRAFT_HEAD, deadline_word, decode_message, is_eventful, stamp_draft
-from openmsmq.queueing.sending import Sending
 from openmsmq.queueing.stages import Stage, Target, sink_definition, stage_of_note
 from openmsmq.queueing.transactions import Transaction
 from openmsmq.store import Insert, Operation, Put, QueueColumns
@@ -37,7 +36,7 @@ class Draft(NamedTuple):
     record: bytearray
 
 
-class Staging(Consuming, Sending):
+class Staging(Consuming):
     """The operations on stages and sinks."""
 
     def begin_stage(self, sink: str, batch: int, partition: int, attempt: str, caller: Caller) -> Stage:

@@ -8,16 +8,17 @@ from dataclasses import replace
 from openmsmq.model import names
 from openmsmq.model.constants import Access, MessageClass
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueDeleted, TransactionSequence
-from openmsmq.queueing.core import Core, storing
+from openmsmq.queueing.core import storing
 from openmsmq.queueing.plan import Plan
 from openmsmq.queueing.queue import Lock, LockKind, Queue
 from openmsmq.queueing.readers import OpenQueueDescriptor
+from openmsmq.queueing.sending import Sending
 from openmsmq.queueing.state import subqueue_definition
 from openmsmq.queueing.transactions import Dequeued, Moved, Transaction
 from openmsmq.store import Put
 
 
-class Subqueues(Core):
+class Subqueues(Sending):
     """The operations that move messages between a queue and its subqueues, and that reject them."""
 
     def subqueue(self, parent: Queue, name: str) -> Queue:

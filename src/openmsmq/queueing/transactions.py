@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from openmsmq.model.constants import MessageClass
 
@@ -58,7 +58,7 @@ class Transaction:
     sealed: bool = False
     is_prepared: bool = False
     finished: bool = False
-    owner: object = None  # whatever the protocol binds it to; None for a distributed one
+    owner: Any = None  # whatever the protocol binds it to; None for a distributed one
 
     @property
     def is_open(self) -> bool:

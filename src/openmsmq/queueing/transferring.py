@@ -14,7 +14,8 @@ from openmsmq.model.constants import MachineAccessMask, MessageClass
 from openmsmq.model.errors import InsufficientResources, MessageStorageFailed, QueueNotFound
 from openmsmq.model.message import Message
 from openmsmq.queueing.access import Caller, demand
-from openmsmq.queueing.core import Core, storing
+from openmsmq.queueing.committing import Committing
+from openmsmq.queueing.core import storing
 from openmsmq.queueing.outgoing import OutgoingQueue
 from openmsmq.queueing.queue import Lock, LockKind, Queue
 from openmsmq.queueing.state import State
@@ -28,7 +29,7 @@ UNUSED_PERIOD = 300_000  # milliseconds between two looks at an outgoing queue, 
 MAXIMUM_OUTGOING = 1 << 16  # queues: opening names at random must not fill memory and log
 
 
-class Transferring(Core):
+class Transferring(Committing):
     """The operations on outgoing queues."""
 
     def __init__(self, state: State, random: Callable[[int], bytes]) -> None:

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from openmsmq.ndr import BadStubData
 from openmsmq.rpc.assembly import Budget
@@ -119,7 +119,8 @@ class RpcServer:
         table = self.interfaces if interfaces is None else interfaces
         # Towers of the endpoint mapper and most clients speak IPv4; an IPv6 address must be asked for.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        server = await loop.create_server(
+        # Any: uvloop's `sockets` is a list, not the tuple that asyncio declares.
+        server: Any = await loop.create_server(
             lambda: _Connection(self, table), host, port, family=family, backlog=LISTEN_BACKLOG
         )
         self._servers.append(server)
