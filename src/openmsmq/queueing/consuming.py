@@ -316,7 +316,7 @@ def queue_name(text: str) -> FormatName:
 def check_positions(**positions: int) -> None:
     """Raises IllegalPropertyValue for what is no position."""
     for name, value in positions.items():
-        if not isinstance(value, int) or not 0 <= value <= LAST_SEQUENCE:
+        if not 0 <= value <= LAST_SEQUENCE:
             raise IllegalPropertyValue(detail=f"{name} {value!r}: a position is 0 to {LAST_SEQUENCE}")
 
 
