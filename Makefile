@@ -27,14 +27,14 @@ compiled: setup
 
 test: setup java compiled
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" --compiled $(COMPILED_TESTS)
+	@TESTS=compiled $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(COMPILED_TESTS)
 
 demo: setup java compiled
 	@$(BIN)/python demo
 
 nightly: setup java compiled
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup --compiled $(COMPILED_TESTS)
+	@TESTS=compiled $(BIN)/python -m pytest -n 2 --dist loadgroup $(COMPILED_TESTS)
 
 lint: setup
 	@$(BIN)/python -m openmsmq.ndr

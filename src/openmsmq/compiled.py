@@ -24,10 +24,8 @@ SUFFIX: Final = EXTENSION_SUFFIXES[0]
 
 # What a call passes on its way from the socket to the disk and back, and what recovery reads a log with.
 MODULES: Final = (
-    "model.message",
-    "protocols.coordinator", "protocols.dispatch", "protocols.environment", "protocols.management",
-    "protocols.proxies", "protocols.qm2qm", "protocols.qmcomm", "protocols.qmcomm2",
-    "protocols.qmmgmt", "protocols.remote_read", "protocols.transaction_manager",
+    "protocols.dispatch", "protocols.environment", "protocols.management", "protocols.qm2qm", "protocols.qmcomm",
+    "protocols.qmcomm2", "protocols.qmmgmt", "protocols.remote_read", "protocols.transaction_manager",
     "queueing.access", "queueing.committing", "queueing.consuming", "queueing.core", "queueing.definitions",
     "queueing.groups", "queueing.manager", "queueing.notes", "queueing.opening", "queueing.outgoing", "queueing.plan",
     "queueing.properties", "queueing.queue", "queueing.readers", "queueing.reading", "queueing.records",

@@ -7,7 +7,8 @@ handed it over; every operation on the handle goes there by MS-MQQP.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -82,3 +83,9 @@ class RemoteQueueProxyHandle:
         """Raises InvalidHandle for a cursor that is not of this queue; 0 is none."""
         if cursor and cursor not in self.cursors:
             raise InvalidHandle(detail=f"no cursor {cursor:#x} on this queue")
+
+
+async def forgiving(work: Coroutine[Any, Any, None]) -> None:
+    """For what nobody waits for."""
+    with suppress(MsmqError):
+        await work

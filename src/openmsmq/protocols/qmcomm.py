@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
-from contextlib import suppress
-from typing import Any, ClassVar
+from collections.abc import Awaitable
+from typing import ClassVar
 from uuid import UUID
 
 from openmsmq.interfaces import ms_mqmp as m
@@ -15,7 +14,7 @@ from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueNotFou
 from openmsmq.ndr import NULL
 from openmsmq.protocols.dispatch import NdrInterface, check, present
 from openmsmq.protocols.environment import MSMQ_VERSION
-from openmsmq.protocols.proxies import HandedOver, RemoteQueueProxyHandle
+from openmsmq.protocols.proxies import HandedOver, RemoteQueueProxyHandle, forgiving
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.readers import OpenQueueDescriptor, RemoteReadState
 from openmsmq.queueing.transactions import Transaction
@@ -354,7 +353,7 @@ class QmComm(NdrInterface):
         if q.hCursor not in opened.cursors:
             raise InvalidHandle(detail=f"no cursor {q.hCursor:#x} on this queue")
         if isinstance(opened, RemoteQueueProxyHandle):
-            self.environment.spawn(_forgiving(opened.session.close_cursor(opened.cursors.pop(q.hCursor))))
+            self.environment.spawn(forgiving(opened.session.close_cursor(opened.cursors.pop(q.hCursor))))
         else:
             self.environment.manager.close_cursor(opened.cursors[q.hCursor])
         return m.rpc_ACCloseCursor_Response()
@@ -415,12 +414,6 @@ class QmComm(NdrInterface):
     def R_QMGetRTQMServerPort(self, call: Call, q: m.R_QMGetRTQMServerPort_Request) -> m.R_QMGetRTQMServerPort_Response:
         """3.1.4.24: the port, or 0 for what is not served."""
         return m.R_QMGetRTQMServerPort_Response(result=self.environment.ports.get(q.fIP, 0))
-
-
-async def _forgiving(work: Coroutine[Any, Any, None]) -> None:
-    """For what nobody waits for."""
-    with suppress(MsmqError):
-        await work
 
 
 def owned_descriptor(interface: NdrInterface, call: Call, handle: int) -> OpenQueueDescriptor:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from openmsmq.model.constants import MessageClass
+from openmsmq.model.message import Message
 
 if TYPE_CHECKING:
-    from openmsmq.model.message import Message
     from openmsmq.queueing.queue import Queue
 
 
