@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup java demo test nightly lint bench clean
+.PHONY: setup java samba demo test nightly lint bench clean
 
 setup: $(STAMP)
 
@@ -17,15 +17,19 @@ $(STAMP): requirements.txt pyproject.toml
 
 # Only the pipeline on Spark needs it.
 java:
-	@tools/ensure-java
+	@tools/ensure java
 
-test: setup java
+# Only tests want it.
+samba:
+	@tools/ensure samba
+
+test: setup java samba
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 demo: setup java
 	@$(BIN)/python demo
 
-nightly: setup java
+nightly: setup java samba
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: setup
