@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup java samba demo test nightly lint bench clean
+.PHONY: setup java samba demo test nightly lint bench image-test clean
 
 setup: $(STAMP)
 
@@ -34,7 +34,7 @@ nightly: setup java samba
 
 lint: setup
 	@$(BIN)/python -m openmsmq.ndr
-	@$(BIN)/ruff check src tests benchmarks demo
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image
 	@$(BIN)/mypy
 	@$(BIN)/mypy demo
 
@@ -44,6 +44,11 @@ bench: setup java
 	@$(BIN)/python benchmarks/remote_reading.py $(filter --quick,$(BENCH))
 	@$(BIN)/python benchmarks/bulk.py
 	@$(BIN)/python benchmarks/pipeline.py
+
+# Not part of `test`: it wants root, Debian's mirror, PyPI, half a gigabyte and the ports 1135 and 3103.
+image-test: setup
+	@tools/ensure image
+	@$(BIN)/python tools/try-image
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
