@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from contextlib import suppress
+from typing import Any, NamedTuple, cast
 
+from interop import threaded
 from interop.cutting_proxy import CuttingProxy
+from interop.impacket_client import PASSWORD, USER
 from interop.ledger import NEVER, Fate, Known, Ledger, Span
 from openmsmq import MessageAlreadyReceived, MessageNotFound, MsmqError, OperationCancelled, ReceiveTimeout, aio
 from openmsmq.model.errors import HResult
+from openmsmq.rpc.pdu import AuthLevel
 
 # Only from LOSSY messages are received in one phase, where the answer takes them with it. From the others none is lost.
-LOSSY, PLAIN, PURGED, TRANSACTIONAL = QUEUES = tuple(
-    f".\\private$\\{name}" for name in ("lossy", "plain", "purged", "transactional")
+LOSSY, PLAIN, PURGED, TRANSACTIONAL, DISTRIBUTED = QUEUES = tuple(
+    f".\\private$\\{name}" for name in ("lossy", "plain", "purged", "transactional", "distributed")
 )
+IN_TRANSACTIONS = (TRANSACTIONAL, DISTRIBUTED)
 ASIDE = ";aside"
 TWO_PHASES = ("remoteread", "qm2qm")
 PROTOCOLS = ("qmcomm", *TWO_PHASES)
@@ -27,18 +33,45 @@ ELSEWHERE = (MessageNotFound, MessageAlreadyReceived, ReceiveTimeout)
 LOCKED = HResult.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
 
 
+SETTLED = 3.0  # seconds in which a participant asks what became of a distributed transaction, three times
+
+
+class Kind(NamedTuple):
+    """How a client calls: by asyncio or in threads, and with what security."""
+
+    threads: bool = False
+    security: dict[str, Any] = {}  # noqa: RUF012
+
+
+_PRIVATE = {"user": USER, "password": PASSWORD, "level": AuthLevel.PKT_PRIVACY}
+KINDS = (
+    Kind(),
+    Kind(threads=True),
+    Kind(security=_PRIVATE),
+    Kind(threads=True, security=_PRIVATE),
+    Kind(security=_PRIVATE | {"spnego": True}),
+    Kind(threads=True, security=_PRIVATE | {"spnego": True, "level": AuthLevel.PKT}),
+)
+
+
 class Abandoned(Exception):
     """Leaves the block of a locked message."""
 
 
 class DyingClient:
-    """One connection at a time, through a proxy of its own."""
+    """A connection to the server at a time, and one to the coordinator of distributed transactions, each through a
+    proxy of its own. In threads the server has several connections at a time."""
 
-    def __init__(self, name: str, server: int, ledger: Ledger, seed: int) -> None:
-        self.name, self.ledger, self.random = name, ledger, random.Random(seed)
-        self.proxy = CuttingProxy(server, self._budget)
+    def __init__(
+        self, name: str, kind: Kind, threads: Executor, ports: tuple[int, int], ledger: Ledger, seed: int
+    ) -> None:
+        """`ports` of the server and of the coordinator."""
+        self.name, self.kind, self.threads, self.ledger = name, kind, threads, ledger
+        self.random = random.Random(seed)
+        self.proxy, self.coordinators_proxy = (CuttingProxy(port, self._budget) for port in ports)
         self.immortal = False
         self.manager: aio.QueueManager | None = None
+        self.coordinator: aio.QueueManager | None = None
         self.queues: dict[tuple[str, str, str], aio.MessageQueue] = {}
         self.unsettled: list[Span] = []  # of operations whose connection has died
         self.sent = 0
@@ -46,47 +79,61 @@ class DyingClient:
     def _budget(self) -> int | None:
         return None if self.immortal else 1 + int(self.random.expovariate(1 / LIFETIME))
 
+    @property
+    def cuts(self) -> int:
+        return self.proxy.cuts + self.coordinators_proxy.cuts
+
     async def work(self, stop: asyncio.Event) -> None:
         operations, weights = zip(*OPERATIONS.items(), strict=True)
-        async with self.proxy:
+        async with self.proxy, self.coordinators_proxy:
             while not stop.is_set():
                 operation = self.random.choices(operations, weights)[0]
                 await self._attempt(operation)
             self.immortal = True
             while self.unsettled or self.manager is None:
                 await self._attempt(DyingClient.settle)
-            await self.manager.close()
+            await self._close()
 
     async def _attempt(self, operation: Callable[[DyingClient], Awaitable[None]]) -> None:
-        cuts = self.proxy.cuts
+        cuts = self.cuts
         try:
             await self.settle()
-            cuts = self.proxy.cuts
+            cuts = self.cuts
             await operation(self)
             self.ledger.counts[operation.__name__] += 1
         except ConnectionError:
             self.ledger.counts[f"cut in {operation.__name__}"] += 1
             await self._disconnect()
         except MsmqError as error:
-            if self.proxy.cuts == cuts:
+            if self.cuts == cuts:
                 self.ledger.wrong.append(f"{self.name}, {operation.__name__}: {error!r}")
             await self._disconnect()
         else:
-            if self.proxy.cuts != cuts:
+            if self.cuts != cuts:
                 await self._disconnect()
 
     async def _disconnect(self) -> None:
-        if self.manager is not None:
-            await self.manager.close()
-        self.manager = None
+        await self._close()
         self.queues.clear()
         self.proxy.cut()
+        self.coordinators_proxy.cut()
         await asyncio.sleep(RETRY)
+
+    async def _close(self) -> None:
+        for manager in (self.manager, self.coordinator):
+            if manager is not None:
+                await manager.close()
+        self.manager = self.coordinator = None
+
+    async def _connect(self, port: int, **security: Any) -> aio.QueueManager:
+        if self.kind.threads:
+            return cast(aio.QueueManager, await threaded.connect(self.threads, "127.0.0.1", port, **security))
+        return await aio.connect("127.0.0.1", port, **security)
 
     async def settle(self) -> None:
         """Have a connection. The server has cleaned up after the one before when it answers on this one."""
         if self.manager is None:
-            self.manager = await aio.connect("127.0.0.1", self.proxy.port)
+            self.manager = await self._connect(self.proxy.port, **self.kind.security)
         if self.unsettled:
             await self.manager.machine_id()
             now = self.ledger.now()
@@ -146,11 +193,12 @@ class DyingClient:
 
     async def send_in_transaction(self) -> None:
         assert self.manager is not None
-        opened = await self.open(TRANSACTIONAL, "send", "qmcomm")
+        queue = self.random.choice(IN_TRANSACTIONS)
+        opened = await self.open(queue, "send", "qmcomm")
         transaction = await self.manager.transaction()
         group: list[Fate] = []
         for _ in range(self.random.randrange(1, 4)):
-            fate = self.sending(TRANSACTIONAL, 0, True)
+            fate = self.sending(queue, 0, True)
             fate.sent, fate.offered, fate.group = Known.NO, NEVER, group
             group.append(fate)
             await opened.send(fate.text, transaction=transaction)
@@ -271,29 +319,70 @@ class DyingClient:
         opened = await self.open(TRANSACTIONAL, "receive", self.random.choice(("qmcomm", "remoteread")))
         transaction = await self.manager.transaction()
         whole, group = self.begin(), list[Fate]()
+        await self.receive_some(opened, TRANSACTIONAL, transaction, whole, group)
+        await self.finish(transaction, whole, group)
+        self.end(whole)
+
+    async def receive_in_distributed_transaction(self) -> None:
+        """By R_StartTransactionalReceive, in a transaction that another queue manager coordinates."""
+        opened = await self.open(DISTRIBUTED, "receive", "remoteread")
+        if self.coordinator is None:
+            self.coordinator = await self._connect(self.coordinators_proxy.port)
+        transaction = await self.coordinator.transaction()
+        whole, group = self.begin(), list[Fate]()
+        try:
+            await self.receive_some(opened, DISTRIBUTED, transaction, whole, group)
+            committed = await self.finish(transaction, whole, group)
+        except (ConnectionError, MsmqError):
+            self.back_some_time(whole)
+            with suppress(ConnectionError, MsmqError):
+                await transaction.abort()
+            raise
+        if committed:
+            self.end(whole)
+        else:
+            self.back_some_time(whole)
+
+    def back_some_time(self, span: Span) -> None:
+        """The coordinator tells its participants, or they ask; nobody tells us."""
+        self.unsettled.remove(span)
+        span.until_seen = True
+
+        def over() -> None:
+            if self.ledger.last_crash < span.begin:  # who was killed may have asked nobody yet
+                span.end = min(span.end, self.ledger.now())
+
+        asyncio.get_running_loop().call_later(SETTLED, over)
+
+    async def receive_some(
+        self, opened: aio.MessageQueue, queue: str, transaction: aio.Transaction, whole: Span, group: list[Fate]
+    ) -> None:
         for _ in range(self.random.randrange(1, 4)):
             span = Span(self.ledger.now())
             try:
                 message = await opened.receive(0, transaction=transaction)
             except ReceiveTimeout:
-                self.ledger.looked(TRANSACTIONAL, Span(span.begin, self.ledger.now()), None)
+                self.ledger.looked(queue, Span(span.begin, self.ledger.now()), None)
                 break
             except ConnectionError:
-                self.ledger.unknown_holds[TRANSACTIONAL].append(whole)
+                self.ledger.unknown_holds[queue].append(whole)
                 raise
-            fate = self.found(TRANSACTIONAL, span, message.decode())
+            fate = self.found(queue, span, message.decode())
             if fate is not None:
                 fate.away.append(whole)
                 group.append(fate)
+
+    async def finish(self, transaction: aio.Transaction, whole: Span, group: list[Fate]) -> bool:
+        """Abort, or commit, which is returned."""
         if self.random.random() < 0.3:
             await transaction.abort()
-        else:
-            for fate in group:
-                self.ledger.took(fate, whole, Known.MAYBE, group)
-            await transaction.commit()
-            for fate in group:
-                self.ledger.took(fate, whole, Known.YES, group)
-        self.end(whole)
+            return False
+        for fate in group:
+            self.ledger.took(fate, whole, Known.MAYBE, group)
+        await transaction.commit()
+        for fate in group:
+            self.ledger.took(fate, whole, Known.YES, group)
+        return True
 
     async def cancel(self) -> None:
         """Several receives wait at once and are ended, by the queue or each by itself."""
@@ -304,7 +393,7 @@ class DyingClient:
         ]
         await asyncio.sleep(self.random.choice((0, 0.001, 0.005, 0.02)))
         with suppress(ConnectionError):
-            if self.random.random() < 0.5:
+            if self.kind.threads or self.random.random() < 0.5:
                 await opened.cancel()
             else:
                 for task in waiting:
@@ -368,6 +457,7 @@ OPERATIONS: dict[Callable[[DyingClient], Awaitable[None]], int] = {
     DyingClient.peek: 3,
     DyingClient.walk: 4,
     DyingClient.receive_in_transaction: 4,
+    DyingClient.receive_in_distributed_transaction: 4,
     DyingClient.cancel: 2,
     DyingClient.move: 4,
     DyingClient.purge: 1,
