@@ -11,7 +11,8 @@ import pytest
 
 from daemon import Daemon
 from interop.conftest import add_user
-from interop.dying_clients import ASIDE, DISTRIBUTED, IN_TRANSACTIONS, KINDS, OPERATIONS, PLAIN, QUEUES, DyingClient
+from interop.dying_clients import ASIDE, DISTRIBUTED, IN_TRANSACTIONS, OPERATIONS, PLAIN, QUEUES, DyingClient
+from interop.dying_connections import KINDS
 from interop.impacket_client import PASSWORD, USER
 from interop.ledger import Fate, Known, Ledger, Span
 from openmsmq import ReceiveTimeout, aio
@@ -53,7 +54,7 @@ async def run(daemon: Daemon, coordinator: Daemon, seed: int, seconds: float, ki
         DyingClient(f"{seed}.{number}", kind, threads, ports, ledger, seed * 100 + number)
         for number, kind in enumerate(KINDS)
     ]
-    working = [asyncio.create_task(client.work(stop)) for client in clients]
+    working = [asyncio.create_task(client.work(stop, OPERATIONS)) for client in clients]
     moments = random.Random(seed)
     for _ in range(kills):
         await asyncio.sleep(moments.uniform(0.3, 1.7) * seconds / (kills + 1))
