@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Tests whose modules are compiled and take no test doubles.
 COMPILED_TESTS := tests/queueing tests/store tests/transfer tests/model
 
-.PHONY: setup java compiled demo test nightly lint bench clean
+.PHONY: setup java samba compiled demo test nightly lint bench image-test clean
 
 setup: $(STAMP)
 
@@ -19,26 +19,31 @@ $(STAMP): requirements.txt pyproject.toml
 
 # Only the pipeline on Spark needs it.
 java:
-	@tools/ensure-java
+	@tools/ensure java
 
 # The hot half of the queue manager as machine code; nothing to do while the sources are the same.
 compiled: setup
+	@tools/ensure headers
 	@$(BIN)/python tools/compile
 
-test: setup java compiled
+# Only tests want it.
+samba:
+	@tools/ensure samba
+
+test: setup java samba compiled
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 	@TESTS=compiled $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(COMPILED_TESTS)
 
 demo: setup java compiled
 	@$(BIN)/python demo
 
-nightly: setup java compiled
+nightly: setup java samba compiled
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 	@TESTS=compiled $(BIN)/python -m pytest -n 2 --dist loadgroup $(COMPILED_TESTS)
 
 lint: setup
 	@$(BIN)/python -m openmsmq.ndr
-	@$(BIN)/ruff check src tests benchmarks demo
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image
 	@$(BIN)/mypy
 	@$(BIN)/mypy demo
 
@@ -48,6 +53,11 @@ bench: setup java compiled
 	@$(BIN)/python benchmarks/remote_reading.py $(filter --quick,$(BENCH))
 	@$(BIN)/python benchmarks/bulk.py
 	@$(BIN)/python benchmarks/pipeline.py
+
+# Not part of `test`: it wants root, Debian's mirror, PyPI, half a gigabyte and the ports 1135 and 3103.
+image-test: setup
+	@tools/ensure image
+	@$(BIN)/python tools/try-image
 
 clean:
 	rm -rf src/openmsmq/_compiled $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -34,6 +34,29 @@ def test_messages_are_received_in_two_phases(qm, queue):
     assert left(qm, queue) == ["c"]
 
 
+def test_a_lock_that_falls_with_the_session_of_a_lost_answer_says_so_and_loses_nothing(qm, queue):
+    put(qm, queue, "a", "b")
+    with qm.open(queue, protocol="qm2qm") as opened:
+        with pytest.raises(openmsmq.OperationCancelled, match="put back"), opened.receive_lock(0) as message:  # noqa: PT012
+            assert message.decode() == "a"
+            with pytest.raises(KeyboardInterrupt):
+                lose_the_answer(qm, opened._opened.take(0))  # another thread's
+        assert [opened.receive(0).decode() for _ in range(2)] == ["a", "b"]
+
+
+def lose_the_answer(qm, steps):
+    """The first call is answered, and a KeyboardInterrupt comes before the answer."""
+    qm._pool.call(next(steps))
+    call = steps.throw(KeyboardInterrupt())
+    while True:
+        try:
+            answer = qm._pool.call(call)
+        except openmsmq.MsmqError as error:
+            call = steps.throw(error)
+        else:
+            call = steps.send(answer)
+
+
 def test_it_brings_the_message_that_remote_read_brings(qm, queue):
     put(qm, queue, "body", label="l", priority=5, correlation_identifier=CORRELATION, time_to_reach_queue=1000)
     with qm.open(queue, "peek") as one, qm.open(queue, "peek", protocol="qm2qm") as other:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from interop.cutting_proxy import CuttingProxy
-from interop.ledger import NEVER, Fate, Known, Ledger, Span
+from interop.dying_connections import DyingConnections
+from interop.ledger import NEVER, Fate, Known, Span
 from openmsmq import MessageAlreadyReceived, MessageNotFound, MsmqError, OperationCancelled, ReceiveTimeout, aio
 from openmsmq.model.errors import HResult
 
 # Only from LOSSY messages are received in one phase, where the answer takes them with it. From the others none is lost.
-LOSSY, PLAIN, PURGED, TRANSACTIONAL = QUEUES = tuple(
-    f".\\private$\\{name}" for name in ("lossy", "plain", "purged", "transactional")
+LOSSY, PLAIN, PURGED, TRANSACTIONAL, DISTRIBUTED = QUEUES = tuple(
+    f".\\private$\\{name}" for name in ("lossy", "plain", "purged", "transactional", "distributed")
 )
+IN_TRANSACTIONS = (TRANSACTIONAL, DISTRIBUTED)
 ASIDE = ";aside"
 TWO_PHASES = ("remoteread", "qm2qm")
 PROTOCOLS = ("qmcomm", *TWO_PHASES)
-LIFETIME = 25_000  # bytes that a connection lives for, on average
 WAITING = 3  # receives at once
-RETRY = 0.02  # seconds until the next attempt to reach a server that was killed
 # Somebody else took, locked or moved the message.
 ELSEWHERE = (MessageNotFound, MessageAlreadyReceived, ReceiveTimeout)
 LOCKED = HResult.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
@@ -31,92 +29,10 @@ class Abandoned(Exception):
     """Leaves the block of a locked message."""
 
 
-class DyingClient:
-    """One connection at a time, through a proxy of its own."""
+class DyingClient(DyingConnections):
+    """Each operation tells the ledger what it knows, also where it was cut off."""
 
-    def __init__(self, name: str, server: int, ledger: Ledger, seed: int) -> None:
-        self.name, self.ledger, self.random = name, ledger, random.Random(seed)
-        self.proxy = CuttingProxy(server, self._budget)
-        self.immortal = False
-        self.manager: aio.QueueManager | None = None
-        self.queues: dict[tuple[str, str, str], aio.MessageQueue] = {}
-        self.unsettled: list[Span] = []  # of operations whose connection has died
-        self.sent = 0
-
-    def _budget(self) -> int | None:
-        return None if self.immortal else 1 + int(self.random.expovariate(1 / LIFETIME))
-
-    async def work(self, stop: asyncio.Event) -> None:
-        operations, weights = zip(*OPERATIONS.items(), strict=True)
-        async with self.proxy:
-            while not stop.is_set():
-                operation = self.random.choices(operations, weights)[0]
-                await self._attempt(operation)
-            self.immortal = True
-            while self.unsettled or self.manager is None:
-                await self._attempt(DyingClient.settle)
-            await self.manager.close()
-
-    async def _attempt(self, operation: Callable[[DyingClient], Awaitable[None]]) -> None:
-        cuts = self.proxy.cuts
-        try:
-            await self.settle()
-            cuts = self.proxy.cuts
-            await operation(self)
-            self.ledger.counts[operation.__name__] += 1
-        except ConnectionError:
-            self.ledger.counts[f"cut in {operation.__name__}"] += 1
-            await self._disconnect()
-        except MsmqError as error:
-            if self.proxy.cuts == cuts:
-                self.ledger.wrong.append(f"{self.name}, {operation.__name__}: {error!r}")
-            await self._disconnect()
-        else:
-            if self.proxy.cuts != cuts:
-                await self._disconnect()
-
-    async def _disconnect(self) -> None:
-        if self.manager is not None:
-            await self.manager.close()
-        self.manager = None
-        self.queues.clear()
-        self.proxy.cut()
-        await asyncio.sleep(RETRY)
-
-    async def settle(self) -> None:
-        """Have a connection. The server has cleaned up after the one before when it answers on this one."""
-        if self.manager is None:
-            self.manager = await aio.connect("127.0.0.1", self.proxy.port)
-        if self.unsettled:
-            await self.manager.machine_id()
-            now = self.ledger.now()
-            for span in self.unsettled:
-                span.end = now
-            self.unsettled.clear()
-
-    # -- the ledger's view of an operation ---------------------------------------------------------------------
-
-    def begin(self) -> Span:
-        """Open until `end`; if that does not come, until there is a new connection."""
-        span = Span(self.ledger.now())
-        self.unsettled.append(span)
-        return span
-
-    def end(self, span: Span) -> Span:
-        self.unsettled.remove(span)
-        span.end = self.ledger.now()
-        return span
-
-    def found(self, queue: str, span: Span, body: object, *, first: bool = True) -> Fate | None:
-        fate = self.ledger.saw(queue, str(body), span.begin)
-        if first:
-            self.ledger.looked(queue, Span(span.begin, self.ledger.now()), fate)
-        return fate
-
-    def found_none(self, queue: str, span: Span) -> None:
-        self.ledger.looked(queue, self.end(span), None)
-
-    # -- operations --------------------------------------------------------------------------------------------
+    number = 0  # of messages so far
 
     async def open(self, queue: str, access: str, protocol: str) -> aio.MessageQueue:
         assert self.manager is not None
@@ -132,8 +48,8 @@ class DyingClient:
         return self.random.choice((0, 0, 0, 0.01, 0.05))
 
     def sending(self, queue: str, priority: int, recoverable: bool) -> Fate:
-        self.sent += 1
-        text = f"{self.name}.{self.sent}." + "x" * self.random.choice((0, 10, 300, 3000))
+        self.number += 1
+        text = f"{self.name}.{self.number}." + "x" * self.random.choice((0, 10, 300, 3000))
         return self.ledger.sending(text, queue, priority, recoverable)
 
     async def send(self) -> None:
@@ -146,11 +62,12 @@ class DyingClient:
 
     async def send_in_transaction(self) -> None:
         assert self.manager is not None
-        opened = await self.open(TRANSACTIONAL, "send", "qmcomm")
+        queue = self.random.choice(IN_TRANSACTIONS)
+        opened = await self.open(queue, "send", "qmcomm")
         transaction = await self.manager.transaction()
         group: list[Fate] = []
         for _ in range(self.random.randrange(1, 4)):
-            fate = self.sending(TRANSACTIONAL, 0, True)
+            fate = self.sending(queue, 0, True)
             fate.sent, fate.offered, fate.group = Known.NO, NEVER, group
             group.append(fate)
             await opened.send(fate.text, transaction=transaction)
@@ -271,29 +188,59 @@ class DyingClient:
         opened = await self.open(TRANSACTIONAL, "receive", self.random.choice(("qmcomm", "remoteread")))
         transaction = await self.manager.transaction()
         whole, group = self.begin(), list[Fate]()
+        await self.receive_some(opened, TRANSACTIONAL, transaction, whole, group)
+        await self.finish(transaction, whole, group)
+        self.end(whole)
+
+    async def receive_in_distributed_transaction(self) -> None:
+        """By R_StartTransactionalReceive, in a transaction that another queue manager coordinates."""
+        opened = await self.open(DISTRIBUTED, "receive", "remoteread")
+        if self.coordinator is None:
+            self.coordinator = await self._connect(self.coordinators_proxy.port)
+        transaction = await self.coordinator.transaction()
+        whole, group = self.begin(), list[Fate]()
+        try:
+            await self.receive_some(opened, DISTRIBUTED, transaction, whole, group)
+            committed = await self.finish(transaction, whole, group)
+        except (ConnectionError, MsmqError):
+            self.back_some_time(whole)
+            with suppress(ConnectionError, MsmqError):
+                await transaction.abort()
+            raise
+        if committed:
+            self.end(whole)
+        else:
+            self.back_some_time(whole)
+
+    async def receive_some(
+        self, opened: aio.MessageQueue, queue: str, transaction: aio.Transaction, whole: Span, group: list[Fate]
+    ) -> None:
         for _ in range(self.random.randrange(1, 4)):
             span = Span(self.ledger.now())
             try:
                 message = await opened.receive(0, transaction=transaction)
             except ReceiveTimeout:
-                self.ledger.looked(TRANSACTIONAL, Span(span.begin, self.ledger.now()), None)
+                self.ledger.looked(queue, Span(span.begin, self.ledger.now()), None)
                 break
             except ConnectionError:
-                self.ledger.unknown_holds[TRANSACTIONAL].append(whole)
+                self.ledger.unknown_holds[queue].append(whole)
                 raise
-            fate = self.found(TRANSACTIONAL, span, message.decode())
+            fate = self.found(queue, span, message.decode())
             if fate is not None:
                 fate.away.append(whole)
                 group.append(fate)
+
+    async def finish(self, transaction: aio.Transaction, whole: Span, group: list[Fate]) -> bool:
+        """Abort, or commit, which is returned."""
         if self.random.random() < 0.3:
             await transaction.abort()
-        else:
-            for fate in group:
-                self.ledger.took(fate, whole, Known.MAYBE, group)
-            await transaction.commit()
-            for fate in group:
-                self.ledger.took(fate, whole, Known.YES, group)
-        self.end(whole)
+            return False
+        for fate in group:
+            self.ledger.took(fate, whole, Known.MAYBE, group)
+        await transaction.commit()
+        for fate in group:
+            self.ledger.took(fate, whole, Known.YES, group)
+        return True
 
     async def cancel(self) -> None:
         """Several receives wait at once and are ended, by the queue or each by itself."""
@@ -304,7 +251,7 @@ class DyingClient:
         ]
         await asyncio.sleep(self.random.choice((0, 0.001, 0.005, 0.02)))
         with suppress(ConnectionError):
-            if self.random.random() < 0.5:
+            if self.kind.threads or self.random.random() < 0.5:
                 await opened.cancel()
             else:
                 for task in waiting:
@@ -368,6 +315,7 @@ OPERATIONS: dict[Callable[[DyingClient], Awaitable[None]], int] = {
     DyingClient.peek: 3,
     DyingClient.walk: 4,
     DyingClient.receive_in_transaction: 4,
+    DyingClient.receive_in_distributed_transaction: 4,
     DyingClient.cancel: 2,
     DyingClient.move: 4,
     DyingClient.purge: 1,

@@ -33,10 +33,13 @@ class Known(Enum):
 
 @dataclass(slots=True)
 class Span:
-    """Ticks from `begin` to `end`; the end is NEVER while it is not known."""
+    """Ticks from `begin` to `end`; the end is NEVER while it is not known. With `until_seen` it has come, at the
+    latest, when the message that is away is seen again: nobody is told when a participant of a distributed transaction
+    has put it back."""
 
     begin: float
     end: float = NEVER
+    until_seen: bool = False
 
     def overlaps(self, other: Span) -> bool:
         return self.begin <= other.end and other.begin <= self.end
@@ -128,6 +131,9 @@ class Ledger:
         for purge in self.purges[queue]:
             if fate.visible < purge.begin and purge.end < begin and not any(away.overlaps(purge) for away in fate.away):
                 self.wrong.append(f"{queue}: {fate} was seen after a purge")
+        for away in fate.away:
+            if away.until_seen:
+                away.end = min(away.end, now)
         fate.seen = max(fate.seen, begin)
         if fate.sent is Known.MAYBE:
             self.sent(fate.group)

@@ -102,6 +102,18 @@ def test_a_participant_that_is_killed_makes_the_commit_fail(pair: Pair) -> None:
         assert (left(pair.near), left(pair.far)) == ([], ["old"])
 
 
+def test_restarts_between_two_transactions_do_not_disturb_the_second(pair: Pair) -> None:
+    """What both keep of the connections between them is of no use any more."""
+    for restarted in (None, pair.far, pair.near):
+        if restarted is not None:
+            restarted.kill()
+            restarted.start()
+            put(pair.far, "old")
+        with pair.near.connect() as near, pair.far.connect() as far, near.transaction() as transaction:
+            move_on(near, far, transaction)
+    assert (left(pair.near), left(pair.far)) == (["old moved on"] * 3, [])
+
+
 def test_a_coordinator_that_is_killed_aborts_it(pair: Pair) -> None:
     with pair.near.connect() as near, pair.far.connect() as far:
         move_on(near, far, near.transaction())

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from daemon import Daemon
-from interop.dying_clients import ASIDE, OPERATIONS, PLAIN, QUEUES, TRANSACTIONAL, DyingClient
+from interop.conftest import add_user
+from interop.dying_clients import ASIDE, DISTRIBUTED, IN_TRANSACTIONS, OPERATIONS, PLAIN, QUEUES, DyingClient
+from interop.dying_connections import KINDS
+from interop.impacket_client import PASSWORD, USER
 from interop.ledger import Fate, Known, Ledger, Span
 from openmsmq import ReceiveTimeout, aio
 
-CLIENTS = 6
+THREADS = 32  # for all clients that call in threads, each with some receives that wait
 
 
 async def drain(manager: aio.QueueManager, name: str) -> list[str]:
@@ -26,14 +30,31 @@ async def drain(manager: aio.QueueManager, name: str) -> list[str]:
             return texts
 
 
-async def run(daemon: Daemon, seed: int, seconds: float, kills: int) -> list[str]:
+async def unlocked(manager: aio.QueueManager, name: str) -> None:
+    """Wait until no distributed transaction holds messages any more: the server asks what became of it."""
+    for _ in range(100):
+        seen = 0
+        for place in (name, name + ASIDE):
+            async with await manager.open(place, "peek") as queue:
+                seen += len([message async for message in queue])
+        if (await manager.counts(name))["message_count"] <= seen:
+            return
+        await asyncio.sleep(0.1)
+
+
+async def run(daemon: Daemon, coordinator: Daemon, seed: int, seconds: float, kills: int) -> list[str]:
     """One programme on queues of its own, emptied in the end. Returns what went wrong."""
     ledger, stop = Ledger(), asyncio.Event()
     async with await aio.connect("127.0.0.1", daemon.port) as manager:
         for queue in QUEUES:
-            await manager.create_queue(queue, transactional=queue == TRANSACTIONAL)
-    clients = [DyingClient(f"{seed}.{number}", daemon.port, ledger, seed * 100 + number) for number in range(CLIENTS)]
-    working = [asyncio.create_task(client.work(stop)) for client in clients]
+            await manager.create_queue(queue, transactional=queue in IN_TRANSACTIONS)
+    threads = ThreadPoolExecutor(THREADS)
+    ports = daemon.port, coordinator.port
+    clients = [
+        DyingClient(f"{seed}.{number}", kind, threads, ports, ledger, seed * 100 + number)
+        for number, kind in enumerate(KINDS)
+    ]
+    working = [asyncio.create_task(client.work(stop, OPERATIONS)) for client in clients]
     moments = random.Random(seed)
     for _ in range(kills):
         await asyncio.sleep(moments.uniform(0.3, 1.7) * seconds / (kills + 1))
@@ -44,7 +65,9 @@ async def run(daemon: Daemon, seed: int, seconds: float, kills: int) -> list[str
     await asyncio.sleep(seconds / (kills + 1))
     stop.set()
     await asyncio.gather(*working)
+    threads.shutdown()
     async with await aio.connect("127.0.0.1", daemon.port) as manager:
+        await unlocked(manager, DISTRIBUTED)
         left = {queue: await drain(manager, queue) for queue in QUEUES}
         aside = {queue: await drain(manager, queue + ASIDE) for queue in QUEUES}
         for queue in QUEUES:
@@ -53,19 +76,22 @@ async def run(daemon: Daemon, seed: int, seconds: float, kills: int) -> list[str
                 ledger.wrong.append(f"{queue}: {counts['message_count']} messages that nobody gets")
             await manager.delete_queue(queue)
     ledger.counts["may be lost"] = sum(ledger.unknown_takes.values())
-    print(f"seed {seed}: {sum(client.proxy.cuts for client in clients)} cuts, {dict(sorted(ledger.counts.items()))}")
+    print(f"seed {seed}: {sum(client.cuts for client in clients)} cuts, {dict(sorted(ledger.counts.items()))}")
     for operation in OPERATIONS:
         assert ledger.counts[operation.__name__], f"{operation.__name__} never succeeded"
-    assert sum(client.proxy.cuts for client in clients) > CLIENTS
+    assert sum(client.cuts for client in clients) > len(clients)
     return ledger.contradictions(left, aside)
 
 
 def check(directory: Path, seeds: range, seconds: float, kills: int = 0) -> None:
-    with Daemon(directory / "data", "--log-level", "warning") as daemon:
+    daemons = [Daemon(directory / name, "--log-level", "warning") for name in ("data", "coordinator")]
+    with daemons[0] as daemon, daemons[1] as coordinator:
+        add_user(daemon.directory, USER, PASSWORD)
         for seed in seeds:
-            found = asyncio.run(run(daemon, seed, seconds, kills))
+            found = asyncio.run(run(daemon, coordinator, seed, seconds, kills))
             assert found == [], f"with seed {seed}"
-    assert "Traceback" not in daemon.log, daemon.log
+    for daemon in daemons:
+        assert "Traceback" not in daemon.log, daemon.log
 
 
 def test_nothing_is_lost_doubled_or_reordered_when_connections_die(tmp_path: Path) -> None:

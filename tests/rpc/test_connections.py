@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openmsmq.rpc.bind_pdus import AlterContext, AlterContextResp, ContextResult, PresentationContext
+from openmsmq.rpc.call_pdus import FaultPdu, decode_bytes
 from openmsmq.rpc.client_connection import BindRefused, Bound, ConnectionEnded, FaultReceived, ResponseReceived
 from openmsmq.rpc.faults import NCA_S_FAULT_CANCEL, NCA_S_UNK_IF, RPC_S_ACCESS_DENIED
 from openmsmq.rpc.ntlm import NtlmInitiator
-from openmsmq.rpc.pdu import AuthLevel, SyntaxId
+from openmsmq.rpc.pdu import NDR, AuthLevel, AuthVerifier, SyntaxId
 from openmsmq.rpc.spnego import SpnegoInitiator
 from rpc.accounts import NOW, SID, acceptor
 from rpc.toys import BIG, ECHO, OTHER, REVERSE, WAIT, WHO, Pair, Toy, counter_random
@@ -157,6 +159,35 @@ def test_alter_context_may_bring_a_further_security_context_and_both_stay_usable
         call = pair.client.request(ECHO, WHO, b"")
         (answer,) = pair.exchange()
         assert answer == ResponseReceived(call, f"WORKGROUP|tester|{SID}|{channel.level}|None".encode())
+
+
+@pytest.mark.parametrize("spnego", [False, True])
+def test_alter_context_may_repeat_the_last_leg_and_changes_nothing_of_the_security_context(spnego: bool) -> None:
+    legs: list[bytes] = []
+    pair = Pair(Toy(), Toy(OTHER), acceptor=acceptor(counter_random()))
+    security = initiator(spnego=spnego)
+    step = security.step
+    security.step = lambda token: legs.append(step(token)) or legs[-1]
+    auth_type = 9 if spnego else 10
+    pair.client.bind([ECHO], auth_type=auth_type, level=AuthLevel.PKT_PRIVACY, security=security)
+    pair.exchange()
+    last = next(leg for leg in reversed(legs) if leg)
+    contexts = (PresentationContext(7, OTHER, (NDR,)),)
+    for level, token, accepted in (
+        (AuthLevel.PKT_PRIVACY, last, True),
+        (AuthLevel.PKT_INTEGRITY, last, False),
+        (AuthLevel.PKT_PRIVACY, last + b"x", False),
+    ):
+        verifier = AuthVerifier(auth_type, level, pair.client.channel.context_id, token)
+        pair.serve(AlterContext(90, contexts, verifier=verifier).pack())
+        answer = decode_bytes(pair.server.data_to_send())
+        if accepted:
+            assert isinstance(answer, AlterContextResp)
+            assert (answer.answers[0].result, answer.verifier) == (ContextResult.ACCEPTANCE, None)
+        else:
+            assert isinstance(answer, FaultPdu) and answer.status == RPC_S_ACCESS_DENIED
+        call = pair.client.request(ECHO, REVERSE, b"abc")
+        assert pair.exchange() == [ResponseReceived(call, b"cba")]
 
 
 def test_alter_context_without_security_adds_an_interface() -> None:

@@ -195,8 +195,12 @@ class Qm2QmQueue(OpenQueue):
         return message
 
     def end(self, request: int, taken: bool) -> Steps[None]:
-        """RemoteQMEndReceive (3.1.4.2). A message that can't be removed is put back, and the error raised."""
-        handle = self.locked.pop(request)
+        """RemoteQMEndReceive (3.1.4.2). A message that can't be removed is put back, and the error raised; so is it
+        where another thread or task had to begin the session anew."""
+        handle = self.locked.pop(request, None)
+        if handle is None:
+            detail = f"{self.name}: the message was put back with its session, in which the answer to a read was lost"
+            raise OperationCancelled(detail=detail)
         try:
             yield from self._end(handle, RR_ACK if taken else RR_NACK)
         except MsmqError:
@@ -222,9 +226,9 @@ class Qm2QmQueue(OpenQueue):
         yield from self.close()
         if not self.reopens:
             return
+        self.locked.clear()  # before others can lock messages in the fresh session
         fresh = yield from open_queue(self.name, self.access, self.exclusive, self.client)
         self.session, self.opened = fresh.session, fresh.opened
-        self.locked.clear()
 
     def cancel_request(self, request: int) -> Steps[None]:
         """RemoteQMCancelReceive (3.2.4.7) for one request that waits. Raises MsmqError if it does not."""

@@ -47,8 +47,7 @@ def interfaces_directory(package: Path) -> Path:
     fingerprint = _fingerprint()
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openmsmq" / fingerprint[:16]
     for candidate in (package, user_cache):
-        stamp = candidate / _STAMP
-        if stamp.exists() and stamp.read_text(encoding="utf-8") == fingerprint:
+        if _stamp_of(candidate) == fingerprint:
             return candidate
     for candidate in (package, user_cache, Path(tempfile.mkdtemp(prefix="openmsmq-"))):
         try:
@@ -57,6 +56,13 @@ def interfaces_directory(package: Path) -> Path:
             continue
         return candidate
     raise OSError("no directory to write generated interface modules to")
+
+
+def _stamp_of(directory: Path) -> str:
+    try:
+        return (directory / _STAMP).read_text(encoding="utf-8")
+    except OSError:  # not there, or not for us
+        return ""
 
 
 def _fingerprint() -> str:
@@ -70,4 +76,6 @@ def _write(path: Path, text: str) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(text)
+        # Whoever may read the package may read these: a temporary file is for its owner alone.
+        os.fchmod(handle, 0o644)
     os.replace(temporary, path)

@@ -87,7 +87,7 @@ AcceptorFactory = Callable[[int, int], SecurityContext | None]
 class Channel:
     """A security context of one connection ([MS-RPCE] 3.3.1.5.4)."""
 
-    __slots__ = ("auth_type", "context", "context_id", "failed", "level")
+    __slots__ = ("_last_leg", "auth_type", "context", "context_id", "failed", "level")
 
     def __init__(self, auth_type: int, level: int, context_id: int, context: SecurityContext) -> None:
         self.auth_type = auth_type
@@ -95,6 +95,7 @@ class Channel:
         self.context_id = context_id
         self.context = context
         self.failed = False
+        self._last_leg = b""
 
     @property
     def usable(self) -> bool:
@@ -104,6 +105,15 @@ class Channel:
     def waits(self) -> bool:
         """Whether a further leg of the authentication is due."""
         return not self.failed and not self.context.complete
+
+    def step(self, token: bytes) -> bytes:
+        """One leg of the authentication, as the acceptor: the token to answer with."""
+        self._last_leg = token
+        return self.context.step(token)
+
+    def repeats(self, auth_type: int, level: int, token: bytes) -> bool:
+        """Whether this is the leg that completed the context, once more."""
+        return self.usable and (auth_type, level, token) == (self.auth_type, self.level, self._last_leg)
 
     def open(self, header: Header, pdu: bytes, start: int) -> bytes:
         """Check the fragment's protection and return its stub, without padding.

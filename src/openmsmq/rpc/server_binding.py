@@ -180,13 +180,17 @@ class Binder:
         """One leg of an authentication ([MS-RPCE] 3.3.1.5.2.1): the verifier of the answer.
 
         A bind always begins a new context, also under an id that is taken. An alter_context goes on with a context
-        that waits for a further leg, and begins one otherwise.
+        that waits for a further leg, and begins one otherwise, unless it only repeats the leg that completed one:
+        Samba adds interfaces that way after auth3. The context stays as it is, and the answer has no token.
         """
         verifier = pdu.verifier
         assert verifier is not None
         level = normal_level(verifier.level)
         channel = self.channels.get(verifier.context_id)
-        going_on = isinstance(pdu, AlterContext) and channel is not None and channel.waits
+        altering = isinstance(pdu, AlterContext)
+        if altering and channel is not None and channel.repeats(verifier.auth_type, level, verifier.value):
+            return None
+        going_on = altering and channel is not None and channel.waits
         if going_on:
             assert channel is not None
             if (channel.auth_type, channel.level) != (verifier.auth_type, level):
@@ -194,7 +198,7 @@ class Binder:
         else:
             channel = self._new_channel(verifier, level)
         try:
-            token = channel.context.step(verifier.value)
+            token = channel.step(verifier.value)
         except AuthenticationError as error:
             self._log_failure(error)
             if going_on or verifier.context_id not in self.channels:
@@ -231,7 +235,7 @@ class Binder:
         if (channel.auth_type, channel.level) != (verifier.auth_type, normal_level(verifier.level)):
             raise RemoteProtocolError("auth type or level changes between two legs")
         try:
-            channel.context.step(verifier.value)
+            channel.step(verifier.value)
         except AuthenticationError as error:
             self._log_failure(error)
             channel.failed = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from openmsmq.client import qm2qm, transactions
@@ -64,37 +65,43 @@ class Peers:
     # -- transactions, see protocols.coordinator.TransactionNetwork ----------------------------------------------
 
     async def enlist(self, where: Whereabouts, uow: bytes, secret: bytes, participant: bytes) -> None:
-        await self._ask(where, transactions.enlist(uow, secret, participant))
+        await self._ask(where, partial(transactions.enlist, uow, secret, participant))
 
     async def prepare(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        await self._ask(where, transactions.tell("TmPrepare", uow, secret))
+        await self._ask(where, partial(transactions.tell, "TmPrepare", uow, secret))
 
     async def commit(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        await self._ask(where, transactions.tell("TmCommit", uow, secret))
+        await self._ask(where, partial(transactions.tell, "TmCommit", uow, secret))
 
     async def abort(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        await self._ask(where, transactions.tell("TmAbort", uow, secret))
+        await self._ask(where, partial(transactions.tell, "TmAbort", uow, secret))
 
     async def outcome(self, where: Whereabouts, uow: bytes, secret: bytes) -> int:
-        return await self._ask(where, transactions.outcome(uow, secret))
+        return await self._ask(where, partial(transactions.outcome, uow, secret))
 
-    async def _ask(self, where: Whereabouts, steps: Steps[T]) -> T:
-        """On a connection that is kept for the next time, until it fails."""
+    async def _ask(self, where: Whereabouts, ask: Callable[[], Steps[T]]) -> T:
+        """On a connection that is kept for the next time, until it fails. Then it is asked once more on a new one: the
+        other side may have restarted long ago. Nothing that is asked here does harm twice."""
         fallback = (where.addresses[0] if where.addresses else where.name, where.port)
         address = self._hosts.get(where.name.lower(), fallback)
-        runner = self._runners.get(address)
-        if runner is None:
-            runner = self._runners[address] = Runner(*address, self._security)
         with _reaching(where.name):
-            try:
-                async with asyncio.timeout(ANSWER):
-                    return await runner.run(steps)
-            except MsmqError:
-                raise
-            except BaseException:
-                self._runners.pop(address, None)
-                runner.close()
-                raise
+            async with asyncio.timeout(ANSWER):
+                if address in self._runners:
+                    with suppress(ConnectionError):
+                        return await self._run_on(self._runners[address], address, ask())
+                runner = self._runners.setdefault(address, Runner(*address, self._security))
+                return await self._run_on(runner, address, ask())
+
+    async def _run_on(self, runner: Runner, address: tuple[str, int], steps: Steps[T]) -> T:
+        try:
+            return await runner.run(steps)
+        except MsmqError:
+            raise
+        except BaseException:
+            if self._runners.get(address) is runner:
+                del self._runners[address]
+            runner.close()
+            raise
 
     def close(self) -> None:
         for runner in self._runners.values():

@@ -1,0 +1,117 @@
+"""Samba as a client: `samba_client.py` as a process, and the whole API of our client over it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Self
+from uuid import UUID
+
+import pytest
+
+import openmsmq
+from openmsmq.client import sync
+from openmsmq.client.calls import Call
+
+PYTHON = "/usr/bin/python3"  # Debian's, which its packages are for
+SCRIPT = Path(__file__).with_name("samba_client.py")
+ANONYMOUS = ("", "")
+
+
+def need_samba() -> None:
+    """Skip the test where python3-samba is not installed; where CI is set, that is a failure."""
+    probe = [PYTHON, "-I", "-c", "import samba.dcerpc.mgmt"]
+    there = os.path.exists(PYTHON) and subprocess.run(probe, capture_output=True).returncode == 0
+    if not there and os.environ.get("CI"):
+        pytest.fail("python3-samba is not installed; `make samba` installs it")
+    if not there:
+        pytest.skip("python3-samba is not installed; `make samba` installs it")
+
+
+class SambaError(Exception):
+    """What Samba says, and its NTSTATUS."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(f"{text} ({status:#x})")
+        self.status = status
+
+
+class Samba:
+    """One connection of Samba's. `options` are those of a binding string, as "spnego,seal"."""
+
+    def __init__(
+        self, port: int, options: str = "", user: tuple[str, str] = ANONYMOUS, interface: str = "mgmt"
+    ) -> None:
+        endpoint = ",".join(part for part in (str(port), options) if part)
+        self._start(interface, f"ncacn_ip_tcp:127.0.0.1[{endpoint}]", *(user if user[0] else ()))
+
+    @classmethod
+    def at(cls, binding: str, interface: str = "mgmt") -> Self:
+        """With a binding string of its own, anonymously."""
+        self = cls.__new__(cls)
+        self._start(interface, binding)
+        return self
+
+    def _start(self, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [PYTHON, "-I", str(SCRIPT), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            self._answer()
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, question: str, *arguments: Any) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([question, *arguments]) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"Samba's client ended with {self._process.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise SambaError(answer["error"], answer["status"])
+        return answer["value"]
+
+    def request(
+        self, uuid: UUID, version: tuple[int, int], opnum: int, stub: bytes, target: UUID | None = None
+    ) -> bytes:
+        """A raw call; `target` travels as object UUID."""
+        whom = str(target) if target is not None else None
+        return bytes.fromhex(self.ask("request", str(uuid), version[0] | version[1] << 16, opnum, stub.hex(), whom))
+
+    def manager(self) -> openmsmq.QueueManager:
+        """The API of our client, each call of which Samba makes."""
+        pool = _SambaPool(self)
+        return openmsmq.QueueManager(pool, pool)
+
+    def close(self) -> None:
+        self._process.communicate(timeout=20)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _SambaPool(sync._Pool):
+    """One connection instead of many, and Samba's."""
+
+    def __init__(self, samba: Samba) -> None:
+        super().__init__("", 0, {})
+        self._samba = samba
+
+    def call(self, call: Call) -> Any:
+        stub = call.operation.encode_request(call.request)
+        interface = call.interface
+        return call.operation.decode_response(
+            self._samba.request(interface.uuid, interface.version, call.operation.opnum, stub)
+        )
