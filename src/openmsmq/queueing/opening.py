@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from openmsmq.model import names
 from openmsmq.model.constants import Access, MachineAccessMask, QueueAccessMask, Share
-from openmsmq.model.errors import HResult, MsmqError, QueueNotFound, SharingViolation
+from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound, SharingViolation
 from openmsmq.queueing.access import Caller, demand
 from openmsmq.queueing.core import RANDOM_HANDLES
 from openmsmq.queueing.outgoing import can_go_out
@@ -54,6 +56,17 @@ class Opening(Subqueues, Transferring):
         queue.descriptors.add(descriptor)
         self.descriptors[descriptor.handle] = descriptor
         return descriptor
+
+    def grants_reading(self, name: names.FormatName, caller: Caller) -> bool:
+        """Whether a queue of this machine may be peeked at or received from by `caller`."""
+        queue = self.state.local_queue(name) or self.parent_of(name)
+        if queue is None:
+            return False
+        for access in (Access.PEEK, Access.RECEIVE):
+            with suppress(AccessDenied):
+                self._demand_open(queue, access, caller)
+                return True
+        return False
 
     def hand_out(self, descriptor: OpenQueueDescriptor) -> None:
         """Make an open queue one for a remote reader. Its client will give the handle away, and whoever shows it may

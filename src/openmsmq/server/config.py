@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from openmsmq.model.constants import INFINITE
+from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.rpc.pdu import AuthLevel
 
 LEVELS = {
@@ -57,6 +58,16 @@ class Configuration:
     interface_levels: str = field(
         default="", metadata={"help": "stronger levels for some interfaces: qmcomm2=privacy,qmmgmt=integrity"}
     )
+    allow_nonauthenticated_rpc: bool = field(
+        default=False, metadata={"help": "let clients in workgroups read from other machines without authentication"}
+    )
+    remote_read_deny_workgroup_client: bool = field(
+        default=False, metadata={"help": "allow_nonauthenticated_rpc notwithstanding"}
+    )
+    remote_read_allow_none_security_client: bool = field(
+        default=False,
+        metadata={"help": "let everybody read without authentication from queues that Anonymous Logon may read"},
+    )
     machine_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for all queues"})
     journal_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for the machine journal"})
     peers: str = field(
@@ -94,6 +105,9 @@ class Configuration:
         _check(0 < seconds < INFINITE, "time_to_reach_queue", seconds, "1 to 4294967294 seconds")
         _check(self.minimum_free_megabytes >= 0, "minimum_free_megabytes", self.minimum_free_megabytes, "0 or more")
         _check(self.checkpoint_megabytes > 0, "checkpoint_megabytes", self.checkpoint_megabytes, "1 or more")
+        for name in ("allow_nonauthenticated_rpc", "remote_read_allow_none_security_client"):
+            consistent = self.allow_anonymous is not False or not getattr(self, name)
+            _check(consistent, name, True, "false, because allow_anonymous is false")
         self.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
         given = bool(self.peer_user) == bool(self.peer_password_file)
         _check(given, "peer_password_file", self.peer_password_file, "given if and only if peer_user is")
@@ -131,6 +145,14 @@ class Configuration:
         """
         default = "privacy" if interface == "RemoteRead" and not self.on_loopback else "none"
         return LEVELS[self.levels_by_interface.get(interface, default)]
+
+    @property
+    def remote_read_security(self) -> RemoteReadSecurity:
+        return RemoteReadSecurity(
+            self.allow_nonauthenticated_rpc,
+            self.remote_read_deny_workgroup_client,
+            self.remote_read_allow_none_security_client,
+        )
 
     @property
     def on_loopback(self) -> bool:

@@ -123,6 +123,8 @@ class Daemon:
             is_administrator=lambda sid: (
                 configuration.anonymous_is_administrator if sid is None else users.is_administrator(sid)
             ),
+            policy=policy,
+            remote_read_security=configuration.remote_read_security,
         )
         names = ServerNames(configuration.machine_name.upper(), dns_computer=socket.getfqdn())
         acceptor = ntlm_acceptor(
@@ -220,6 +222,11 @@ class Daemon:
             logger.warning("anonymous callers are accepted from %s (listening on %s)", where, configuration.listen)
         else:
             logger.info("anonymous callers are refused; users come from %s", configuration.users_path)
+        security = configuration.remote_read_security
+        if security.serves_workgroups:
+            logger.warning("clients in workgroups read by RemoteRead without authentication")
+        if security.allow_none_security_client:
+            logger.warning("RemoteRead needs no authentication for queues that Anonymous Logon may read")
 
     async def stop(self) -> None:
         """Stop taking calls, finish what is written, and leave a checkpoint."""
