@@ -29,11 +29,12 @@ from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.transfer.packets import packet_of
-from openmsmq.transfer.queue_format import DIRECT, MACHINE, PRIVATE, PUBLIC, SUBQUEUE, from_queue_format
+from openmsmq.transfer.queue_format import CONNECTOR, DIRECT, MACHINE, PRIVATE, PUBLIC, SUBQUEUE, from_queue_format
 from openmsmq.transfer.send_buffer import NULL_UOW
 
 QUEUE_CONTEXT_HANDLE = "QUEUE_CONTEXT_HANDLE"
-READABLE_FORMATS = (PUBLIC, PRIVATE, DIRECT, MACHINE, SUBQUEUE)
+# Deviation from 3.1.4.2, which leaves connector queues out: an application on another machine may read them as well.
+READABLE_FORMATS = (PUBLIC, PRIVATE, DIRECT, MACHINE, CONNECTOR, SUBQUEUE)
 RR_NACK, RR_ACK = 1, 2
 CLEANUP_TIMEOUT = 300.0  # seconds a message stays locked for a client that does not end its receive (3.1.2.2, note 11)
 RPC_PORT = 0  # the key of our own port among `Environment.ports`

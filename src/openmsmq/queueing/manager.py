@@ -15,8 +15,10 @@ from contextlib import suppress
 
 from openmsmq.model.errors import HResult, MessageStorageFailed
 from openmsmq.queueing.committing import Committing
+from openmsmq.queueing.connectors import CONNECTOR_PREFIX
 from openmsmq.queueing.core import RETRY
-from openmsmq.queueing.definitions import QUEUE_PREFIX, Definitions
+from openmsmq.queueing.definitions import QUEUE_PREFIX
+from openmsmq.queueing.foreign import Foreign
 from openmsmq.queueing.groups import GROUP_PREFIX, Group
 from openmsmq.queueing.queue import LockKind, columns_of, entries_of, stored
 from openmsmq.queueing.reading import Reading
@@ -33,7 +35,7 @@ logger = logging.getLogger(__name__)
 _ORPHAN_BATCH = 512  # messages of deleted queues removed by one record at start-up
 
 
-class QueueManager(Definitions, Reading, Committing, Staging):
+class QueueManager(Foreign, Reading, Committing, Staging):
     """All operations on queues. One thread; `clock` returns milliseconds since 1970 UTC."""
 
     def __init__(
@@ -56,12 +58,15 @@ class QueueManager(Definitions, Reading, Committing, Staging):
         self._transaction_numbers = itertools.count(max(prepared or {}, default=0) + 1)
         for queue in list(self.state.queues.values()):
             self.state.forget_unused(queue)
+        self.declare_sites()
 
     def _recover(self, recovered: Mapping[int, QueueColumns]) -> None:
         state = self.state
         for name, value in state.store.definitions.items():
             if name.startswith(QUEUE_PREFIX):
                 state.register(int(name.removeprefix(QUEUE_PREFIX)), decode_properties(value))
+            elif name.startswith(CONNECTOR_PREFIX):
+                state.register_connector(int(name.removeprefix(CONNECTOR_PREFIX)), decode_properties(value))
             elif name.startswith(OUTGOING_PREFIX):
                 self.recover_outgoing(int(name.removeprefix(OUTGOING_PREFIX)), value.decode())
         for name, value in state.store.definitions.items():

@@ -30,6 +30,7 @@ _QUEUE_RIGHTS = {
         Access.RECEIVE: QueueAccessMask.RECEIVE_JOURNAL_MESSAGE,
         Access.PEEK: QueueAccessMask.PEEK_MESSAGE,
     },
+    QueueKind.CONNECTOR: _OF_DESTINATION,
 }
 
 _DESTRUCTIVE = (Access.RECEIVE, Access.RECEIVE_ADMIN)
@@ -105,6 +106,10 @@ class Opening(Subqueues, Transferring):
             return self.subqueue(parent, name.subqueue)
         if access is not Access.SEND or self.state.is_local(name):
             raise QueueNotFound(detail=str(name))
+        connector = self.state.connector_for(name)
+        if connector is not None:
+            self._demand_open(connector, access, caller)
+            return connector
         if not can_go_out(name):
             raise not_here(name)
         return self.outgoing_for(name)
@@ -113,7 +118,8 @@ class Opening(Subqueues, Transferring):
     def _is_read_only(name: names.SingleFormatName, queue: Queue | None) -> bool:
         if queue is not None:
             return queue.kind is not QueueKind.PRIVATE
-        return getattr(name, "suffix", names.Suffix.NONE) in names.READ_ONLY
+        read_only = getattr(name, "suffix", names.Suffix.NONE) in names.READ_ONLY
+        return read_only or isinstance(name, names.ConnectorFormatName)
 
     def _open_multiple(
         self, format_name: names.MultipleElementFormatName, access: Access, share: Share, caller: Caller, owner: object

@@ -28,8 +28,8 @@ _JOURNAL, _DEADLETTER = int(Journal.JOURNAL), int(Journal.DEADLETTER)
 _POS_ARRIVAL, _POS_RECEIVE = int(Acknowledge.POS_ARRIVAL), int(Acknowledge.POS_RECEIVE)
 _NEG_ARRIVAL, _NEG_RECEIVE = int(Acknowledge.NEG_ARRIVAL), int(Acknowledge.NEG_RECEIVE)
 _ARRIVED = 0x4000  # bit of a message class: the message had reached its queue
-# What a message died of that was removed from an outgoing queue: it never was in its destination queue, so it was
-# neither received nor purged there. Other reasons are what they are.
+# What a message died of that was removed from an outgoing or a connector queue: it never was in its destination queue,
+# so it was neither received nor purged there. Other reasons are what they are.
 _IN_TRANSIT = {
     MessageClass.ACK_RECEIVE: MessageClass.NACK_DELETED,
     MessageClass.NACK_Q_PURGED: MessageClass.NACK_DELETED,
@@ -83,7 +83,7 @@ class Plan:
             return
         if message.journaling_requested & _JOURNAL:
             self._copy(self._state.system_journal, message)
-        if message.acknowledgements_requested & _POS_ARRIVAL:
+        if message.acknowledgements_requested & _POS_ARRIVAL and queue.is_destination:
             self._acknowledge(message, MessageClass.ACK_REACH_QUEUE)
 
     def remove(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
@@ -94,8 +94,10 @@ class Plan:
         self._removals.append((queue, lookup_identifier))
         in_transit = False
         if not queue.is_destination:
-            if queue.kind is not QueueKind.OUTGOING:
+            if queue.kind not in (QueueKind.OUTGOING, QueueKind.CONNECTOR):
                 return
+            if reason is MessageClass.ACK_RECEIVE and queue.kind is QueueKind.CONNECTOR:
+                return  # with the connector application now, which sends the acknowledgments
             if reason is MessageClass.ACK_REACH_QUEUE:  # transferred; the destination sends the acknowledgments
                 if message.journaling_requested & _JOURNAL:
                     self._copy(self._state.system_journal, message)

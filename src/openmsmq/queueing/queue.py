@@ -39,6 +39,7 @@ class QueueKind(Enum):
     JOURNAL = "journal"
     SYSTEM = "system"
     OUTGOING = "outgoing"
+    CONNECTOR = "connector"
 
 
 class LockKind(Enum):
@@ -59,7 +60,8 @@ class Lock:
 @dataclass(slots=True, eq=False)
 class Queue:
     """`number` names the queue in the store. `journal` is None for journals and system queues; a subqueue has its
-    parent's. `subqueues` by lower-case name. `aborts` counts receives and moves that were rolled back, by lookup
+    parent's. `subqueues` by lower-case name. `exactly_once` is, of a connector queue for messages without transaction,
+    the one for the others. `aborts` counts receives and moves that were rolled back, by lookup
     identifier: of stored messages and until the next start only, for a record is not written again for it."""
 
     number: int
@@ -76,6 +78,7 @@ class Queue:
     deleted: bool = False
     parent: Queue | None = None
     subqueues: dict[str, Queue] = field(default_factory=dict)
+    exactly_once: Queue | None = None
     aborts: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -1,7 +1,8 @@
 """The configuration of the daemon: one schema for TOML file, environment and command line.
 
 A setting `rpc_port` is `rpc_port = 2103` in the file, `OPENMSMQ_RPC_PORT=2103` in the environment and
-`--rpc-port 2103` on the command line; the later wins. Unknown names are refused with the names that exist.
+`--rpc-port 2103` on the command line; the later wins. Unknown names are refused with the names that exist. Tables, such
+as `[[foreign_site]]`, are for the file only.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from openmsmq.model.constants import INFINITE
+from openmsmq.model.errors import IllegalQueuePathName
+from openmsmq.model.names import parse_path_name
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
+from openmsmq.queueing.connectors import ForeignSite
+from openmsmq.queueing.properties import MAXIMUM_LABEL
 from openmsmq.rpc.pdu import AuthLevel
 
 LEVELS = {
@@ -86,6 +92,10 @@ class Configuration:
         default=None, metadata={"help": "PEM file for TLS on the Flight port; default: plain text, on loopback only"}
     )
     flight_key: Path | None = field(default=None, metadata={"help": "PEM file with the key of flight_certificate"})
+    foreign_site: tuple[ForeignSite, ...] = field(
+        default=(),
+        metadata={"help": "sites without Message Queuing: tables with identifier, name, machines", "file_only": True},
+    )
     log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
 
     def __post_init__(self) -> None:
@@ -108,6 +118,7 @@ class Configuration:
         for name in ("allow_nonauthenticated_rpc", "remote_read_allow_none_security_client"):
             consistent = self.allow_anonymous is not False or not getattr(self, name)
             _check(consistent, name, True, "false, because allow_anonymous is false")
+        self._check_foreign_sites()
         self.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
         given = bool(self.peer_user) == bool(self.peer_password_file)
         _check(given, "peer_password_file", self.peer_password_file, "given if and only if peer_user is")
@@ -119,6 +130,15 @@ class Configuration:
             _check(self.listen == "localhost", "listen", self.listen, "an IPv4 address or localhost")
         safe = not self.flight or self.on_loopback or self.flight_certificate is not None
         _check(safe, "flight_certificate", self.flight_certificate, "a file, because passwords would travel as text")
+
+    def _check_foreign_sites(self) -> None:
+        identifiers = [str(site.identifier) for site in self.foreign_site]
+        machines = [machine.lower() for site in self.foreign_site for machine in site.machines]
+        for values, what in ((identifiers, "identifier"), (machines, "machines")):
+            twice = next((value for value in values if values.count(value) > 1), None)
+            _check(twice is None, f"foreign_site ({what})", twice, "in one site only, once")
+        own = self.machine_name
+        _check(own.lower() not in machines, "foreign_site (machines)", own, "other machines than this one")
 
     @property
     def hosts_of_peers(self) -> dict[str, tuple[str, int]]:
@@ -208,6 +228,8 @@ def _read_file(file: Path) -> dict[str, Any]:
 
 def _convert(name: str, value: Any) -> Any:
     kind = _TYPES[name]
+    if "ForeignSite" in kind:
+        return tuple(_foreign_site(table) for table in _tables(name, value))
     if "Path" in kind:
         return Path(value).expanduser()
     if "bool" in kind and isinstance(value, str):
@@ -220,6 +242,36 @@ def _convert(name: str, value: Any) -> Any:
         except (TypeError, ValueError):
             _check(False, name, value, "a whole number")
     return value
+
+
+def _tables(name: str, value: Any) -> list[dict[str, Any]]:
+    tables = isinstance(value, list) and all(isinstance(table, dict) for table in value)
+    _check(tables, name, value, f"[[{name}]] tables in the configuration file")
+    return list(value)
+
+
+def _foreign_site(table: dict[str, Any]) -> ForeignSite:
+    what, known = "foreign_site", ("identifier", "name", "machines")
+    for key in table:
+        _check(key in known, what, key, f"the keys {', '.join(known)}")
+    identifier, name, machines = table.get("identifier"), table.get("name", ""), table.get("machines")
+    try:
+        guid = UUID(identifier)
+    except (TypeError, ValueError, AttributeError):
+        _check(False, f"{what} (identifier)", identifier, "a GUID of the form 8-4-4-4-12 hexadecimal digits")
+    valid = isinstance(name, str) and len(name) <= MAXIMUM_LABEL
+    _check(valid, f"{what} (name)", name, f"text of at most {MAXIMUM_LABEL} characters")
+    listed = isinstance(machines, list) and machines and all(isinstance(m, str) and _is_host(m) for m in machines)
+    _check(bool(listed), f"{what} (machines)", machines, "a list of computer names or addresses, one or more")
+    return ForeignSite(guid, name or str(guid), tuple(table["machines"]))
+
+
+def _is_host(text: str) -> bool:
+    """Whether a computer name or address can stand in a direct format name."""
+    try:
+        return parse_path_name(f"{text}\\private$\\q").computer == text
+    except IllegalQueuePathName:
+        return False
 
 
 def _check(condition: bool, name: str, value: object, allowed: str) -> None:

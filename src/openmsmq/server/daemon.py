@@ -92,6 +92,7 @@ class Daemon:
             quota=configuration.machine_quota,
             journal_quota=configuration.journal_quota,
             default_time_to_reach_queue=configuration.time_to_reach_queue,
+            foreign_sites=configuration.foreign_site,
         )
         recovered = store.recovered
         manager = QueueManager(machine, store, _milliseconds, os.urandom, recovered.queues, recovered.prepared)
