@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from openmsmq.model.errors import HResult, MessageStorageFailed
+from openmsmq.queueing.aborts import ABORT_PREFIX, parse_abort_definition
 from openmsmq.queueing.committing import Committing
 from openmsmq.queueing.connectors import CONNECTOR_PREFIX
 from openmsmq.queueing.core import RETRY
@@ -28,11 +29,11 @@ from openmsmq.queueing.state import SUBQUEUE_PREFIX, Machine, State
 from openmsmq.queueing.storage import MessageStore
 from openmsmq.queueing.transactions import Enqueued, Transaction
 from openmsmq.queueing.transferring import OUTGOING_PREFIX
-from openmsmq.store import DamagedRecord, Operation, Prepared, QueueColumns, Remove
+from openmsmq.store import DamagedRecord, Drop, Operation, Prepared, QueueColumns, Remove
 
 logger = logging.getLogger(__name__)
 
-_ORPHAN_BATCH = 512  # messages of deleted queues removed by one record at start-up
+_ORPHAN_BATCH = 512  # messages of deleted queues, and counts, removed by one record at start-up
 
 
 class QueueManager(Foreign, Reading, Committing, Staging):
@@ -74,7 +75,7 @@ class QueueManager(Foreign, Reading, Committing, Staging):
                 parent, own_name = json.loads(value)
                 if parent in state.queues:
                     state.register_subqueue(int(name.removeprefix(SUBQUEUE_PREFIX)), state.queues[parent], own_name)
-        orphans: list[Operation] = []
+        orphans: list[Operation] = []  # what has lost its queue or message
         for number, columns in recovered.items():
             queue = state.queues.get(number)
             if queue is None:  # deleted while a transaction had written ahead to it
@@ -88,6 +89,13 @@ class QueueManager(Foreign, Reading, Committing, Staging):
         for name, value in state.store.definitions.items():
             if name.startswith(GROUP_PREFIX):
                 self.recover_group(name, value)
+            elif name.startswith(ABORT_PREFIX):
+                number, key = parse_abort_definition(name)
+                queue = state.queues.get(number)
+                if queue is not None and key in queue.entries:
+                    queue.aborts[key] = int(value)
+                else:
+                    orphans.append(Drop(name))
         for start in range(0, len(orphans), _ORPHAN_BATCH):
             state.store.append(orphans[start : start + _ORPHAN_BATCH])
 

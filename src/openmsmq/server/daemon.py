@@ -281,6 +281,8 @@ class Daemon:
         threshold = self.configuration.checkpoint_megabytes << 20
         while True:
             self._control_flow()
+            if self.store.position != self.store.durable_position:  # nobody waits for it, but it is not to wait long
+                self._committer.request()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._tidy.wait(), HOUSEKEEPING_PERIOD)
             thorough = self._tidy.is_set()
