@@ -23,6 +23,7 @@ from openmsmq.model.names import parse_path_name
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.connectors import ForeignSite
 from openmsmq.queueing.properties import MAXIMUM_LABEL
+from openmsmq.queueing.state import Machine
 from openmsmq.rpc.pdu import AuthLevel
 
 LEVELS = {
@@ -137,8 +138,9 @@ class Configuration:
         for values, what in ((identifiers, "identifier"), (machines, "machines")):
             twice = next((value for value in values if values.count(value) > 1), None)
             _check(twice is None, f"foreign_site ({what})", twice, "in one site only, once")
-        own = self.machine_name
-        _check(own.lower() not in machines, "foreign_site (machines)", own, "other machines than this one")
+        here = Machine(self.machine_name, b"")
+        own = next((machine for machine in machines if here.is_local(machine)), None)
+        _check(own is None, "foreign_site (machines)", own, "other machines than this one")
 
     @property
     def hosts_of_peers(self) -> dict[str, tuple[str, int]]:
