@@ -14,6 +14,7 @@ from openmsmq.model.security import SecurityDescriptor
 from openmsmq.protocols.remote_read import RemoteRead
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.access import SYSTEM
+from openmsmq.rpc.association import ContextHandles
 from openmsmq.rpc.call import UNAUTHENTICATED, Call, Caller
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel
@@ -144,6 +145,15 @@ def test_a_transaction_is_enlisted_by_a_client_that_has_a_queue_open_without_pro
     assert reader.call("R_QMEnlistRemoteTransaction", **enlist).result != HResult.MQ_OK  # the token means nothing
     reader.call("R_CloseQueue", pphContext=handle)
     assert reader.refuses("R_QMEnlistRemoteTransaction", **enlist)
+
+
+def test_a_client_that_holds_too_many_handles_keeps_nothing_of_what_it_could_not_open() -> None:
+    reader = Reader(allow_nonauthenticated_rpc=True)
+    reader.client.association.handles = ContextHandles(lambda count: bytes(range(count)), maximum=0)
+    with pytest.raises(Fault):
+        reader.open(WORKGROUP)
+    assert not reader.interface._unprotected
+    assert not reader.server.world.queue().descriptors
 
 
 def test_a_minimum_level_for_all_callers_is_not_waived() -> None:

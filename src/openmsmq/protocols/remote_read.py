@@ -93,17 +93,14 @@ class RemoteRead(NdrInterface):
     def R_OpenQueue(self, call: Call, q: m.R_OpenQueue_Request) -> m.R_OpenQueue_Response:
         """3.1.4.2. Failures are faults. The client's identifier and version do not matter here."""
         check(q.dwAccess in (Access.RECEIVE, Access.PEEK), f"dwAccess is {q.dwAccess:#x}, allowed are 0x1 and 0x20")
-        queue = self._open(call, q)
-        return m.R_OpenQueue_Response(
-            pphContext=call.association.handles.create(QUEUE_CONTEXT_HANDLE, queue, self._close)
-        )
+        return m.R_OpenQueue_Response(pphContext=self._handle(call, self._open(call, q)))
 
     def R_OpenQueueForMove(self, call: Call, q: m.R_OpenQueueForMove_Request) -> m.R_OpenQueueForMove_Response:
         """3.1.4.11: as R_OpenQueue; what comes back is good as the target of R_MoveMessage."""
         check(q.dwAccess == Access.MOVE, f"dwAccess is {q.dwAccess:#x}, allowed is 0x4")
         check(q.dwShareMode == Share.DENY_NONE, f"dwShareMode is {q.dwShareMode}, allowed is 0")
         queue = self._open(call, q)
-        handle = call.association.handles.create(QUEUE_CONTEXT_HANDLE, queue, self._close)
+        handle = self._handle(call, queue)
         queue.move_context = secrets.randbits(64) | 1
         self._targets[queue.move_context] = queue
         return m.R_OpenQueueForMove_Response(pMoveContext=queue.move_context, pphContext=handle)
@@ -120,6 +117,13 @@ class RemoteRead(NdrInterface):
         if unprotected:
             self._unprotected[association] += 1
         return RemoteQueue(descriptor, association, unprotected)
+
+    def _handle(self, call: Call, queue: RemoteQueue) -> bytes:
+        try:
+            return call.association.handles.create(QUEUE_CONTEXT_HANDLE, queue, self._close)
+        except Fault:  # the client holds too many
+            self._close(queue)
+            raise
 
     def _demand(self, call: Call, unprotected: bool) -> None:
         """Raise Fault unless the caller is protected as this interface and this server ask, or need not be: what was
