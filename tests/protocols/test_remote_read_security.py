@@ -11,7 +11,7 @@ from openmsmq.model import security
 from openmsmq.model.constants import Access, QueueAccessMask, SecurityInformation
 from openmsmq.model.errors import HResult
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.protocols.remote_read import RemoteRead
+from openmsmq.protocols.remote_read import NegotiatedRemoteRead, RemoteRead
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.access import SYSTEM
 from openmsmq.rpc.association import ContextHandles
@@ -36,7 +36,8 @@ class Reader:
         environment = self.server.environment
         environment.policy = SecurityPolicy(allow_anonymous=False, minimum_level=minimum_level)
         environment.remote_read_security = RemoteReadSecurity(**values)
-        self.interface = RemoteRead(environment, AuthLevel.PKT_PRIVACY)
+        kind = NegotiatedRemoteRead if environment.remote_read_security.is_negotiated else RemoteRead
+        self.interface = kind(environment, AuthLevel.PKT_PRIVACY)
         self.rpc = RpcServer(policy=environment.policy)
         self.client = self.server.client()
 

@@ -83,8 +83,6 @@ class RemoteRead(NdrInterface):
         super().__init__(environment, minimum_level)
         self._targets: dict[int, RemoteQueue] = {}  # by move context
         self._unprotected: Counter[Association] = Counter()  # open queues whose callers need no protection
-        if environment.remote_read_security.is_negotiated:  # each operation asks `_demand` for its own queue
-            self.open_opnums = frozenset(range(len(self.description.operations)))
 
     def R_GetServerPort(self, call: Call, q: m.R_GetServerPort_Request) -> m.R_GetServerPort_Response:
         """3.1.4.1: answered before any authentication, like R_QMGetRTQMServerPort."""
@@ -337,6 +335,13 @@ class RemoteRead(NdrInterface):
         queue: RemoteQueue = call.association.handles.get(handle, QUEUE_CONTEXT_HANDLE)
         self._demand(call, queue.unprotected)
         return queue
+
+
+class NegotiatedRemoteRead(RemoteRead):
+    """RemoteRead where settings let readers do without protection: every call comes through to its operation, which
+    judges by the queue that it is about."""
+
+    open_opnums = frozenset(range(len(m.RemoteRead.operations)))
 
 
 def _is_destructive(action: Action | LookupAction) -> bool:

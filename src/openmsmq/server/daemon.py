@@ -38,7 +38,7 @@ from openmsmq.rpc.spnego import ntlm_acceptor
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.addresses import local_addresses
 from openmsmq.server.config import LEVELS, Configuration
-from openmsmq.server.interfaces import SERVED
+from openmsmq.server.interfaces import served
 from openmsmq.server.remote import Peers
 from openmsmq.store import Put, Store, StoreFailed, StoreFull
 from openmsmq.store.committer import Committer
@@ -139,7 +139,8 @@ class Daemon:
         )
         self._rpc = rpc = RpcServer(policy=policy, acceptor=acceptor)
         table = InterfaceTable(
-            interface(environment, configuration.minimum_level_of(interface.description.name)) for interface in SERVED
+            interface(environment, configuration.minimum_level_of(interface.description.name))
+            for interface in served(configuration)
         )
         table.add(Management(table, rpc.statistics))
         mapper = EndpointMapper()
