@@ -25,9 +25,11 @@ MQ_ERROR_ACCESS_DENIED = 0xC00E0025
 MQ_ERROR_TRANSACTION_USAGE = 0xC00E0050
 
 
-def connect(port: int, level: int = NONE, password: str = PASSWORD, fragment: int = 0, user: str = USER) -> Any:
+def connect(
+    port: int, level: int = NONE, password: str = PASSWORD, fragment: int = 0, user: str = USER, host: str = "127.0.0.1"
+) -> Any:
     """A connection that is not bound yet."""
-    rpc = transport.DCERPCTransportFactory(f"ncacn_ip_tcp:127.0.0.1[{port}]")
+    rpc = transport.DCERPCTransportFactory(f"ncacn_ip_tcp:{host}[{port}]")
     rpc.set_connect_timeout(20)
     if level:
         rpc.set_credentials(user, password, DOMAIN)

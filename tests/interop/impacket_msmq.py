@@ -121,6 +121,7 @@ class QUEUE_FORMAT_UNION(NDRUNION):
         2: ("m_oPrivateID", OBJECTID),
         3: ("m_pDirectID", LPWSTR),
         4: ("m_gMachineID", GUID),
+        5: ("m_GConnectorID", GUID),
         7: ("m_MulticastID", MULTICAST_ID),
         8: ("m_pDirectSubqueueID", LPWSTR),
     }

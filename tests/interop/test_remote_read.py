@@ -77,6 +77,8 @@ def parsed(response: Any) -> tuple[str, bytes]:
     assert flags >> 10 & 7 == 7, "a direct destination"
     length = struct.unpack_from("<H", packet, position)[0]
     position += -(-(2 + length) // 4) * 4
+    if flags >> 20 & 1:  # TransactionHeader
+        position += 20 + 16 * (packet[position] & 1)
     if flags >> 19 & 1:  # SecurityHeader
         sizes = struct.unpack_from("<2xHHHII", packet, position)
         position += 16 + sum(-(-size // 4) * 4 for size in sizes)

@@ -32,6 +32,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_p
         ({"machine_quota": -1}, "4294967295"),
         ({"interface_levels": "qmcomm=x"}, "qmcomm"),
         ({"port_offset": -1}, "0 or more"),
+        ({"allow_nonauthenticated_rpc": True, "allow_anonymous": False}, "c is True; allowed: false, because"),
         ({"time_to_reach_queue": 0}, "1 to 4294967294 seconds"),
         ({"time_to_reach_queue": 0xFFFFFFFF}, "1 to 4294967294 seconds"),
     ],
@@ -70,3 +71,38 @@ def test_interfaces_have_levels_of_their_own():
     check_interfaces(configuration)
     with pytest.raises(ConfigurationError, match="allowed: qmcomm, qmcomm2, qmmgmt"):
         check_interfaces(Configuration(interface_levels="other=none"))
+
+
+SITE = '[[foreign_site]]\nidentifier = "6a2c1f00-0000-0000-0000-00000000000a"\nname = "mainframe"\n'
+
+
+def test_foreign_sites_are_tables_of_the_file(tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text(SITE + 'machines = ["SAPHOST", "192.0.2.7"]\n')
+    (site,) = load(file, {}).foreign_site
+    assert (str(site.identifier), site.name) == ("6a2c1f00-0000-0000-0000-00000000000a", "mainframe")
+    assert site.machines == ("SAPHOST", "192.0.2.7")
+    assert load(environment={}).foreign_site == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('foreign_site = "x"', r"\[\[foreign_site\]\] tables"),
+        ('[[foreign_site]]\nidentifier = "x"\nmachines = ["A"]', r"identifier\) is 'x'; allowed: a GUID"),
+        (SITE, r"machines\) is None; allowed: a list"),
+        (SITE + "machines = []", "one or more"),
+        (SITE + 'machines = ["A;B"]', "computer names or addresses"),
+        (SITE + 'machines = ["A", "a"]', "'a'; allowed: in one site only"),
+        (SITE + 'machines = ["A"]\n' + SITE + 'machines = ["B"]', "in one site only"),
+        (SITE + 'machines = ["HERE"]', "'here'; allowed: other machines than this one"),
+        (SITE + 'machines = ["LocalHost"]', "'localhost'; allowed: other machines than this one"),
+        (SITE + 'machine = ["A"]', "the keys identifier, name, machines"),
+        (SITE.replace("mainframe", "x" * 125) + 'machines = ["A"]', "at most 124 characters"),
+    ],
+)
+def test_a_foreign_site_that_can_not_be_is_refused(tmp_path, text, said):
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=said):
+        load(file, {}, {"computer_name": "Here"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -12,6 +13,7 @@ import openmsmq
 from daemon import Daemon, eventually
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.users import UsersFile
+from openmsmq.server.daemon import HOUSEKEEPING_PERIOD
 
 
 def test_a_second_daemon_on_the_same_directory_is_refused(tmp_path):
@@ -39,6 +41,25 @@ def test_sigterm_stops_cleanly_and_the_next_start_uses_the_checkpoint(tmp_path):
             assert [m.decode() for m in opened] == ["recoverable"]
     assert service.stop() == 0
     assert "1 queues with 1 messages recovered from a checkpoint" in service.log
+
+
+def test_what_a_transaction_gave_back_is_counted_also_when_the_daemon_is_killed_a_moment_later(tmp_path):
+    path = r".\private$\t"
+    with Daemon(tmp_path / "data") as service:
+        with service.connect() as manager:
+            manager.create_queue(path, transactional=True)
+            with manager.open(path, "send") as sender, manager.transaction() as transaction:
+                sender.send("poison", transaction=transaction)
+        for _ in range(2):
+            with service.connect() as manager, manager.open(path, protocol="qmcomm") as queue:
+                transaction = manager.transaction()
+                assert queue.receive(transaction=transaction).decode() == "poison"
+                transaction.abort()
+            time.sleep(1.5 * HOUSEKEEPING_PERIOD)  # nobody waits for the disk, but it is asked for soon
+            service.kill()
+            service.start()
+        with service.connect() as manager, manager.open(path, "peek", protocol="remoteread") as queue:
+            assert queue.peek().abort_count == 2
 
 
 def test_a_port_in_use_is_passed_over_by_eleven(tmp_path):

@@ -154,7 +154,8 @@ def _write(message: Message, number: int, body_only: bool, as_json: bool) -> Non
 
 def _is_transactional(qm: QueueManager, queue: str) -> bool:
     path = path_of(queue)
-    if ";" in path or path.upper().startswith("MACHINE="):
+    is_connector = path.upper().startswith("CONNECTOR=")
+    if (";" in path and not is_connector) or path.upper().startswith("MACHINE="):
         return False  # journals and dead-letter queues are read without
     try:
         return bool(qm.management(path)["transactional"] == "YES")

@@ -53,10 +53,9 @@ def create(qm: QueueManager, name: str, as_json: bool, **options: Any) -> None:
 @json_option
 @connected
 def list_(qm: QueueManager, as_json: bool) -> None:
-    """List private queues with their counts."""
-    rows = []
-    for path_name in sorted(qm.queues()):
-        rows.append({"path_name": path_name, **qm.counts(path_name)})
+    """List private queues with their counts, and connector queues that hold messages or are open."""
+    connectors = [name for name in qm.management()["active_queues"] if name.startswith("CONNECTOR=")]
+    rows = [{"path_name": name, **qm.counts(name)} for name in [*sorted(qm.queues()), *sorted(connectors)]]
     if as_json:
         for row in rows:
             print_json(row)

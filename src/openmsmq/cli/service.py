@@ -23,6 +23,8 @@ _KINDS = {"int": int, "str": str, "bool": bool}
 def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """One option for each setting of the configuration."""
     for field in reversed(fields(Configuration)):
+        if "file_only" in field.metadata:
+            continue
         kind = str(field.type)
         flag = "--" + field.name.replace("_", "-")
         text = field.metadata["help"]

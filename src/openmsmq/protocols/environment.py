@@ -12,9 +12,11 @@ from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.proxies import NoRemoteQueueManagers, RemoteQueueManagers, RemoteQueueProxyHandle
+from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.access import Caller
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.rpc.call import Call
+from openmsmq.rpc.server import SecurityPolicy
 
 # The MSMQ version whose behaviour this queue manager follows (R_QMQueryQMRegistryInternal, query 3).
 MSMQ_VERSION = "6.3.0"
@@ -76,6 +78,9 @@ class Environment:
     tidy: Callable[[], None] = field(kw_only=True)
     # Whether a SID, or None for anonymous callers, is an administrator.
     is_administrator: Callable[[str | None], bool] = field(default=lambda sid: False)
+    # Who is served at all, and what readers on other machines need; for interfaces that judge their callers themselves.
+    policy: SecurityPolicy = SecurityPolicy()
+    remote_read_security: RemoteReadSecurity = RemoteReadSecurity()
     remote: RemoteQueueManagers = field(default_factory=NoRemoteQueueManagers)
     proxies: dict[int, RemoteQueueProxyHandle] = field(default_factory=dict)  # by their contexts
     coordinator: Coordinator = field(init=False)

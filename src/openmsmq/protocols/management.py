@@ -8,6 +8,7 @@ from uuid import UUID
 
 from openmsmq.model import names
 from openmsmq.protocols.environment import MSMQ_VERSION
+from openmsmq.queueing.connectors import ConnectorQueue
 from openmsmq.queueing.outgoing import OutgoingQueue, OutgoingState, OutgoingTransferInfo, path_name_of
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.state import State
@@ -19,6 +20,8 @@ def format_name(state: State, queue: Queue) -> str:
     """The name by which this machine knows a queue: private, machine, or that of the destination."""
     if isinstance(queue, OutgoingQueue):
         return str(queue.destination)
+    if isinstance(queue, ConnectorQueue):
+        return str(queue.format_name)
     if queue.kind is QueueKind.SYSTEM:
         suffix = next(s for s in names.READ_ONLY if state.system_queue(s) is queue)
         return str(names.MachineFormatName(UUID(bytes_le=state.machine.identifier), suffix))
@@ -54,13 +57,15 @@ MACHINE: dict[str, Callable[[State], Any]] = {
 
 
 def _path_name(state: State, queue: Queue) -> str | None:
-    return path_name_of(queue.destination) if isinstance(queue, OutgoingQueue) else queue.properties.path_name
+    if isinstance(queue, OutgoingQueue):
+        return path_name_of(queue.destination)
+    return None if isinstance(queue, ConnectorQueue) else queue.properties.path_name
 
 
 def _qualified_format_name(state: State, queue: Queue) -> str:
     """A direct format name of QualifiedPathname; a host without domain has none but its own name."""
-    if isinstance(queue, OutgoingQueue):
-        return str(queue.destination)
+    if isinstance(queue, OutgoingQueue | ConnectorQueue):
+        return format_name(state, queue)
     computer, _, rest = queue.properties.path_name.partition("\\")
     qualified = state.machine.qualified_name
     return f"DIRECT=OS:{qualified if '.' in qualified else computer}\\{rest}"
@@ -69,6 +74,8 @@ def _qualified_format_name(state: State, queue: Queue) -> str:
 def _type(state: State, queue: Queue) -> str:
     if queue.kind is QueueKind.SYSTEM:
         return "MACHINE"
+    if queue.kind is QueueKind.CONNECTOR:
+        return "CONNECTOR"
     return "PRIVATE" if _is_private(queue) else "PUBLIC"
 
 
@@ -77,6 +84,14 @@ def _is_private(queue: Queue) -> bool:
     if isinstance(queue, OutgoingQueue) and isinstance(queue.destination, names.DirectFormatName):
         return queue.destination.path.lower().startswith("private$\\")
     return True
+
+
+def _foreign(state: State, queue: Queue) -> str:
+    """Deviation from [MS-MQMR] 3.1.4.1: UNKNOWN without a directory for all but private queues. The operator told that
+    what is in a connector queue goes to foreign queues, which [MS-MQMQ] 2.3.12.6 asks for."""
+    if queue.kind is QueueKind.CONNECTOR:
+        return "YES"
+    return "NO" if _is_private(queue) else "UNKNOWN"
 
 
 def _transactional(state: State, queue: Queue) -> str:
@@ -106,7 +121,7 @@ QUEUE: dict[str, Callable[[State, Queue], Any]] = {
     "type": _type,
     "location": lambda state, queue: "REMOTE" if isinstance(queue, OutgoingQueue) else "LOCAL",
     "transactional": _transactional,
-    "foreign": lambda state, queue: "NO" if _is_private(queue) else "UNKNOWN",
+    "foreign": _foreign,
     "message_count": lambda state, queue: len(queue),
     "bytes_in_queue": lambda state, queue: queue.total_bytes,
     "journal_message_count": lambda state, queue: len(queue.journal) if queue.journal is not None else 0,

@@ -45,6 +45,7 @@ class QmComm(NdrInterface):
         "MQ_ERROR_DTC_CONNECT for cookies of a Microsoft DTC",
         "rpc_ACSetCursorProperties": "obsolete: MQ_ERROR_ILLEGAL_OPERATION, as specified",
     }
+    _abort_transaction = m.qmcomm.operation("R_QMAbortTransaction")
     # [MS-MQMP] 5.1: answered before any authentication.
     open_opnums = frozenset([m.qmcomm.operation("R_QMGetRTQMServerPort").opnum])
 
@@ -249,12 +250,13 @@ class QmComm(NdrInterface):
         await self.environment.coordinator.commit(transaction)
         return m.R_QMCommitTransaction_Response(phIntXact=NULL_HANDLE)
 
-    def R_QMAbortTransaction(self, call: Call, q: m.R_QMAbortTransaction_Request) -> m.R_QMAbortTransaction_Response:
-        """3.1.4.16."""
+    def R_QMAbortTransaction(self, call: Call, q: m.R_QMAbortTransaction_Request) -> None:
+        """3.1.4.16. The answer need not wait for the disk: what is not committed there is aborted anyway."""
         transaction = call.association.handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
         check(transaction.is_open, "the transaction has ended", HResult.MQ_ERROR_TRANSACTION_SEQUENCE)
         self._abort(transaction)
-        return m.R_QMAbortTransaction_Response(phIntXact=NULL_HANDLE)
+        response = m.R_QMAbortTransaction_Response(phIntXact=NULL_HANDLE)
+        self.finish(call, self._abort_transaction, response, durable=False)
 
     # -- open queues -----------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ then the pending request keeps the lock; the loss of the connection, closing the
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,17 +22,20 @@ from openmsmq.ndr import Operation
 from openmsmq.packet.sections import divide
 from openmsmq.protocols.dispatch import NdrInterface, accept_all, check, owned_transaction, present
 from openmsmq.protocols.environment import Environment, Timer
+from openmsmq.queueing.access import Caller
 from openmsmq.queueing.readers import Cursor, OpenQueueDescriptor, WaitingMessageReadOperation
 from openmsmq.queueing.transactions import Transaction
-from openmsmq.rpc.association import NULL_HANDLE
+from openmsmq.rpc.association import NULL_HANDLE, Association
 from openmsmq.rpc.call import Call
+from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.transfer.packets import packet_of
-from openmsmq.transfer.queue_format import DIRECT, MACHINE, PRIVATE, PUBLIC, SUBQUEUE, from_queue_format
+from openmsmq.transfer.queue_format import CONNECTOR, DIRECT, MACHINE, PRIVATE, PUBLIC, SUBQUEUE, from_queue_format
 from openmsmq.transfer.send_buffer import NULL_UOW
 
 QUEUE_CONTEXT_HANDLE = "QUEUE_CONTEXT_HANDLE"
-READABLE_FORMATS = (PUBLIC, PRIVATE, DIRECT, MACHINE, SUBQUEUE)
+# Deviation from 3.1.4.2, which leaves connector queues out: an application on another machine may read them as well.
+READABLE_FORMATS = (PUBLIC, PRIVATE, DIRECT, MACHINE, CONNECTOR, SUBQUEUE)
 RR_NACK, RR_ACK = 1, 2
 CLEANUP_TIMEOUT = 300.0  # seconds a message stays locked for a client that does not end its receive (3.1.2.2, note 11)
 RPC_PORT = 0  # the key of our own port among `Environment.ports`
@@ -53,10 +57,13 @@ class PendingRequestEntry:
 
 @dataclass(slots=True, eq=False)
 class RemoteQueue:
-    """What a context handle stands for: an open queue and its part of the PendingRequestTable. `move_context` names
-    one that was opened for moving."""
+    """What a context handle stands for: an open queue and its part of the PendingRequestTable. `unprotected` tells
+    whether callers need no protection for it, as was settled when it was opened. `move_context` names one that was
+    opened for moving."""
 
     descriptor: OpenQueueDescriptor
+    association: Association
+    unprotected: bool
     pending: dict[int, PendingRequestEntry] = field(default_factory=dict)
     move_context: int = 0
 
@@ -80,6 +87,7 @@ class RemoteRead(NdrInterface):
     def __init__(self, environment: Environment, minimum_level: AuthLevel = AuthLevel.NONE) -> None:
         super().__init__(environment, minimum_level)
         self._targets: dict[int, RemoteQueue] = {}  # by move context
+        self._unprotected: Counter[Association] = Counter()  # open queues whose callers need no protection
 
     def R_GetServerPort(self, call: Call, q: m.R_GetServerPort_Request) -> m.R_GetServerPort_Response:
         """3.1.4.1: answered before any authentication, like R_QMGetRTQMServerPort."""
@@ -88,17 +96,14 @@ class RemoteRead(NdrInterface):
     def R_OpenQueue(self, call: Call, q: m.R_OpenQueue_Request) -> m.R_OpenQueue_Response:
         """3.1.4.2. Failures are faults. The client's identifier and version do not matter here."""
         check(q.dwAccess in (Access.RECEIVE, Access.PEEK), f"dwAccess is {q.dwAccess:#x}, allowed are 0x1 and 0x20")
-        queue = self._open(call, q)
-        return m.R_OpenQueue_Response(
-            pphContext=call.association.handles.create(QUEUE_CONTEXT_HANDLE, queue, self._close)
-        )
+        return m.R_OpenQueue_Response(pphContext=self._handle(call, self._open(call, q)))
 
     def R_OpenQueueForMove(self, call: Call, q: m.R_OpenQueueForMove_Request) -> m.R_OpenQueueForMove_Response:
         """3.1.4.11: as R_OpenQueue; what comes back is good as the target of R_MoveMessage."""
         check(q.dwAccess == Access.MOVE, f"dwAccess is {q.dwAccess:#x}, allowed is 0x4")
         check(q.dwShareMode == Share.DENY_NONE, f"dwShareMode is {q.dwShareMode}, allowed is 0")
         queue = self._open(call, q)
-        handle = call.association.handles.create(QUEUE_CONTEXT_HANDLE, queue, self._close)
+        handle = self._handle(call, queue)
         queue.move_context = secrets.randbits(64) | 1
         self._targets[queue.move_context] = queue
         return m.R_OpenQueueForMove_Response(pMoveContext=queue.move_context, pphContext=handle)
@@ -106,18 +111,43 @@ class RemoteRead(NdrInterface):
     def _open(self, call: Call, q: m.R_OpenQueue_Request | m.R_OpenQueueForMove_Request) -> RemoteQueue:
         check(q.pQueueFormat.m_qft in READABLE_FORMATS, f"m_qft is {q.pQueueFormat.m_qft}, of {READABLE_FORMATS}")
         check(q.dwShareMode in tuple(Share), f"dwShareMode is {q.dwShareMode}, allowed are 0 and 1")
-        environment = self.environment
+        manager, association = self.environment.manager, call.association
         name, access, share = from_queue_format(q.pQueueFormat), Access(q.dwAccess), Share(q.dwShareMode)
-        caller = environment.caller(call)
-        return RemoteQueue(environment.manager.open_queue(name, access, share, caller, owner=call.association))
+        waives = self.environment.remote_read_security.waives
+        unprotected = waives(bool(q.fWorkgroup), lambda: manager.grants_reading(name, Caller.anonymous()))
+        self._demand(call, unprotected)
+        descriptor = manager.open_queue(name, access, share, self.environment.caller(call), owner=association)
+        if unprotected:
+            self._unprotected[association] += 1
+        return RemoteQueue(descriptor, association, unprotected)
+
+    def _handle(self, call: Call, queue: RemoteQueue) -> bytes:
+        try:
+            return call.association.handles.create(QUEUE_CONTEXT_HANDLE, queue, self._close)
+        except Fault:  # the client holds too many
+            self._close(queue)
+            raise
+
+    def _demand(self, call: Call, unprotected: bool) -> None:
+        """Raise Fault unless the caller is protected as this interface and this server ask, or need not be: what was
+        settled when a queue was opened holds for the calls that follow (3.1.4.2, note 19)."""
+        policy = self.environment.policy
+        if policy.admits(call.caller, self.minimum_level):
+            return
+        if not unprotected or call.caller.level < policy.minimum_level:
+            raise Fault(RPC_S_ACCESS_DENIED)
 
     def R_CloseQueue(self, call: Call, q: m.R_CloseQueue_Request) -> m.R_CloseQueue_Response:
         """3.1.4.3: what is locked is put back, what waits is cancelled."""
+        self._queue(call, q.pphContext)
         self._close(call.association.handles.close(q.pphContext, QUEUE_CONTEXT_HANDLE))
         return m.R_CloseQueue_Response(pphContext=NULL_HANDLE)
 
     def _close(self, queue: RemoteQueue) -> None:
         self._targets.pop(queue.move_context, None)
+        if queue.unprotected:
+            self._unprotected[queue.association] -= 1
+            self._unprotected += Counter()  # drops what has come to zero
         entries = list(queue.pending.values())
         queue.pending.clear()
         for entry in entries:
@@ -276,6 +306,7 @@ class RemoteRead(NdrInterface):
         target = self._targets.get(q.ullContextTo)
         if target is None or target.descriptor.owner is not call.association:
             raise InvalidHandle(detail=f"ullContextTo {q.ullContextTo:#x} names no queue that is open for moving")
+        self._demand(call, target.unprotected)
         transaction = None
         if q.pTransactionId.rgb != NULL_UOW:
             transaction = owned_transaction(self, call, q.pTransactionId)
@@ -293,7 +324,9 @@ class RemoteRead(NdrInterface):
         return m.R_SetUserAcknowledgementClass_Response()
 
     def R_QMEnlistRemoteTransaction(self, call: Call, q: m.R_QMEnlistRemoteTransaction_Request) -> None:
-        """3.1.4.12: by the propagation token, which tells who coordinates."""
+        """3.1.4.12: by the propagation token, which tells who coordinates. It names no queue; a client that needs no
+        protection for one that it has open needs none here."""
+        self._demand(call, call.association in self._unprotected)
         enlisting = self.environment.coordinator.enlist(q.pTransactionId.rgb, q.pbPropagationToken)
         self.answer_later(call, q, self._enlisted(enlisting))
 
@@ -302,10 +335,17 @@ class RemoteRead(NdrInterface):
         await enlisting
         return m.R_QMEnlistRemoteTransaction_Response()
 
-    @staticmethod
-    def _queue(call: Call, handle: bytes) -> RemoteQueue:
+    def _queue(self, call: Call, handle: bytes) -> RemoteQueue:
         queue: RemoteQueue = call.association.handles.get(handle, QUEUE_CONTEXT_HANDLE)
+        self._demand(call, queue.unprotected)
         return queue
+
+
+class NegotiatedRemoteRead(RemoteRead):
+    """RemoteRead where settings let readers do without protection: every call comes through to its operation, which
+    judges by the queue that it is about."""
+
+    open_opnums = frozenset(range(len(m.RemoteRead.operations)))
 
 
 def _is_destructive(action: Action | LookupAction) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import MsmqError, TransactionSequence
+from openmsmq.queueing.aborts import abort_definition
 from openmsmq.queueing.core import storing
 from openmsmq.queueing.notes import decode_note, encode_note
 from openmsmq.queueing.plan import Plan
@@ -15,9 +16,11 @@ from openmsmq.queueing.readers import OpenQueueDescriptor
 from openmsmq.queueing.records import decode_message, split_deadline_word
 from openmsmq.queueing.subqueues import Subqueues
 from openmsmq.queueing.transactions import Dequeued, Enqueued, Moved, Transaction
-from openmsmq.store import Operation, QueueColumns, StoreFull
+from openmsmq.store import Operation, Put, QueueColumns, StoreFull
 
 logger = logging.getLogger(__name__)
+
+_COUNTS_BATCH = 512  # abort counts written by one record
 
 
 class Committing(Subqueues):
@@ -122,8 +125,10 @@ class Committing(Subqueues):
             raise
 
     def abort(self, transaction: Transaction) -> None:
-        """Transaction Abort, 3.1.4.5: sends vanish, receives return to their place."""
+        """Transaction Abort, 3.1.4.5: sends vanish, receives return to their place. Nobody need wait for the disk: what
+        has not committed is aborted by a restart too."""
         self._finish(transaction)
+        self._count_abort(transaction)
         if transaction.wrote_pending or transaction.is_prepared:
             try:
                 self.state.store.abort(transaction.number)
@@ -134,8 +139,24 @@ class Committing(Subqueues):
                 if not operation.queue.deleted and operation.message.lookup_identifier in operation.queue.entries:
                     operation.queue.remove(operation.message.lookup_identifier)
             elif operation.lookup_identifier in operation.queue.locked:
-                operation.queue.note_abort(operation.lookup_identifier)
                 self._release(operation.queue, operation.lookup_identifier)
+
+    def _count_abort(self, transaction: Transaction) -> None:
+        """Raise the abort counts of what the transaction received or moved. Done before anything is put back, for what
+        is purged or has expired goes then, and its count with it."""
+        puts: list[Operation] = []
+        for operation in transaction.operations:
+            queue = operation.queue
+            if isinstance(operation, Enqueued) or operation.lookup_identifier not in queue.locked:
+                continue
+            if count := queue.note_abort(operation.lookup_identifier):
+                name = abort_definition(queue.number, operation.lookup_identifier)
+                puts.append(Put(name, str(count).encode()))
+        try:
+            for start in range(0, len(puts), _COUNTS_BATCH):
+                self.state.store.append(puts[start : start + _COUNTS_BATCH])
+        except StoreFull as error:
+            logger.warning("the abort counts of %d messages end with this run: %s", len(puts), error)
 
     def withdraw(self, transaction: Transaction, descriptor: OpenQueueDescriptor, lookup_identifier: int) -> None:
         """Take a receive out of a transaction: the message is available again. Nothing happens if the transaction or

@@ -220,7 +220,7 @@ class Consuming(Opening):
         try:
             for key, is_quiet in zip(keys, self._quiet(queue, keys), strict=True):
                 location = queue.location(key)
-                if is_quiet and location is not None:
+                if is_quiet and location is not None and key not in queue.aborts:
                     store.remove(sequence_of(key), location)
                     queue.remove(key)
                 else:

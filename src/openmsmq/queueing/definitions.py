@@ -12,6 +12,7 @@ from openmsmq.model.errors import HResult, IllegalQueuePathName, MsmqError, Queu
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing import properties as queue_properties
 from openmsmq.queueing.access import Caller, default_queue_security, demand
+from openmsmq.queueing.connectors import connector_definition
 from openmsmq.queueing.core import Core, storing
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import LockKind, Queue, QueueKind
@@ -131,7 +132,7 @@ class Definitions(Core):
         if information & ~SecurityInformation.OWNER:
             wanted |= QueueAccessMask.CHANGE_QUEUE_PERMISSIONS
         self.demand(queue, caller, wanted)
-        self._only_private(queue)
+        self._only_guarded(queue)
         current = SecurityDescriptor.parse(queue.properties.security)
         merged = current.merge(SecurityDescriptor.parse(descriptor), information)
         self._define(queue, replace(queue.properties, security=merged.pack()))
@@ -143,19 +144,26 @@ class Definitions(Core):
         only; every part that is asked for is returned.
         """
         self.demand(queue, caller, QueueAccessMask.GET_QUEUE_PERMISSIONS)
-        self._only_private(queue)
+        self._only_guarded(queue)
         return SecurityDescriptor.parse(queue.properties.security).select(information).pack()
 
     def _define(self, queue: Queue, properties: QueueProperties) -> None:
+        definition = connector_definition if queue.kind is QueueKind.CONNECTOR else _definition
         with storing():
-            self.state.store.append([Put(_definition(queue.number), encode_properties(properties))])
+            self.state.store.append([Put(definition(queue.number), encode_properties(properties))])
         self.state.update(queue, properties)
+
+    def _only_guarded(self, queue: Queue) -> None:
+        """Deviation from [MS-MQMP] 3.1.4.6 and 3.1.4.7, which know private queues only: a connector queue has a
+        descriptor too, which a directory would keep."""
+        if queue.kind is not QueueKind.CONNECTOR:
+            self._only_private(queue)
 
     def _only_private(self, queue: Queue) -> None:
         if queue.kind is not QueueKind.PRIVATE:
             raise MsmqError(
                 HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
-                f"{queue.properties.path_name} is no private queue but a system queue, a journal or a subqueue",
+                f"{queue.properties.path_name} is no private queue but a {queue.kind.value} queue",
             )
 
 

@@ -14,24 +14,26 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from openmsmq.model.errors import HResult, MessageStorageFailed
+from openmsmq.queueing.aborts import ABORT_PREFIX, parse_abort_definition
+from openmsmq.queueing.connectors import CONNECTOR_PREFIX
 from openmsmq.queueing.core import RETRY
 from openmsmq.queueing.definitions import QUEUE_PREFIX
+from openmsmq.queueing.foreign import Foreign
 from openmsmq.queueing.groups import GROUP_PREFIX, Group
 from openmsmq.queueing.queue import LockKind, columns_of, entries_of, stored
 from openmsmq.queueing.records import TIME_MASK, decode_properties, split_deadline_word
-from openmsmq.queueing.staging import Staging
 from openmsmq.queueing.state import SUBQUEUE_PREFIX, Machine, State
 from openmsmq.queueing.storage import MessageStore
 from openmsmq.queueing.transactions import Enqueued, Transaction
 from openmsmq.queueing.transferring import OUTGOING_PREFIX
-from openmsmq.store import DamagedRecord, Operation, Prepared, QueueColumns, Remove
+from openmsmq.store import DamagedRecord, Drop, Operation, Prepared, QueueColumns, Remove
 
 logger = logging.getLogger(__name__)
 
-_ORPHAN_BATCH = 512  # messages of deleted queues removed by one record at start-up
+_ORPHAN_BATCH = 512  # messages of deleted queues, and counts, removed by one record at start-up
 
 
-class QueueManager(Staging):
+class QueueManager(Foreign):
     """All operations on queues. One thread; `clock` returns milliseconds since 1970 UTC."""
 
     def __init__(
@@ -54,12 +56,15 @@ class QueueManager(Staging):
         self._transaction_numbers = itertools.count(max(prepared or {}, default=0) + 1)
         for queue in list(self.state.queues.values()):
             self.state.forget_unused(queue)
+        self.declare_sites()
 
     def _recover(self, recovered: Mapping[int, QueueColumns]) -> None:
         state = self.state
         for name, value in state.store.definitions.items():
             if name.startswith(QUEUE_PREFIX):
                 state.register(int(name.removeprefix(QUEUE_PREFIX)), decode_properties(value))
+            elif name.startswith(CONNECTOR_PREFIX):
+                state.register_connector(int(name.removeprefix(CONNECTOR_PREFIX)), decode_properties(value))
             elif name.startswith(OUTGOING_PREFIX):
                 self.recover_outgoing(int(name.removeprefix(OUTGOING_PREFIX)), value.decode())
         for name, value in state.store.definitions.items():
@@ -67,7 +72,7 @@ class QueueManager(Staging):
                 parent, own_name = json.loads(value)
                 if parent in state.queues:
                     state.register_subqueue(int(name.removeprefix(SUBQUEUE_PREFIX)), state.queues[parent], own_name)
-        orphans: list[Operation] = []
+        orphans: list[Operation] = []  # what has lost its queue or message
         for number, columns in recovered.items():
             queue = state.queues.get(number)
             if queue is None:  # deleted while a transaction had written ahead to it
@@ -81,6 +86,13 @@ class QueueManager(Staging):
         for name, value in state.store.definitions.items():
             if name.startswith(GROUP_PREFIX):
                 self.recover_group(name, value)
+            elif name.startswith(ABORT_PREFIX):
+                number, key = parse_abort_definition(name)
+                queue = state.queues.get(number)
+                if queue is not None and key in queue.entries:
+                    queue.aborts[key] = int(value)
+                else:
+                    orphans.append(Drop(name))
         for start in range(0, len(orphans), _ORPHAN_BATCH):
             state.store.append(orphans[start : start + _ORPHAN_BATCH])
 

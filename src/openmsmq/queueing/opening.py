@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from openmsmq.model import names
 from openmsmq.model.constants import Access, MachineAccessMask, QueueAccessMask, Share
-from openmsmq.model.errors import HResult, MsmqError, QueueNotFound, SharingViolation
+from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound, SharingViolation
 from openmsmq.queueing.access import Caller, demand
 from openmsmq.queueing.core import RANDOM_HANDLES
 from openmsmq.queueing.outgoing import can_go_out
@@ -27,6 +29,7 @@ _QUEUE_RIGHTS = {
         Access.RECEIVE: QueueAccessMask.RECEIVE_JOURNAL_MESSAGE,
         Access.PEEK: QueueAccessMask.PEEK_MESSAGE,
     },
+    QueueKind.CONNECTOR: _OF_DESTINATION,
 }
 
 _DESTRUCTIVE = (Access.RECEIVE, Access.RECEIVE_ADMIN)
@@ -53,6 +56,17 @@ class Opening(Transferring):
         queue.descriptors.add(descriptor)
         self.descriptors[descriptor.handle] = descriptor
         return descriptor
+
+    def grants_reading(self, name: names.FormatName, caller: Caller) -> bool:
+        """Whether a queue of this machine may be peeked at or received from by `caller`."""
+        queue = self.state.local_queue(name) or self.parent_of(name)
+        if queue is None:
+            return False
+        for access in (Access.PEEK, Access.RECEIVE):
+            with suppress(AccessDenied):
+                self._demand_open(queue, access, caller)
+                return True
+        return False
 
     def hand_out(self, descriptor: OpenQueueDescriptor) -> None:
         """Make an open queue one for a remote reader. Its client will give the handle away, and whoever shows it may
@@ -91,6 +105,10 @@ class Opening(Transferring):
             return self.subqueue(parent, name.subqueue)
         if access is not Access.SEND or self.state.is_local(name):
             raise QueueNotFound(detail=str(name))
+        connector = self.state.connector_for(name)
+        if connector is not None:
+            self._demand_open(connector, access, caller)
+            return connector
         if not can_go_out(name):
             raise not_here(name)
         return self.outgoing_for(name)
@@ -99,7 +117,8 @@ class Opening(Transferring):
     def _is_read_only(name: names.SingleFormatName, queue: Queue | None) -> bool:
         if queue is not None:
             return queue.kind is not QueueKind.PRIVATE
-        return getattr(name, "suffix", names.Suffix.NONE) in names.READ_ONLY
+        read_only = getattr(name, "suffix", names.Suffix.NONE) in names.READ_ONLY
+        return read_only or isinstance(name, names.ConnectorFormatName)
 
     def _open_multiple(
         self, format_name: names.MultipleElementFormatName, access: Access, share: Share, caller: Caller, owner: object

@@ -13,10 +13,8 @@ from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
 from openmsmq.model import names
-from openmsmq.model.constants import INFINITE, MessageClass
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.model.message import Message
-from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.transit import TransitQueue
 
 HISTORY_LENGTH = 64  # connection attempts remembered, so that a machine that is away for a year costs no memory
 _PROTOCOLS = frozenset(["TCP", "OS", "HTTP", "HTTPS"])  # SPX is gone from networks
@@ -97,7 +95,7 @@ class OutgoingTransferInfo:
 
 
 @dataclass(slots=True, eq=False)
-class OutgoingQueue(Queue):
+class OutgoingQueue(TransitQueue):
     """`link` is what the transport says of its connection, None while it has none. `on_hold` is lost at a restart:
     State is no persistent attribute. `touched`: opened since the last look for unused queues."""
 
@@ -111,11 +109,6 @@ class OutgoingQueue(Queue):
 
     def __post_init__(self) -> None:
         self.next_hops = known_hops(self.destination)
-
-    @property
-    def is_active(self) -> bool:
-        """Queue.Active, [MS-MQDMPR] 3.1.1.2: messages wait for transfer, or somebody has opened the queue."""
-        return bool(self.entries) or bool(self.descriptors)
 
     def state(self, online: bool) -> OutgoingState:
         """OutgoingQueue.State; `online` is QueueManager.ConnectionActive.
@@ -134,17 +127,6 @@ class OutgoingQueue(Queue):
         if isinstance(self.destination, names.PrivateFormatName):
             return OutgoingState.NEED_VALIDATION
         return OutgoingState.WAITING
-
-    def deadline_of(self, message: Message) -> int:
-        """When time to reach the queue, or to be received, has passed in transit ([MS-MQQB] 3.1.7.1.2)."""
-        seconds = min(message.time_to_reach_queue, message.time_to_be_received)
-        return 0 if seconds == INFINITE else (message.sent_time + seconds) * 1000
-
-    def expiry_reason(self, message: Message) -> MessageClass:
-        """[MS-MQMQ] 2.2.18.1.6 has no class for NackReceiveTimeoutAtSender; NackReceiveTimeout comes nearest."""
-        if message.time_to_reach_queue <= message.time_to_be_received:
-            return MessageClass.NACK_REACH_QUEUE_TIMEOUT
-        return MessageClass.NACK_RECEIVE_TIMEOUT
 
 
 class Transport(Protocol):

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from openmsmq.model.constants import INFINITE, Acknowledge, Delivery, Journal, MessageClass
 from openmsmq.model.message import NULL_IDENTIFIER, Message
+from openmsmq.queueing.aborts import abort_definition
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.records import deadline_word, encode_message
 from openmsmq.queueing.transactions import Enqueued, Transaction
-from openmsmq.store import Insert, Move, Operation, Remove, StoreFull
+from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFull
 
 if TYPE_CHECKING:
     from openmsmq.queueing.stages import Stage
@@ -28,8 +29,8 @@ _JOURNAL, _DEADLETTER = int(Journal.JOURNAL), int(Journal.DEADLETTER)
 _POS_ARRIVAL, _POS_RECEIVE = int(Acknowledge.POS_ARRIVAL), int(Acknowledge.POS_RECEIVE)
 _NEG_ARRIVAL, _NEG_RECEIVE = int(Acknowledge.NEG_ARRIVAL), int(Acknowledge.NEG_RECEIVE)
 _ARRIVED = 0x4000  # bit of a message class: the message had reached its queue
-# What a message died of that was removed from an outgoing queue: it never was in its destination queue, so it was
-# neither received nor purged there. Other reasons are what they are.
+# What a message died of that was removed from an outgoing or a connector queue: it never was in its destination queue,
+# so it was neither received nor purged there. Other reasons are what they are.
 _IN_TRANSIT = {
     MessageClass.ACK_RECEIVE: MessageClass.NACK_DELETED,
     MessageClass.NACK_Q_PURGED: MessageClass.NACK_DELETED,
@@ -83,7 +84,7 @@ class Plan:
             return
         if message.journaling_requested & _JOURNAL:
             self._copy(self._state.system_journal, message)
-        if message.acknowledgements_requested & _POS_ARRIVAL:
+        if message.acknowledgements_requested & _POS_ARRIVAL and queue.is_destination:
             self._acknowledge(message, MessageClass.ACK_REACH_QUEUE)
 
     def remove(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
@@ -91,11 +92,13 @@ class Plan:
         location = queue.location(lookup_identifier)
         if location is not None:
             self._operations.append(Remove(lookup_identifier & _SEQUENCE_MASK, location))
-        self._removals.append((queue, lookup_identifier))
+        self._vacate(queue, lookup_identifier)
         in_transit = False
         if not queue.is_destination:
-            if queue.kind is not QueueKind.OUTGOING:
+            if queue.kind not in (QueueKind.OUTGOING, QueueKind.CONNECTOR):
                 return
+            if reason is MessageClass.ACK_RECEIVE and queue.kind is QueueKind.CONNECTOR:
+                return  # with the connector application now, which sends the acknowledgments
             if reason is MessageClass.ACK_REACH_QUEUE:  # transferred; the destination sends the acknowledgments
                 if message.journaling_requested & _JOURNAL:
                     self._copy(self._state.system_journal, message)
@@ -115,6 +118,11 @@ class Plan:
             target = state.transactional_dead_letters if message.is_transactional else state.dead_letters
             self._copy(target, message, reason)
 
+    def _vacate(self, queue: Queue, lookup_identifier: int) -> None:
+        if lookup_identifier in queue.aborts:
+            self._operations.append(Drop(abort_definition(queue.number, lookup_identifier)))
+        self._removals.append((queue, lookup_identifier))
+
     def move(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
         """Move Message, [MS-MQDMPR] 3.1.7.1.16. The message keeps its lookup identifier, and with it its place in the
         order of arrival; it has arrived once, so nothing else follows."""
@@ -129,7 +137,7 @@ class Plan:
             sequence = lookup_identifier & _SEQUENCE_MASK
             word = deadline_word(lookup_identifier, moved.deadline())
             self._operations.append(Move(sequence, location, target.number, sequence, word, encode_message(moved)))
-        self._removals.append((queue, lookup_identifier))
+        self._vacate(queue, lookup_identifier)
         self._inserts.append((target, moved, moved.size, location is not None))
 
     def also(self, operations: Iterable[Operation]) -> None:

@@ -39,6 +39,7 @@ class QueueKind(Enum):
     JOURNAL = "journal"
     SYSTEM = "system"
     OUTGOING = "outgoing"
+    CONNECTOR = "connector"
 
 
 class LockKind(Enum):
@@ -59,8 +60,9 @@ class Lock:
 @dataclass(slots=True, eq=False)
 class Queue:
     """`number` names the queue in the store. `journal` is None for journals and system queues; a subqueue has its
-    parent's. `subqueues` by lower-case name. `aborts` counts receives and moves that were rolled back, by lookup
-    identifier: of stored messages and until the next start only, for a record is not written again for it."""
+    parent's. `subqueues` by lower-case name. `exactly_once` is, of a connector queue for messages without transaction,
+    the one for the others. `aborts` counts receives and moves that were rolled back, by lookup
+    identifier, of stored messages; the log has it too, see `aborts`."""
 
     number: int
     kind: QueueKind
@@ -76,6 +78,7 @@ class Queue:
     deleted: bool = False
     parent: Queue | None = None
     subqueues: dict[str, Queue] = field(default_factory=dict)
+    exactly_once: Queue | None = None
     aborts: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -234,13 +237,15 @@ class Queue:
         self.available.add(lookup_identifier)
         return lock
 
-    def note_abort(self, lookup_identifier: int) -> None:
-        """A receive or move of the message was rolled back."""
+    def note_abort(self, lookup_identifier: int) -> int:
+        """A receive or move of the message was rolled back. Returns how many are to be remembered in the log: none of
+        an express message."""
         entry = self.entries[lookup_identifier]
         if isinstance(entry, Message):
             entry.abort_count += 1
-        else:
-            self.aborts[lookup_identifier] = self.aborts.get(lookup_identifier, 0) + 1
+            return 0
+        self.aborts[lookup_identifier] = count = self.aborts.get(lookup_identifier, 0) + 1
+        return count
 
     def remove(self, lookup_identifier: int) -> None:
         """Delete a position, available or locked."""

@@ -50,6 +50,8 @@ class Sending(Reading):
             queue = target.queue
             if queue is None:
                 raise QueueDeleted(detail=str(target.format_name))
+            if transaction is not None and queue.exactly_once is not None:
+                queue = queue.exactly_once
             copy = message if len(targets) == 1 else replace(message)
             copy.destination_queue_format_name = target.name
             if queue.kind is QueueKind.OUTGOING and copy.time_to_reach_queue == INFINITE:

@@ -54,8 +54,8 @@ class Staging(Consuming):
         return stage
 
     def stage_target(self, text: str, transactional: bool, caller: Caller) -> Target:
-        """Where rows go that name a queue so: a queue of this machine, or another's by its outgoing queue, which is
-        sent to as messages of a transaction if `transactional`.
+        """Where rows go that name a queue so: a queue of this machine, or another's by its outgoing queue or
+        the connector queues of its site, which is sent to as messages of a transaction if `transactional`.
 
         Raises what opening for sending and sending raise: no such queue, no access, signatures or encryption wanted.
         """
@@ -67,7 +67,9 @@ class Staging(Consuming):
             raise MsmqError(
                 HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"{name}: a row goes to one queue, write more rows"
             )
-        if queue.kind is not QueueKind.OUTGOING:
+        if queue.exactly_once is not None:
+            queue = queue.exactly_once if transactional else queue
+        elif queue.kind is not QueueKind.OUTGOING:
             transactional = bool(queue.properties.transactional)
         transaction = Transaction(NULL_IDENTIFIER[:16], 0) if transactional else None
         self._check_message(queue, Message(), 0, transaction)

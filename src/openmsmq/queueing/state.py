@@ -14,6 +14,7 @@ from openmsmq.model.errors import HResult, IllegalFormatName, InsufficientResour
 from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.access import default_machine_security
+from openmsmq.queueing.connectors import ConnectorQueue, ForeignSite, foreign_host
 from openmsmq.queueing.outgoing import NoTransport, OutgoingQueue, Transport, path_name_of
 from openmsmq.queueing.plan import new_identifier
 from openmsmq.queueing.properties import QueueProperties
@@ -48,6 +49,7 @@ class Machine:
     journal_quota: int = INFINITE
     security: SecurityDescriptor | None = None
     default_time_to_reach_queue: int = 345600  # seconds, 4 days ([MS-MQDMPR] 3.1.1.12)
+    foreign_sites: tuple[ForeignSite, ...] = ()
 
     def is_local(self, host: str) -> bool:
         """Whether a computer name or address means this machine."""
@@ -71,6 +73,8 @@ class State:
         self.queues: dict[int, Queue] = {}
         self.by_name: dict[str, Queue] = {}  # private queues by lower-case name
         self.outgoing: dict[str, OutgoingQueue] = {}  # by lower-case format name
+        self.connectors: dict[names.FormatName, ConnectorQueue] = {}
+        self.foreign_machines: dict[str, ConnectorQueue] = {}  # by lower-case name or address
         self.transport: Transport = NoTransport()
         self.online = True  # QueueManager.ConnectionActive
         self.sequence = store.high_key
@@ -149,6 +153,23 @@ class State:
         del self.queues[queue.number]
         del self.outgoing[str(queue.destination).lower()]
 
+    def register_connector(self, number: int, properties: QueueProperties) -> ConnectorQueue:
+        """Make a connector queue known; its path name is its format name."""
+        name = names.parse_format_name(properties.path_name)
+        assert isinstance(name, names.ConnectorFormatName)
+        queue = ConnectorQueue(number, QueueKind.CONNECTOR, properties, self.store.read, format_name=name)
+        self.queues[number] = self.connectors[name] = queue
+        return queue
+
+    def forget_connector(self, queue: ConnectorQueue) -> None:
+        queue.deleted = True
+        del self.queues[queue.number]
+        del self.connectors[queue.format_name]
+
+    def connector_for(self, name: names.FormatName) -> ConnectorQueue | None:
+        """The connector queue through which messages for a queue of a foreign machine go, or None."""
+        return self.foreign_machines.get(foreign_host(name))
+
     def update(self, queue: Queue, properties: QueueProperties) -> None:
         """Give a queue new properties, which its subqueues and its journal's quota follow."""
         queue.properties = properties
@@ -180,6 +201,8 @@ class State:
                 if subqueue:
                     return queue.subqueues.get(subqueue.lower()) if queue is not None else None
                 return self._suffixed(queue, suffix)
+            case names.ConnectorFormatName():
+                return self.connectors.get(name)
         return None
 
     def outgoing_queue(self, name: names.FormatName) -> OutgoingQueue | None:
@@ -193,6 +216,8 @@ class State:
                 return guid.bytes_le == self.machine.identifier
             case names.DirectFormatName():
                 return self.machine.is_local(name.host)
+            case names.ConnectorFormatName():
+                return name in self.connectors
         return False
 
     def local_queue_for_text(self, format_name: str) -> Queue | None:

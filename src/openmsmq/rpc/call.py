@@ -20,7 +20,7 @@ class Interface(Protocol):
     """One RPC interface as a server offers it.
 
     `minimum_level` is what a caller must have negotiated, or the call is answered with access denied; the operations
-    in `open_opnums` are answered without any authentication.
+    in `open_opnums` are answered without any authentication, or judge for themselves.
     """
 
     @property

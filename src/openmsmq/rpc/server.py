@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from openmsmq.ndr import BadStubData
 from openmsmq.rpc.assembly import Budget
 from openmsmq.rpc.association import AssociationTable, Random
-from openmsmq.rpc.call import Call, InterfaceTable
+from openmsmq.rpc.call import Call, Caller, InterfaceTable
 from openmsmq.rpc.faults import NCA_S_FAULT_UNSPEC, NCA_S_OP_RNG_ERROR, RPC_S_ACCESS_DENIED, RPC_X_BAD_STUB_DATA, Fault
 from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import AuthLevel
@@ -46,6 +46,11 @@ class SecurityPolicy:
 
     allow_anonymous: bool = True
     minimum_level: AuthLevel = AuthLevel.NONE
+
+    def admits(self, caller: Caller, level: AuthLevel) -> bool:
+        """Whether a caller may call an interface that asks for `level`."""
+        has = caller.level
+        return has >= level and has >= self.minimum_level and (self.allow_anonymous or caller.authenticated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +168,12 @@ class RpcServer:
         as RPC_X_BAD_STUB_DATA, anything else, which is a bug, as nca_s_fault_unspec with a traceback in the log.
         """
         self.statistics.calls_in += 1
-        interface, caller, opnum = call.interface, call.caller, call.opnum
+        interface, opnum = call.interface, call.opnum
         try:
             if not interface.accepts(opnum):
                 raise Fault(NCA_S_OP_RNG_ERROR)
-            policy = self.policy
-            level = caller.level
-            if (
-                level < interface.minimum_level
-                or level < policy.minimum_level
-                or not (policy.allow_anonymous or caller.authenticated)
-            ) and opnum not in interface.open_opnums:
+            admitted = self.policy.admits(call.caller, interface.minimum_level)
+            if not admitted and opnum not in interface.open_opnums:
                 raise Fault(RPC_S_ACCESS_DENIED)
             interface.call(call)
         except Fault as fault:

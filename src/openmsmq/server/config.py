@@ -1,7 +1,8 @@
 """The configuration of the daemon: one schema for TOML file, environment and command line.
 
 A setting `rpc_port` is `rpc_port = 2103` in the file, `OPENMSMQ_RPC_PORT=2103` in the environment and
-`--rpc-port 2103` on the command line; the later wins. Unknown names are refused with the names that exist.
+`--rpc-port 2103` on the command line; the later wins. Unknown names are refused with the names that exist. Tables, such
+as `[[foreign_site]]`, are for the file only.
 """
 
 from __future__ import annotations
@@ -14,8 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from openmsmq.model.constants import INFINITE
+from openmsmq.model.errors import IllegalQueuePathName
+from openmsmq.model.names import parse_path_name
+from openmsmq.protocols.remote_read_security import RemoteReadSecurity
+from openmsmq.queueing.connectors import ForeignSite
+from openmsmq.queueing.properties import MAXIMUM_LABEL
+from openmsmq.queueing.state import Machine
 from openmsmq.rpc.pdu import AuthLevel
 
 LEVELS = {
@@ -57,6 +65,16 @@ class Configuration:
     interface_levels: str = field(
         default="", metadata={"help": "stronger levels for some interfaces: qmcomm2=privacy,qmmgmt=integrity"}
     )
+    allow_nonauthenticated_rpc: bool = field(
+        default=False, metadata={"help": "let clients in workgroups read from other machines without authentication"}
+    )
+    remote_read_deny_workgroup_client: bool = field(
+        default=False, metadata={"help": "allow_nonauthenticated_rpc notwithstanding"}
+    )
+    remote_read_allow_none_security_client: bool = field(
+        default=False,
+        metadata={"help": "let everybody read without authentication from queues that Anonymous Logon may read"},
+    )
     machine_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for all queues"})
     journal_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for the machine journal"})
     peers: str = field(
@@ -75,6 +93,10 @@ class Configuration:
         default=None, metadata={"help": "PEM file for TLS on the Flight port; default: plain text, on loopback only"}
     )
     flight_key: Path | None = field(default=None, metadata={"help": "PEM file with the key of flight_certificate"})
+    foreign_site: tuple[ForeignSite, ...] = field(
+        default=(),
+        metadata={"help": "sites without Message Queuing: tables with identifier, name, machines", "file_only": True},
+    )
     log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
 
     def __post_init__(self) -> None:
@@ -94,6 +116,10 @@ class Configuration:
         _check(0 < seconds < INFINITE, "time_to_reach_queue", seconds, "1 to 4294967294 seconds")
         _check(self.minimum_free_megabytes >= 0, "minimum_free_megabytes", self.minimum_free_megabytes, "0 or more")
         _check(self.checkpoint_megabytes > 0, "checkpoint_megabytes", self.checkpoint_megabytes, "1 or more")
+        for name in ("allow_nonauthenticated_rpc", "remote_read_allow_none_security_client"):
+            consistent = self.allow_anonymous is not False or not getattr(self, name)
+            _check(consistent, name, True, "false, because allow_anonymous is false")
+        self._check_foreign_sites()
         self.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
         given = bool(self.peer_user) == bool(self.peer_password_file)
         _check(given, "peer_password_file", self.peer_password_file, "given if and only if peer_user is")
@@ -105,6 +131,16 @@ class Configuration:
             _check(self.listen == "localhost", "listen", self.listen, "an IPv4 address or localhost")
         safe = not self.flight or self.on_loopback or self.flight_certificate is not None
         _check(safe, "flight_certificate", self.flight_certificate, "a file, because passwords would travel as text")
+
+    def _check_foreign_sites(self) -> None:
+        identifiers = [str(site.identifier) for site in self.foreign_site]
+        machines = [machine.lower() for site in self.foreign_site for machine in site.machines]
+        for values, what in ((identifiers, "identifier"), (machines, "machines")):
+            twice = next((value for value in values if values.count(value) > 1), None)
+            _check(twice is None, f"foreign_site ({what})", twice, "in one site only, once")
+        here = Machine(self.machine_name, b"")
+        own = next((machine for machine in machines if here.is_local(machine)), None)
+        _check(own is None, "foreign_site (machines)", own, "other machines than this one")
 
     @property
     def hosts_of_peers(self) -> dict[str, tuple[str, int]]:
@@ -131,6 +167,14 @@ class Configuration:
         """
         default = "privacy" if interface == "RemoteRead" and not self.on_loopback else "none"
         return LEVELS[self.levels_by_interface.get(interface, default)]
+
+    @property
+    def remote_read_security(self) -> RemoteReadSecurity:
+        return RemoteReadSecurity(
+            self.allow_nonauthenticated_rpc,
+            self.remote_read_deny_workgroup_client,
+            self.remote_read_allow_none_security_client,
+        )
 
     @property
     def on_loopback(self) -> bool:
@@ -186,6 +230,8 @@ def _read_file(file: Path) -> dict[str, Any]:
 
 def _convert(name: str, value: Any) -> Any:
     kind = _TYPES[name]
+    if "ForeignSite" in kind:
+        return tuple(_foreign_site(table) for table in _tables(name, value))
     if "Path" in kind:
         return Path(value).expanduser()
     if "bool" in kind and isinstance(value, str):
@@ -198,6 +244,36 @@ def _convert(name: str, value: Any) -> Any:
         except (TypeError, ValueError):
             _check(False, name, value, "a whole number")
     return value
+
+
+def _tables(name: str, value: Any) -> list[dict[str, Any]]:
+    tables = isinstance(value, list) and all(isinstance(table, dict) for table in value)
+    _check(tables, name, value, f"[[{name}]] tables in the configuration file")
+    return list(value)
+
+
+def _foreign_site(table: dict[str, Any]) -> ForeignSite:
+    what, known = "foreign_site", ("identifier", "name", "machines")
+    for key in table:
+        _check(key in known, what, key, f"the keys {', '.join(known)}")
+    identifier, name, machines = table.get("identifier"), table.get("name", ""), table.get("machines")
+    try:
+        guid = UUID(identifier)
+    except (TypeError, ValueError, AttributeError):
+        _check(False, f"{what} (identifier)", identifier, "a GUID of the form 8-4-4-4-12 hexadecimal digits")
+    valid = isinstance(name, str) and len(name) <= MAXIMUM_LABEL
+    _check(valid, f"{what} (name)", name, f"text of at most {MAXIMUM_LABEL} characters")
+    listed = isinstance(machines, list) and machines and all(isinstance(m, str) and _is_host(m) for m in machines)
+    _check(bool(listed), f"{what} (machines)", machines, "a list of computer names or addresses, one or more")
+    return ForeignSite(guid, name or str(guid), tuple(table["machines"]))
+
+
+def _is_host(text: str) -> bool:
+    """Whether a computer name or address can stand in a direct format name."""
+    try:
+        return parse_path_name(f"{text}\\private$\\q").computer == text
+    except IllegalQueuePathName:
+        return False
 
 
 def _check(condition: bool, name: str, value: object, allowed: str) -> None:

@@ -38,7 +38,7 @@ from openmsmq.rpc.spnego import ntlm_acceptor
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.addresses import local_addresses
 from openmsmq.server.config import LEVELS, Configuration
-from openmsmq.server.interfaces import SERVED
+from openmsmq.server.interfaces import served
 from openmsmq.server.remote import Peers
 from openmsmq.store import Put, Store, StoreFailed, StoreFull
 from openmsmq.store.committer import Committer
@@ -92,6 +92,7 @@ class Daemon:
             quota=configuration.machine_quota,
             journal_quota=configuration.journal_quota,
             default_time_to_reach_queue=configuration.time_to_reach_queue,
+            foreign_sites=configuration.foreign_site,
         )
         recovered = store.recovered
         manager = QueueManager(machine, store, _milliseconds, os.urandom, recovered.queues, recovered.prepared)
@@ -123,6 +124,8 @@ class Daemon:
             is_administrator=lambda sid: (
                 configuration.anonymous_is_administrator if sid is None else users.is_administrator(sid)
             ),
+            policy=policy,
+            remote_read_security=configuration.remote_read_security,
         )
         names = ServerNames(configuration.machine_name.upper(), dns_computer=socket.getfqdn())
         acceptor = ntlm_acceptor(
@@ -136,7 +139,8 @@ class Daemon:
         )
         self._rpc = rpc = RpcServer(policy=policy, acceptor=acceptor)
         table = InterfaceTable(
-            interface(environment, configuration.minimum_level_of(interface.description.name)) for interface in SERVED
+            interface(environment, configuration.minimum_level_of(interface.description.name))
+            for interface in served(configuration)
         )
         table.add(Management(table, rpc.statistics))
         mapper = EndpointMapper()
@@ -220,6 +224,11 @@ class Daemon:
             logger.warning("anonymous callers are accepted from %s (listening on %s)", where, configuration.listen)
         else:
             logger.info("anonymous callers are refused; users come from %s", configuration.users_path)
+        security = configuration.remote_read_security
+        if security.serves_workgroups:
+            logger.warning("clients in workgroups read by RemoteRead without authentication")
+        if security.allow_none_security_client:
+            logger.warning("RemoteRead needs no authentication for queues that Anonymous Logon may read")
 
     async def stop(self) -> None:
         """Stop taking calls, finish what is written, and leave a checkpoint."""
@@ -273,6 +282,8 @@ class Daemon:
         threshold = self.configuration.checkpoint_megabytes << 20
         while True:
             self._control_flow()
+            if self.store.position != self.store.durable_position:  # nobody waits for it, but it is not to wait long
+                self._committer.request()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._tidy.wait(), HOUSEKEEPING_PERIOD)
             thorough = self._tidy.is_set()
