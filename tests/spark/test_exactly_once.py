@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,11 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from daemon import Daemon, eventually
+from daemon import Daemon
 from openmsmq.bulk.client import BulkClient
 from spark import lake
-
-KILLS = int(os.environ.get("PIPELINE_KILLS", "50"))
 
 
 def drain(spark: Any, service: Daemon, queue: str, directory: Path) -> None:
@@ -123,43 +117,3 @@ def test_a_sink_whose_stream_is_stopped_at_random_moments(spark: Any, service: D
     assert lake.count(service, "from") == 0
     with BulkClient(port=lake.flight_port(service)) as client:
         assert client.forget("copy") == 0, "no stage is left over"
-
-
-DRIVER = """
-import os, sys
-os.environ["PYSPARK_PYTHON"] = sys.executable
-from pyspark.sql import SparkSession
-port, queue, directory = sys.argv[1:4]
-spark = (SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false").getOrCreate())
-spark.sparkContext.setLogLevel("OFF")
-stream = spark.readStream.format("msmq").option("flightPort", port).option("queue", queue)
-stream = stream.option("mode", "receive").option("consumerGroup", "lake").option("maxRecordsPerTrigger", "200").load()
-writer = stream.writeStream.option("checkpointLocation", directory + "/checkpoint")
-print("started", flush=True)
-writer.trigger(availableNow=True).start(directory + "/out", format="parquet").awaitTermination()
-print("done", flush=True)
-"""
-
-
-@pytest.mark.parametrize("kills", [pytest.param(KILLS, marks=pytest.mark.slow), 2])
-def test_a_driver_that_is_killed(spark: Any, service: Daemon, tmp_path: Path, kills: int) -> None:
-    queue, chance = f"driver-{kills}", random.Random(kills)
-    lake.create(service, queue)
-    (tmp_path / "driver.py").write_text(DRIVER)
-    sent = [str(number) for number in range(1000 * min(kills, 10))]
-    lake.put(service, queue, sent)
-    command = [sys.executable, str(tmp_path / "driver.py"), str(lake.flight_port(service)), queue, str(tmp_path)]
-    for number in range(kills):
-        if lake.count(service, queue) == 0:
-            more = [f"{number}-{index}" for index in range(1000)]
-            lake.put(service, queue, more)
-            sent += more
-        with (tmp_path / "log").open("ab") as log:
-            driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
-        assert driver.stdout is not None and driver.stdout.readline().strip() == b"started"
-        time.sleep(chance.uniform(0.5, 8))
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-    eventually(lambda: not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(p.info["cmdline"])])
-    drain(spark, service, queue, tmp_path)
-    check(spark, service, queue, tmp_path, sent)

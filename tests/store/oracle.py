@@ -207,6 +207,7 @@ class Oracle:
         for _ in range(self.chance.randrange(3)):
             self.batch()
         batch.write()
+        batch.sync()
         self.store.finish_batch(batch)
         self.acknowledged = covered
 

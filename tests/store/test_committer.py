@@ -7,7 +7,8 @@ import errno
 import itertools
 import socket
 import time
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -29,20 +30,47 @@ def unexpected(error: BaseException) -> None:
     raise AssertionError(error)
 
 
-@pytest.fixture(params=["inline", "thread"])
-def executor(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
-    if request.param == "inline":
-        yield None
-    else:
-        with ThreadPoolExecutor(1) as pool:
-            yield pool
+class Beside:
+    """A syncer over files in memory: what is submitted is synced two turns later."""
+
+    def __init__(self, vfs: MemoryVfs) -> None:
+        self.vfs = vfs
+
+    def submit(self, handles: list[int], done: Callable[[OSError | None], None]) -> None:
+        def sync() -> None:
+            try:
+                for handle in handles:
+                    self.vfs.fdatasync(handle)
+            except OSError as error:
+                done(error)
+            else:
+                done(None)
+
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, sync)
 
 
-def test_all_requests_of_one_turn_share_one_sync(executor: Executor | None) -> None:
+Make = Callable[..., Committer]
+
+
+@pytest.fixture(params=["in the loop", "beside the loop"])
+def make(request: pytest.FixtureRequest) -> Make:
+    """A committer of a store over files in memory."""
+
+    def committer(
+        store: Store, vfs: MemoryVfs, on_failure: Callable[[BaseException], object] = unexpected
+    ) -> Committer:
+        syncer = Beside(vfs) if request.param == "beside the loop" else None
+        return Committer(store, asyncio.get_running_loop(), on_failure=on_failure, syncer=syncer)
+
+    return committer
+
+
+def test_all_requests_of_one_turn_share_one_sync(make: Make) -> None:
     async def main() -> None:
         vfs = MemoryVfs()
         store = open_store(vfs)
-        committer = Committer(store, asyncio.get_running_loop(), on_failure=unexpected, executor=executor)
+        committer = make(store, vfs)
         before = syncs(vfs)
         told = []
 
@@ -62,10 +90,11 @@ def test_all_requests_of_one_turn_share_one_sync(executor: Executor | None) -> N
     asyncio.run(main())
 
 
-def test_nothing_is_told_before_its_bytes_are_durable(executor: Executor | None) -> None:
+def test_nothing_is_told_before_its_bytes_are_durable(make: Make) -> None:
     async def main() -> None:
-        store = open_store(MemoryVfs())
-        committer = Committer(store, asyncio.get_running_loop(), on_failure=unexpected, executor=executor)
+        vfs = MemoryVfs()
+        store = open_store(vfs)
+        committer = make(store, vfs)
         late = []
         for key in range(1, 200):
             store.insert(1, key, 0, bytes(100))
@@ -81,13 +110,13 @@ def test_nothing_is_told_before_its_bytes_are_durable(executor: Executor | None)
     asyncio.run(main())
 
 
-def test_a_request_with_nothing_to_write_is_told_without_a_sync(executor: Executor | None) -> None:
+def test_a_request_with_nothing_to_write_is_told_without_a_sync(make: Make) -> None:
     async def main() -> None:
         vfs = MemoryVfs()
         store = open_store(vfs)
         store.sync()
         before = syncs(vfs)
-        committer = Committer(store, asyncio.get_running_loop(), on_failure=unexpected, executor=executor)
+        committer = make(store, vfs)
         await asyncio.wait_for(committer.drain(), 5)
         assert syncs(vfs) == before
         store.close()
@@ -95,12 +124,12 @@ def test_a_request_with_nothing_to_write_is_told_without_a_sync(executor: Execut
     asyncio.run(main())
 
 
-def test_a_failing_sync_is_told_once_and_acknowledges_nobody(executor: Executor | None) -> None:
+def test_a_failing_sync_is_told_once_and_acknowledges_nobody(make: Make) -> None:
     async def main() -> None:
         vfs = MemoryVfs()
         store = open_store(vfs)
         failures: list[BaseException] = []
-        committer = Committer(store, asyncio.get_running_loop(), on_failure=failures.append, executor=executor)
+        committer = make(store, vfs, failures.append)
         told = []
 
         def fail(name: str, path: str) -> None:
@@ -126,13 +155,14 @@ def test_a_failing_sync_is_told_once_and_acknowledges_nobody(executor: Executor 
     asyncio.run(main())
 
 
-def test_one_caller_who_fails_does_not_keep_the_others_from_their_replies(executor: Executor | None) -> None:
+def test_one_caller_who_fails_does_not_keep_the_others_from_their_replies(make: Make) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         problems: list[object] = []
         loop.set_exception_handler(lambda loop, context: problems.append(context["exception"]))
-        store = open_store(MemoryVfs())
-        committer = Committer(store, loop, on_failure=unexpected, executor=executor)
+        vfs = MemoryVfs()
+        store = open_store(vfs)
+        committer = make(store, vfs)
         told: list[int] = []
         store.insert(1, 1, 0, b"x")
         committer.when_durable(lambda: 1 // 0)
@@ -145,7 +175,7 @@ def test_one_caller_who_fails_does_not_keep_the_others_from_their_replies(execut
     asyncio.run(main())
 
 
-def test_with_a_thread_messages_can_be_read_while_their_batch_is_written() -> None:
+def test_messages_can_be_read_while_their_batch_is_written() -> None:
     store = open_store(MemoryVfs())
     first = store.insert(1, 1, 0, b"first")
     batch = store.take_batch()
@@ -153,6 +183,7 @@ def test_with_a_thread_messages_can_be_read_while_their_batch_is_written() -> No
     assert (store.read(first), store.read(second)) == (b"first", b"second")
     assert batch is not None
     batch.write()
+    batch.sync()
     store.finish_batch(batch)
     assert store.durable_position < store.position
     assert (store.read(first), store.read(second)) == (b"first", b"second")

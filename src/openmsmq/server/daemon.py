@@ -42,6 +42,7 @@ from openmsmq.server.interfaces import served
 from openmsmq.server.remote import Peers
 from openmsmq.store import Put, Store, StoreFailed, StoreFull
 from openmsmq.store.committer import Committer
+from openmsmq.store.kernel_sync import KernelSync
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class Daemon:
         self._timer: asyncio.TimerHandle | None = None
         self._checkpoint_position = self.store.position
         self._housekeeping: asyncio.Task[None] | None = None
+        self._syncer: KernelSync | None = None
         self._settling: asyncio.Task[None] | None = None  # of transactions in doubt
 
     def _recover(self) -> QueueManager:
@@ -111,7 +113,8 @@ class Daemon:
     async def start(self) -> None:
         """Open the endpoints. Raises OSError when a port can't be had."""
         loop = asyncio.get_running_loop()
-        committer = Committer(self.store, loop, on_failure=self._store_failed)
+        self._syncer = _syncer(loop)
+        committer = Committer(self.store, loop, on_failure=self._store_failed, syncer=self._syncer)
         configuration = self.configuration
         policy = SecurityPolicy(configuration.accepts_anonymous, LEVELS[configuration.minimum_level])
         users = UsersFile(configuration.users_path)
@@ -244,6 +247,11 @@ class Daemon:
         if self._rpc is not None:
             self._rpc.close()
         await asyncio.sleep(0)  # lets connections run their context handles down
+        if self._housekeeping is not None:
+            with suppress(StoreFailed):
+                await self._committer.drain()  # the store must not have a batch under way
+        if self._syncer is not None:
+            self._syncer.close()
         if self.failure is None:
             self.store.checkpoint(self.manager.columns())
             self.store.close()
@@ -324,6 +332,15 @@ class Daemon:
         await self._committer.drain()
         self.store.finish_checkpoint(job)
         logger.info("checkpoint in %.2f s, the loop was held for %.2f s", time.monotonic() - started, held)
+
+
+def _syncer(loop: asyncio.AbstractEventLoop) -> KernelSync | None:
+    """None where the kernel does not sync beside the loop; the loop does it then."""
+    try:
+        return KernelSync(loop)
+    except OSError as error:
+        logger.info("the disk is synced in the event loop: %s", error)
+        return None
 
 
 def _give_back_memory() -> None:

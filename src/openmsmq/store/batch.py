@@ -32,13 +32,21 @@ class Batch:
     chunks: list[Chunk]
     end: int
 
+    @property
+    def handles(self) -> list[int]:
+        """The files that have to be synced after `write`: one, unless a segment became full."""
+        return [chunk.handle for chunk in self.chunks]
+
     def write(self) -> None:
-        """Write and sync, in any thread; raises OSError. One write and one sync, unless a segment became full."""
+        """One write, unless a segment became full; raises OSError."""
         for chunk in self.chunks:
             write_fully(self.vfs, chunk.handle, b"".join(chunk.parts), chunk.offset)
-        for chunk in self.chunks:
+
+    def sync(self) -> None:
+        """Make durable what was written; raises OSError."""
+        for handle in self.handles:
             # Here the promise is kept: nobody is told of success before this returned.
-            self.vfs.fdatasync(chunk.handle)
+            self.vfs.fdatasync(handle)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from openmsmq.store.batch import Batch
 from openmsmq.store.errors import StoreError, StoreFailed
@@ -21,15 +20,22 @@ _LONGEST_WAIT = 0.002  # seconds
 _FADING = 0.9  # per sync, of the number of clients that are believed to be busy
 
 
+class Syncer(Protocol):
+    """Syncs beside the loop; see `kernel_sync.KernelSync`."""
+
+    def submit(self, handles: list[int], done: Callable[[OSError | None], None]) -> None:
+        """Sync files and call `done` in the loop; raises OSError when that can't be begun."""
+
+
 class Committer:
     """Syncs a store on behalf of an event loop.
 
-    Inline, the flush runs at the beginning of the loop's next turn, so that whatever all sockets asked for in this turn
-    shares one sync. Clients that wait for their answers would fall into two groups, each asking while the other one's
-    sync runs, and each sync would carry half of what it could: so it is put off by some turns until as many have asked
-    as were busy a moment ago, and for half the time of a sync at most.
+    With a syncer the loop goes on while a sync runs, and a batch is what was asked for meanwhile.
 
-    With an executor, the loop goes on while the sync runs, and a batch is what was asked for meanwhile.
+    Without one, the flush runs at the beginning of the loop's next turn, so that whatever all sockets asked for in this
+    turn shares one sync. Clients that wait for their answers would fall into two groups, each asking while the other
+    one's sync runs, and each sync would carry half of what it could: so it is put off by some turns until as many have
+    asked as were busy a moment ago, and for half the time of a sync at most.
     """
 
     def __init__(
@@ -38,19 +44,19 @@ class Committer:
         loop: asyncio.AbstractEventLoop,
         *,
         on_failure: OnFailure,
-        executor: Executor | None = None,
+        syncer: Syncer | None = None,
     ) -> None:
         """
         Args:
             store: what to sync.
             loop: calls everything here.
             on_failure: called once when a sync has failed; nothing is acknowledged afterwards.
-            executor: runs the writes; one thread is enough.
+            syncer: syncs beside the loop.
         """
         self._store = store
         self._loop = loop
         self._on_failure = on_failure
-        self._executor = executor
+        self._syncer = syncer
         self._waiting: list[Callback] = []
         self._scheduled = False
         self._failed = False
@@ -60,7 +66,6 @@ class Committer:
         self._sync_time = 0.0  # seconds, on average
         self._put_off_until: float | None = None
         self._drains: set[asyncio.Future[None]] = set()
-        self._running: asyncio.Future[None] | None = None
 
     def when_durable(self, callback: Callback) -> None:
         """Call `callback` once everything appended up to now is durable; never, if a sync fails before."""
@@ -94,29 +99,36 @@ class Committer:
     def _flush(self) -> None:
         if self._failed:
             return
-        if self._executor is None and self._more_will_come():
+        if self._more_will_come():
             self._loop.call_soon(self._flush)
             return
         waiting, self._waiting = self._waiting, []
         try:
             batch = self._store.take_batch()
-            if batch is not None and self._executor is not None:
-                self._start(batch, waiting)
-                return
             if batch is not None:
-                started = self._loop.time()
-                _write(self._store, batch)
-                self._sync_time += (self._loop.time() - started - self._sync_time) / 8
-                self._store.finish_batch(batch)
+                if self._syncer is not None:
+                    self._start(self._syncer, batch, waiting)
+                    return
+                self._sync(batch)
         except (StoreError, OSError) as error:
             self._fail(error)
             return
         self._scheduled = False
         self._busy = max(self._busy * _FADING, len(waiting))
         self._call(waiting)
-        if self._executor is None:
+        if self._syncer is None:
             self._overlapping, self._counts_overlapping = 0, True
             self._loop.call_soon(self._overlap_ends, len(waiting))
+
+    def _sync(self, batch: Batch) -> None:
+        started = self._loop.time()
+        try:
+            batch.write()
+            batch.sync()
+        except OSError as error:
+            self._store.fail(error)
+        self._sync_time += (self._loop.time() - started - self._sync_time) / 8
+        self._store.finish_batch(batch)
 
     def _overlap_ends(self, told: int) -> None:
         """What has been read by now was sent while the sync ran, by others than were told after it.
@@ -136,25 +148,29 @@ class Committer:
         self._put_off_until = None
         return False
 
-    def _start(self, batch: Batch, waiting: list[Callback]) -> None:
-        """Write in the executor; `_scheduled` stays set, so that nothing else is flushed meanwhile."""
-        self._running = self._loop.run_in_executor(self._executor, batch.write)
-        self._running.add_done_callback(lambda future: self._written(future, batch, waiting))
-
-    def _written(self, future: asyncio.Future[None], batch: Batch, waiting: list[Callback]) -> None:
-        self._running = None
+    def _start(self, syncer: Syncer, batch: Batch, waiting: list[Callback]) -> None:
+        """Write, and sync beside the loop; `_scheduled` stays set, so that nothing else is flushed meanwhile."""
+        started = self._loop.time()
         try:
-            error = future.exception()
+            batch.write()
+            syncer.submit(batch.handles, lambda error: self._synced(batch, waiting, started, error))
+        except OSError as error:
+            self._store.fail(error)
+
+    def _synced(self, batch: Batch, told: list[Callback], started: float, error: OSError | None) -> None:
+        self._sync_time += (self._loop.time() - started - self._sync_time) / 8
+        try:
             if error is not None:
                 self._store.fail(error)
             self._store.finish_batch(batch)
-        except (StoreError, OSError, asyncio.CancelledError) as failure:
+        except (StoreError, OSError) as failure:
             self._fail(failure)
             return
+        self._busy = max(self._busy * _FADING, len(told) + len(self._waiting))
         self._scheduled = bool(self._waiting)
         if self._scheduled:
             self._loop.call_soon(self._flush)
-        self._call(waiting)
+        self._call(told)
 
     def _call(self, callbacks: list[Callback]) -> None:
         for callback in callbacks:
@@ -171,13 +187,6 @@ class Committer:
             if not future.done():
                 future.set_exception(StoreFailed(str(error)))
         self._on_failure(error)
-
-
-def _write(store: Store, batch: Batch) -> None:
-    try:
-        batch.write()
-    except OSError as error:
-        store.fail(error)
 
 
 def _nothing() -> None:

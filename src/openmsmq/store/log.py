@@ -264,6 +264,7 @@ class Store:
             return
         try:
             batch.write()
+            batch.sync()
         except OSError as error:
             self.fail(error)
         self.finish_batch(batch)
@@ -271,7 +272,7 @@ class Store:
     def take_batch(self) -> Batch | None:
         """Take what is to be written, None if there is nothing. Every batch must be finished before the next is taken.
 
-        With `Batch.write` in another thread and `finish_batch` or `fail` back here, this is `sync` in three steps.
+        With `Batch.write`, a sync of its files and `finish_batch` or `fail`, this is `sync` in steps.
 
         Raises:
             StoreFailed: the store has failed earlier.

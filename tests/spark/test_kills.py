@@ -1,0 +1,103 @@
+"""The driver killed with `kill -9` at random moments: every message arrives once, told by its identifier."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from daemon import Daemon, eventually
+from openmsmq.bulk.client import BulkClient
+from openmsmq.model.message import identifier_text
+from spark import lake
+
+# How often each kind of job is killed in every run of the tests, and in those at night.
+KILLS, KILLS_AT_NIGHT = 25, int(os.environ.get("PIPELINE_KILLS", "50"))
+BATCH = 600
+
+pytestmark = pytest.mark.xdist_group("kills")
+
+
+class Job:
+    """A driver in a process group of its own, with its Java machine and its Python workers."""
+
+    def __init__(self, service: Daemon, kind: str, queue: str, directory: Path) -> None:
+        self.service, self.kind, self.queue, self.directory = service, kind, queue, directory
+        program = Path(__file__).with_name("driver.py")
+        self.command = [sys.executable, str(program), str(lake.flight_port(service)), kind, queue, str(directory)]
+
+    def start(self, *more: str) -> subprocess.Popen[bytes]:
+        with (self.directory / "log").open("ab") as log:
+            driver = subprocess.Popen(
+                [*self.command, *more], stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+        assert driver.stdout is not None
+        assert driver.stdout.readline().strip() == b"started", (self.directory / "log").read_text()[-2000:]
+        return driver
+
+    def kill_after(self, seconds: float) -> None:
+        driver = self.start()
+        time.sleep(seconds)
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+
+    def finish(self) -> Counter[str]:
+        """Let it end, and tell which identifiers arrived, and how often."""
+        eventually(lambda: not any(str(self.directory) in _command(process) for process in psutil.process_iter()))
+        endings = self.directory / "endings"
+        driver = self.start(*([str(endings)] if self.kind == "lake" else []))
+        output, _ = driver.communicate(timeout=300)
+        assert output.strip() == b"done", (self.directory / "log").read_text()[-2000:]
+        if self.kind == "lake":
+            return Counter(endings.read_text().split())
+        with self.service.connect() as manager:
+            with manager.open(f".\\private$\\{self.queue}-copy", "peek", protocol="qmcomm") as reader:
+                return Counter(identifier_text(message.correlation_identifier) for message in reader)
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("kills") / "data", "--flight", "--flight-port", "0") as running:
+        yield running
+    assert "Traceback" not in running.log
+
+
+def put(service: Daemon, queue: str, count: int) -> list[str]:
+    """Send messages that all look alike. Returns their identifiers."""
+    with service.connect() as manager, manager.open(f".\\private$\\{queue}", "send") as sender:
+        return [sender.send("the same", label="the same", recoverable=True) for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", ["lake", "copy"])
+@pytest.mark.parametrize("kills", [pytest.param(KILLS_AT_NIGHT, marks=pytest.mark.slow), KILLS])
+def test_a_driver_that_is_killed(service: Daemon, tmp_path: Path, kind: str, kills: int) -> None:
+    queue, chance = f"{kind}-{kills}", random.Random(f"{kind} {kills}")
+    lake.create(service, queue, f"{queue}-copy")
+    job, sent = Job(service, kind, queue, tmp_path), []
+    for _ in range(kills):
+        if lake.count(service, queue) < BATCH:  # most kills are to strike batches, not an empty queue
+            sent += put(service, queue, BATCH)
+        job.kill_after(chance.uniform(0.2, 5))
+    arrived = job.finish()
+    assert not [(identifier, times) for identifier, times in arrived.items() if times > 1], "doubled"
+    assert set(arrived) == set(sent), "lost, or never sent"
+    assert lake.count(service, queue) == 0
+    with BulkClient(port=lake.flight_port(service)) as client:
+        assert client.position(queue).count == 0
+        assert kind == "lake" or client.forget(queue) == 0, "no stage is left over"
