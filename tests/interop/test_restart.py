@@ -7,7 +7,7 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from interop.workload import QUEUES, History, Load
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.server import daemon as server
 from openmsmq.server.config import load
+from openmsmq.store.kernel_sync import KernelSync
 from openmsmq.store.vfs import OsVfs
 
 QUEUE = ".\\private$\\orders"
@@ -284,11 +285,23 @@ def test_a_disk_without_room_for_a_reserve_is_refused_at_the_first_start(small_d
         Daemon(small_disk / "data").start()
 
 
+@pytest.mark.parametrize("beside_the_loop", [True, False])
 def test_a_failing_sync_ends_the_daemon_with_1_and_acknowledges_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, beside_the_loop: bool
 ) -> None:
+    failure = OSError(5, "Input/output error")
+
     def fail(vfs: OsVfs, handle: int) -> None:
-        raise OSError(5, "Input/output error")
+        raise failure
+
+    def fail_later(syncer: KernelSync, handles: list[int], done: Callable[[OSError | None], None]) -> None:
+        asyncio.get_running_loop().call_soon(done, failure)
+
+    def forbid(syncer: KernelSync, loop: asyncio.AbstractEventLoop) -> None:
+        raise PermissionError("forbidden")
+
+    if not beside_the_loop:
+        monkeypatch.setattr(KernelSync, "__init__", forbid)
 
     async def scenario() -> int:
         started: asyncio.Future[server.Daemon] = asyncio.get_running_loop().create_future()
@@ -300,6 +313,7 @@ def test_a_failing_sync_ends_the_daemon_with_1_and_acknowledges_nothing(
         queue = await manager.open(QUEUE, "send")
         await queue.send("before", recoverable=True)
         monkeypatch.setattr(OsVfs, "fdatasync", fail)
+        monkeypatch.setattr(KernelSync, "submit", fail_later)
         sending = asyncio.create_task(queue.send("after", recoverable=True))
         code = await asyncio.wait_for(serving, 10)
         with pytest.raises((ConnectionError, MsmqError)):

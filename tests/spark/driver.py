@@ -1,8 +1,8 @@
 """A job that a test kills: `driver.py FLIGHT_PORT KIND QUEUE DIRECTORY [ENDINGS]`.
 
 Takes QUEUE's messages to Parquet files, or into the queue `QUEUE-copy`, where each copy has the identifier of its
-message as its correlation identifier. Says `started`, then `done`; with ENDINGS it first writes into that file what is in the
-lake. Kept small in the Java machine: it is started again and again.
+message as its correlation identifier. Says `ready`, begins at a line of input, and says `done`; with ENDINGS it first
+writes what is in the lake into that file. Kept small in the Java machine: it is started again and again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ spark = (
 spark.sparkContext.setLogLevel("OFF")
 reach = {"flightPort": port, "consumerGroup": kind, "mode": "receive", "maxRecordsPerTrigger": "200"}
 frame = spark.readStream.format("msmq").options(queue=queue, **reach).load()
-print("started", flush=True)
+print("ready", flush=True)
+sys.stdin.readline()
 if kind == "lake":
     writer = frame.writeStream.format("parquet").option("path", directory + "/out")
 else:

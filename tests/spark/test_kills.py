@@ -36,25 +36,25 @@ class Job:
         self.command = [sys.executable, str(program), str(lake.flight_port(service)), kind, queue, str(directory)]
 
     def start(self, *more: str) -> subprocess.Popen[bytes]:
+        """Begin to make a driver ready; `go` lets it work."""
         with (self.directory / "log").open("ab") as log:
-            driver = subprocess.Popen(
-                [*self.command, *more], stdout=subprocess.PIPE, stderr=log, start_new_session=True
-            )
-        assert driver.stdout is not None
-        assert driver.stdout.readline().strip() == b"started", (self.directory / "log").read_text()[-2000:]
-        return driver
+            return subprocess.Popen(
+                [*self.command, *more],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+            )  # fmt: skip
 
-    def kill_after(self, seconds: float) -> None:
-        driver = self.start()
-        time.sleep(seconds)
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
+    def go(self, driver: subprocess.Popen[bytes]) -> None:
+        assert driver.stdin is not None and driver.stdout is not None
+        assert driver.stdout.readline().strip() == b"ready", (self.directory / "log").read_text()[-2000:]
+        driver.stdin.write(b"\n")
+        driver.stdin.flush()
 
     def finish(self) -> Counter[str]:
         """Let it end, and tell which identifiers arrived, and how often."""
         eventually(lambda: not any(str(self.directory) in _command(process) for process in psutil.process_iter()))
         endings = self.directory / "endings"
         driver = self.start(*([str(endings)] if self.kind == "lake" else []))
+        self.go(driver)
         output, _ = driver.communicate(timeout=300)
         assert output.strip() == b"done", (self.directory / "log").read_text()[-2000:]
         if self.kind == "lake":
@@ -90,10 +90,17 @@ def test_a_driver_that_is_killed(service: Daemon, tmp_path: Path, kind: str, kil
     queue, chance = f"{kind}-{kills}", random.Random(f"{kind} {kills}")
     lake.create(service, queue, f"{queue}-copy")
     job, sent = Job(service, kind, queue, tmp_path), []
-    for _ in range(kills):
+    following = job.start()
+    for number in range(kills):
         if lake.count(service, queue) < BATCH:  # most kills are to strike batches, not an empty queue
             sent += put(service, queue, BATCH)
-        job.kill_after(chance.uniform(0.2, 5))
+        driver = following
+        job.go(driver)
+        if number + 1 < kills:
+            following = job.start()  # gets ready while this one works
+        time.sleep(chance.uniform(0.2, 5))
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
     arrived = job.finish()
     assert not [(identifier, times) for identifier, times in arrived.items() if times > 1], "doubled"
     assert set(arrived) == set(sent), "lost, or never sent"
