@@ -14,6 +14,7 @@ from openmsmq.cli.pipeline import pipeline
 from openmsmq.cli.queues import queue
 from openmsmq.cli.service import fsck, protocols, serve, user
 from openmsmq.cli.watching import dlq, tail
+from openmsmq.compiled import in_use
 from openmsmq.model.errors import AccessDenied, MsmqError, QueueExists, QueueNotFound, ReceiveTimeout
 from openmsmq.rpc.errors import AuthenticationError
 from openmsmq.store import StoreError
@@ -36,7 +37,7 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__)
+@click.version_option(__version__, message=f"%(prog)s %(version)s, {'compiled' if in_use else 'interpreted'}")
 def cli() -> None:
     """MSMQ queue manager for Linux, and a client for any MSMQ server.
 
