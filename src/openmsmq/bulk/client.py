@@ -80,6 +80,34 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A consumer group of a queue: everything that it claimed up to `cursor` is removed, and `count` messages up to
+    `end` are claimed now. Until they are committed or released, ordinary readers don't see them."""
+
+    queue: str
+    source: str
+    group: str
+    cursor: int
+    end: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageInfo:
+    """Messages of a sink's batch that wait for `finalize`. `owner` is a SID; what is not `sealed` is still being
+    written; `queues` are where they go."""
+
+    handle: str
+    sink: str
+    batch: int
+    partition: int
+    owner: str
+    rows: int
+    sealed: bool
+    queues: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """Messages that are stored and visible to nobody before `finalize` names their `handle`."""
 
@@ -322,6 +350,14 @@ class BulkClient:
         """
         handles = [stage if isinstance(stage, str) else stage.handle for stage in stages]
         self._act("finalize", sink=sink, batch=batch, stages=handles)
+
+    def groups(self) -> list[GroupInfo]:
+        """Consumer groups of all queues that the caller may receive from."""
+        return [GroupInfo(**values) for values in self._act("groups")]
+
+    def stages(self) -> list[StageInfo]:
+        """What is staged and not finalized: by the caller; by everybody, for administrators."""
+        return [StageInfo(**values) for values in self._act("stages")]
 
     def last_batch(self, sink: str) -> int | None:
         """The last batch of the sink that was finalized; None if there is none."""

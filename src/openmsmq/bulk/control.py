@@ -283,6 +283,23 @@ class Control:
     def _claimable(self, caller: Caller, queue: str, source: str) -> Queue:
         return self._manager.source(queue, source, caller, Access.RECEIVE)
 
+    async def do_groups(self, caller: Caller) -> list[dict[str, Any]]:
+        state, found = self._manager.state, []
+        for number, groups in list(self._manager.groups.items()):
+            text, source = self._name_of(state.queues[number])
+            try:
+                self._claimable(caller, text, source)
+            except MsmqError:
+                continue
+            found += [
+                {
+                    "queue": text, "source": source, "group": group.name,
+                    "cursor": group.cursor, "end": group.end, "count": len(group.keys),
+                }
+                for group in groups.values()
+            ]  # fmt: skip
+        return found
+
     async def do_cursor(self, caller: Caller, queue: str, group: str, source: str = "queue") -> dict[str, int | None]:
         found = self._manager.group(self._claimable(caller, queue, source), group)
         return {"cursor": None if found is None else found.cursor}
@@ -390,6 +407,22 @@ class Control:
     async def do_finalize(self, caller: Caller, sink: str, batch: int, stages: list[str]) -> None:
         self._manager.finalize(sink, batch, stages, caller)
         await self._durable()
+
+    async def do_stages(self, caller: Caller) -> list[dict[str, Any]]:
+        try:
+            self._manager.demand_administrator(caller, "the stages of others")
+            sees_all = True
+        except AccessDenied:
+            sees_all = False
+        return [
+            {
+                "handle": stage.handle, "sink": stage.sink, "batch": stage.batch, "partition": stage.partition,
+                "owner": stage.owner, "rows": stage.rows, "sealed": stage.sealed,
+                "queues": [self._name_of(self._manager.state.queues[number])[0] for number in stage.messages],
+            }
+            for stage in self._manager.stages.values()
+            if sees_all or stage.owner == caller.sid
+        ]  # fmt: skip
 
     async def do_last_batch(self, caller: Caller, sink: str) -> dict[str, int | None]:
         return {"batch": self._manager.last_batch(sink)}

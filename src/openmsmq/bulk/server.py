@@ -33,10 +33,12 @@ ACTIONS = {
     "position": "first, last and stable sequence of a queue, and its count",
     "plan": "a range divided into parts of equal count",
     "cursor": "how far a consumer group has removed messages",
+    "groups": "consumer groups of the queues that the caller may receive from",
     "claim": "claim messages for a consumer group",
     "commit": "receive what a consumer group has claimed",
     "release": "put back what a consumer group has claimed",
     "finalize": "make the stages of a batch visible",
+    "stages": "what is staged and not finalized, by the caller; by everybody, for administrators",
     "last_batch": "the last batch of a sink",
     "forget": "drop stages",
 }

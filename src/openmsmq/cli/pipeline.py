@@ -17,13 +17,14 @@ import click
 
 from openmsmq.cli.connection import server_options
 from openmsmq.cli.handling import dry_run_option
+from openmsmq.cli.holding import COMMANDS, FLIGHT_PORT
 from openmsmq.cli.output import print_json, print_table, progress, report
 from openmsmq.cli.queues import json_option
 
 if TYPE_CHECKING:
     from openmsmq.spark.jobs import DeadLetters, Server
 
-_RPC_PORT, _FLIGHT_PORT = 2103, 18020
+_RPC_PORT = 2103
 _PREVIEW = ("queue", "sent_time", "priority", "label", "body_size")  # columns of a dry run
 _FEW = 10
 _EMPTY = "no messages"
@@ -35,10 +36,15 @@ _where_option = click.option("--where", help="Only messages for which this Spark
 
 @click.group()
 def pipeline() -> None:
-    """Archive, replay, explain dead letters, measure traffic: on Spark, which needs Java 17 or later.
+    """Archive, replay, explain dead letters, measure traffic: on Spark, which needs Java 17 or later. See and release
+    what streams hold: without.
 
     Columns that --where may use are those of the data source, and in archives also date, archived_at and removed.
     """
+
+
+for _command in COMMANDS:
+    pipeline.add_command(_command)
 
 
 def _job(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,7 +72,7 @@ def _served(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `server`."""
 
     @server_options
-    @click.option("--flight-port", type=int, help=f"Its port of Arrow Flight; default {_FLIGHT_PORT} plus the offset.")
+    @click.option("--flight-port", type=int, help=f"Its port of Arrow Flight; default {FLIGHT_PORT} plus the offset.")
     @click.option("--tls-root", help="File with the certificate that Flight's is checked against.")
     @click.option(
         "--protocol",
@@ -93,7 +99,7 @@ def _served(command: Callable[..., Any]) -> Callable[..., Any]:
         server = Server(
             host=host,
             port=port or _RPC_PORT + port_offset,
-            flight_port=flight_port or _FLIGHT_PORT + port_offset,
+            flight_port=flight_port or FLIGHT_PORT + port_offset,
             user=user,
             credential=_credential(user, password_env),
             protocol=protocol,
