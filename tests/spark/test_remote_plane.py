@@ -14,6 +14,7 @@ from openmsmq.spark.options import STREAM_READ, parse
 from openmsmq.spark.reading import DataLoss
 from openmsmq.spark.remote_receiving import RemoteReceiver
 from openmsmq.spark.schema import spark_schema
+from spark import lake
 
 
 @pytest.fixture
@@ -32,9 +33,11 @@ def load(spark: Any, service: Daemon, **options: Any) -> Any:
 
 
 def test_a_queue_is_a_table(spark: Any, service: Daemon, queue: str, qm: Any) -> None:
+    flight = load(spark, service, queue=queue, **lake.reach(service, protocol="flight"))
+    by_flight = {row.queue for row in flight.collect()}
     rows = load(spark, service, queue=queue, decode="text").orderBy("sequence").collect()
     assert [row.text for row in rows] == [f"body {number}" for number in range(100)]
-    assert {row.queue for row in rows} == {queue}
+    assert {row.queue for row in rows} == by_flight
     assert [row.priority for row in rows] == [number % 8 for number in range(100)]
     assert [row.recoverable for row in rows[:2]] == [True, False]
     first = rows[0]

@@ -23,6 +23,7 @@ from openmsmq.client.sync import MessageQueue
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import HResult, MessageNotFound, MsmqError, ReceiveTimeout, SharingViolation
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message, identifier_text
+from openmsmq.rpc.errors import BindError
 from openmsmq.spark.options import OptionError, Options
 
 _CHUNK = 1024
@@ -39,6 +40,7 @@ class RemotePlane:
         password = options.password if options.user else ""
         self._manager = openmsmq.connect(options.host, options.port, user=options.user, password=password)
         self._receivers: dict[tuple[str, str], MessageQueue] = {}
+        self._path_names: dict[str, str] = {}
 
     def close(self) -> None:
         self._manager.close()
@@ -94,10 +96,10 @@ class RemotePlane:
             if _within(message.sequence, start, end):
                 chunk.append(message)
             if len(chunk) == _CHUNK:
-                yield record_batch(chunk, queue, source, names, include_body)
+                yield record_batch(chunk, self._path_name(queue, source), source, names, include_body)
                 chunk = []
         if chunk:
-            yield record_batch(chunk, queue, source, names, include_body)
+            yield record_batch(chunk, self._path_name(queue, source), source, names, include_body)
 
     # -- receiving ---------------------------------------------------------------------------------------------
 
@@ -115,7 +117,7 @@ class RemotePlane:
                 for identifier in identifiers[at : at + _CHUNK]:
                     with contextlib.suppress(MessageNotFound):
                         chunk.append(opened.peek_by_lookup_id(identifier))
-                yield record_batch(chunk, queue, source, names, include_body)
+                yield record_batch(chunk, self._path_name(queue, source), source, names, include_body)
 
     def remove(self, queue: str, source: str, identifiers: Sequence[int]) -> None:
         """Receive messages by lookup identifier, in two phases each; those that are gone were removed before."""
@@ -157,6 +159,18 @@ class RemotePlane:
 
     def commit(self, queue: str, group: str, end: int, source: str = "queue") -> int:
         raise _needs_flight()
+
+    def _path_name(self, queue: str, source: str) -> str:
+        """What the column `queue` says, as by Arrow Flight: the path name that the server gives the queue."""
+        if source in _MACHINE:
+            return ""
+        if queue not in self._path_names:
+            try:
+                told = self._manager.management(_name(queue, "queue"))["path_name"]
+            except (MsmqError, BindError):  # no right to ask, or no such interface: what was typed then
+                told = None
+            self._path_names[queue] = told or queue
+        return self._path_names[queue]
 
     def _walk(self, queue: str, source: str) -> Iterator[Message]:
         with self._manager.open(_name(queue, source), "peek", protocol="remoteread") as opened:
