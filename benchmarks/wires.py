@@ -121,7 +121,7 @@ def management(port: int, what: str, queue: str) -> Wire:
     """R_QMMgmtGetInfo for all properties of a queue."""
     connection = client.connect("127.0.0.1", port)
     syntax = connection.bind(qmmgmt.uuid, qmmgmt.version)
-    call = next(operations.management(f".\\private$\\{queue}", list(range(1, 28))))
+    call = next(operations.management(f".\\private$\\{queue}"))
     connection.core.request(syntax, call.operation.opnum, call.operation.encode_request(call.request))
     return Wire(connection._socket, connection.core.data_to_send(), _split_results, keep=connection)
 

@@ -114,6 +114,7 @@ class RpcServer:
         self.statistics = Statistics()
         self.budget = Budget(self.server_limits.incomplete_requests)
         self.connections: set[_Connection] = set()
+        self._unflushed: list[_Connection] = []
         self._servers: list[asyncio.Server] = []
         self._sweep_period = sweep_period
         self._sweeper: asyncio.TimerHandle | None = None
@@ -133,6 +134,17 @@ class RpcServer:
             self._sweeper = loop.call_later(self._sweep_period, self._sweep)
         address = server.sockets[0].getsockname()
         return address[0], address[1]
+
+    def flush_soon(self, connection: _Connection) -> None:
+        """Have replies leave in the next turn of the loop, together with those of other connections: a sync makes many."""
+        if not self._unflushed:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unflushed.append(connection)
+
+    def _flush(self) -> None:
+        connections, self._unflushed = self._unflushed, []
+        for connection in connections:
+            connection.flush()
 
     def close_listeners(self) -> None:
         """Take no new connections."""
@@ -271,7 +283,7 @@ class _Connection(asyncio.Protocol):
                     else:
                         self._end(event)
                     if core.output_size > FLUSH_SIZE:
-                        self._flush()
+                        self.flush()
                         if self._paused_since is not None:
                             self._backlog += events[done:]
                             return
@@ -284,7 +296,7 @@ class _Connection(asyncio.Protocol):
             self.close()
         finally:
             self._corked = False
-        self._flush()
+        self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
@@ -351,7 +363,7 @@ class _Connection(asyncio.Protocol):
         assert self._core is not None
         assert self._transport is not None
         log.info("connection from %s ended: %s", self._core.peer_host, event.reason)
-        self._flush()
+        self.flush()
         self._transport.close()
 
     def _check_unread(self) -> None:
@@ -365,9 +377,9 @@ class _Connection(asyncio.Protocol):
     def _output_ready(self) -> None:
         if not self._corked and not self._flush_scheduled:
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._server.flush_soon(self)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         self._flush_scheduled = False
         if self._core is not None and self._transport is not None:
             data = self._core.data_to_send()

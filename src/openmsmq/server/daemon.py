@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import json
 import logging
 import os
@@ -344,7 +345,13 @@ def _syncer(loop: asyncio.AbstractEventLoop) -> KernelSync | None:
 
 
 def _give_back_memory() -> None:
-    """Recovery leaves a quarter of its memory free inside the C library, which would keep it: glibc's own call only."""
+    """Recovery leaves a quarter of its memory free inside the C library, which would keep it: glibc's own call only.
+
+    What it leaves in use stays: the collector of cycles need not walk over a million messages again and again, nor look
+    every 700 objects whether a call left a cycle, because none does.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
