@@ -136,7 +136,7 @@ class RpcServer:
         return address[0], address[1]
 
     def flush_soon(self, connection: _Connection) -> None:
-        """Have replies leave in the next turn of the loop, together with those of other connections: a sync makes many."""
+        """Have a connection's replies leave in the loop's next turn, with those of others: one sync makes many."""
         if not self._unflushed:
             asyncio.get_running_loop().call_soon(self._flush)
         self._unflushed.append(connection)
