@@ -60,13 +60,18 @@ def connected(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+def password_of(user: str, variable: str) -> str:
+    """From an environment variable, or typed."""
+    return os.environ.get(variable) or str(click.prompt(f"Password of {user}", hide_input=True, err=True))
+
+
 def connect(
     host: str, port: int | None, port_offset: int, user: str | None, password_env: str, level: str | None
 ) -> QueueManager:
     domain, password = "", ""
     if user is not None:
         domain, _, user = user.rpartition("\\")
-        password = os.environ.get(password_env) or click.prompt(f"Password of {user}", hide_input=True, err=True)
+        password = password_of(user, password_env)
     return openmsmq.connect(
         host,
         port,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from openmsmq.cli.connection import server_options
+from openmsmq.cli.connection import password_of, server_options
 from openmsmq.cli.output import print_json, print_table
 from openmsmq.cli.queues import json_option
 
@@ -43,9 +42,7 @@ def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:
             from openmsmq.bulk.client import BulkClient
         except ModuleNotFoundError as missing:
             raise click.ClickException(f"this needs {missing.name}: pip install openmsmq[flight]") from None
-        password = ""
-        if user is not None:
-            password = os.environ.get(password_env) or click.prompt(f"Password of {user}", hide_input=True, err=True)
+        password = password_of(user, password_env) if user is not None else ""
         with BulkClient(host, flight_port or FLIGHT_PORT + port_offset, user, password, tls_root) as bulk:
             return command(bulk, *args, **kwargs)
 

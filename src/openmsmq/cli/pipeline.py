@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from openmsmq.cli.connection import server_options
+from openmsmq.cli.connection import password_of, server_options
 from openmsmq.cli.handling import dry_run_option
 from openmsmq.cli.holding import COMMANDS, FLIGHT_PORT
 from openmsmq.cli.output import print_json, print_table, progress, report
@@ -113,9 +113,7 @@ def _served(command: Callable[..., Any]) -> Callable[..., Any]:
 def _credential(user: str | None, variable: str) -> str:
     if user is None:
         return ""
-    if os.environ.get(variable):
-        return f"env:{variable}"
-    return str(click.prompt(f"Password of {user}", hide_input=True, err=True))
+    return f"env:{variable}" if os.environ.get(variable) else password_of(user, variable)
 
 
 @pipeline.command()
