@@ -31,15 +31,15 @@ samba:
 	@tools/ensure samba
 
 test: setup java samba compiled
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
-	@TESTS=compiled $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(COMPILED_TESTS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not slow"
+	@TESTS=compiled $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not slow" $(COMPILED_TESTS)
 
 demo: setup java compiled
 	@$(BIN)/python demo
 
 nightly: setup java samba compiled
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup
-	@TESTS=compiled $(BIN)/python -m pytest -n 2 --dist loadgroup $(COMPILED_TESTS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	@TESTS=compiled $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(COMPILED_TESTS)
 
 lint: setup
 	@$(BIN)/python -m openmsmq.ndr

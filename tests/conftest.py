@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 if os.environ.get("TESTS") == "compiled":
@@ -23,3 +24,13 @@ elif "OPENMSMQ_PURE" not in os.environ:
 # A machine that does other things beside is slow now and then; that is no failure.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first, so that one worker does it while the other does the rest."""
+
+    def is_long(item: pytest.Item) -> bool:
+        group = item.get_closest_marker("xdist_group")
+        return group is not None and group.args == ("kills",)
+
+    items.sort(key=lambda item: not is_long(item))

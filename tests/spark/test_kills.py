@@ -98,7 +98,7 @@ def test_a_driver_that_is_killed(service: Daemon, tmp_path: Path, kind: str, kil
         job.go(driver)
         if number + 1 < kills:
             following = job.start()  # gets ready while this one works
-        time.sleep(chance.uniform(0.2, 5))
+        time.sleep(chance.uniform(0.2, 4))
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
     arrived = job.finish()
