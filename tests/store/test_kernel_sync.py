@@ -21,7 +21,9 @@ def run(use: Callable[[KernelSync], Awaitable[None]]) -> None:
         try:
             syncer = KernelSync(asyncio.get_running_loop())
         except OSError as error:
-            pytest.skip(f"no asynchronous I/O here: {error}")
+            if error.errno not in (errno.ENOSYS, errno.EPERM, errno.EAGAIN):
+                raise
+            pytest.skip(f"this kernel or container has no asynchronous I/O for us: {error}")
         try:
             await use(syncer)
         finally:
@@ -38,13 +40,13 @@ async def synced(syncer: KernelSync, handles: list[int]) -> OSError | None:
 
 @pytest.fixture
 def handles(tmp_path: Path) -> Iterator[list[int]]:
-    opened = [os.open(tmp_path / str(number), os.O_RDWR | os.O_CREAT) for number in range(3)]
+    opened = [os.open(tmp_path / str(number), os.O_RDWR | os.O_CREAT) for number in range(40)]
     yield opened
     for handle in opened:
         os.close(handle)
 
 
-def test_files_are_synced_one_or_several_again_and_again(handles: list[int]) -> None:
+def test_files_are_synced_one_or_many_again_and_again(handles: list[int]) -> None:
     async def use(syncer: KernelSync) -> None:
         for _ in range(20):
             for handle in handles:

@@ -12,6 +12,7 @@ import os
 import platform
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 Done = Callable[[OSError | None], None]
@@ -33,7 +34,7 @@ _IOCB: Final = struct.Struct("<QIIHhIQQqQII")
 _EVENT: Final = struct.Struct("<QQqq")
 _FDSYNC: Final = 3  # IOCB_CMD_FDSYNC
 _NOTIFY: Final = 1  # IOCB_FLAG_RESFD
-_MOST: Final = 16  # files of one submission; a batch touches one, or two when a segment became full
+_MOST: Final = 16  # files of one submission; a batch touches one or two, unless much was asked for during a slow sync
 
 
 class KernelSync:
@@ -60,27 +61,35 @@ class KernelSync:
         loop.add_reader(self._notifier, self._completed)
 
     def submit(self, handles: list[int], done: Done) -> None:
-        """Have the content of files made durable, at most 16, and call `done` in the loop with None or what failed.
+        """Have the content of files made durable, and call `done` in the loop with None or what failed.
 
         Raises OSError: nothing was submitted.
         """
         assert self._done is None, "the last submission is not done"
-        for index, handle in enumerate(handles):
+        first, rest = handles[:_MOST], handles[_MOST:]
+        for index, handle in enumerate(first):
             _IOCB.pack_into(
                 self._blocks, _IOCB.size * index, 0, 0, 0, _FDSYNC, 0, handle, 0, 0, 0, 0, _NOTIFY, self._notifier
             )
-        taken = self._call(self._calls.submit, self._context, ctypes.c_long(len(handles)), self._pointers)
-        if taken < len(handles):
-            # The rest would have to be submitted again; a batch has one file but for once in a segment.
-            self._outstanding, self._done = taken, lambda error: done(error or _finish(handles[taken:]))
-        else:
-            self._outstanding, self._done = taken, done
+        taken = self._call(self._calls.submit, self._context, ctypes.c_long(len(first)), self._pointers)
+        rest = first[taken:] + rest  # the kernel may take fewer than it is given
+        self._outstanding = taken
+        self._done = partial(self._go_on, rest, done) if rest else done
 
     def close(self) -> None:
         """Wait for what is under way, and give everything back; `done` is not called any more."""
         self._loop.remove_reader(self._notifier)
         self._call(self._calls.destroy, self._context)
         os.close(self._notifier)
+
+    def _go_on(self, rest: list[int], done: Done, error: OSError | None) -> None:
+        if error is None:
+            try:
+                self.submit(rest, done)
+                return
+            except OSError as failure:
+                error = failure
+        done(error)
 
     def _completed(self) -> None:
         try:
@@ -106,12 +115,3 @@ class KernelSync:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
         return result
-
-
-def _finish(handles: list[int]) -> OSError | None:
-    try:
-        for handle in handles:
-            os.fdatasync(handle)
-    except OSError as error:
-        return error
-    return None
