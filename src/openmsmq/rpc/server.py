@@ -144,7 +144,11 @@ class RpcServer:
     def _flush(self) -> None:
         connections, self._unflushed = self._unflushed, []
         for connection in connections:
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception:  # one connection's trouble must not keep the others from their replies
+                log.exception("replies can't be sent")
+                connection.close()
 
     def close_listeners(self) -> None:
         """Take no new connections."""
