@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -13,6 +13,8 @@ import openmsmq
 from openmsmq.client.open_queue import PROTOCOLS
 from openmsmq.client.sync import QueueManager
 from openmsmq.server.config import LEVELS
+
+FLIGHT_PORT = 18020
 
 protocol_option = click.option(
     "--protocol",
@@ -31,11 +33,40 @@ _SERVER = (
 )
 
 
+class Address(NamedTuple):
+    """What the server options say."""
+
+    host: str
+    port: int | None
+    port_offset: int
+    user: str | None
+    password_env: str
+
+    def password(self) -> str:
+        """From an environment variable, or typed; empty for an anonymous caller."""
+        if self.user is None:
+            return ""
+        from_environment = os.environ.get(self.password_env)
+        return from_environment or str(click.prompt(f"Password of {self.user}", hide_input=True, err=True))
+
+
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command --host, --port, --port-offset, --user and --password-env."""
+    """Give a command `address`, from --host, --port, --port-offset, --user and --password-env."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        address = Address(**{name: kwargs.pop(name) for name in Address._fields})
+        return command(*args, address=address, **kwargs)
+
     for option in reversed(_SERVER):
-        command = option(command)
-    return command
+        wrapper = option(wrapper)
+    return wrapper
+
+
+def flight_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `flight_port` and `tls_root`."""
+    port = click.option("--flight-port", type=int, help=f"Of Arrow Flight; default {FLIGHT_PORT} plus the offset.")
+    return port(click.option("--tls-root", help="File with the certificate that Flight's is checked against.")(command))
 
 
 def connected(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,40 +75,21 @@ def connected(command: Callable[..., Any]) -> Callable[..., Any]:
     @server_options
     @click.option("--level", type=click.Choice(list(LEVELS)), help="Protection; default integrity with --user.")
     @functools.wraps(command)
-    def wrapper(
-        *args: Any,
-        host: str,
-        port: int | None,
-        port_offset: int,
-        user: str | None,
-        password_env: str,
-        level: str | None,
-        **kwargs: Any,
-    ) -> Any:
-        with connect(host, port, port_offset, user, password_env, level) as qm:
+    def wrapper(*args: Any, address: Address, level: str | None, **kwargs: Any) -> Any:
+        with connect(address, level) as qm:
             return command(qm, *args, **kwargs)
 
     return wrapper
 
 
-def password_of(user: str, variable: str) -> str:
-    """From an environment variable, or typed."""
-    return os.environ.get(variable) or str(click.prompt(f"Password of {user}", hide_input=True, err=True))
-
-
-def connect(
-    host: str, port: int | None, port_offset: int, user: str | None, password_env: str, level: str | None
-) -> QueueManager:
-    domain, password = "", ""
-    if user is not None:
-        domain, _, user = user.rpartition("\\")
-        password = password_of(user, password_env)
+def connect(address: Address, level: str | None) -> QueueManager:
+    domain, _, user = (address.user or "").rpartition("\\")
     return openmsmq.connect(
-        host,
-        port,
-        port_offset=port_offset,
-        user=user,
-        password=password,
+        address.host,
+        address.port,
+        port_offset=address.port_offset,
+        user=None if address.user is None else user,
+        password=address.password(),
         domain=domain,
         level=LEVELS[level] if level else None,
     )

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from openmsmq.cli.connection import password_of, server_options
+from openmsmq.cli.connection import FLIGHT_PORT, Address, flight_options, server_options
 from openmsmq.cli.output import print_json, print_table
 from openmsmq.cli.queues import json_option
 
 if TYPE_CHECKING:
     from openmsmq.bulk.client import BulkClient
 
-FLIGHT_PORT = 18020
 _SOURCES = ("queue", "journal", "deadletter", "xactdeadletter", "outgoing")
 
 
@@ -24,26 +23,15 @@ def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `bulk`, a client of Arrow Flight."""
 
     @server_options
-    @click.option("--flight-port", type=int, help=f"Its port of Arrow Flight; default {FLIGHT_PORT} plus the offset.")
-    @click.option("--tls-root", help="File with the certificate that Flight's is checked against.")
+    @flight_options
     @functools.wraps(command)
-    def wrapper(
-        *args: Any,
-        host: str,
-        port: int | None,
-        port_offset: int,
-        user: str | None,
-        password_env: str,
-        flight_port: int | None,
-        tls_root: str | None,
-        **kwargs: Any,
-    ) -> Any:
+    def wrapper(*args: Any, address: Address, flight_port: int | None, tls_root: str | None, **kwargs: Any) -> Any:
         try:
             from openmsmq.bulk.client import BulkClient
         except ModuleNotFoundError as missing:
             raise click.ClickException(f"this needs {missing.name}: pip install openmsmq[flight]") from None
-        password = password_of(user, password_env) if user is not None else ""
-        with BulkClient(host, flight_port or FLIGHT_PORT + port_offset, user, password, tls_root) as bulk:
+        port = flight_port or FLIGHT_PORT + address.port_offset
+        with BulkClient(address.host, port, address.user, address.password(), tls_root) as bulk:
             return command(bulk, *args, **kwargs)
 
     return wrapper

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from openmsmq.cli.connection import password_of, server_options
+from openmsmq.cli.connection import FLIGHT_PORT, Address, flight_options, server_options
 from openmsmq.cli.handling import dry_run_option
-from openmsmq.cli.holding import COMMANDS, FLIGHT_PORT
+from openmsmq.cli.holding import COMMANDS
 from openmsmq.cli.output import print_json, print_table, progress, report
 from openmsmq.cli.queues import json_option
 
@@ -72,8 +72,7 @@ def _served(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `server`."""
 
     @server_options
-    @click.option("--flight-port", type=int, help=f"Its port of Arrow Flight; default {FLIGHT_PORT} plus the offset.")
-    @click.option("--tls-root", help="File with the certificate that Flight's is checked against.")
+    @flight_options
     @click.option(
         "--protocol",
         type=click.Choice(("auto", "flight", "remoteread")),
@@ -84,11 +83,7 @@ def _served(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
         spark: Any,
         *args: Any,
-        host: str,
-        port: int | None,
-        port_offset: int,
-        user: str | None,
-        password_env: str,
+        address: Address,
         flight_port: int | None,
         tls_root: str | None,
         protocol: str,
@@ -97,11 +92,11 @@ def _served(command: Callable[..., Any]) -> Callable[..., Any]:
         from openmsmq.spark.jobs import Server
 
         server = Server(
-            host=host,
-            port=port or _RPC_PORT + port_offset,
-            flight_port=flight_port or FLIGHT_PORT + port_offset,
-            user=user,
-            credential=_credential(user, password_env),
+            host=address.host,
+            port=address.port or _RPC_PORT + address.port_offset,
+            flight_port=flight_port or FLIGHT_PORT + address.port_offset,
+            user=address.user,
+            credential=_credential(address),
             protocol=protocol,
             tls_root=tls_root,
         )
@@ -110,10 +105,10 @@ def _served(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _credential(user: str | None, variable: str) -> str:
-    if user is None:
-        return ""
-    return f"env:{variable}" if os.environ.get(variable) else password_of(user, variable)
+def _credential(address: Address) -> str:
+    if address.user is not None and os.environ.get(address.password_env):
+        return f"env:{address.password_env}"
+    return address.password()
 
 
 @pipeline.command()
