@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from openmsmq.bulk.client import BulkClient, Claim, Plan, Position, QueueInfo
+from openmsmq.bulk.client import BulkClient, Plan, Position, QueueInfo
 from openmsmq.spark.options import Options
 from openmsmq.spark.remote_plane import RemotePlane
 
@@ -16,7 +16,8 @@ _PROBE = 2.0  # seconds to find out whether anything listens at the port of Flig
 
 
 class Plane(Protocol):
-    """What the data source needs; see `bulk.client.BulkClient` for what each method does and raises."""
+    """What browsing needs; see `bulk.client.BulkClient` for what each method does and raises. Consumer groups are Arrow
+    Flight's alone."""
 
     def close(self) -> None: ...
 
@@ -48,21 +49,6 @@ class Plane(Protocol):
         group: str | None = None,
         token: str | None = None,
     ) -> Iterator[pa.RecordBatch]: ...
-
-    def cursor(self, queue: str, group: str, source: str = "queue") -> int | None: ...
-
-    def claim(
-        self,
-        queue: str,
-        group: str,
-        start: int,
-        max_messages: int | None = None,
-        max_bytes: int | None = None,
-        wait_seconds: float = 0,
-        source: str = "queue",
-    ) -> Claim: ...
-
-    def commit(self, queue: str, group: str, end: int, source: str = "queue") -> int: ...
 
 
 def connect(options: Options) -> Plane:

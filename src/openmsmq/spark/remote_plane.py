@@ -17,11 +17,12 @@ from uuid import UUID
 import pyarrow as pa
 
 import openmsmq
-from openmsmq.bulk.client import Claim, Plan, Position, QueueInfo, Range
+from openmsmq.bulk.client import Plan, Position, QueueInfo, Range
 from openmsmq.bulk.schema import MESSAGE_SCHEMA
+from openmsmq.client.dead_letters import walk
 from openmsmq.client.sync import MessageQueue
 from openmsmq.model.constants import INFINITE
-from openmsmq.model.errors import HResult, MessageNotFound, MsmqError, ReceiveTimeout, SharingViolation
+from openmsmq.model.errors import MessageNotFound, MsmqError, SharingViolation
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message, identifier_text
 from openmsmq.rpc.errors import BindError
 from openmsmq.spark.options import OptionError, Options
@@ -32,7 +33,7 @@ _MACHINE = {"deadletter": "DIRECT=OS:.\\SYSTEM$;DEADLETTER", "xactdeadletter": "
 
 
 class RemotePlane:
-    """The part of `plane.Plane` that browsing needs, and receiving by lists of lookup identifiers."""
+    """A `plane.Plane`, and receiving by lists of lookup identifiers."""
 
     def __init__(self, options: Options) -> None:
         if options.source == "outgoing":
@@ -142,24 +143,6 @@ class RemotePlane:
             self._receivers[queue, source] = opened
         return self._receivers[queue, source]
 
-    def cursor(self, queue: str, group: str, source: str = "queue") -> int | None:
-        raise _needs_flight()
-
-    def claim(
-        self,
-        queue: str,
-        group: str,
-        start: int,
-        max_messages: int | None = None,
-        max_bytes: int | None = None,
-        wait_seconds: float = 0,
-        source: str = "queue",
-    ) -> Claim:
-        raise _needs_flight()
-
-    def commit(self, queue: str, group: str, end: int, source: str = "queue") -> int:
-        raise _needs_flight()
-
     def _path_name(self, queue: str, source: str) -> str:
         """What the column `queue` says, as by Arrow Flight: the path name that the server gives the queue."""
         if source in _MACHINE:
@@ -174,23 +157,12 @@ class RemotePlane:
 
     def _walk(self, queue: str, source: str) -> Iterator[Message]:
         with self._manager.open(_name(queue, source), "peek", protocol="remoteread") as opened:
-            with opened.cursor() as cursor:
-                look: Callable[[float | None], Message] = cursor.peek
-                while True:
-                    try:
-                        message = look(0)
-                    except ReceiveTimeout:
-                        return
-                    yield message
-                    look = cursor.peek_next
+            for _, message in walk(opened):
+                yield message
 
 
 def _within(sequence: int, start: int, end: int | None) -> bool:
     return start < sequence and (end is None or sequence <= end)
-
-
-def _needs_flight() -> MsmqError:
-    return MsmqError(HResult.MQ_ERROR_UNSUPPORTED_OPERATION, "consumer groups need Arrow Flight")
 
 
 def _name(queue: str, source: str) -> str:

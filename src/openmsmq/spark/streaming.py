@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from openmsmq.bulk.client import Claim
-from openmsmq.spark.options import Options
+from openmsmq.bulk.client import BulkClient, Claim
+from openmsmq.spark.options import OptionError, Options
 from openmsmq.spark.reading import DataLoss, Fetching, QueueRange, named_offset
 
 _PATIENCE = 0.5  # seconds that `latestOffset` waits for a first message; Spark would ask 80 times a second
@@ -37,6 +37,14 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
     def _fails_on_loss(self) -> bool:
         return self.options.failOnDataLoss is not False
 
+    @property
+    def bulk(self) -> BulkClient:
+        """For mode=receive, which comes here only where Arrow Flight was served when the stream was planned."""
+        plane = self.plane
+        if not isinstance(plane, BulkClient):
+            raise OptionError("mode=receive by consumer group needs Arrow Flight, which does not answer any more")
+        return plane
+
     # -- positions ---------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
@@ -46,7 +54,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         options = self.options
         if options.mode == "receive":
             assert options.consumerGroup is not None
-            return self.plane.cursor(queue, options.consumerGroup, options.source) or 0
+            return self.bulk.cursor(queue, options.consumerGroup, options.source) or 0
         start = named_offset("startingOffsets", options.startingOffsets, queue)
         if start == "latest":
             return self.plane.position(queue, options.source).stable
@@ -103,9 +111,9 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         group = self.options.consumerGroup
         assert group is not None
         if self._targets is not None and self._targets.get(queue, at) <= at:
-            self.plane.commit(queue, group, at, self.options.source)
+            self.bulk.commit(queue, group, at, self.options.source)
             return Claim(at, at, 0, "")
-        claim = self.plane.claim(queue, group, at, rows, size, source=self.options.source)
+        claim = self.bulk.claim(queue, group, at, rows, size, source=self.options.source)
         self._claims = {key: value for key, value in self._claims.items() if key[0] != queue}
         self._claims[queue, at] = claim
         return claim
@@ -145,4 +153,4 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         group = self.options.consumerGroup
         if group is not None:
             for queue, until in end.items():
-                self.plane.commit(queue, group, until, self.options.source)
+                self.bulk.commit(queue, group, until, self.options.source)
