@@ -56,6 +56,31 @@ def test_a_snapshot_has_every_property_of_express_and_recoverable_messages(plane
     assert first["sent_time"].timestamp() == told.sent_time
 
 
+def test_abort_counts_are_those_that_remote_read_tells(own: Plane) -> None:
+    own.create("t", transactional=True)
+    path = ".\\private$\\t"
+    with own.manager.open(path, "send") as queue, own.manager.transaction() as transaction:
+        for label in "abc":
+            queue.send(Message(label=label), transaction=transaction)
+    assert own.table("t").column("abort_count").to_pylist() == [0, 0, 0]
+    with own.manager.open(path) as queue:
+        for times in (1, 2):
+            transaction = own.manager.transaction()
+            for _ in range(times):
+                queue.receive(0, transaction=transaction)
+            transaction.abort()
+    with own.manager.open(path, "peek", protocol="remoteread") as queue:
+        told = [message.abort_count for message in queue]
+    for _ in range(2):
+        found = own.table("t", columns=["abort_count", "label"])
+        assert found.column("abort_count").to_pylist() == told == [2, 1, 0]
+        own.client.claim("t", "g", 0)
+        token = own.client.claim("t", "g", 0).token
+        assert own.table("t", group="g", token=token).column("abort_count").to_pylist() == told
+        own.client.release("t", "g", forget=True)
+        own.restart()
+
+
 def test_columns_and_bodies_are_read_on_demand(plane: Plane) -> None:
     plane.send("ab")
     table = plane.table(columns=["body_size", "label", "body"], include_body=False)

@@ -39,6 +39,20 @@ def test_a_queue_is_divided_among_partitions(spark: Any, service: Daemon, queue:
     assert lake.count(service, queue) == 500
 
 
+def test_abort_counts_are_a_column(spark: Any, service: Daemon, queue: str) -> None:
+    name = f"{queue}-x"
+    lake.create(service, name, transactional=True)
+    with service.connect() as manager:
+        with manager.open(f".\\private$\\{name}", "send") as sender, manager.transaction() as transaction:
+            for label in "ab":
+                sender.send(label, label=label, transaction=transaction)
+        with manager.open(f".\\private$\\{name}") as receiver, manager.transaction() as transaction:
+            receiver.receive(0, transaction=transaction)
+            transaction.abort()
+    rows = table(spark, service, queue=name).select("label", "abort_count").collect()
+    assert sorted((row.label, row.abort_count) for row in rows) == [("a", 1), ("b", 0)]
+
+
 def test_filters_on_the_position_are_pushed_down(spark: Any, service: Daemon, queue: str) -> None:
     lake.put(service, queue, "abcdefgh")
     middle = sorted(row.sequence for row in table(spark, service, queue=queue).select("sequence").collect())[3]

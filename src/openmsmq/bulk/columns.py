@@ -34,6 +34,7 @@ class Records:
         queue: str,
         source: str,
         include_body: bool = True,
+        aborts: Sequence[tuple[int, int]] = (),
     ) -> None:
         """
         Args:
@@ -42,6 +43,7 @@ class Records:
             starts, sizes: where in it the records are; starts are multiples of eight.
             queue, source: values of these columns.
             include_body: False makes `body` null.
+            aborts: lookup identifiers and abort counts of messages whose records do not have them.
 
         Raises:
             ValueError: a record of another version or length.
@@ -50,6 +52,7 @@ class Records:
         self._count = len(starts)
         self._keys = keys
         self._queue, self._source, self._include_body = queue, source, include_body
+        self._aborts = dict(aborts)
         if np.any(sizes < FIXED.itemsize):
             raise ValueError("a message record that is too short")
         words = buffer.view(np.uint64)[(starts >> 3)[:, None] + _WORDS]
@@ -137,6 +140,15 @@ class Records:
         known = {value: str(UUID(bytes_le=bytes(value))) for value in set(raw)}
         return pa.array([known[value] for value in raw], pa.string())
 
+    def abort_counts(self) -> pa.Array:
+        """Express messages have the count in their record; of stored ones the queue manager told it."""
+        values = self._fixed["abort_count"].astype(np.int32)
+        if self._aborts:
+            told = np.fromiter(self._aborts, np.uint64, len(self._aborts))
+            rows = np.flatnonzero(np.isin(self._keys, told))
+            values[rows] = [self._aborts[key] for key in self._keys[rows].tolist()]
+        return _numbers(values, pa.int32())
+
     def flag(self, bit: int) -> pa.Array:
         return pa.array((self._fixed["flags"] & bit) != 0)
 
@@ -211,6 +223,7 @@ _MAKERS: dict[str, Callable[[Records], pa.Array]] = {
     "time_to_reach_queue": lambda r: r.life("time_to_reach_queue"),
     "time_to_be_received": lambda r: r.life("time_to_be_received"),
     "source_machine": lambda r: r.machine(),
+    "abort_count": lambda r: r.abort_counts(),
     "first_in_transaction": lambda r: r.flag(1),
     "last_in_transaction": lambda r: r.flag(2),
     **{name: (lambda r, p=part: r.part(p, pa.string())) for name, part in _TEXTS.items()},  # type: ignore[misc]

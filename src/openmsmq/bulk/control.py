@@ -234,7 +234,8 @@ class Control:
         token: str | None = None,
     ) -> tuple[dict[str, Any], bytes]:
         """Positions from `start` on, in pieces between which others have their turn: lookup identifiers, locations
-        (0 for a record that follows, padded to a multiple of eight) and sizes."""
+        (0 for a record that follows, padded to a multiple of eight) and sizes. The value has `aborts`, lookup
+        identifiers with the counts that are not in their records."""
         found, holder = self._readable(caller, queue, source, group, token)
         if end is None:
             end = self._manager.last_stable(found) if holder is None else holder.end
@@ -266,7 +267,9 @@ class Control:
         if self._store.position != self._store.durable_position:
             await self._durable()
         text, kind = self._name_of(found)
-        values = {"count": len(sizes), "end": end, "number": found.number, "path": text, "source": kind}
+        counts = found.aborts  # of few messages, or none
+        aborts = [(key, counts[key]) for key in keys if key in counts] if counts else []
+        values = {"count": len(sizes), "end": end, "path": text, "source": kind, "aborts": aborts}
         columns = keys.tobytes() + places.tobytes() + sizes.tobytes()
         return {"result": values}, columns + records.tobytes()
 

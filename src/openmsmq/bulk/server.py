@@ -148,8 +148,8 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                 asked = self._link.ask("slice", **{**query, "start": last, "end": values["end"]})
                 keys, buffer, starts, sizes = reader.read(keys, data)
                 if len(keys):
-                    path, source = values["path"], values["source"]
-                    yield Records(keys, buffer, starts, sizes, path, source, include_body).batch(names)
+                    path, source, aborts = values["path"], values["source"], values["aborts"]
+                    yield Records(keys, buffer, starts, sizes, path, source, include_body, aborts).batch(names)
         except MsmqError as error:
             raise failure(error) from error
         finally:
