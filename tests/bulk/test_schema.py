@@ -74,11 +74,12 @@ def test_what_the_queue_manager_fills_in_stands_where_it_belongs() -> None:
 
 
 texts = st.text(max_size=80)
+queues = st.sampled_from(["", "DIRECT=OS:x\\private$\\é", "DIRECT=TCP:1.2.3.4\\q"])
 
 
 @given(
     st.lists(
-        st.tuples(st.binary(max_size=300), texts, st.binary(max_size=9), st.integers(0, 7), st.booleans(), texts),
+        st.tuples(st.binary(max_size=300), texts, st.binary(max_size=9), st.integers(0, 7), st.booleans(), queues),
         min_size=1, max_size=20,
     )
 )  # fmt: skip
@@ -93,7 +94,7 @@ def test_rows_that_are_written_are_read_as_they_were(rows: list[tuple[bytes, str
     batch = pa.record_batch(columns)
     padded = pa.record_batch({name: pa.concat_arrays([a[:1], a]) for name, a in columns.items()}).slice(1)
     for given_batch in (batch, padded):  # slices of columns begin anywhere in their buffers
-        _, made = Encoder(lambda name: (0, name), "q", b"").encode(given_batch)
+        made = Encoder(lambda name: (0, name), "q", b"").encode(given_batch).records
         lengths = np.array([len(record) for record in made])
         padded_lengths = (lengths + 7) & ~7
         buffer = np.frombuffer(b"".join(r + bytes(-len(r) % 8) for r in made), np.uint8)

@@ -11,8 +11,7 @@ from openmsmq.model.message import Message
 from openmsmq.queueing.access import Caller
 from openmsmq.queueing.groups import Group, Limits
 from openmsmq.queueing.records import encode_message
-from openmsmq.queueing.stages import Stage
-from openmsmq.queueing.staging import Draft
+from openmsmq.queueing.stages import Draft, Stage
 from queueing.world import ALICE, World
 from store.memory_vfs import MemoryVfs
 
@@ -57,7 +56,8 @@ def stage(
         message = Message(label=label, **{"delivery_guarantee": 1, **values})  # type: ignore[arg-type]
         message.destination_queue_format_name = target.name
         drafts.append(Draft(target, bytearray(encode_message(message))))
-    manager.stage(made, drafts, last=True)
+    for refused in manager.stage(made, drafts, last=True):
+        raise refused.error
     manager.seal(made)
     return made
 

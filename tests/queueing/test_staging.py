@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
-from openmsmq.model.constants import Acknowledge, Journal
+from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE, Acknowledge, Journal
 from openmsmq.model.errors import HResult
+from openmsmq.model.message import Message
+from openmsmq.queueing.records import encode_message
+from openmsmq.queueing.stages import Draft, Stage
 from queueing.pipeline import crashed, finalize, stage
-from queueing.world import ALICE, BOB, World, refused
+from queueing.world import ALICE, BOB, MACHINE, World, refused
 
 SEQUENCE = HResult.MQ_ERROR_TRANSACTION_SEQUENCE
 
@@ -109,11 +115,82 @@ def test_a_waiting_reader_gets_what_is_finalized(world: World) -> None:
     assert reader.label == "a"
 
 
-def test_a_row_that_does_not_fit_is_named_and_the_quota_counts_what_is_staged(world: World) -> None:
+def test_a_row_that_does_not_fit_is_refused_and_the_quota_counts_what_is_staged(world: World) -> None:
     world.create("small", QUOTA=1)
     stage(world, 0, "a", ["small"], body=bytes(600))
-    with pytest.raises(Exception, match="row 0"):
+    with refused(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES):
         stage(world, 0, "b", ["small"], body=bytes(600))
+
+
+FULL, LARGE = HResult.MQ_ERROR_INSUFFICIENT_RESOURCES, MAXIMUM_MESSAGE_SIZE
+
+
+def offer(
+    world: World, made: Stage, queues: str, sizes: Sequence[int], *, last: bool = False, collect: bool = True
+) -> list[tuple[int, int]]:
+    """Stage rows with bodies of these sizes, for the queues in turn. Returns places and HRESULTs of the refused."""
+    targets = [world.manager.stage_target(queue, False, ALICE) for queue in queues]
+    drafts = []
+    for place, size in enumerate(sizes):
+        target = targets[place % len(targets)]
+        message = Message(label=f"{size}", body=bytes(size), destination_queue_format_name=target.name)
+        drafts.append(Draft(target, bytearray(encode_message(message))))
+    told = world.manager.stage(made, drafts, last=last, collect=collect)
+    return [(refusal.place, refusal.error.hresult) for refusal in told]
+
+
+@pytest.mark.parametrize("quota", ["of the queue", "of the machine"])
+def test_refused_rows_are_told_and_the_others_are_staged_in_their_order(quota: str) -> None:
+    world = World(replace(MACHINE, quota=4) if quota == "of the machine" else MACHINE)
+    world.create(**({"QUOTA": 4} if quota == "of the queue" else {}))
+    made = world.manager.begin_stage("s", 0, 0, "0", ALICE)
+    assert offer(world, made, "q", [1, LARGE, 2, 4000, 3]) == [(1, FULL), (3, FULL)]
+    assert offer(world, made, "q", [1000, 4, 2000, 5], last=True) == [(2, FULL)]
+    world.manager.seal(made)
+    assert made.rows == 6
+    finalize(world, 0, made)
+    assert world.labels() == ["1", "2", "3", "1000", "4", "5"]
+
+
+def test_without_collecting_the_first_refusal_is_told_and_nothing_of_its_rows_is_stored(world: World) -> None:
+    made = world.manager.begin_stage("s", 0, 0, "0", ALICE)
+    assert offer(world, made, "q", [1, LARGE, LARGE], collect=False) == [(1, FULL)]
+    assert made.rows == 0 and not made.messages and not made.volume
+
+
+def test_rows_for_a_queue_that_was_deleted_meanwhile_are_refused(world: World) -> None:
+    world.create("r")
+    made = world.manager.begin_stage("s", 0, 0, "0", ALICE)
+    target = world.manager.stage_target("r", False, ALICE)
+    world.manager.delete_queue(world.queue("r"), ALICE)
+    (told,) = world.manager.stage(made, [Draft(target, bytearray(encode_message(Message())))], last=True, collect=True)
+    assert told.error.hresult == HResult.MQ_ERROR_QUEUE_DELETED
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_the_last_row_that_is_not_refused_ends_the_transaction(world: World, restart: bool) -> None:
+    world.create("x", TRANSACTION=1)
+    made = world.manager.begin_stage("s", 0, 0, "0", ALICE)
+    offer(world, made, "qx", [1, 2, 3, 4])
+    offer(world, made, "x", [5])
+    assert offer(world, made, "qx", [6, LARGE], last=True) == [(1, FULL)]
+    world.manager.seal(made)
+    if restart:
+        world.restart()
+    finalize(world, 0, made)
+    assert world.labels() == ["1", "3", "6"]
+    messages = world.messages(world.queue("x"))
+    assert [(m.label, m.first_in_transaction, m.last_in_transaction) for m in messages] == [
+        ("2", True, False), ("4", False, False), ("5", False, True),
+    ]  # fmt: skip
+
+
+def test_a_row_that_is_held_back_counts_against_the_quota(world: World) -> None:
+    world.create("x", TRANSACTION=1, QUOTA=2)
+    made = world.manager.begin_stage("s", 0, 0, "0", ALICE)
+    assert offer(world, made, "x", [1500]) == [] and made.rows == 0
+    assert offer(world, made, "x", [1500], last=True) == [(0, FULL)]
+    assert made.rows == 1
 
 
 def test_rows_for_a_deleted_queue_vanish_and_the_others_arrive(world: World) -> None:

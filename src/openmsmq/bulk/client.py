@@ -11,18 +11,24 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from openmsmq.bulk.schema import END_OF_ROWS
 from openmsmq.model.errors import AccessDenied, MsmqError, error_for
 
 DEFAULT_PORT = 18020
+_FAILURES = (flight.FlightError, pa.ArrowException, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,14 @@ class StageInfo:
     rows: int
     sealed: bool
     queues: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A row that can't be sent, by its number among all rows of its stage, and why."""
+
+    row: int
+    error: MsmqError
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +244,7 @@ class BulkClient:
             reader = self._flight.do_get(flight.Ticket(json.dumps(ticket).encode()), self._options())
             for chunk in reader:
                 yield chunk.data
-        except (flight.FlightError, pa.ArrowException, OSError) as error:
+        except _FAILURES as error:
             raise self._translated(error, f"reading {source} of {queue}") from error
 
     # -- consumer groups -------------------------------------------------------------------------------------
@@ -298,6 +312,7 @@ class BulkClient:
         batches: Iterable[pa.RecordBatch],
         default_queue: str | None = None,
         transactional: bool | None = None,
+        collect: Callable[[int, list[Refusal]], None] | None = None,
     ) -> Staged:
         """Store messages that nobody sees yet, durably.
 
@@ -309,36 +324,36 @@ class BulkClient:
             default_queue: where rows without `destination_queue` go.
             transactional: whether the rows for outgoing queues are sent as messages of a transaction; the queues of
                 this machine know by themselves. None for no.
+            collect: go on without rows that can't be sent. It is called between two batches and at the end, with a
+                number and the refused rows before that one, in order; of rows before that number nothing more will be
+                said, and they need not be kept.
 
         Raises:
-            MsmqError: the first row that cannot be sent, by its number; nothing is staged.
+            MsmqError: without `collect` the first row that can't be sent, by its number; with or without, what is not
+                a matter of a row. Nothing is staged.
         """
         command = {
             "sink": sink, "batch": batch, "partition": partition, "attempt": str(attempt),
-            "default_queue": default_queue, "transactional": bool(transactional),
+            "default_queue": default_queue, "transactional": bool(transactional), "collect": collect is not None,
         }  # fmt: skip
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
         what = f"staging for batch {batch} of sink {sink}"
-        writer = answers = None
+
+        def begin(schema: pa.Schema) -> _Upload:
+            call = partial(self._flight.do_put, descriptor, schema, self._options())
+            return _Upload(call, collect, partial(self._translated, what=what))
+
+        upload = None
         try:
             for batch_ in batches:
-                if writer is None:
-                    writer, answers = self._flight.do_put(descriptor, batch_.schema, self._options())
-                writer.write_batch(batch_)
-            if writer is None or answers is None:
-                writer, answers = self._flight.do_put(
-                    descriptor, pa.schema([("body", pa.binary())]), self._options()
-                )  # an empty stage is a stage
-            writer.done_writing()
-            answer = answers.read()
-            if answer is None:
-                writer.close()  # raises what the server said
-                raise ConnectionError(f"{self.location}: no answer to {what}")
-            staged = json.loads(answer.to_pybytes())
-            writer.close()
-        except (flight.FlightError, pa.ArrowException, OSError) as error:
-            raise self._closed(writer, error, what) from error
-        return Staged(**staged)
+                upload = upload or begin(batch_.schema)
+                upload.write(batch_)
+            upload = upload or begin(pa.schema([("body", pa.binary())]))  # an empty stage is a stage
+            return upload.finish()
+        except BaseException:
+            if upload is not None:
+                upload.abandon()
+            raise
 
     def finalize(self, sink: str, batch: int, stages: Iterable[Staged | str]) -> None:
         """Make exactly these stages visible, at once, and drop all others of this and earlier batches of the sink.
@@ -383,18 +398,9 @@ class BulkClient:
         action = flight.Action(name, json.dumps(arguments).encode())
         try:
             results = list(self._flight.do_action(action, self._options()))
-        except (flight.FlightError, pa.ArrowException, OSError) as error:
+        except _FAILURES as error:
             raise self._translated(error, name) from error
         return json.loads(results[0].body.to_pybytes())
-
-    def _closed(self, writer: flight.FlightStreamWriter | None, error: BaseException, what: str) -> Exception:
-        """The failure that the server told: writing only sees that the stream has ended; closing says why."""
-        if writer is not None and not getattr(error, "extra_info", b""):
-            try:
-                writer.close()
-            except (flight.FlightError, pa.ArrowException, OSError) as told:
-                error = told
-        return self._translated(error, what)
 
     def _translated(self, error: BaseException, what: str) -> Exception:
         if isinstance(error, ConnectionError) and not isinstance(error, flight.FlightError):
@@ -410,6 +416,81 @@ class BulkClient:
         if isinstance(error, flight.FlightError):
             return ConnectionError(f"{self.location}: {what}: {_first_line(error)}")
         return MsmqError(detail=f"{self.location}: {what}: {_first_line(error)}")
+
+
+class _Upload:
+    """Rows on their way to a stage. What the server says meanwhile is read beside, or it would wait for a reader while
+    it is waited for."""
+
+    def __init__(
+        self,
+        call: Callable[[], tuple[flight.FlightStreamWriter, flight.FlightMetadataReader]],
+        collect: Callable[[int, list[Refusal]], None] | None,
+        translated: Callable[[BaseException], Exception],
+    ) -> None:
+        self._translated, self._collect = translated, collect
+        try:
+            self._writer, self._answers = call()
+        except _FAILURES as error:
+            raise translated(error) from error
+        self._said: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._listener = threading.Thread(target=self._listen, name="answers to an upload", daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        with suppress(*_FAILURES):  # the writer is told why
+            while (answer := self._answers.read()) is not None:
+                self._said.put(json.loads(answer.to_pybytes()))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        try:
+            self._writer.write_batch(batch)
+        except _FAILURES as error:
+            raise self._failure(error) from error
+        self._hear()
+
+    def finish(self) -> Staged:
+        """All rows were written."""
+        try:
+            self._writer.write_metadata(END_OF_ROWS)
+            self._close()
+        except _FAILURES as error:
+            raise self._failure(error) from error
+        staged = self._hear()
+        if staged is None:
+            raise self._translated(ConnectionError("the stream ended without an answer"))
+        return staged
+
+    def abandon(self) -> None:
+        """The stage is not wanted any more; without the mark of the end of its rows the server drops it."""
+        with suppress(*_FAILURES):
+            self._close()
+
+    def _close(self) -> None:
+        """Raises what the server said. Closing while somebody reads can wait for ever, so reading ends before."""
+        with suppress(*_FAILURES):
+            self._writer.done_writing()
+        self._listener.join()
+        self._writer.close()
+
+    def _failure(self, error: BaseException) -> Exception:
+        """What the server told: writing only sees that the stream has ended; closing says why."""
+        if not getattr(error, "extra_info", b""):
+            try:
+                self._close()
+            except _FAILURES as told:
+                error = told
+        return self._translated(error)
+
+    def _hear(self) -> Staged | None:
+        """Pass on what was said so far; the last answer has the stage."""
+        said: dict[str, Any] = {}
+        while not self._said.empty():
+            said = self._said.get()
+            if self._collect is not None:
+                refused = [Refusal(row, error_for(hresult, detail)) for row, hresult, detail in said["refused"]]
+                self._collect(said["through"], refused)
+        return Staged(said["handle"], said["rows"]) if "handle" in said else None
 
 
 def _first_line(error: BaseException) -> str:

@@ -18,7 +18,15 @@ from typing import Any, TypeVar
 
 from openmsmq.bulk.framing import HEADER, frame
 from openmsmq.model.constants import Access
-from openmsmq.model.errors import AccessDenied, HResult, IllegalPropertyValue, MsmqError, TransactionSequence
+from openmsmq.model.errors import (
+    AccessDenied,
+    HResult,
+    IllegalPropertyValue,
+    MessageStorageFailed,
+    MsmqError,
+    OperationCancelled,
+    TransactionSequence,
+)
 from openmsmq.model.message import Message
 from openmsmq.model.security import ANONYMOUS, sid_bytes
 from openmsmq.queueing.access import Caller
@@ -26,8 +34,7 @@ from openmsmq.queueing.groups import Group, Limits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import Queue, QueueKind, sequence_of
 from openmsmq.queueing.records import encode_message
-from openmsmq.queueing.stages import Stage, Target
-from openmsmq.queueing.staging import Draft
+from openmsmq.queueing.stages import Draft, Stage, Target
 from openmsmq.rpc.ntlm import nt_hash
 from openmsmq.rpc.users import UsersFile
 from openmsmq.store import DamagedRecord, Store
@@ -46,10 +53,11 @@ _LOCATION_MASK = (1 << 64) - 1
 
 @dataclass(slots=True)
 class Upload:
-    """A stage that is being written."""
+    """A stage that is being written; with `collect` it goes on without the rows that are refused."""
 
     stage: Stage
     transactional: bool
+    collect: bool
     targets: list[Target] = field(default_factory=list)
 
 
@@ -366,37 +374,63 @@ class Control:
     # -- staged sends ------------------------------------------------------------------------------------------
 
     async def do_begin_stage(
-        self, caller: Caller, sink: str, batch: int, partition: int, attempt: str, transactional: bool
+        self,
+        caller: Caller,
+        sink: str,
+        batch: int,
+        partition: int,
+        attempt: str,
+        transactional: bool,
+        collect: bool = False,
     ) -> dict[str, Any]:
         stage = self._manager.begin_stage(sink, batch, partition, attempt, caller)
-        self._uploads[stage.handle] = Upload(stage, transactional)
+        self._uploads[stage.handle] = Upload(stage, transactional, collect)
         sender = "" if caller.sid == ANONYMOUS else sid_bytes(caller.sid).hex()
         return {"handle": stage.handle, "sender": sender}
 
     async def do_target(self, caller: Caller, stage: str, queue: str) -> dict[str, Any]:
-        """Where rows go that name this queue: an index for `stage`, and the format name for their records."""
-        upload = self._uploads[stage]
-        target = self._manager.stage_target(queue, upload.transactional, caller)
+        """Where rows go that name this queue: an index for `stage`, and the format name for their records; or why they
+        are refused."""
+        upload = self._upload(stage)
+        try:
+            target = self._manager.stage_target(queue, upload.transactional, caller)
+        except MessageStorageFailed:  # an outgoing queue can't be made now; the rows are not to blame
+            raise
+        except MsmqError as error:
+            return {"refused": _told(error)}
         upload.targets.append(target)
         return {"index": len(upload.targets) - 1, "name": target.name}
 
     async def do_stage(self, caller: Caller, stage: str, count: int, last: bool, data: bytes = b"") -> dict[str, Any]:
-        """Rows: indices of their targets, sizes, records."""
-        upload = self._uploads[stage]
+        """Rows: indices of their targets, sizes, records. The answer has those that are refused, by their place. The
+        stage is dropped when it fails, or a row is refused that was not to be."""
+        upload = self._upload(stage)
         targets, sizes = array("I", data[: 4 * count]), array("I", data[4 * count : 8 * count])
         drafts, at = [], 8 * count
         for target, size in zip(targets, sizes, strict=True):
             drafts.append(Draft(upload.targets[target], bytearray(data[at : at + size])))
             at += size
-        self._manager.stage(upload.stage, drafts, last=last)
-        if last:
-            self._manager.seal(upload.stage)
-            del self._uploads[stage]
+        try:
+            refused = self._manager.stage(upload.stage, drafts, last=last, collect=upload.collect)
+            if refused and not upload.collect:
+                self._drop(stage)
+            elif last:
+                self._manager.seal(upload.stage)
+                del self._uploads[stage]
+        except Exception:
+            self._drop(stage)
+            raise
         await self._durable()  # also in between, or the last sync would have to write everything at once
-        return {"handle": stage, "rows": upload.stage.rows}
+        told = [(place, *_told(error)) for place, error in refused]
+        return {"handle": stage, "rows": upload.stage.rows, "refused": told}
+
+    def _upload(self, stage: str) -> Upload:
+        if stage not in self._uploads:
+            raise OperationCancelled(detail=f"stage {stage} was dropped")
+        return self._uploads[stage]
 
     async def do_drop_stage(self, caller: Caller, stage: str) -> None:
-        """The client went, or one of its rows was refused."""
+        """The client went, or one of its rows can't be encoded."""
         self._drop(stage)
 
     def _drop(self, handle: str) -> None:
@@ -442,6 +476,10 @@ class Control:
         durable = asyncio.Event()
         self._when_durable(durable.set)
         await durable.wait()
+
+
+def _told(error: MsmqError) -> tuple[int, str]:
+    return error.hresult, error.detail
 
 
 async def _run(steps: Generator[None, None, T]) -> T:

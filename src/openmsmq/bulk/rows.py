@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from openmsmq.bulk.layout import FIXED, PART, VERSION
 from openmsmq.bulk.schema import WRITE_COLUMNS
 from openmsmq.model.constants import INFINITE, MAXIMUM_LABEL
-from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
+from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, error_for
 from openmsmq.model.message import NULL_IDENTIFIER, identifier_from_text
+from openmsmq.model.names import parse_format_name
 
 Array = npt.NDArray[Any]
 _SID = 1  # PROPID_M_SENDERID_TYPE: a security identifier
@@ -27,6 +30,9 @@ _NUMBERS = {
     "time_to_reach_queue": ("time_to_reach_queue", 0, INFINITE, INFINITE),
     "time_to_be_received": ("time_to_be_received", 0, INFINITE, INFINITE),
 }
+_FORMAT_NAMES = ("response_queue", "admin_queue")
+_NOWHERE = (0, b"")  # the target of a row that is refused
+_NO_QUEUE = IllegalPropertyValue(detail="neither destination_queue nor a queue for all rows is given")
 _PARTS = {
     "body": "body", "extension": "extension", "label": "label", "response_queue": "response",
     "admin_queue": "administration",
@@ -47,25 +53,57 @@ def checked_schema(schema: pa.Schema) -> None:
         raise IllegalPropertyValue(detail="there is no column 'body'")
 
 
+def fail(row: int, error: MsmqError) -> None:
+    """Raises why a row is refused, with its number."""
+    raise error_for(error.hresult, f"row {row}: {error.detail}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Rows as records: their numbers in the stage, indices of their targets, records."""
+
+    rows: list[int]
+    targets: list[int]
+    records: list[bytes]
+
+    def part(self, start: int, end: int | None = None) -> Encoded:
+        return Encoded(self.rows[start:end], self.targets[start:end], self.records[start:end])
+
+
 class Encoder:
     """Makes the records of one stage."""
 
-    def __init__(self, target: Callable[[str], tuple[int, str]], default: str | None, sender: bytes) -> None:
+    def __init__(
+        self,
+        target: Callable[[str], tuple[int, str] | MsmqError],
+        default: str | None,
+        sender: bytes,
+        refuse: Callable[[int, MsmqError], None] = fail,
+    ) -> None:
         """
         Args:
-            target: index and format name of a queue that a row names; raises MsmqError.
+            target: index and format name of a queue that a row names, or why it takes no rows.
             default: the queue of rows that name none.
             sender: security identifier of who sends, or nothing.
+            refuse: is told of each row that is wrong, by its number in the stage. Raises, or it is left out.
         """
         self._target = target
         self._default = default
         self._sender = sender
+        self._tell = refuse
         self._known: dict[str, tuple[int, bytes]] = {}
+        self._refused: set[int] = set()  # of the batch that is being encoded
         self.rows = 0
 
-    def encode(self, batch: pa.RecordBatch) -> tuple[list[int], list[bytes]]:
-        """Indices of the targets, and the records. Raises MsmqError for the first row that is wrong."""
+    def _refuse(self, row: int, error: MsmqError) -> None:
+        if row not in self._refused:
+            self._refused.add(row)
+            self._tell(self.rows + row, error)
+
+    def encode(self, batch: pa.RecordBatch) -> Encoded:
+        """The rows that are not refused."""
         count = batch.num_rows
+        self._refused.clear()
         fixed = np.zeros(count, FIXED)
         fixed["version"] = VERSION
         columns = {name: batch.column(name) for name in batch.schema.names}
@@ -76,9 +114,11 @@ class Encoder:
         if "correlation_id" in columns:
             fixed["correlation"] = self._correlations(columns["correlation_id"])
         if columns["body"].null_count:
-            row = columns["body"].is_null().to_pylist().index(True)
-            raise IllegalPropertyValue(detail=f"row {self.rows + row}: there is no body")
+            for row in np.flatnonzero(columns["body"].is_null().to_numpy(zero_copy_only=False)).tolist():
+                self._refuse(row, IllegalPropertyValue(detail="there is no body"))
         self._check_labels(columns.get("label"))
+        for name in _FORMAT_NAMES:
+            self._check_format_names(name, columns.get(name))
         targets = self._targets(columns.get("destination_queue"), count)
         parts = {name: _Part(columns.get(name)) for name in _PARTS}
         for name, part in parts.items():
@@ -95,8 +135,12 @@ class Encoder:
                 take["admin_queue"], take["response_queue"], strict=True,
             )
         ]  # fmt: skip
+        kept = [row for row in range(count) if row not in self._refused] if self._refused else range(count)
+        numbers = [self.rows + row for row in kept]
         self.rows += count
-        return [index for index, _ in targets], records
+        if len(kept) < count:
+            return Encoded(numbers, [targets[row][0] for row in kept], [records[row] for row in kept])
+        return Encoded(numbers, [index for index, _ in targets], records)
 
     def _numbers(
         self, name: str, column: pa.Array | None, count: int, lowest: int, highest: int, default: int
@@ -105,11 +149,9 @@ class Encoder:
             return np.full(count, default, np.int64)
         values: Array = column.cast(pa.int64()).fill_null(default).to_numpy(zero_copy_only=False)
         wrong = (values < lowest) | (values > highest)
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise IllegalPropertyValue(
-                detail=f"row {self.rows + row}: {name} {values[row]}: {lowest} to {highest} are allowed"
-            )
+        for row in np.flatnonzero(wrong).tolist():
+            detail = f"{name} {values[row]}: {lowest} to {highest} are allowed"
+            self._refuse(row, IllegalPropertyValue(detail=detail))
         return values
 
     def _correlations(self, column: pa.Array) -> Array:
@@ -118,7 +160,8 @@ class Encoder:
             try:
                 found.append(identifier_from_text(text) if text else NULL_IDENTIFIER)
             except ValueError as error:
-                raise IllegalPropertyValue(detail=f"row {self.rows + row}: correlation_id {error}") from error
+                self._refuse(row, IllegalPropertyValue(detail=f"correlation_id {error}"))
+                found.append(NULL_IDENTIFIER)
         return np.frombuffer(b"".join(found), "V20")
 
     def _check_labels(self, column: pa.Array | None) -> None:
@@ -126,30 +169,43 @@ class Encoder:
             return
         for row, label in enumerate(column.to_pylist()):
             if label and len(label.encode("utf-16-le")) > 2 * MAXIMUM_LABEL:
-                raise MsmqError(
-                    HResult.MQ_ERROR_LABEL_TOO_LONG,
-                    f"row {self.rows + row}: a label has at most {MAXIMUM_LABEL} characters, this one {len(label)}",
-                )
+                detail = f"a label has at most {MAXIMUM_LABEL} characters, this one {len(label)}"
+                self._refuse(row, MsmqError(HResult.MQ_ERROR_LABEL_TOO_LONG, detail))
 
     def _targets(self, column: pa.Array | None, count: int) -> list[tuple[int, bytes]]:
         names = [None] * count if column is None else column.to_pylist()
+        wrong: dict[str, MsmqError] = {}  # asked for again with the next rows: nobody knows how many there will be
         found = []
         for row, name in enumerate(names):
-            text = name or self._default
-            if not text:
-                raise IllegalPropertyValue(
-                    detail=f"row {self.rows + row}: neither destination_queue nor a queue for all rows is given"
-                )
-            target = self._known.get(text)
-            if target is None:
-                try:
-                    index, format_name = self._target(text)
-                except MsmqError as error:
-                    error.detail = f"row {self.rows + row}: {error.detail}"
-                    raise
-                target = self._known[text] = (index, format_name.encode())
-            found.append(target)
+            text = name or self._default or ""
+            if text not in self._known and (error := self._look_up(text, wrong)):
+                self._refuse(row, error)
+            found.append(self._known.get(text, _NOWHERE))
         return found
+
+    def _look_up(self, text: str, wrong: dict[str, MsmqError]) -> MsmqError | None:
+        """Ask for a queue that is not known. Returns why its rows are refused, if they are."""
+        if text in wrong:
+            return wrong[text]
+        answer = self._target(text) if text else _NO_QUEUE
+        if isinstance(answer, MsmqError):
+            wrong[text] = answer
+            return answer
+        index, name = answer
+        self._known[text] = index, name.encode()
+        return None
+
+    def _check_format_names(self, name: str, column: pa.Array | None) -> None:
+        """Readers would stumble over what is no format name."""
+        if column is None:
+            return
+        for text in column.unique().to_pylist():
+            try:
+                if text:
+                    parse_format_name(text)
+            except MsmqError as error:
+                for row in np.flatnonzero(pc.equal(column, text).fill_null(False).to_numpy(zero_copy_only=False)):
+                    self._refuse(int(row), MsmqError(error.hresult, f"{name}: {error.detail}"))
 
 
 class _Part:

@@ -80,3 +80,6 @@ MESSAGE_SCHEMA = pa.schema([pa.field(column.name, column.type) for column in COL
 WRITE_COLUMNS = {column.name: column.type for column in COLUMNS if column.default is not None}
 """Name and type of what a writer may give, in any order. Only `body` is required. `destination_queue` names the queue
 that a row goes to, as path name or format name."""
+
+END_OF_ROWS = b"end"
+"""Metadata that ends the rows of a stage: a stream also ends when who writes it fails."""

@@ -10,8 +10,6 @@ import binascii
 import json
 import socket
 import sys
-from array import array
-from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -23,10 +21,11 @@ import pyarrow.flight as flight
 from openmsmq.bulk.columns import Records
 from openmsmq.bulk.link import Answer, Link
 from openmsmq.bulk.rows import Encoder, checked_schema
-from openmsmq.bulk.schema import MESSAGE_SCHEMA
+from openmsmq.bulk.schema import END_OF_ROWS, MESSAGE_SCHEMA
 from openmsmq.bulk.segments import SegmentReader
 from openmsmq.bulk.slices import SEQUENCE_MASK, SliceReader
-from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
+from openmsmq.bulk.uploading import Upload
+from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, OperationCancelled
 
 ACTIONS = {
     "queues": "what the caller may read, with counts and last stable sequences",
@@ -42,9 +41,6 @@ ACTIONS = {
     "last_batch": "the last batch of a sink",
     "forget": "drop stages",
 }
-_CHUNK = 256  # rows that the daemon stores at a time
-_CHUNK_BYTES = 1 << 20
-_IN_FLIGHT = 8  # chunks that wait for their sync
 _CALLER = "caller"
 
 
@@ -171,56 +167,29 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             begun = self._link.call("begin_stage", caller=caller, **values)
             handle = begun["handle"]
 
-            def target(queue: str) -> tuple[int, str]:
-                found = self._link.call("target", caller=caller, stage=handle, queue=queue)
-                return found["index"], found["name"]
+            def tell(values: dict[str, Any]) -> None:
+                writer.write(json.dumps(values).encode())
 
-            encoder = Encoder(target, default, bytes.fromhex(begun["sender"]))
-            staged = self._upload(caller, begun["handle"], encoder, reader)
+            upload = Upload(self._link, caller, handle, tell if values.get("collect") else None)
+            encoder = Encoder(upload.target, default, bytes.fromhex(begun["sender"]), upload.refuse)
+            staged = upload.run(encoder, _rows(reader))
             handle = None
         except MsmqError as error:
             raise failure(error) from error
         finally:
             if handle is not None:
                 self._link.call("drop_stage", caller=caller, stage=handle)
-        writer.write(json.dumps(staged).encode())
-
-    def _upload(
-        self, caller: list[str | None], handle: str, encoder: Encoder, reader: flight.MetadataRecordBatchReader
-    ) -> Any:
-        """Chunk by chunk; the last one is told to be the last, because its last message is marked."""
-        held: tuple[list[int], list[bytes]] = ([], [])
-        asked: deque[Future[Answer]] = deque()
-
-        def send(chunk: tuple[list[int], list[bytes]], last: bool) -> None:
-            if len(asked) >= _IN_FLIGHT:
-                asked.popleft().result()
-            targets, records = chunk
-            data = array("I", targets).tobytes() + array("I", map(len, records)).tobytes() + b"".join(records)
-            asked.append(self._link.ask("stage", data, caller=caller, stage=handle, count=len(records), last=last))
-
-        for batch in reader:
-            for start in range(0, batch.data.num_rows, _CHUNK):
-                targets, records = encoder.encode(batch.data.slice(start, _CHUNK))
-                for some in _pieces(targets, records):
-                    if held[0]:
-                        send(held, False)
-                    held = some
-        send(held, True)
-        answers = [future.result()[0] for future in asked]
-        return answers[-1]
+        tell(staged)
 
 
-def _pieces(targets: list[int], records: list[bytes]) -> Iterator[tuple[list[int], list[bytes]]]:
-    """Rows in portions that do not hold the daemon's event loop for long."""
-    start = volume = 0
-    for index, record in enumerate(records):
-        if index > start and volume + len(record) > _CHUNK_BYTES:
-            yield targets[start:index], records[start:index]
-            start, volume = index, 0
-        volume += len(record)
-    if start < len(records):
-        yield targets[start:], records[start:]
+def _rows(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Raises OperationCancelled when the stream ends without its mark."""
+    for chunk in reader:
+        if chunk.data is not None:
+            yield chunk.data
+        elif chunk.app_metadata.to_pybytes() == END_OF_ROWS:
+            return
+    raise OperationCancelled(detail="the rows broke off: the mark of their end did not come")
 
 
 def _caller(context: flight.ServerCallContext) -> list[str | None]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from openmsmq.model.errors import MsmqError
 from openmsmq.queueing.queue import LAST_SEQUENCE, Queue, Stored
 from openmsmq.queueing.transactions import Transaction
 
@@ -20,10 +22,12 @@ class Stage:
         owner: SID of who staged it.
         transaction: number of its transaction in the store; `identifier` of its transactional messages has it too.
         rows: how many messages.
+        in_transaction: how many of them are messages of its transaction.
         sealed: it is complete, and survives a restart.
         messages: queue number to lookup identifier to where the store keeps the message.
         lowest: queue number to the lowest sequence in it.
-        volume: bytes by queue number.
+        volume: bytes by queue number, with the one that is held.
+        held: the latest message of a transaction, which is stored when it is known whether another one follows.
         eventful: queue number and lookup identifier of those from whose arrival something follows, or that may expire.
     """
 
@@ -40,11 +44,16 @@ class Stage:
     lowest: dict[int, int] = field(default_factory=dict)
     volume: dict[int, int] = field(default_factory=dict)
     eventful: list[tuple[int, int]] = field(default_factory=list)
+    held: Draft | None = None
+    in_transaction: int = 0
 
-    def add(self, queue: int, lookup_identifier: int, entry: Stored, size: int) -> None:
+    def add(self, queue: int, lookup_identifier: int, entry: Stored) -> None:
         self.messages.setdefault(queue, {})[lookup_identifier] = entry
         sequence = lookup_identifier & LAST_SEQUENCE
         self.lowest[queue] = min(sequence, self.lowest.get(queue, sequence))
+
+    def charge(self, queue: int, size: int) -> None:
+        """So many bytes count against the quotas."""
         self.volume[queue] = self.volume.get(queue, 0) + size
 
     @property
@@ -52,6 +61,20 @@ class Stage:
         """What the store remembers of it beside the messages."""
         names = ("handle", "sink", "batch", "partition", "attempt", "owner", "rows")
         return json.dumps({"stage": {name: getattr(self, name) for name in names}}).encode()
+
+
+class Draft(NamedTuple):
+    """A message to be staged: its record, but for what the queue manager fills in."""
+
+    target: Target
+    record: bytearray
+
+
+class Refusal(NamedTuple):
+    """A row that can't be staged: its place among those that were given, and why."""
+
+    place: int
+    error: MsmqError
 
 
 @dataclass(slots=True)

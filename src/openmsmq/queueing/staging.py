@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError, QueueDeleted
@@ -21,19 +20,12 @@ from openmsmq.queueing.groups import MAXIMUM_NAME
 from openmsmq.queueing.plan import Plan, new_identifier
 from openmsmq.queueing.queue import LAST_SEQUENCE, Queue, QueueKind, stored
 from openmsmq.queueing.records import DRAFT_HEAD, deadline_word, decode_message, is_eventful, stamp_draft
-from openmsmq.queueing.stages import Stage, Target, sink_definition, stage_of_note
+from openmsmq.queueing.stages import Draft, Refusal, Stage, Target, sink_definition, stage_of_note
 from openmsmq.queueing.transactions import Transaction
 from openmsmq.store import Insert, Operation, Put, QueueColumns
 
 _LOCATION_MASK = (1 << 64) - 1
 LAST_BATCH = (1 << 63) - 1
-
-
-class Draft(NamedTuple):
-    """A message to be staged: its record, but for what the queue manager fills in."""
-
-    target: Target
-    record: bytearray
 
 
 class Staging(Consuming):
@@ -75,37 +67,68 @@ class Staging(Consuming):
         self._check_message(queue, Message(), 0, transaction)
         return Target(queue, str(name), transactional)
 
-    def stage(self, stage: Stage, drafts: Sequence[Draft], *, last: bool) -> None:
-        """Store some rows; `last` says that no more come for the stage. A failure leaves the stage as it was; its
-        detail begins with the number of the row in the stage.
+    def stage(self, stage: Stage, drafts: Sequence[Draft], *, last: bool, collect: bool = False) -> list[Refusal]:
+        """Store some rows, in their order; `last` says that no more come for the stage. What is no row's fault leaves
+        the stage as it was.
 
-        Raises InsufficientResources (quotas, size), QueueDeleted, MessageStorageFailed (disk full).
+        Returns:
+            The rows that are refused (quotas, size, queue deleted). With `collect` the others are stored; otherwise
+            nothing is, and it is the first one alone.
+
+        Raises MsmqError for a stage that was dropped, MessageStorageFailed (disk full).
         """
-        state, transaction = self.state, stage.transaction
         if stage.handle not in self.stages:
             raise MsmqError(HResult.MQ_ERROR_OPERATION_CANCELLED, f"stage {stage.handle} was dropped")
-        now = state.clock() // 1000
         added: dict[int, int] = {}
+        refused: list[Refusal] = []
+        accepted: list[Draft] = []
+        for place, draft in enumerate(drafts):
+            error = self._why_not(draft, added)
+            if error is None:
+                accepted.append(draft)
+            elif collect:
+                refused.append(Refusal(place, error))
+            else:
+                return [Refusal(place, error)]
+        ready = accepted if stage.held is None else [stage.held, *accepted]
+        latest = _latest_of_transaction(ready)
+        held = None
+        if latest is not None and not last:  # whether it is the last one of its transaction, later rows tell
+            held = ready[latest]
+            ready = ready[:latest] + ready[latest + 1 :]
+        self._store(stage, ready, latest if last else None)
+        stage.held = held
+        for number, size in added.items():
+            stage.charge(number, size)
+        return refused
+
+    def _why_not(self, draft: Draft, added: dict[int, int]) -> MsmqError | None:
+        """Why a row can't be staged beside those that have `added` so many bytes by queue number; None if it can, and
+        has added its own."""
+        queue, size = draft.target.queue, len(draft.record)
+        if queue.deleted:
+            return QueueDeleted(detail=queue.properties.path_name)
+        if size > MAXIMUM_MESSAGE_SIZE:
+            return InsufficientResources(detail=f"{size} bytes with its headers, at most {MAXIMUM_MESSAGE_SIZE}")
+        if not self._has_room_to_stage(queue, size, added):
+            return InsufficientResources(detail=f"the quota of {queue.properties.path_name} or of the machine")
+        added[queue.number] = added.get(queue.number, 0) + size
+        return None
+
+    def _store(self, stage: Stage, drafts: Sequence[Draft], last: int | None) -> None:
+        """Give rows their numbers and write them; `last` is the index of the one that ends the transaction."""
+        state, transaction = self.state, stage.transaction
+        now = state.clock() // 1000
         inserts, eventful = [], []
+        in_transaction = stage.in_transaction
         mark = new_identifier(state.machine.identifier, transaction.number)
         for index, (target, record) in enumerate(drafts):
-            queue, size = target.queue, len(record)
-            row = f"row {stage.rows + index}"
-            if queue.deleted:
-                raise QueueDeleted(detail=f"{row}: {queue.properties.path_name}")
-            added[queue.number] = added.get(queue.number, 0) + size
-            if size > MAXIMUM_MESSAGE_SIZE:
-                raise InsufficientResources(
-                    detail=f"{row}: {size} bytes with its headers, at most {MAXIMUM_MESSAGE_SIZE}"
-                )
-            if not self._has_room_to_stage(queue, added):
-                raise InsufficientResources(
-                    detail=f"{row}: the quota of {queue.properties.path_name} or of the machine"
-                )
+            queue = target.queue
             sequence = state.next_sequence()
             flags = 0
             if target.is_transactional:
-                flags = int(stage.rows + index == 0) | int(last and index == len(drafts) - 1) << 1
+                flags = int(in_transaction == 0) | int(index == last) << 1
+                in_transaction += 1
             priority = stamp_draft(
                 record, sequence, now, state.machine.identifier, mark if target.is_transactional else None, flags,
                 state.machine.default_time_to_reach_queue if queue.kind is QueueKind.OUTGOING else INFINITE,
@@ -116,15 +139,17 @@ class Staging(Consuming):
                 eventful.append((queue.number, key))
                 deadline = queue.deadline_of(decode_message(bytes(record), key))
             inserts.append(Insert(queue.number, sequence, deadline_word(key, deadline), bytes(record)))
-        if inserts:
-            with storing():
-                locations = state.store.append_pending(transaction.number, inserts)
-            transaction.wrote_pending = True
-            for insert, location in zip(inserts, locations, strict=True):
-                key = insert.deadline & ~LAST_SEQUENCE | insert.key
-                stage.add(insert.queue, key, stored(location, len(insert.payload)), len(insert.payload))
-            stage.rows += len(inserts)
-            stage.eventful += eventful
+        if not inserts:
+            return
+        with storing():
+            locations = state.store.append_pending(transaction.number, inserts)
+        transaction.wrote_pending = True
+        for insert, location in zip(inserts, locations, strict=True):
+            key = insert.deadline & ~LAST_SEQUENCE | insert.key
+            stage.add(insert.queue, key, stored(location, len(insert.payload)))
+        stage.rows += len(inserts)
+        stage.in_transaction = in_transaction
+        stage.eventful += eventful
 
     def seal(self, stage: Stage) -> None:
         """The stage is complete; from now on it survives a restart. Raises MessageStorageFailed."""
@@ -218,7 +243,8 @@ class Staging(Consuming):
             heads = self.state.store.heads(columns.locations, DRAFT_HEAD)
             for (sequence, location, size, word), head in zip(columns.rows(), heads, strict=True):
                 key = word & ~LAST_SEQUENCE | sequence
-                stage.add(queue, key, stored(location, size), size)
+                stage.add(queue, key, stored(location, size))
+                stage.charge(queue, size)
                 if is_eventful(head):
                     stage.eventful.append((queue, key))
         self.stages[stage.handle] = stage
@@ -242,13 +268,17 @@ class Staging(Consuming):
         if owner != caller.sid:
             self.demand_administrator(caller, what)
 
-    def _has_room_to_stage(self, queue: Queue, added: Mapping[int, int]) -> bool:
+    def _has_room_to_stage(self, queue: Queue, size: int, added: Mapping[int, int]) -> bool:
         machine, properties = self.state.machine, queue.properties
         if properties.quota != INFINITE:
             staged = sum(stage.volume.get(queue.number, 0) for stage in self.stages.values())
-            if queue.charged_bytes + staged + added[queue.number] > queue.quota_bytes:
+            if queue.charged_bytes + staged + added.get(queue.number, 0) + size > queue.quota_bytes:
                 return False
         if machine.quota == INFINITE:
             return True
         staged = sum(sum(stage.volume.values()) for stage in self.stages.values())
-        return self.state.has_room(staged + sum(added.values()))
+        return self.state.has_room(staged + sum(added.values()) + size)
+
+
+def _latest_of_transaction(drafts: Sequence[Draft]) -> int | None:
+    return next((index for index in reversed(range(len(drafts))) if drafts[index].target.is_transactional), None)

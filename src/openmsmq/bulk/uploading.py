@@ -1,0 +1,115 @@
+"""The rows of one `do_put` on their way to the daemon, chunk by chunk, and what is told of them meanwhile."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pyarrow as pa
+
+from openmsmq.bulk.link import Answer, Link
+from openmsmq.bulk.rows import Encoded, Encoder, fail
+from openmsmq.model.errors import MsmqError, error_for
+
+_CHUNK = 256  # rows that the daemon stores at a time
+_CHUNK_BYTES = 1 << 20
+_IN_FLIGHT = 8  # chunks that wait for their sync
+
+
+class Upload:
+    """One stage that is being written.
+
+    Whoever finds a row that can't be sent, the encoder or the daemon, tells `refuse`. That fails the upload, unless
+    rows are collected: then the writer is told, in the order of rows, of all refused rows before the row `through`.
+    """
+
+    def __init__(
+        self, link: Link, caller: list[str | None], handle: str, tell: Callable[[dict[str, Any]], None] | None
+    ) -> None:
+        """`tell` gets `{"through": number, "refused": [[number, HRESULT, detail], ...]}` while rows come; None fails
+        the upload with the first row that is refused, by raising its MsmqError."""
+        self._link, self._caller, self._handle = link, caller, handle
+        self._tell = tell
+        self._refused: list[tuple[int, int, str]] = []
+        self._asked: deque[tuple[Encoded, Future[Answer]]] = deque()
+        self._through = 0
+
+    def target(self, queue: str) -> tuple[int, str] | MsmqError:
+        """Index and format name of a queue that rows name, or why they are refused."""
+        found = self._link.call("target", caller=self._caller, stage=self._handle, queue=queue)
+        if "refused" in found:
+            return error_for(*found["refused"])
+        return found["index"], found["name"]
+
+    def refuse(self, row: int, error: MsmqError) -> None:
+        """A row can't be sent."""
+        if self._tell is None:
+            fail(row, error)
+        self._refused.append((row, error.hresult, error.detail))
+
+    def run(self, encoder: Encoder, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
+        """Stage all rows. The last chunk is told to be the last.
+
+        Returns:
+            Handle and rows of the stage, and what was not told yet, as `tell` gets it.
+        """
+        held = Encoded([], [], [])
+        for batch in batches:
+            for start in range(0, batch.num_rows, _CHUNK):
+                for chunk in _pieces(encoder.encode(batch.slice(start, _CHUNK))):
+                    if held.rows:
+                        self._send(held, False)
+                    held = chunk
+                if self._tell is not None:
+                    self._tell_what_is_through(held, encoder.rows)
+        self._send(held, True)
+        while self._asked:
+            staged = self._answer()
+        return {"handle": staged["handle"], "rows": staged["rows"], **self._told(encoder.rows)}
+
+    def _send(self, chunk: Encoded, last: bool) -> None:
+        if len(self._asked) >= _IN_FLIGHT:
+            self._answer()
+        sizes = array("I", map(len, chunk.records))
+        data = array("I", chunk.targets).tobytes() + sizes.tobytes() + b"".join(chunk.records)
+        values = {"stage": self._handle, "count": len(sizes), "last": last}
+        self._asked.append((chunk, self._link.ask("stage", data, caller=self._caller, **values)))
+
+    def _tell_what_is_through(self, held: Encoded, encoded: int) -> None:
+        while self._asked and self._asked[0][1].done():
+            self._answer()
+        waiting = [*(chunk.rows for chunk, _ in self._asked), held.rows, [encoded]]
+        through = next(rows[0] for rows in waiting if rows)
+        if through > self._through and self._tell is not None:
+            self._through = through
+            self._tell(self._told(through))
+
+    def _answer(self) -> dict[str, Any]:
+        """What became of the chunk that has waited longest."""
+        chunk, future = self._asked.popleft()
+        answer: dict[str, Any] = future.result()[0]
+        for place, hresult, detail in answer["refused"]:
+            self.refuse(chunk.rows[place], error_for(hresult, detail))
+        return answer
+
+    def _told(self, through: int) -> dict[str, Any]:
+        """The refused rows before the row `through`, which are told now."""
+        refused = sorted(self._refused)
+        ready = [row for row in refused if row[0] < through]
+        self._refused = refused[len(ready) :]
+        return {"through": through, "refused": ready}
+
+
+def _pieces(rows: Encoded) -> Iterator[Encoded]:
+    """Rows in portions that do not hold the daemon's event loop for long."""
+    start = volume = 0
+    for index, record in enumerate(rows.records):
+        if index > start and volume + len(record) > _CHUNK_BYTES:
+            yield rows.part(start, index)
+            start, volume = index, 0
+        volume += len(record)
+    if start < len(rows.records):
+        yield rows.part(start)
