@@ -19,7 +19,7 @@ import pytest
 from bulk.plane import Plane
 from daemon import Daemon, eventually
 from openmsmq import AccessDenied, Message, MsmqError, QueueNotFound
-from openmsmq.bulk.client import BulkClient
+from openmsmq.bulk.client import BulkClient, Refusal
 from openmsmq.bulk.schema import MESSAGE_SCHEMA
 
 # -- snapshots -------------------------------------------------------------------------------------------------------
@@ -277,6 +277,69 @@ def test_rows_that_are_wrong_are_refused_by_their_number(plane: Plane, columns: 
     with pytest.raises(MsmqError, match=message):
         plane.client.stage("wrong", 0, 0, 0, [pa.record_batch(columns)], default_queue=plane.queue)
     assert plane.client.forget("wrong") == 0
+
+
+def test_a_row_that_the_queue_manager_refuses_leaves_nothing_of_its_stage(plane: Plane) -> None:
+    plane.create("small", quota=1)
+    rows = pa.record_batch(
+        {
+            "body": pa.array([bytes(2000), *[b""] * 1000]),
+            "destination_queue": ["small", *[plane.queue] * 1000],
+        }
+    )
+    with pytest.raises(MsmqError, match=r"row 0: the quota of .*small") as refused:
+        plane.client.stage("refused", 0, 0, 0, [rows])
+    assert refused.value.name == "MQ_ERROR_INSUFFICIENT_RESOURCES"
+    assert plane.client.stages() == []  # although its end was on the way when it was refused
+
+
+def test_a_stage_whose_rows_break_off_is_dropped(plane: Plane) -> None:
+    def rows() -> Any:
+        yield pa.record_batch({"body": pa.array([b""] * 1000, pa.binary())})
+        raise ValueError("no more rows")
+
+    for collect in (None, lambda through, refused: None):
+        with pytest.raises(ValueError, match="no more rows"):
+            plane.client.stage("broken", 0, 0, 0, rows(), plane.queue, collect=collect)
+        assert plane.client.stages() == []
+
+
+def test_refused_rows_are_told_by_their_numbers_while_others_flow(plane: Plane) -> None:
+    """Found by the encoder, by the queue manager, and both, in batches and chunks of several sizes."""
+    plane.create("full", quota=1)
+    expected, told, numbers = {}, [], []
+
+    def rows() -> Any:
+        number = 0
+        for count in (1, 300, 5, 2000, 256, 3, 1100):
+            columns: dict[str, list[Any]] = {"body": [], "label": [], "destination_queue": []}
+            for _ in range(count):
+                kind = number % 97
+                columns["label"].append(str(number) if kind != 5 else "x" * 300)
+                columns["body"].append(None if kind == 7 else bytes(8000 if kind == 11 else 3))
+                columns["destination_queue"].append({11: "full", 13: "nowhere"}.get(kind))
+                if kind in (5, 7, 11, 13):
+                    expected[number] = {
+                        5: "MQ_ERROR_LABEL_TOO_LONG", 7: "MQ_ERROR_ILLEGAL_PROPERTY_VALUE",
+                        11: "MQ_ERROR_INSUFFICIENT_RESOURCES", 13: "MQ_ERROR_QUEUE_NOT_FOUND",
+                    }[kind]  # fmt: skip
+                else:
+                    numbers.append(str(number))
+                number += 1
+            schema = pa.schema({"body": pa.binary(), "label": pa.string(), "destination_queue": pa.string()})
+            yield pa.record_batch(columns, schema)
+
+    def collect(through: int, refused: list[Refusal]) -> None:
+        assert all(one.row < through for one in refused)
+        assert not told or through >= told[-1][0]
+        told.append((through, refused))
+
+    staged = plane.client.stage("telling", 0, 0, 0, rows(), plane.queue, collect=collect)
+    plane.client.finalize("telling", 0, [staged])
+    found = [(one.row, one.error.name) for _, refused in told for one in refused]
+    assert found == list(expected.items())
+    assert len(told) > 3 and told[-1][0] == 3665
+    assert plane.labels() == numbers and staged.rows == len(numbers)
 
 
 def test_stages_survive_kill_9_and_those_that_were_not_complete_do_not(own: Plane) -> None:

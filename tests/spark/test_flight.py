@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -95,16 +94,6 @@ def test_a_row_that_cannot_be_sent_fails_the_batch_and_nothing_is_sent(spark: An
     with pytest.raises(Exception, match="row 1"):
         writer.save()
     assert lake.count(service, queue) == 0
-
-
-def test_bad_rows_are_collected(spark: Any, service: Daemon, queue: str, tmp_path: Any) -> None:
-    rows = [("good", "x", 3), ("long", "y" * 300, 3), (None, "z", 3), ("urgent", "u", 9)]
-    frame = spark.createDataFrame(rows, "body string, label string, priority int").coalesce(1)
-    options = lake.reach(service, defaultQueue=queue, onError="collect", errorPath=tmp_path / "errors")
-    frame.write.format("msmq").options(**options).mode("append").save()
-    assert lake.left(service, queue) == ["x"]
-    errors = pq.read_table(tmp_path / "errors").to_pylist()
-    assert {row["error"].split()[0] for row in errors} == {"label", "body", "priority"}
 
 
 @pytest.mark.parametrize(

@@ -353,6 +353,8 @@ class BulkClient:
         except BaseException:
             if upload is not None:
                 upload.abandon()
+                if upload.staged is not None:  # complete, and then `collect` failed
+                    self.forget(sink, stages=[upload.staged])
             raise
 
     def finalize(self, sink: str, batch: int, stages: Iterable[Staged | str]) -> None:
@@ -429,6 +431,7 @@ class _Upload:
         translated: Callable[[BaseException], Exception],
     ) -> None:
         self._translated, self._collect = translated, collect
+        self.staged: Staged | None = None
         try:
             self._writer, self._answers = call()
         except _FAILURES as error:
@@ -440,7 +443,10 @@ class _Upload:
     def _listen(self) -> None:
         with suppress(*_FAILURES):  # the writer is told why
             while (answer := self._answers.read()) is not None:
-                self._said.put(json.loads(answer.to_pybytes()))
+                said = json.loads(answer.to_pybytes())
+                if "handle" in said:  # the last one
+                    self.staged = Staged(said["handle"], said["rows"])
+                self._said.put(said)
 
     def write(self, batch: pa.RecordBatch) -> None:
         try:
@@ -456,10 +462,10 @@ class _Upload:
             self._close()
         except _FAILURES as error:
             raise self._failure(error) from error
-        staged = self._hear()
-        if staged is None:
+        self._hear()
+        if self.staged is None:
             raise self._translated(ConnectionError("the stream ended without an answer"))
-        return staged
+        return self.staged
 
     def abandon(self) -> None:
         """The stage is not wanted any more; without the mark of the end of its rows the server drops it."""
@@ -482,15 +488,13 @@ class _Upload:
                 error = told
         return self._translated(error)
 
-    def _hear(self) -> Staged | None:
-        """Pass on what was said so far; the last answer has the stage."""
-        said: dict[str, Any] = {}
+    def _hear(self) -> None:
+        """Pass on what was said so far."""
         while not self._said.empty():
             said = self._said.get()
             if self._collect is not None:
                 refused = [Refusal(row, error_for(hresult, detail)) for row, hresult, detail in said["refused"]]
                 self._collect(said["through"], refused)
-        return Staged(said["handle"], said["rows"]) if "handle" in said else None
 
 
 def _first_line(error: BaseException) -> str:

@@ -142,8 +142,12 @@ class Options:
     transactional: bool = _option(
         _flag, WRITES, "whether rows for queues of other machines are sent as messages of a transaction", False
     )
-    onError: str = _option(_one_of("fail", "collect"), WRITES, "collect: bad rows go to errorPath", "fail")
-    errorPath: str | None = _option(_text, WRITES, "directory for rows that can't be sent, as Parquet")
+    onError: str = _option(
+        _one_of("fail", "collect"), WRITES, "collect: rows that can't be sent go to errorPath", "fail"
+    )
+    errorPath: str | None = _option(
+        _text, WRITES, "directory for rows that can't be sent, as Parquet; driver and executors share it"
+    )
 
     @property
     def password(self) -> str:

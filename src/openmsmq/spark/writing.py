@@ -5,35 +5,32 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from openmsmq.bulk.client import BulkClient
 from openmsmq.model.bodies import encode_body
 from openmsmq.model.errors import MsmqError
-from openmsmq.model.names import parse_format_name
+from openmsmq.spark.collecting import Collected, Errors
 from openmsmq.spark.options import OptionError, Options
 from openmsmq.spark.plane import flight
 from openmsmq.spark.schema import check_writable
 
 _BATCH_ID = "streaming.sql.batchId"  # the local property in which Spark tells a task its batch
-_MAXIMUM_LABEL = 249
-_BOUNDS = {"priority": 7, "acknowledgment": 0xF, "journaling": 3}
-_QUEUES = ("destination_queue", "response_queue", "admin_queue")
 
 
 @dataclass
 class Stage(WriterCommitMessage):
-    """What a task has staged; no handle if it had no rows."""
+    """What a task has staged; no handle if it had no rows. `errors` is its file of rows that can't be sent."""
 
     handle: str | None
     rows: int
-    collected: int = 0
+    errors: str | None = None
 
 
 class _Writing:
@@ -43,32 +40,71 @@ class _Writing:
             raise OptionError("give defaultQueue, or rows with the column destination_queue")
         self.options = options
 
+    def _errors(self, sink: str) -> Errors | None:
+        return None if self.options.errorPath is None else Errors(self.options.errorPath, sink)
+
     def _stage(self, sink: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Stage:
         context = TaskContext.get()
         assert context is not None
         partition, attempt = context.partitionId(), context.taskAttemptId()
-        options, counter = self.options, _Counter(self.options, f"{sink}-{batch}-{partition}-{attempt}")
-        with flight(options) as plane:
-            batches = counter.count(rows)
-            first = next(batches, None)
-            if first is None:
-                return Stage(None, 0, counter.collected)
-            try:
+        options, errors = self.options, self._errors(sink)
+        collected = None if errors is None else errors.attempt(batch, partition)
+        batches = _prepared(rows, collected)
+        first = next(batches, None)
+        if first is None:
+            return Stage(None, 0)
+        try:
+            with flight(options) as plane:
                 staged = plane.stage(
-                    sink, batch, partition, attempt, _chain(first, batches), options.defaultQueue, options.transactional
-                )
-            except MsmqError as error:
+                    sink, batch, partition, attempt, chain([first], batches), options.defaultQueue,
+                    options.transactional, None if collected is None else collected.take,
+                )  # fmt: skip
+                try:
+                    file = None if collected is None else collected.close()
+                except BaseException:
+                    plane.forget(sink, stages=[staged])
+                    raise
+            return Stage(staged.handle, staged.rows, file)
+        except BaseException as error:
+            if collected is not None:
+                collected.discard()
+            if isinstance(error, MsmqError):
                 raise MsmqError(error.hresult, f"partition {partition}: {error.detail}") from error
-            return Stage(staged.handle, staged.rows, counter.collected)
+            raise
 
     def _finalize(self, sink: str, batch: int, messages: list[Any]) -> None:
+        errors = self._errors(sink)
         with flight(self.options) as plane:
-            plane.finalize(sink, batch, [m.handle for m in messages if m is not None and m.handle is not None])
+            if errors is not None and _is_open(plane, sink, batch):
+                errors.publish(batch, _files(messages))
+            plane.finalize(sink, batch, _handles(messages))
+        if errors is not None:
+            errors.discard_all()
 
-    def _forget(self, sink: str, messages: list[Any]) -> None:
+    def _forget(self, sink: str, batch: int, messages: list[Any]) -> None:
         """A batch that was finalised is not undone: its stages are gone, and forgetting finds none."""
+        errors = self._errors(sink)
         with flight(self.options) as plane:
-            plane.forget(sink, stages=[m.handle for m in messages if m is not None and m.handle is not None])
+            plane.forget(sink, stages=_handles(messages))
+            if errors is not None:
+                errors.discard(_files(messages))
+                if _is_open(plane, sink, batch):  # not before: what is forgotten can't be finalized any more
+                    errors.withdraw(batch)
+
+
+def _is_open(plane: BulkClient, sink: str, batch: int) -> bool:
+    """Whether the batch is not finalized yet."""
+    last = plane.last_batch(sink)
+    return last is None or last < batch
+
+
+def _handles(messages: list[Any]) -> list[str]:
+    """Of the tasks that have staged something; a task that failed has no message."""
+    return [message.handle for message in messages if message is not None and message.handle is not None]
+
+
+def _files(messages: list[Any]) -> list[str]:
+    return [message.errors for message in messages if message is not None and message.errors is not None]
 
 
 class MsmqWriter(_Writing, DataSourceArrowWriter):
@@ -85,7 +121,7 @@ class MsmqWriter(_Writing, DataSourceArrowWriter):
         self._finalize(self.sink, 0, messages)
 
     def abort(self, messages: list[Any]) -> None:
-        self._forget(self.sink, messages)
+        self._forget(self.sink, 0, messages)
 
 
 class MsmqStreamWriter(_Writing, DataSourceStreamArrowWriter):
@@ -107,54 +143,16 @@ class MsmqStreamWriter(_Writing, DataSourceStreamArrowWriter):
         self._finalize(self._sink, batchId, messages)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        self._forget(self._sink, messages)
+        self._forget(self._sink, batchId, messages)
 
 
-class _Counter:
-    """Rows on their way to a stage: text bodies become bytes, and with onError=collect bad rows are put aside."""
-
-    def __init__(self, options: Options, name: str) -> None:
-        self._options, self._name = options, name.replace("/", "_")
-        self.collected = 0
-
-    def count(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, batch in enumerate(batches):
-            if self._options.onError == "collect":
-                batch = self._without_bad(batch, number)
-            if batch.num_rows:
-                yield _with_bytes(batch)
-
-    def _without_bad(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
-        reasons = [_reason(row) for row in batch.to_pylist()]
-        bad = [reason is not None for reason in reasons]
-        if not any(bad):
-            return batch
-        assert self._options.errorPath is not None
-        rows = batch.filter(pa.array(bad)).append_column("error", pa.array([r for r in reasons if r is not None]))
-        directory = Path(self._options.errorPath)
-        directory.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_batches([rows]), directory / f"{self._name}-{number}.parquet")
-        self.collected += rows.num_rows
-        return batch.filter(pa.array([not value for value in bad]))
-
-
-def _reason(row: dict[str, Any]) -> str | None:
-    """Why a row can't be sent, as far as it can be known without its queue; None if it can."""
-    if row.get("body") is None:
-        return "body is null"
-    if len(row.get("label") or "") > _MAXIMUM_LABEL:
-        return f"label has {len(row['label'])} characters, at most {_MAXIMUM_LABEL}"
-    for name, maximum in _BOUNDS.items():
-        if row.get(name) is not None and not 0 <= row[name] <= maximum:
-            return f"{name} is {row[name]}, allowed are 0 to {maximum}"
-    for name in _QUEUES:
-        text = row.get(name)
-        if text and "=" in text.partition("\\")[0]:
-            try:
-                parse_format_name(text)
-            except MsmqError as error:
-                return f"{name}: {error.detail}"
-    return None
+def _prepared(batches: Iterator[pa.RecordBatch], collected: Collected | None) -> Iterator[pa.RecordBatch]:
+    """Rows as they are sent; as they came, they are held for the case that one is refused."""
+    for batch in batches:
+        if batch.num_rows:
+            if collected is not None:
+                collected.hold(batch)
+            yield _with_bytes(batch)
 
 
 def _with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -167,8 +165,3 @@ def _with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
     if "body_type" not in batch.schema.names:
         batch = batch.append_column("body_type", pa.array([kind for _, kind in encoded], pa.int32()))
     return batch
-
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
