@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StringType, StructField, StructType
 
 from daemon import Daemon, eventually
 from openmsmq.bulk.client import BulkClient
-from openmsmq.spark.options import STREAM_READ, parse
+from openmsmq.spark.options import STREAM_READ, STREAM_WRITE, OptionError, parse
 from openmsmq.spark.reading import DataLoss, QueueRange
 from openmsmq.spark.schema import spark_schema
 from openmsmq.spark.streaming import MsmqStreamReader
+from openmsmq.spark.writing import MsmqStreamWriter
 from spark import lake
 
 
@@ -165,6 +167,51 @@ def test_two_streams_of_one_group_fence_each_other(service: Daemon, queue: str) 
     other.batch({queue: 0})
     with pytest.raises(Exception, match="newer claim"):
         one.read(parts)
+
+
+@pytest.mark.parametrize("protocol", ["flight", "remoteread"])
+def test_asynchronous_progress_is_refused_where_messages_are_received(
+    spark: Any, service: Daemon, queue: str, tmp_path: Any, protocol: str
+) -> None:
+    lake.put(service, queue, [str(number) for number in range(300)])
+    options = {"protocol": protocol, "port": service.port, "maxRecordsPerTrigger": 100}
+
+    def start(checkpoint: str, **more: str) -> Any:
+        frame = lake.receiving(spark, service, queue, **options)
+        writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / checkpoint))
+        return writer.options(**more).start()
+
+    query = start("asynchronous", asyncProgressTrackingEnabled="true")
+    with pytest.raises(Exception, match="asyncProgressTrackingEnabled is true, allowed with mode=receive: false"):
+        query.awaitTermination(60)
+    assert lake.count(service, queue) >= 100
+    for _ in range(2):
+        query = start("synchronous")
+        eventually(lambda: lake.count(service, queue) == 0, 60)
+        assert query.exception() is None
+        query.stop()
+        lake.put(service, queue, "more")
+
+
+def test_of_a_continuous_query_no_epoch_is_committed(spark: Any, service: Daemon, queue: str, tmp_path: Any) -> None:
+    frame = spark.readStream.format("rate").option("rowsPerSecond", 20).load().selectExpr("cast(value as string) body")
+    writer = frame.writeStream.format("msmq").options(**lake.reach(service, defaultQueue=queue, sinkId=queue))
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(continuous="100 milliseconds").start()
+    try:
+        eventually(lambda: len(list((tmp_path / "offsets").glob("[0-9]*"))) > 5)
+        assert not list((tmp_path / "commits").glob("[0-9]*"))
+    finally:
+        query.stop()
+    with BulkClient(port=lake.flight_port(service)) as client:
+        assert client.last_batch(queue) is None
+
+
+@pytest.mark.parametrize("batch", [0, 7])
+def test_a_batch_that_nobody_has_written_is_refused(service: Daemon, queue: str, batch: int) -> None:
+    schema = StructType([StructField("body", StringType())])
+    options = parse(lake.reach(service, defaultQueue=queue, sinkId=queue), STREAM_WRITE)
+    with pytest.raises(OptionError, match="a continuous trigger writes nothing to this sink; allowed: processingTime"):
+        MsmqStreamWriter(options, schema).commit([None, None], batch)
 
 
 # -- what happens to messages meanwhile: the reader as Spark drives it, without Spark ------------------------------

@@ -10,7 +10,7 @@ receivers, and a second stream.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from openmsmq.spark.options import Options
+from openmsmq.spark.progress import Offsets, Progress
 from openmsmq.spark.reading import DataLoss, Fetching
 from openmsmq.spark.remote_plane import RemotePlane
 
@@ -27,8 +28,6 @@ _BATCH = 2_000  # messages a batch, unless asked for otherwise: each takes two c
 _MOST = 10_000  # whatever was asked for
 _PATIENCE = 0.5  # seconds that `latestOffset` waits for a first message
 _PAUSE = 0.05  # seconds between two looks
-
-Offsets = Mapping[str, Any]  # queue -> lookup identifiers
 
 
 @dataclass
@@ -45,6 +44,7 @@ class RemoteReceiver(Fetching, DataSourceStreamReader, SupportsTriggerAvailableN
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
         self._targets: dict[str, int] | None = None  # of Trigger.AvailableNow
+        self._progress = Progress()
         self._removed: dict[str, list[int]] = {}  # the last list, which Spark shows again and again while it is idle
 
     @property
@@ -54,7 +54,9 @@ class RemoteReceiver(Fetching, DataSourceStreamReader, SupportsTriggerAvailableN
         return plane
 
     def initialOffset(self) -> dict[str, Any]:
-        return {queue: [] for queue in self.queues()}
+        initial: dict[str, Any] = {queue: [] for queue in self.queues()}
+        self._progress.begun(initial)
+        return initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.options.maxRecordsPerTrigger or _BATCH)
@@ -63,7 +65,8 @@ class RemoteReceiver(Fetching, DataSourceStreamReader, SupportsTriggerAvailableN
         self._targets = {q: self.remote.position(q, self.options.source).last for q in self.queues()}
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> dict[str, Any]:
-        self.commit(start)
+        self._remove(start)
+        self._progress.planned(start)
         deadline = time.monotonic() + (0 if self._targets is not None else _PATIENCE)
         rows = min(limit.max_rows, _MOST) if isinstance(limit, ReadMaxRows) else _BATCH
         while True:
@@ -94,6 +97,7 @@ class RemoteReceiver(Fetching, DataSourceStreamReader, SupportsTriggerAvailableN
         return found
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        self._progress.check(start)
         options = self.options
         parts: list[InputPartition] = []
         for queue, identifiers in end.items():
@@ -120,6 +124,10 @@ class RemoteReceiver(Fetching, DataSourceStreamReader, SupportsTriggerAvailableN
             )
 
     def commit(self, end: Offsets) -> None:
+        self._progress.committed(end)
+        self._remove(end)
+
+    def _remove(self, end: Offsets) -> None:
         for queue, identifiers in end.items():
             if identifiers and self._removed.get(queue) != identifiers:
                 self.remote.remove(queue, self.options.source, identifiers)

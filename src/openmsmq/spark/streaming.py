@@ -7,7 +7,7 @@ that lies before its start: that much is in Spark's own log already.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,12 +17,11 @@ from pyspark.sql.types import StructType
 
 from openmsmq.bulk.client import BulkClient, Claim
 from openmsmq.spark.options import OptionError, Options
+from openmsmq.spark.progress import Offsets, Progress
 from openmsmq.spark.reading import DataLoss, Fetching, QueueRange, named_offset
 
 _PATIENCE = 0.5  # seconds that `latestOffset` waits for a first message; Spark would ask 80 times a second
 _PAUSE = 0.02  # seconds between two looks
-
-Offsets = Mapping[str, Any]  # queue -> position
 
 
 class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -32,6 +31,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         super().__init__(options, schema)
         self._targets: dict[str, int] | None = None  # of Trigger.AvailableNow
         self._claims: dict[tuple[str, int], Claim] = {}
+        self._progress = Progress()
 
     @property
     def _fails_on_loss(self) -> bool:
@@ -48,7 +48,9 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
     # -- positions ---------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        return {queue: self._initial(queue) for queue in self.queues()}
+        initial = {queue: self._initial(queue) for queue in self.queues()}
+        self._progress.begun(initial)
+        return initial
 
     def _initial(self, queue: str) -> int:
         options = self.options
@@ -69,6 +71,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         self._targets = {q: self.plane.position(q, self.options.source, group).stable for q in self.queues()}
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> dict[str, Any]:
+        self._progress.planned(start)
         deadline = time.monotonic() + (0 if self._targets is not None else _PATIENCE)
         while True:
             end = self._advance(start, limit)
@@ -121,6 +124,8 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
     # -- batches -----------------------------------------------------------------------------------------------
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        if self.options.mode == "receive":
+            self._progress.check(start)
         parts: list[InputPartition] = []
         for queue, until in end.items():
             at = start.get(queue, 0)
@@ -150,6 +155,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         return self.fetch(partition, self._fails_on_loss)
 
     def commit(self, end: Offsets) -> None:
+        self._progress.committed(end)
         group = self.options.consumerGroup
         if group is not None:
             for queue, until in end.items():

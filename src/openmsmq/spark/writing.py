@@ -140,6 +140,8 @@ class MsmqStreamWriter(_Writing, DataSourceStreamArrowWriter):
         return self._stage(self._sink, int(batch), iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
+        if None in messages:  # of a batch that is committed all tasks have succeeded, so nobody has called `write`
+            raise OptionError("a continuous trigger writes nothing to this sink; allowed: processingTime, availableNow")
         self._finalize(self._sink, batchId, messages)
 
     def abort(self, messages: list[Any], batchId: int) -> None:

@@ -1,0 +1,45 @@
+"""asyncProgressTracking is refused where messages are received: they would go before Spark's log has their batch.
+
+Spark tells no source that it is on. But it tells a source that a batch is committed before it runs the next one, and
+with asynchronous progress after that has begun, if at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from openmsmq.spark.options import OptionError
+
+Offsets = Mapping[str, Any]
+
+
+class Progress:
+    """What Spark has called, in which order."""
+
+    def __init__(self) -> None:
+        self._initial: dict[str, Any] | None = None
+        self._planned: dict[str, Any] | None = None
+        self._committed: dict[str, Any] | None = None
+
+    def begun(self, initial: Offsets) -> None:
+        """Spark has asked for the initial offset, behind which there is no batch to commit."""
+        self._initial = dict(initial)
+
+    def planned(self, start: Offsets) -> None:
+        """Spark has asked how far a batch goes that begins here."""
+        self._planned = dict(start)
+
+    def committed(self, end: Offsets) -> None:
+        """Spark has said that it is done with what ends here."""
+        self._committed = dict(end)
+
+    def check(self, start: Offsets) -> None:
+        """Spark runs the batch that begins here. Raises OptionError if that is before it has said that the one before
+        is committed. A batch of before a restart was planned then, and is not looked at."""
+        begin = dict(start)
+        if begin == self._planned and begin not in (self._initial, self._committed):
+            raise OptionError(
+                "asyncProgressTrackingEnabled is true, allowed with mode=receive: false. A batch begins before Spark "
+                "has committed the one before, so messages would be removed that its checkpoint does not have"
+            )
