@@ -10,7 +10,8 @@ import pyarrow as pa
 
 import openmsmq
 from daemon import Daemon
-from openmsmq.bulk.client import BulkClient, Staged
+from openmsmq.bulk.client import BulkClient
+from openmsmq.bulk.sending import Staged
 
 
 class Plane:

@@ -19,8 +19,9 @@ import pytest
 from bulk.plane import Plane
 from daemon import Daemon, eventually
 from openmsmq import AccessDenied, Message, MsmqError, QueueNotFound
-from openmsmq.bulk.client import BulkClient, Refusal
+from openmsmq.bulk.client import BulkClient
 from openmsmq.bulk.schema import MESSAGE_SCHEMA
+from openmsmq.bulk.sending import Refusal
 
 # -- snapshots -------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon import Daemon
+from openmsmq import QueueManager
 
 
 def flight_port(service: Daemon) -> int:
@@ -29,6 +30,13 @@ def put(service: Daemon, name: str, values: Iterable[str], **properties: Any) ->
     with service.connect() as manager, manager.open(f".\\private$\\{name}", "send") as sender:
         for value in values:
             sender.send(value, label=value, **{"recoverable": True, **properties})
+
+
+def put_together(manager: QueueManager, name: str, labels: Iterable[str]) -> None:
+    """In one transaction, into a transactional queue."""
+    with manager.open(f".\\private$\\{name}", "send") as sender, manager.transaction() as transaction:
+        for label in labels:
+            sender.send(label, label=label, transaction=transaction)
 
 
 def left(service: Daemon, name: str) -> list[str]:

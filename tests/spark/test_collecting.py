@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from daemon import Daemon
-from openmsmq.bulk.client import BulkClient, Refusal
+from openmsmq.bulk.client import BulkClient
+from openmsmq.bulk.sending import Refusal
 from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.security import SecurityDescriptor

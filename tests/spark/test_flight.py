@@ -44,9 +44,7 @@ def test_abort_counts_are_a_column(spark: Any, service: Daemon, queue: str) -> N
     name = f"{queue}-x"
     lake.create(service, name, transactional=True)
     with service.connect() as manager:
-        with manager.open(f".\\private$\\{name}", "send") as sender, manager.transaction() as transaction:
-            for label in "ab":
-                sender.send(label, label=label, transaction=transaction)
+        lake.put_together(manager, name, "ab")
         with manager.open(f".\\private$\\{name}") as receiver, manager.transaction() as transaction:
             receiver.receive(0, transaction=transaction)
             transaction.abort()
@@ -264,9 +262,7 @@ def test_a_receive_that_aborts_is_not_missed(service: Daemon, queue: str) -> Non
     name = f"{queue}-x"
     lake.create(service, name, transactional=True)
     with service.connect() as manager:
-        with manager.open(f".\\private$\\{name}", "send") as sender, manager.transaction() as transaction:
-            for label in "ab":
-                sender.send(label, label=label, transaction=transaction)
+        lake.put_together(manager, name, "ab")
         driver = Driver(service, name)
         with manager.open(f".\\private$\\{name}") as receiver:
             transaction = manager.transaction()

@@ -11,24 +11,21 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from openmsmq.bulk.schema import END_OF_ROWS
+from openmsmq.bulk.sending import FAILURES, Refusal, Sending, Staged
 from openmsmq.model.errors import AccessDenied, MsmqError, error_for
 
 DEFAULT_PORT = 18020
-_FAILURES = (flight.FlightError, pa.ArrowException, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,22 +108,6 @@ class StageInfo:
     rows: int
     sealed: bool
     queues: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A row that can't be sent, by its number among all rows of its stage, and why."""
-
-    row: int
-    error: MsmqError
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """Messages that are stored and visible to nobody before `finalize` names their `handle`."""
-
-    handle: str
-    rows: int
 
 
 class BulkClient:
@@ -244,7 +225,7 @@ class BulkClient:
             reader = self._flight.do_get(flight.Ticket(json.dumps(ticket).encode()), self._options())
             for chunk in reader:
                 yield chunk.data
-        except _FAILURES as error:
+        except FAILURES as error:
             raise self._translated(error, f"reading {source} of {queue}") from error
 
     # -- consumer groups -------------------------------------------------------------------------------------
@@ -339,22 +320,23 @@ class BulkClient:
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
         what = f"staging for batch {batch} of sink {sink}"
 
-        def begin(schema: pa.Schema) -> _Upload:
+        def begin(schema: pa.Schema) -> Sending:
             call = partial(self._flight.do_put, descriptor, schema, self._options())
-            return _Upload(call, collect, partial(self._translated, what=what))
+            return Sending(call, collect, partial(self._translated, what=what))
 
-        upload = None
+        sending = None
         try:
             for batch_ in batches:
-                upload = upload or begin(batch_.schema)
-                upload.write(batch_)
-            upload = upload or begin(pa.schema([("body", pa.binary())]))  # an empty stage is a stage
-            return upload.finish()
+                sending = sending or begin(batch_.schema)
+                sending.write(batch_)
+            sending = sending or begin(pa.schema([("body", pa.binary())]))  # an empty stage is a stage
+            return sending.finish()
         except BaseException:
-            if upload is not None:
-                upload.abandon()
-                if upload.staged is not None:  # complete, and then `collect` failed
-                    self.forget(sink, stages=[upload.staged])
+            if sending is not None:
+                sending.abandon()
+                if sending.staged is not None:  # complete, and then `collect` failed
+                    with suppress(MsmqError, ConnectionError):
+                        self.forget(sink, stages=[sending.staged])
             raise
 
     def finalize(self, sink: str, batch: int, stages: Iterable[Staged | str]) -> None:
@@ -400,7 +382,7 @@ class BulkClient:
         action = flight.Action(name, json.dumps(arguments).encode())
         try:
             results = list(self._flight.do_action(action, self._options()))
-        except _FAILURES as error:
+        except FAILURES as error:
             raise self._translated(error, name) from error
         return json.loads(results[0].body.to_pybytes())
 
@@ -418,83 +400,6 @@ class BulkClient:
         if isinstance(error, flight.FlightError):
             return ConnectionError(f"{self.location}: {what}: {_first_line(error)}")
         return MsmqError(detail=f"{self.location}: {what}: {_first_line(error)}")
-
-
-class _Upload:
-    """Rows on their way to a stage. What the server says meanwhile is read beside, or it would wait for a reader while
-    it is waited for."""
-
-    def __init__(
-        self,
-        call: Callable[[], tuple[flight.FlightStreamWriter, flight.FlightMetadataReader]],
-        collect: Callable[[int, list[Refusal]], None] | None,
-        translated: Callable[[BaseException], Exception],
-    ) -> None:
-        self._translated, self._collect = translated, collect
-        self.staged: Staged | None = None
-        try:
-            self._writer, self._answers = call()
-        except _FAILURES as error:
-            raise translated(error) from error
-        self._said: SimpleQueue[dict[str, Any]] = SimpleQueue()
-        self._listener = threading.Thread(target=self._listen, name="answers to an upload", daemon=True)
-        self._listener.start()
-
-    def _listen(self) -> None:
-        with suppress(*_FAILURES):  # the writer is told why
-            while (answer := self._answers.read()) is not None:
-                said = json.loads(answer.to_pybytes())
-                if "handle" in said:  # the last one
-                    self.staged = Staged(said["handle"], said["rows"])
-                self._said.put(said)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        try:
-            self._writer.write_batch(batch)
-        except _FAILURES as error:
-            raise self._failure(error) from error
-        self._hear()
-
-    def finish(self) -> Staged:
-        """All rows were written."""
-        try:
-            self._writer.write_metadata(END_OF_ROWS)
-            self._close()
-        except _FAILURES as error:
-            raise self._failure(error) from error
-        self._hear()
-        if self.staged is None:
-            raise self._translated(ConnectionError("the stream ended without an answer"))
-        return self.staged
-
-    def abandon(self) -> None:
-        """The stage is not wanted any more; without the mark of the end of its rows the server drops it."""
-        with suppress(*_FAILURES):
-            self._close()
-
-    def _close(self) -> None:
-        """Raises what the server said. Closing while somebody reads can wait for ever, so reading ends before."""
-        with suppress(*_FAILURES):
-            self._writer.done_writing()
-        self._listener.join()
-        self._writer.close()
-
-    def _failure(self, error: BaseException) -> Exception:
-        """What the server told: writing only sees that the stream has ended; closing says why."""
-        if not getattr(error, "extra_info", b""):
-            try:
-                self._close()
-            except _FAILURES as told:
-                error = told
-        return self._translated(error)
-
-    def _hear(self) -> None:
-        """Pass on what was said so far."""
-        while not self._said.empty():
-            said = self._said.get()
-            if self._collect is not None:
-                refused = [Refusal(row, error_for(hresult, detail)) for row, hresult, detail in said["refused"]]
-                self._collect(said["through"], refused)
 
 
 def _first_line(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from openmsmq.bulk.client import Refusal
+from openmsmq.bulk.sending import Refusal
 from openmsmq.spark.options import OptionError
 
 _ATTEMPTS = "_attempts"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -62,7 +63,8 @@ class _Writing:
                 try:
                     file = None if collected is None else collected.close()
                 except BaseException:
-                    plane.forget(sink, stages=[staged])
+                    with suppress(MsmqError, ConnectionError):
+                        plane.forget(sink, stages=[staged])
                     raise
             return Stage(staged.handle, staged.rows, file)
         except BaseException as error:
