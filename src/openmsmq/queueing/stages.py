@@ -13,6 +13,34 @@ from openmsmq.queueing.transactions import Transaction
 SINK_PREFIX = b"sink/"
 
 
+@dataclass(slots=True)
+class Target:
+    """A queue that rows of a stage go to.
+
+    Attributes:
+        name: format name that the messages carry.
+        is_transactional: they are messages of a transaction.
+    """
+
+    queue: Queue
+    name: str
+    is_transactional: bool
+
+
+class Draft(NamedTuple):
+    """A message to be staged: its record, but for what the queue manager fills in."""
+
+    target: Target
+    record: bytearray
+
+
+class Refusal(NamedTuple):
+    """A row that can't be staged: its place among those that were given, and why."""
+
+    place: int
+    error: MsmqError
+
+
 @dataclass(slots=True, eq=False)
 class Stage:
     """What one attempt at one partition of a sink's batch has written.
@@ -61,34 +89,6 @@ class Stage:
         """What the store remembers of it beside the messages."""
         names = ("handle", "sink", "batch", "partition", "attempt", "owner", "rows")
         return json.dumps({"stage": {name: getattr(self, name) for name in names}}).encode()
-
-
-class Draft(NamedTuple):
-    """A message to be staged: its record, but for what the queue manager fills in."""
-
-    target: Target
-    record: bytearray
-
-
-class Refusal(NamedTuple):
-    """A row that can't be staged: its place among those that were given, and why."""
-
-    place: int
-    error: MsmqError
-
-
-@dataclass(slots=True)
-class Target:
-    """A queue that rows of a stage go to.
-
-    Attributes:
-        name: format name that the messages carry.
-        is_transactional: they are messages of a transaction.
-    """
-
-    queue: Queue
-    name: str
-    is_transactional: bool
 
 
 def stage_of_note(number: int, note: bytes) -> Stage | None:
