@@ -233,7 +233,7 @@ def test_errors_are_those_of_the_commit_that_took_effect(
             finalize(client, *arguments)
         raise ConnectionError("the answer did not come")
 
-    first = [message(service, queue, tmp_path, "first"), None]
+    first = [message(service, queue, tmp_path, "first")]
     with monkeypatch.context() as patch:
         patch.setattr(BulkClient, "finalize", lost)
         with pytest.raises(ConnectionError):
@@ -241,7 +241,7 @@ def test_errors_are_those_of_the_commit_that_took_effect(
     assert labels(tmp_path) == ["bad first"]
     second = [message(service, queue, tmp_path, "second")]
     if not arrives:
-        writer.abort(first, 3)  # a driver that is killed does not come to that
+        writer.abort([*first, None], 3)  # a driver that is killed does not come to that
         assert labels(tmp_path) == []
     writer.commit(second, 3)
     writer.abort(second, 3)

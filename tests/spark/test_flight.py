@@ -221,9 +221,12 @@ class Driver:
     def __init__(self, service: Daemon, queue: str, **options: str) -> None:
         given = lake.reach(service, queue=queue, mode="receive", consumerGroup="lake", **options)
         self.reader = MsmqStreamReader(parse(given, STREAM_READ), spark_schema("none"))
+        self.initial = self.reader.initialOffset()
 
     def batch(self, start: dict[str, int], rows: int | None = None) -> tuple[list[Any], dict[str, int]]:
         end = self.reader.latestOffset(start, ReadAllAvailable() if rows is None else ReadMaxRows(rows))
+        if start != self.initial:
+            self.reader.commit(start)
         return list(self.reader.partitions(start, end)), dict(end)
 
     def read(self, parts: list[QueueRange]) -> list[str]:

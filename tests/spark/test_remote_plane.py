@@ -141,6 +141,7 @@ def test_a_driver_that_died_has_its_batch_again_and_only_that(service: Daemon, q
     again = RemoteReceiver(wanted, spark_schema("none"))
     assert read(again, begin, end) == first and len(first) == 10
     after = again.latestOffset(end, ReadMaxRows(500))
+    again.commit(end)
     labels = read(again, end, after)
     assert "ahead" in labels and len(labels) == 91 and not set(labels) & set(first)
     assert qm.counts(path)["message_count"] == 91
