@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import subprocess
 import sys
@@ -28,6 +29,16 @@ def test_no_compiled_coroutine_is_suspended_where_it_handles_exceptions(module: 
     """mypyc 2.4 loses the exception that is being handled when a coroutine goes on: a bare `raise` raises another."""
     source = (compiled.PACKAGE / (module.replace(".", "/") + ".py")).read_text()
     assert not list(awaits_in_handlers(ast.parse(source)))
+
+
+@pytest.mark.parametrize("module", compiled.MODULES)
+def test_no_compiled_module_declares_an_exception(module: str) -> None:
+    """mypyc 2.4 gives the name of an `except ... as error` one type for the whole function: with a compiled class the
+    next clause that uses the name raises TypeError instead of handling its own."""
+    declared = [
+        value for value in vars(importlib.import_module(f"openmsmq.{module}")).values() if isinstance(value, type)
+    ]
+    assert not [c for c in declared if issubclass(c, BaseException) and c.__module__ == f"openmsmq.{module}"]
 
 
 def origin_of(module: str, **environment: str) -> str:

@@ -24,18 +24,19 @@ SUFFIX: Final = EXTENSION_SUFFIXES[0]
 
 # What a call passes on its way from the socket to the disk and back, and what recovery reads a log with.
 MODULES: Final = (
-    "protocols.dispatch", "protocols.environment", "protocols.management", "protocols.qm2qm", "protocols.qmcomm",
-    "protocols.qmcomm2", "protocols.qmmgmt", "protocols.remote_read", "protocols.transaction_manager",
+    "ndr.runtime", "protocols.dispatch", "protocols.environment", "protocols.management",
+    "protocols.qm2qm", "protocols.qmcomm", "protocols.qmcomm2", "protocols.qmmgmt", "protocols.remote_read",
+    "protocols.transaction_manager",
     "queueing.aborts", "queueing.access", "queueing.committing", "queueing.connectors", "queueing.consuming",
     "queueing.core", "queueing.definitions", "queueing.foreign", "queueing.groups", "queueing.manager",
-    "queueing.notes", "queueing.opening", "queueing.outgoing", "queueing.plan", "queueing.properties", "queueing.queue",
-    "queueing.readers", "queueing.reading", "queueing.records", "queueing.sending", "queueing.stages",
-    "queueing.staging", "queueing.state", "queueing.storage", "queueing.subqueues", "queueing.timers",
-    "queueing.transactions", "queueing.transferring", "queueing.transit",
-    "rpc.assembly", "rpc.call", "rpc.server", "rpc.server_connection", "rpc.splitter",
+    "queueing.notes", "queueing.opening", "queueing.outgoing", "queueing.plan", "queueing.properties",
+    "queueing.queue", "queueing.readers", "queueing.reading", "queueing.records", "queueing.sending",
+    "queueing.stages", "queueing.staging", "queueing.state", "queueing.storage", "queueing.subqueues",
+    "queueing.timers", "queueing.transactions", "queueing.transferring", "queueing.transit",
+    "rpc.assembly", "rpc.association", "rpc.call", "rpc.server", "rpc.server_connection", "rpc.splitter",
     "store.batch", "store.bookkeeping", "store.checkpoints", "store.columns", "store.committer", "store.compaction",
-    "store.frames", "store.log", "store.opening", "store.operations", "store.recovery", "store.replay", "store.scan",
-    "store.segments", "store.specs", "store.vfs", "store.writer",
+    "store.frames", "store.kernel_sync", "store.log", "store.opening", "store.operations", "store.recovery",
+    "store.replay", "store.scan", "store.segments", "store.specs", "store.vfs", "store.writer",
     "transfer.queue_format", "transfer.receive_buffer", "transfer.send_buffer",
 )  # fmt: skip
 # Their constants and declarations are compiled in.

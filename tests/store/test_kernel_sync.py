@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import os
-import platform
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from openmsmq.store import Store
 from openmsmq.store.committer import Committer
 from openmsmq.store.kernel_sync import KernelSync
+
+SETUP = 425  # io_uring_setup
 
 
 def run(use: Callable[[KernelSync], Awaitable[None]]) -> None:
@@ -23,7 +27,7 @@ def run(use: Callable[[KernelSync], Awaitable[None]]) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.EPERM, errno.EAGAIN):
                 raise
-            pytest.skip(f"this kernel or container has no asynchronous I/O for us: {error}")
+            pytest.skip(f"this kernel or container has no io_uring for us: {error}")
         try:
             await use(syncer)
         finally:
@@ -90,13 +94,42 @@ def test_what_cannot_be_synced_is_an_error_and_the_next_sync_is_not(handles: lis
     run(use)
 
 
-def test_a_machine_whose_calls_are_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_kernel_forbids_it_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> int:
+        ctypes.set_errno(errno.EPERM)
+        return -1
+
     async def main() -> None:
-        monkeypatch.setattr(platform, "machine", lambda: "vax")
-        with pytest.raises(OSError, match="vax"):
+        monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syscall=refuse))
+        with pytest.raises(PermissionError):
             KernelSync(asyncio.get_running_loop())
 
     asyncio.run(main())
+
+
+def test_a_kernel_that_does_not_know_a_flag_is_asked_without_it(
+    handles: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Library:
+        """As before Linux 5.19."""
+
+        def __init__(self, *arguments: object, **options: object) -> None:
+            real = load(None, use_errno=True).syscall
+
+            def syscall(number: ctypes.c_long, *arguments: Any) -> int:
+                if number.value == SETUP and any(arguments[1].raw[8:12]):
+                    ctypes.set_errno(errno.EINVAL)
+                    return -1
+                return int(real(number, *arguments))
+
+            self.syscall = syscall
+
+    async def use(syncer: KernelSync) -> None:
+        assert await synced(syncer, handles) is None
+
+    load = ctypes.CDLL
+    monkeypatch.setattr(ctypes, "CDLL", Library)
+    run(use)
 
 
 def test_a_store_commits_with_it_and_has_everything_afterwards(tmp_path: Path) -> None:

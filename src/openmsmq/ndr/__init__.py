@@ -3,7 +3,8 @@
 `openmsmq.interfaces.ms_mqmp` and its siblings are the generated modules; `python -m openmsmq.ndr` makes them afresh.
 """
 
+from openmsmq.ndr.errors import BadStubData, NdrError
 from openmsmq.ndr.lexer import IdlError
-from openmsmq.ndr.runtime import NULL, BadStubData, ByteOrder, Interface, NdrError, Null, Operation
+from openmsmq.ndr.runtime import NULL, ByteOrder, Interface, Null, Operation
 
 __all__ = ["NULL", "BadStubData", "ByteOrder", "IdlError", "Interface", "NdrError", "Null", "Operation"]

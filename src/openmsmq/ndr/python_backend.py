@@ -23,8 +23,9 @@ from struct import Struct, unpack_from
 from struct import pack as _pack
 from uuid import UUID
 
+from openmsmq.ndr.errors import BadStubData, NdrError
 from openmsmq.ndr.runtime import (
-    NULL, BadStubData, DecodeState, EncodeState, Interface, NdrError, Null, Operation, PADDING as _PAD,
+    NULL, DecodeState, EncodeState, Interface, Null, Operation, PADDING as _PAD,
     guid_from_big_endian as _guid_be, handle_from_big_endian as _handle_be, short_of as _short_of,
 )
 

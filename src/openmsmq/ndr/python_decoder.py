@@ -24,6 +24,10 @@ class Decoder(Emitter):
         self.line(f"p += -p & {alignment - 1}")
 
     def emit_run(self, fmt: str, operands: list[str], size: int) -> None:
+        if fmt[1:] == "B" and operands:
+            self.line(f"{operands[0]} = b[p]")
+            self.line("p += 1")
+            return
         self.line(f"{', '.join(operands)}{',' if len(operands) == 1 else ''} = "
                   f"{self.symbols.struct(fmt, 'unpack_from')}(b, p)")  # fmt: skip
         self.line(f"p += {size}")

@@ -1,4 +1,4 @@
-"""What generated codecs share: errors, the NULL behind a non-NULL pointer, and the description of an interface.
+"""What generated codecs share: the NULL behind a non-NULL pointer, and the description of an interface.
 
 Transfer syntax NDR 2.0 (C706 chapter 14), 8a885d04-1ceb-11c9-9fe8-08002b104860. Stubs are decoded in either integer
 byte order and always encoded little-endian.
@@ -13,20 +13,11 @@ from itertools import count
 from typing import Any, ClassVar, Literal
 from uuid import UUID
 
+from openmsmq.ndr.errors import BadStubData, NdrError
+
 ByteOrder = Literal["<", ">"]
 
 MAXIMUM_DEPTH = 16  # nested PROPVARIANTs; no legitimate caller comes near, and each level costs a Python frame
-
-
-class NdrError(ValueError):
-    """A value can't be encoded; the message names the field. This is the caller's mistake."""
-
-
-class BadStubData(Exception):
-    """A stub does not decode: too short, a count that does not fit, a union without arm, a value out of range.
-
-    The peer's mistake; on the wire it becomes the fault RPC_X_BAD_STUB_DATA (1783).
-    """
 
 
 class Null:

@@ -74,8 +74,8 @@ class QmComm2(NdrInterface):
         """3.1.5.2. In a transaction the answer need not wait for the disk; the commit's does."""
         environment = self.environment
         descriptor = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
-        reading = isinstance(descriptor, RemoteQueueProxyHandle)
-        check(not reading, f"{descriptor.format_name} was not opened for sending", HResult.MQ_ERROR_ACCESS_DENIED)
+        if isinstance(descriptor, RemoteQueueProxyHandle):
+            raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.format_name} was not opened for sending")
         message = message_from_send(q.ptb, environment.sender_sid(call))
         if message.privacy_level and isinstance(descriptor.format_name, DirectFormatName):
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "encryption with a direct format name")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
@@ -99,7 +100,7 @@ class Committer:
     def _flush(self) -> None:
         if self._failed:
             return
-        if self._more_will_come():
+        if self._syncer is None and self._more_will_come():
             self._loop.call_soon(self._flush)
             return
         waiting, self._waiting = self._waiting, []
@@ -121,13 +122,13 @@ class Committer:
             self._loop.call_soon(self._overlap_ends, len(waiting))
 
     def _sync(self, batch: Batch) -> None:
-        started = self._loop.time()
+        started = time.monotonic()  # the loop's own time goes by milliseconds
         try:
             batch.write()
             batch.sync()
         except OSError as error:
             self._store.fail(error)
-        self._sync_time += (self._loop.time() - started - self._sync_time) / 8
+        self._sync_time += (time.monotonic() - started - self._sync_time) / 8
         self._store.finish_batch(batch)
 
     def _overlap_ends(self, told: int) -> None:
@@ -140,7 +141,7 @@ class Committer:
 
     def _more_will_come(self) -> bool:
         """Whether to put the sync off by one more turn of the loop."""
-        now = self._loop.time()
+        now = time.monotonic()
         if self._put_off_until is None:
             self._put_off_until = now + min(self._sync_time * _PATIENCE, _LONGEST_WAIT)
         if len(self._waiting) < int(self._busy) and now < self._put_off_until:
@@ -150,15 +151,13 @@ class Committer:
 
     def _start(self, syncer: Syncer, batch: Batch, waiting: list[Callback]) -> None:
         """Write, and sync beside the loop; `_scheduled` stays set, so that nothing else is flushed meanwhile."""
-        started = self._loop.time()
         try:
             batch.write()
-            syncer.submit(batch.handles, lambda error: self._synced(batch, waiting, started, error))
+            syncer.submit(batch.handles, lambda error: self._synced(batch, waiting, error))
         except OSError as error:
             self._store.fail(error)
 
-    def _synced(self, batch: Batch, told: list[Callback], started: float, error: OSError | None) -> None:
-        self._sync_time += (self._loop.time() - started - self._sync_time) / 8
+    def _synced(self, batch: Batch, told: list[Callback], error: OSError | None) -> None:
         try:
             if error is not None:
                 self._store.fail(error)
@@ -166,11 +165,10 @@ class Committer:
         except (StoreError, OSError) as failure:
             self._fail(failure)
             return
-        self._busy = max(self._busy * _FADING, len(told) + len(self._waiting))
         self._scheduled = bool(self._waiting)
-        if self._scheduled:
-            self._loop.call_soon(self._flush)
         self._call(told)
+        if self._scheduled:
+            self._flush()
 
     def _call(self, callbacks: list[Callback]) -> None:
         for callback in callbacks:

@@ -134,7 +134,7 @@ class Store:
         return self._codec.largest_payload
 
     def insert(self, queue: int, key: int, deadline: int, payload: bytes) -> int:
-        """Append one message as a batch of its own: `append` of one Insert, faster.
+        """Append one message as a batch of its own.
 
         Returns:
             Its location.
@@ -143,10 +143,7 @@ class Store:
             StoreFull, RecordTooLarge: nothing was applied.
             StoreFailed: the store has failed earlier.
         """
-        if self._failure is not None:
-            self._check()
-        location = self._writer.insert(queue, key, deadline, payload)
-        return location if location else self.append((Insert(queue, key, deadline, payload),))[0]
+        return self.append((Insert(queue, key, deadline, payload),))[0]
 
     def remove(self, key: int, location: int) -> None:
         """Append the removal of one message as a batch of its own; raises as `append`."""
@@ -166,6 +163,12 @@ class Store:
             StoreFailed: the store has failed earlier.
             DamagedRecord: a message to move cannot be read; nothing was applied.
         """
+        if len(operations) == 1 and isinstance(only := operations[0], Insert):
+            if self._failure is not None:
+                self._check()
+            location = self._writer.insert(only.queue, only.key, only.deadline, only.payload)
+            if location:
+                return [location]
         return self._chain(specify(operations, self._books.current, self.read))
 
     def reserve(self, high: int) -> None:
