@@ -312,6 +312,23 @@ def test_a_limit_ends_the_range_at_the_last_message_within_it(world: World) -> N
     assert (end, len(ranges)) == (sequences[0], 1)
 
 
+def test_a_claim_divides_like_a_queue_and_neither_minds_priorities(world: World) -> None:
+    for number in range(40):
+        world.send(label=str(number), priority=number % 8)
+    keys = sorted(world.queue().entries, key=sequence_of)
+    sequences = [sequence_of(key) for key in keys]
+    for start, end in ((0, 39), (0, 20), (7, 8), (13, 39), (39, 39)):
+        low, high = (sequences[start] - 1, sequences[end]) if start < 39 else (sequences[end], sequences[end])
+        expected = sum(low < sequence <= high for sequence in sequences)
+        assert world.queue().count_within(low, high) == expected
+        _, ranges = done(world.manager.divide(world.queue(), low, high, 3, Limits()))
+        assert sum(count for _, _, count, _ in ranges) == expected
+    whole = done(world.manager.divide(world.queue(), 0, sequences[-1], 3, Limits()))
+    claim(world, 0)
+    group = world.manager.group(world.queue(), "g")
+    assert done(world.manager.divide(world.queue(), 0, sequences[-1], 3, Limits(), group)) == whole
+
+
 # -- crashes -----------------------------------------------------------------------------------------------------
 
 

@@ -125,6 +125,21 @@ def test_only_the_reader_that_locked_a_message_ends_its_read(world: World) -> No
     assert len(world.labels()) == 1
 
 
+def test_a_reader_that_closes_puts_back_what_it_holds_and_nothing_of_others(world: World) -> None:
+    for label in "abc":
+        world.send(label=label)
+    reader, other = world.open(), world.open()
+    first = world.read(reader, two_phase=True).message.lookup_identifier
+    world.manager.end_two_phase(reader, first, delete=False)
+    world.read(other, two_phase=True)
+    world.read(reader, two_phase=True)
+    assert world.labels() == ["c"]
+    world.manager.close_queue(reader)
+    assert world.labels() == ["b", "c"]
+    world.manager.close_queue(other)
+    assert world.labels() == ["a", "b", "c"]
+
+
 def test_a_rejected_message_goes_to_a_waiting_reader(world: World) -> None:
     world.send(label="m")
     reader = world.open()

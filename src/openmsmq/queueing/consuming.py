@@ -8,7 +8,7 @@ can still appear in a queue below the latest number is locked there now: see `la
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from openmsmq.model.constants import Access, Acknowledge, MessageClass, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, QueueDeleted, TransactionSequence
@@ -79,23 +79,14 @@ class Consuming(Opening):
         """What readers may take (or the group has claimed) with start < sequence <= end, as ranges of nearly equal
         count: the end and (start, end, count, bytes) of each."""
         check_positions(start=start, end=end)
-        total = taken_bytes = 0
-        last = start
-        position = start
-        while total < limits.messages and (keys := self.within(queue, position, end, _STEP, group)):
-            for key in keys:
-                size = queue.size_of(key)
-                if total >= limits.messages or (total and taken_bytes + size > limits.bytes):
-                    end = last
-                    break
-                total, taken_bytes, last = total + 1, taken_bytes + size, sequence_of(key)
-            position = sequence_of(keys[-1])
-            yield
-        if total >= limits.messages and total:
-            end = last
+        if limits == Limits():
+            total = queue.count_within(start, end) if group is None else group.until(end) - group.until(start)
+        else:
+            total, end = yield from self._limited(queue, start, end, limits, group)
         ranges: list[tuple[int, int, int, int]] = []
         share = -(-total // max(1, partitions))
-        position, begin, count, volume = start, start, 0, 0
+        begin = position = last = start
+        count = volume = 0
         while keys := self.within(queue, position, end, _STEP, group):
             for key in keys:
                 if count == share:
@@ -107,6 +98,23 @@ class Consuming(Opening):
         if count:
             ranges.append((begin, end, count, volume))
         return end, ranges
+
+    def _limited(
+        self, queue: Queue, start: int, end: int, limits: Limits, group: Group | None
+    ) -> Steps[tuple[int, int]]:
+        """How many messages the limits allow, and where they end; `end` if no limit is reached."""
+        total = taken_bytes = 0
+        position = start
+        while keys := self.within(queue, position, end, _STEP, group):
+            for key in keys:
+                size = queue.size_of(key)
+                if total and taken_bytes + size > limits.bytes:
+                    return total, position
+                total, taken_bytes, position = total + 1, taken_bytes + size, sequence_of(key)
+                if total >= limits.messages:
+                    return total, position
+            yield
+        return total, end
 
     def within(self, queue: Queue, start: int, end: int, limit: int, group: Group | None = None) -> list[int]:
         """The first positions with start < sequence <= end, in the order of their sequence: of what readers may take,
@@ -218,10 +226,9 @@ class Consuming(Opening):
         queue, store = group.queue, self.state.store
         done = loud = 0
         try:
-            for key, is_quiet in zip(keys, self._quiet(queue, keys), strict=True):
-                location = queue.location(key)
-                if is_quiet and location is not None and key not in queue.aborts:
-                    store.remove(sequence_of(key), location)
+            for key, place in zip(keys, self._quiet(queue, keys), strict=True):
+                if place is not None and key not in queue.aborts:
+                    store.remove(sequence_of(key), place)
                     queue.remove(key)
                 else:
                     loud += 1
@@ -235,15 +242,18 @@ class Consuming(Opening):
             group.overdue.difference_update(keys[:done])
             del group.keys[:done]
 
-    def _quiet(self, queue: Queue, keys: list[int]) -> Iterable[bool]:
-        """Whether nothing follows from receiving a message but that it goes."""
-        if not queue.is_destination:
-            return [True] * len(keys)
-        if queue.properties.journaling:
-            return [False] * len(keys)
+    def _quiet(self, queue: Queue, keys: list[int]) -> Sequence[int | None]:
+        """Where the stored messages are from whose receiving nothing follows but that they go; None for others."""
+        if queue.is_destination and queue.properties.journaling:
+            return [None] * len(keys)
         places = [queue.location(key) for key in keys]
+        if not queue.is_destination:
+            return places
         heads = iter(self.state.store.heads([place for place in places if place is not None], ACKNOWLEDGEMENTS_AT + 1))
-        return [place is not None and not next(heads)[ACKNOWLEDGEMENTS_AT] & _POS_RECEIVE for place in places]
+        return [
+            place if place is not None and not next(heads)[ACKNOWLEDGEMENTS_AT] & _POS_RECEIVE else None
+            for place in places
+        ]
 
     def release_claim(self, group: Group, forget: bool = False) -> Steps[int]:
         """Put back what the group has claimed; with `forget` the group is no more. Returns how many there were."""

@@ -202,6 +202,9 @@ class Opening(Transferring):
         for reader in [r for r in queue.waiting.values() if r.descriptor is descriptor]:
             queue.waiting.pop(reader.number, None)
             reader.end(HResult.MQ_ERROR_OPERATION_CANCELLED)
-        for key in [k for k, lock in queue.locked.items() if lock.owner is descriptor]:
-            self._release(queue, key)
+        for key in sorted(descriptor.held):
+            lock = queue.locked.get(key)
+            if lock is not None and lock.owner is descriptor:
+                self._release(queue, key)
+        descriptor.held.clear()
         self.state.forget_unused(queue)

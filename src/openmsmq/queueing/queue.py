@@ -171,6 +171,11 @@ class Queue:
             del found[limit:]
         return found
 
+    def count_within(self, start: int, end: int) -> int:
+        """How many available positions have start < sequence <= end."""
+        count = self.available.bisect_right
+        return sum(count(upper | end) - count(upper | start) for upper in range(0, 8 << 56, 1 << 56))
+
     def ends(self) -> list[int]:
         """The first and last available position of each priority: among them are the lowest and highest sequence."""
         available, found = self.available, []

@@ -35,7 +35,8 @@ class RemoteReadState(Enum):
 @dataclass(slots=True, eq=False)
 class OpenQueueDescriptor:
     """An opened queue. `queue` becomes None when the queue is deleted; `parts` holds the elements of a
-    multiple-element format name. `owner` is whatever the protocol binds it to."""
+    multiple-element format name. `owner` is whatever the protocol binds it to. `held` has the positions that are locked
+    for it by reads in two phases."""
 
     handle: int
     format_name: FormatName
@@ -45,6 +46,7 @@ class OpenQueueDescriptor:
     owner: Any = None
     parts: list[OpenQueueDescriptor] = field(default_factory=list)
     cursors: dict[int, Cursor] = field(default_factory=dict)
+    held: set[int] = field(default_factory=set)
     remote_read_state: RemoteReadState = RemoteReadState.NONE
     name: str = ""  # the text of `format_name`, which every message sent here carries
 

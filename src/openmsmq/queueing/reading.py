@@ -170,6 +170,7 @@ class Reading(Definitions):
             reader.transaction.operations.append(Dequeued(queue, position))
         elif reader.two_phase:
             queue.lock(position, Lock(LockKind.READ, reader.descriptor))
+            reader.descriptor.held.add(position)
         else:
             try:
                 self._delete(queue, position, message, MessageClass.ACK_RECEIVE)
@@ -187,9 +188,10 @@ class Reading(Definitions):
             raise TransactionSequence(detail="the message is not locked by this reader")
         if not delete and not lock.purge_pending:
             self._release(queue, lookup_identifier)
-            return
-        reason = MessageClass.NACK_Q_PURGED if lock.purge_pending else MessageClass.ACK_RECEIVE
-        self._delete(queue, lookup_identifier, queue.message(lookup_identifier), reason)
+        else:
+            reason = MessageClass.NACK_Q_PURGED if lock.purge_pending else MessageClass.ACK_RECEIVE
+            self._delete(queue, lookup_identifier, queue.message(lookup_identifier), reason)
+        descriptor.held.discard(lookup_identifier)
 
     def cancel(self, reader: WaitingMessageReadOperation, status: int = HResult.MQ_ERROR_OPERATION_CANCELLED) -> bool:
         """Cancel Waiting Message Read Request, 3.1.7.1.17. Returns False if the read is over already."""

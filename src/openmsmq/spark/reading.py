@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from openmsmq.bulk.client import Range
+from openmsmq.bulk.client import Claim, Range
 from openmsmq.spark.options import OptionError, Options
 from openmsmq.spark.plane import Plane, connect
 from openmsmq.spark.schema import TEXT, projection, with_text
@@ -76,19 +76,21 @@ class Fetching:
             raise OptionError(f"queuePattern {options.queuePattern!r} matches no queue at {options.host}")
         return sorted(found)
 
-    def ranges(
-        self, queue: str, start: int, end: int | None, group: str | None = None, token: str | None = None
-    ) -> tuple[Range, ...]:
-        """What lies in (start, end], divided as the options say."""
+    def ranges(self, queue: str, start: int, end: int | None, claim: Claim | None = None) -> tuple[Range, ...]:
+        """What lies in (start, end], divided as the options say; `claim` is the one that has it, if it was claimed."""
         options = self.options
-        plan = self.plane.plan(queue, options.source, start, end, 1, group=group, token=token)
-        count = sum(part.count for part in plan.ranges)
+        held = (None, None) if claim is None else (options.consumerGroup, claim.token)
+        if claim is None:
+            plan = self.plane.plan(queue, options.source, start, end)
+            count, end = sum(part.count for part in plan.ranges), plan.end
+        else:
+            count = claim.count
         wanted = max(options.minPartitions, -(-count // (options.maxRecordsPerPartition or _RECORDS)))
         if options.maxRecordsPerPartition is None:
             wanted = min(wanted, max(1, count // _WORTHWHILE))
-        if wanted == 1 or not count:
+        if claim is None and (wanted == 1 or not count):
             return plan.ranges
-        return self.plane.plan(queue, options.source, start, plan.end, wanted, group=group, token=token).ranges
+        return self.plane.plan(queue, options.source, start, end, wanted, group=held[0], token=held[1]).ranges
 
     def columns(self) -> list[str]:
         """What has to be read for the columns that are wanted."""

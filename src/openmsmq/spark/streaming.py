@@ -133,7 +133,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
                 continue
             claim = self._claim_again(queue, at, until) if self.options.mode == "receive" else None
             held = (None, None) if claim is None else (self.options.consumerGroup, claim.token)
-            for part in self.ranges(queue, at, until, *held):
+            for part in self.ranges(queue, at, until, claim):
                 if part.count:
                     parts.append(QueueRange(queue, part.start, part.end, part.count, *held))
         return parts

@@ -107,7 +107,8 @@ class Codec:
     ) -> bytes:
         """Header of a frame at absolute `position`; `group` is the distance to the start of its write."""
         body = _AFTER_CRC.pack(len(payload), position, key, extra, queue, transaction, group, kind, flags, self.tag)
-        return _CRC.pack(crc32c(payload, crc32c(body, self.seed))) + body
+        crc = crc32c(body, self.seed)
+        return _CRC.pack(crc32c(payload, crc) if payload else crc) + body
 
     def frame(self, kind: int, flags: int, position: int, group: int, payload: bytes = b"", key: int = 0) -> bytes:
         """A whole frame with its padding."""
