@@ -1,5 +1,5 @@
 """Figures of the bulk plane: staging, browsing and receiving a million messages of 1 KiB over Arrow Flight, and what an
-express send takes meanwhile. Writes benchmarks/BULK.md.
+express send takes meanwhile. Writes its own section of benchmarks/RESULTS.md.
 
 .venv/bin/python benchmarks/bulk.py --messages 1000000
 """
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import results
 
 import openmsmq
 from openmsmq.bulk.client import BulkClient, Range, Staged
@@ -32,7 +33,6 @@ BODY = bytes(range(256)) * 4
 PARTS = 2
 QUEUE, EXPRESS = "bulk", "express"
 SECONDS = 5.0
-RESULT = Path(__file__).parent / "BULK.md"
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def main() -> None:
             text = measure(daemon, arguments.messages, load)
     finally:
         shutil.rmtree(directory)
-    RESULT.write_text(text)
+    results.put(results.BULK, text)
     print(text)
 
 
@@ -102,7 +102,7 @@ def report(
     count: int, load: float, rows: list[tuple[str, float]], alone: list[float], beside: list[float], streamed: float
 ) -> str:
     lines = [
-        "# The bulk plane",
+        results.BULK,
         "",
         f"Made by `benchmarks/bulk.py` on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC; do not edit.",
         f"{os.cpu_count()} × {platform.machine()}, Linux {platform.release()}, Python {platform.python_version()},",

@@ -2,7 +2,7 @@
 
 .venv/bin/python benchmarks/pipeline.py --messages 400000
 
-Writes benchmarks/PIPELINE.md.
+Writes its own section of benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyspark
+import results
 import systems
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -32,6 +34,7 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
+from pyspark.sql.types import StructType
 
 from openmsmq.bulk.client import BulkClient
 from openmsmq.bulk.schema import MESSAGE_SCHEMA
@@ -40,7 +43,7 @@ from openmsmq.spark.schema import spark_schema
 BODY = bytes(range(256)) * 4
 CHUNK = 4096
 BATCH = 100_000
-RESULT = Path(__file__).with_name("PIPELINE.md")
+ALL, NARROW = MESSAGE_SCHEMA.names, ["sequence", "label", "body"]
 
 
 class Toy(DataSource):
@@ -54,22 +57,28 @@ class Toy(DataSource):
         return spark_schema("none")
 
     def reader(self, schema: Any) -> DataSourceReader:
-        return ToyReader(int(self.options["rows"]))
+        return ToyReader(int(self.options["rows"]), schema.names)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return ToyStreamReader(int(self.options["rows"]), int(self.options["batch"]))
+        return ToyStreamReader(int(self.options["rows"]), schema.names, int(self.options["batch"]))
 
     def writer(self, schema: Any, overwrite: bool) -> ToyWriter:
         return ToyWriter()
 
 
-def rows(start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """Batches with all columns, the body of 1 KiB."""
+def rows(start: int, end: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Batches with these columns, the body of 1 KiB."""
     fixed = {"body": BODY, "label": "order", "queue": "toy", "source": "queue"}
-    template = [pa.array([fixed.get(field.name)] * CHUNK, field.type) for field in MESSAGE_SCHEMA]
+    schema = pa.schema([MESSAGE_SCHEMA.field(name) for name in names])
+    template = [pa.array([fixed.get(field.name)] * CHUNK, field.type) for field in schema]
     for at in range(start, end, CHUNK):
         count = min(CHUNK, end - at)
-        yield pa.RecordBatch.from_arrays([array.slice(0, count) for array in template], schema=MESSAGE_SCHEMA)
+        yield pa.RecordBatch.from_arrays([array.slice(0, count) for array in template], schema=schema)
+
+
+def schema_of(names: list[str]) -> StructType:
+    whole = spark_schema("none")
+    return StructType([whole[name] for name in names])
 
 
 class Part(InputPartition):
@@ -78,19 +87,19 @@ class Part(InputPartition):
 
 
 class ToyReader(DataSourceReader):
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, names: list[str]) -> None:
+        self.count, self.names = count, names
 
     def partitions(self) -> list[Part]:
         return [Part(0, self.count // 2), Part(self.count // 2, self.count)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return rows(partition.start, partition.end)
+        return rows(partition.start, partition.end, self.names)
 
 
 class ToyStreamReader(DataSourceStreamReader):
-    def __init__(self, count: int, batch: int) -> None:
-        self.count, self.batch, self.at = count, batch, 0
+    def __init__(self, count: int, names: list[str], batch: int) -> None:
+        self.count, self.names, self.batch, self.at = count, names, batch, 0
 
     def initialOffset(self) -> dict[str, Any]:
         return {"at": 0}
@@ -104,7 +113,7 @@ class ToyStreamReader(DataSourceStreamReader):
         return [Part(start["at"], middle), Part(middle, end["at"])]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return rows(partition.start, partition.end)
+        return rows(partition.start, partition.end, self.names)
 
 
 class ToyWriter(DataSourceArrowWriter):
@@ -115,12 +124,13 @@ class ToyWriter(DataSourceArrowWriter):
 
 
 class Figure(NamedTuple):
-    """A rate, that of the toy in the same run, and the bar."""
+    """A rate, that of the toy in the same run, and the bar with its ratio to the toy that it was set beside."""
 
     what: str
     rate: float
     toy: float
-    bar: float
+    bar: int
+    bar_ratio: float
 
 
 class Bench:
@@ -129,15 +139,17 @@ class Bench:
         self.port = int(daemon.ready["endpoints"]["flight"]["port"])
         self.runs = 0
 
-    def msmq(self, reader: Any, **options: Any) -> Any:
-        return reader.format("msmq").options(flightPort=self.port, minPartitions=2, **options).load()
+    def msmq(self, reader: Any, names: list[str], **options: Any) -> Any:
+        source = reader.format("msmq").schema(schema_of(names))
+        return source.options(flightPort=self.port, minPartitions=2, **options).load()
 
-    def receiving(self, queue: str, batch: int | None = BATCH) -> Any:
+    def receiving(self, queue: str, batch: int | None = BATCH, names: list[str] = ALL) -> Any:
         options = {"queue": queue, "mode": "receive", "consumerGroup": "bench"}
-        return self.msmq(self.spark.readStream, **options | ({"maxRecordsPerTrigger": batch} if batch else {}))
+        return self.msmq(self.spark.readStream, names, **options | ({"maxRecordsPerTrigger": batch} if batch else {}))
 
-    def toys(self, reader: Any) -> Any:
-        return reader.format("toy").option("rows", self.count).option("batch", BATCH).load()
+    def toys(self, reader: Any, names: list[str] = ALL) -> Any:
+        source = reader.format("toy").schema(schema_of(names))
+        return source.option("rows", self.count).option("batch", BATCH).load()
 
     def query(self, frame: Any, format: str) -> Any:
         self.runs += 1
@@ -156,7 +168,7 @@ class Bench:
 
     def fill(self, queue: str, count: int) -> None:
         with BulkClient(port=self.port) as client:
-            narrow = (batch.select(["body", "label"]) for batch in rows(0, count))
+            narrow = rows(0, count, ["body", "label"])
             staged = client.stage(queue, 0, 0, 0, narrow, default_queue=queue)
             client.finalize(queue, 0, [staged.handle])
 
@@ -173,38 +185,62 @@ class Bench:
         assert self.waiting(queue) == 0
 
     def figures(self) -> Iterator[Figure]:
-        self.create("warm", "many", "second", "sink")
+        self.create("warm", "many", "sink")
         self.fill("warm", 1000)
         self.toys(self.spark.read).limit(1).write.format("noop").mode("overwrite").save()
         self.drained(self.query(self.receiving("warm"), "noop"), "warm")
+        yield from self.browsing()
+        yield from self.streaming()
+        yield self.sending()
+
+    def in_turns(self, toy: Callable[[], float], ours: Callable[[], float]) -> tuple[float, float]:
+        """The better of two rates of each, ours first, after one that does not count: a JVM gets faster for a while."""
+        toy(), ours()
+        rounds = [(ours(), toy()) for _ in range(2)]
+        return max(rate for rate, _ in rounds), max(rate for _, rate in rounds)
+
+    def browsing(self) -> Iterator[Figure]:
         self.fill("many", self.count)
-        self.fill("second", self.count)
 
-        def noop(frame: Any) -> None:
-            frame.write.format("noop").mode("overwrite").save()
+        def noop(frame: Any) -> float:
+            return self.rate(lambda: frame.write.format("noop").mode("overwrite").save())
 
-        toy = self.rate(lambda: noop(self.toys(self.spark.read)))
-        yield Figure("browse → noop", self.rate(lambda: noop(self.msmq(self.spark.read, queue="many"))), toy, 400_000)
+        for names, what in ((NARROW, "three columns"), (ALL, "all columns")):
+            toy, source = self.toys(self.spark.read, names), self.msmq(self.spark.read, names, queue="many")
+            rates = self.in_turns(lambda toy=toy: noop(toy), lambda source=source: noop(source))
+            yield Figure(f"browse → noop, {what}", *rates, 400_000, 400 / 778)
 
-        def streamed(format: str) -> float:
-            query = self.query(self.toys(self.spark.readStream), format).start()
-            taken = self.seconds(query.processAllAvailable)
+    def streaming(self) -> Iterator[Figure]:
+        def toy(format: str, names: list[str]) -> float:
+            query = self.query(self.toys(self.spark.readStream, names), format).start()
+            rate = self.rate(query.processAllAvailable)
             query.stop()
-            return self.count / taken
+            return rate
 
-        for queue, format, what, bar in (
-            ("many", "noop", "receive → noop, with removal", 150_000),
-            ("second", "parquet", "receive → Parquet, with removal", 80_000),
-        ):
-            toy = streamed(format)
-            query = self.query(self.receiving(queue), format)
-            yield Figure(what, self.rate(lambda query=query, queue=queue: self.drained(query, queue)), toy, bar)
+        def ours(format: str, names: list[str]) -> float:
+            queue = f"many{self.runs}"
+            self.create(queue)
+            self.fill(queue, self.count)
+            query = self.query(self.receiving(queue, names=names), format)
+            return self.rate(lambda: self.drained(query, queue))
 
-        source = self.toys(self.spark.read).select("body", "label")
-        toy = self.rate(lambda: source.write.format("toy").mode("append").save())
-        sink = source.write.format("msmq").mode("append").option("flightPort", self.port).option("defaultQueue", "sink")
-        yield Figure("toy → sink", self.rate(sink.save), toy, 100_000)
-        assert self.waiting("sink") == self.count
+        for what, format, bar, ratio in (
+            ("receive → noop", "noop", 150_000, 150 / 255), ("receive → Parquet", "parquet", 80_000, 80 / 120),
+        ):  # fmt: skip
+            for names, columns in ((NARROW, "three columns"), (ALL, "all columns")):
+                rates = self.in_turns(partial(toy, format, names), partial(ours, format, names))
+                yield Figure(f"{what}, removal included, {columns}", *rates, bar, ratio)
+
+    def sending(self) -> Figure:
+        source = self.toys(self.spark.read, ["body", "label"])
+        options = {"flightPort": self.port, "defaultQueue": "sink"}
+
+        def write(format: str) -> float:
+            return self.rate(source.write.format(format).mode("append").options(**options).save)
+
+        rates = self.in_turns(lambda: write("toy"), lambda: write("msmq"))
+        assert self.waiting("sink") == 3 * self.count
+        return Figure("toy → sink", *rates, 100_000, 100 / 300)
 
     def overhead(self) -> float:
         """Median milliseconds of a batch of 100 messages, without the first ones."""
@@ -251,19 +287,22 @@ def report(count: int, figures: list[Figure], overhead: float, delay: float, loa
         return "met" if met else "**missed**"
 
     return "\n".join([
-        "# The data source in Spark",
+        results.SPARK,
         "",
         f"Made by `benchmarks/pipeline.py` on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC; do not edit.",
         f"{systems.machine()}, Python {platform.python_version()}, PySpark {pyspark.__version__}, pyarrow",
-        f"{pa.__version__}; {count:,} recoverable messages with a body of 1 KiB and all columns, two partitions.",
-        "Spark, its Python workers, the Flight process and the daemon share the processors. The load average of the",
-        f"machine was {load:.1f} at the start. The toy makes the same rows in memory, or drops them, in the same run.",
+        f"{pa.__version__}; {count:,} recoverable messages with a body of 1 KiB, two partitions. Spark, its Python",
+        "workers, the Flight process and the daemon share the processors. The toy makes rows of the same columns in",
+        "memory, or drops them, in the same run; of each the better one of two rounds, in turns, after one that does not",
+        "count. The bars were set on a machine whose toy, with few columns, read 778,000 rows a second, streamed 255,000",
+        "to noop and 120,000 to Parquet, and wrote 300,000; the second bar is the ratio to that toy, and counts for more.",
+        f"The load average was {load:.1f} at the start.",
         "",
-        "| | rows per second | toy | ratio | bar | |",
-        "|---|--:|--:|--:|--:|---|",
+        "| | rows per second | bar | | toy | ratio | bar | |",
+        "|---|--:|--:|---|--:|--:|--:|---|",
         *(
-            f"| {f.what} | {f.rate:,.0f} | {f.toy:,.0f} | {f.rate / f.toy:.2f} | ≥ {f.bar:,} "
-            f"| {verdict(f.rate >= f.bar)} |"
+            f"| {f.what} | {f.rate:,.0f} | ≥ {f.bar:,} | {verdict(f.rate >= f.bar)} | {f.toy:,.0f} "
+            f"| {f.rate / f.toy:.2f} | ≥ {f.bar_ratio:.2f} | {verdict(f.rate / f.toy >= f.bar_ratio)} |"
             for f in figures
         ),
         "",
@@ -298,7 +337,7 @@ def main() -> None:
             text = report(given.messages, list(bench.figures()), bench.overhead(), bench.delay(), load)
     finally:
         shutil.rmtree(directory)
-    RESULT.write_text(text, encoding="utf-8")
+    results.put(results.SPARK, text)
     print(text)
 
 

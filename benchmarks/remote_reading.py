@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import measures
+import results
 import systems
 from waiters import CONNECTIONS, EACH, Waiters, waiters
 
 Load = Callable[..., dict[str, Any]]
-HEADING = "## Reading from another machine"
 WAITER_BAR = 4096  # bytes
 PARALLEL = (1, 8, 64)
 KIB, MIB = 1 << 10, 1 << 20
@@ -109,10 +109,10 @@ def _lines(
     before, after = around
     when = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     yield (
-        f"{HEADING}\n\nMade by `benchmarks/remote_reading.py` on {when}; do not edit. {systems.machine()}, Python "
-        f"{platform.python_version()}; {seconds:g} s for each rate. Before the rates and after them the load average "
-        f"of the machine was {before.load:.1f} and {after.load:.1f}, and the p50 of a bare write and `fdatasync` of "
-        f"1.2 KiB {before.sync:.0f} and {after.sync:.0f} µs.\n\n{NOTES}"
+        f"{results.REMOTE}\n\nMade by `benchmarks/remote_reading.py` on {when}; do not edit. {systems.machine()}, "
+        f"Python {platform.python_version()}; {seconds:g} s for each rate. Before the rates and after them the load "
+        f"average of the machine was {before.load:.1f} and {after.load:.1f}, and the p50 of a bare write and `fdatasync` "
+        f"of 1.2 KiB {before.sync:.0f} and {after.sync:.0f} µs.\n\n{NOTES}"
     )
     yield "| | connections | per second | p50 µs | p99 µs | server CPU µs |\n|---|--:|--:|--:|--:|--:|"
     for what, connections, result, cpu in measured:
@@ -135,21 +135,13 @@ def _lines(
         )
 
 
-def previous(results: Path) -> str:
-    """The section as it stands in a file, for whoever writes the rest anew."""
-    if not results.exists():
-        return ""
-    _, heading, text = results.read_text(encoding="utf-8").partition(HEADING)
-    return heading + text
-
-
 def main() -> None:
     from run import load
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="1 s for each rate")
     parser.add_argument("--seconds", type=float, help="duration of each rate (default 5)")
-    parser.add_argument("--output", type=Path, default=Path(__file__).with_name("RESULTS.md"))
+    parser.add_argument("--output", type=Path, default=results.RESULTS)
     given = parser.parse_args()
     seconds = given.seconds or (1.0 if given.quick else 5.0)
     with tempfile.TemporaryDirectory(prefix="openmsmq-bench-") as temporary:
@@ -159,8 +151,7 @@ def main() -> None:
         after = Surroundings.measure(directory)
         waited = [waiters(directory, protocol, 10) for protocol in ("remoteread", "qm2qm", "qmcomm")]
     written = section(measured, waited, seconds, (before, after))
-    rest = given.output.read_text(encoding="utf-8").partition(HEADING)[0].rstrip() if given.output.exists() else ""
-    given.output.write_text(f"{rest}\n\n{written}".lstrip(), encoding="utf-8")
+    results.put(results.REMOTE, written, given.output)
     print(written)
 
 

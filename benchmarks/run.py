@@ -3,8 +3,8 @@
     make bench                          # all of it; needs rabbitmq-server, redis-server, postgresql for comparison
     .venv/bin/python benchmarks/run.py --quick
 
-Writes benchmarks/RESULTS.md, and leaves the section of remote_reading.py there as it is. Figures of one machine under
-changing load say little; the ratios within a run say more.
+Writes benchmarks/RESULTS.md, and leaves the sections of other benchmarks there as they are. Figures of one machine
+under changing load say little; the ratios within a run say more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import measures
-import remote_reading
+import results
 import systems
 
 HERE = Path(__file__).parent
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, help="stored messages for the restart (default 1,000,000)")
     parser.add_argument("--seconds", type=float, help="duration of each rate (default 5)")
     parser.add_argument("--directory", help="where servers keep their files (default: the temporary directory)")
-    parser.add_argument("--output", type=Path, default=HERE / "RESULTS.md")
+    parser.add_argument("--output", type=Path, default=results.RESULTS)
     given = parser.parse_args()
     seconds = given.seconds or (1.0 if given.quick else 5.0)
     messages = given.messages or (50_000 if given.quick else 1_000_000)
@@ -182,10 +182,7 @@ def main() -> None:
         stored = measures.stored(directory, messages)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    kept = remote_reading.previous(given.output)
-    given.output.write_text(
-        f"{write(bench, codec, stored, systems.machine())}\n{kept}".rstrip() + "\n", encoding="utf-8"
-    )
+    results.put(results.MAIN, write(bench, codec, stored, systems.machine()), given.output)
     print(given.output.read_text(encoding="utf-8"))
 
 

@@ -1,0 +1,24 @@
+"""RESULTS.md: each benchmark writes a section of its own and leaves those of the others as they are."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+MAIN = ""  # what stands before the sections
+REMOTE, BULK, SPARK = "## Reading from another machine", "## The bulk plane", "## The data source in Spark"
+_ORDER = (MAIN, REMOTE, BULK, SPARK)
+
+
+def put(heading: str, text: str, file: Path = RESULTS) -> None:
+    """Replace one section; `text` begins with its heading."""
+    sections = _sections(file.read_text(encoding="utf-8")) if file.exists() else {}
+    sections[heading] = text
+    texts = (sections[name].strip() for name in _ORDER if name in sections)
+    file.write_text("\n\n".join(part for part in texts if part) + "\n", encoding="utf-8")
+
+
+def _sections(text: str) -> dict[str, str]:
+    found = sorted((at, name) for name in _ORDER[1:] if (at := text.find(f"{name}\n")) >= 0)
+    return {name: text[at:end] for (at, name), (end, _) in pairwise([(0, MAIN), *found, (len(text), "")])}
