@@ -111,8 +111,8 @@ def _lines(
     yield (
         f"{results.REMOTE}\n\nMade by `benchmarks/remote_reading.py` on {when}; do not edit. {systems.machine()}, "
         f"Python {platform.python_version()}; {seconds:g} s for each rate. Before the rates and after them the load "
-        f"average of the machine was {before.load:.1f} and {after.load:.1f}, and the p50 of a bare write and `fdatasync` "
-        f"of 1.2 KiB {before.sync:.0f} and {after.sync:.0f} µs.\n\n{NOTES}"
+        f"average of the machine was {before.load:.1f} and {after.load:.1f}, and the p50 of a bare write and "
+        f"`fdatasync` of 1.2 KiB {before.sync:.0f} and {after.sync:.0f} µs.\n\n{NOTES}"
     )
     yield "| | connections | per second | p50 µs | p99 µs | server CPU µs |\n|---|--:|--:|--:|--:|--:|"
     for what, connections, result, cpu in measured:
