@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -67,3 +68,14 @@ def test_compiled_modules_of_other_sources_are_not_used(tmp_path: Path, monkeypa
     assert compiled.is_current()
     monkeypatch.setattr(compiled, "MODULES", compiled.MODULES[1:])
     assert not compiled.is_current()
+
+
+def test_the_stamp_is_also_of_what_is_written_in_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = compiled.stamp_of_sources()
+    package = tmp_path / "openmsmq"
+    shutil.copytree(compiled.PACKAGE, package, ignore=shutil.ignore_patterns("_compiled", "__pycache__"))
+    monkeypatch.setattr(compiled, "PACKAGE", package)
+    assert compiled.stamp_of_sources() == before
+    with (package / "ndr" / "engine.c").open("a") as source:
+        source.write("\n")
+    assert compiled.stamp_of_sources() != before

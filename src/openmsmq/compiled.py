@@ -1,8 +1,8 @@
 """The hot half of the queue manager as machine code, where it has been compiled; otherwise the same modules as Python.
 
-`tools/compile` makes extension modules of `MODULES` with mypyc and puts them into `_compiled`, with a stamp of the
-sources that they were made of. They are used only while the stamp is true, all or none: whoever edits a source runs
-that source at once. `OPENMSMQ_PURE=1` in the environment keeps them out.
+`tools/compile` makes extension modules of `MODULES` with mypyc, and of `WRITTEN_IN_C`, and puts them into `_compiled`,
+with a stamp of the sources that they were made of. They are used only while the stamp is true, all or none: whoever
+edits a source runs that source at once. `OPENMSMQ_PURE=1` in the environment keeps them out.
 """
 
 from __future__ import annotations
@@ -39,22 +39,24 @@ MODULES: Final = (
     "store.replay", "store.scan", "store.segments", "store.specs", "store.vfs", "store.writer",
     "transfer.queue_format", "transfer.receive_buffer", "transfer.send_buffer",
 )  # fmt: skip
+# What has no Python source: whoever imports it does without where it is not there.
+WRITTEN_IN_C: Final = ("ndr.engine",)
 # Their constants and declarations are compiled in.
 _IMPORTED_BY_THEM: Final = ("model", "ndr", "packet", "protocols", "queueing", "rpc", "store", "transfer")
 
 
 def stamp_of_sources() -> str:
     """A hash of all that the compiled code depends on, the interpreter and the list of modules too."""
-    digest = blake2b(f"{SUFFIX} {sys.version} {MODULES}".encode(), digest_size=16)
+    digest = blake2b(f"{SUFFIX} {sys.version} {MODULES} {WRITTEN_IN_C}".encode(), digest_size=16)
     for name in _IMPORTED_BY_THEM:
-        for source in sorted((PACKAGE / name).glob("*.py")):
+        for source in sorted(file for file in (PACKAGE / name).iterdir() if file.suffix in (".py", ".c")):
             digest.update(source.name.encode())
             digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
 def file_of(module: str) -> Path:
-    """Where the extension module of a module of `MODULES` is; "" stands for the code of all."""
+    """Where the extension module of a module is; "" stands for the code of all `MODULES`."""
     return DIRECTORY / (module.replace(".", "/") + SUFFIX if module else f"{GROUP}__mypyc{SUFFIX}")
 
 
@@ -62,7 +64,7 @@ class _Finder:
     """Offers the compiled modules to `import`; see `importlib.abc.MetaPathFinder`."""
 
     def __init__(self) -> None:
-        self._files = {f"{__package__}.{module}": file_of(module) for module in MODULES}
+        self._files = {f"{__package__}.{module}": file_of(module) for module in (*MODULES, *WRITTEN_IN_C)}
         self._files[f"{GROUP}__mypyc"] = file_of("")
 
     def find_spec(

@@ -53,7 +53,7 @@ _VICIOUS = [b"\xff\xff\xff\xff", b"\x00\x00\x00\x80", b"\xff\xff\xff\x7f", b"\x0
 
 
 @st.composite
-def _mutation(draw: st.DrawFn, stub: bytes) -> bytes:
+def mutation(draw: st.DrawFn, stub: bytes) -> bytes:
     match draw(st.sampled_from(["cut", "flip", "word", "insert", "noise"])):
         case "cut":
             return stub[: draw(st.integers(0, max(0, len(stub) - 1)))]
@@ -69,12 +69,12 @@ def _mutation(draw: st.DrawFn, stub: bytes) -> bytes:
     return draw(st.binary(max_size=200))
 
 
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
     """Equality in which a NaN equals itself."""
     if is_dataclass(a) and type(a) is type(b):
-        return all(_same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+        return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(_same, a, b))
+        return len(a) == len(b) and all(map(same, a, b))
     return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
 
 
@@ -93,7 +93,7 @@ def _mutate(name: str, data: st.DataObject) -> None:
             operation.encode_response,
         ),
     ):
-        mutated = data.draw(_mutation(stub))
+        mutated = data.draw(mutation(stub))
         begin = time.process_time()
         for order in ("<", ">"):
             try:
@@ -101,7 +101,7 @@ def _mutate(name: str, data: st.DataObject) -> None:
             except BadStubData:
                 continue
             # What was let in is a value like any other: it goes out and comes back.
-            assert _same(decode(encode(value)), value)
+            assert same(decode(encode(value)), value)
         assert time.process_time() - begin < SECONDS
 
 

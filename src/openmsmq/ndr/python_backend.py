@@ -12,6 +12,7 @@ from openmsmq.ndr.lexer import IdlError
 from openmsmq.ndr.python_decoder import Decoder
 from openmsmq.ndr.python_emitter import Symbols, class_fields, flatten_parameters, is_bytes, is_wchar
 from openmsmq.ndr.python_encoder import Encoder
+from openmsmq.ndr.table_backend import Tables
 
 _HEADER = '''"""Generated from {idl} by openmsmq.ndr. Do not edit: change the IDL or the compiler."""
 # mypy: ignore-errors
@@ -28,6 +29,7 @@ from openmsmq.ndr.runtime import (
     NULL, DecodeState, EncodeState, Interface, Null, Operation, PADDING as _PAD,
     guid_from_big_endian as _guid_be, handle_from_big_endian as _handle_be, short_of as _short_of,
 )
+from openmsmq.ndr.tables import announce as _announce, codec as _codec, declare as _declare
 
 _new = object.__new__
 '''
@@ -42,6 +44,7 @@ class _Module:
     def __init__(self, library: w.Library, idl: str) -> None:
         self.library, self.idl = library, idl
         self.symbols = Symbols(idl)
+        self.tables = Tables(self.symbols)
 
     def text(self) -> str:
         body: list[str] = []
@@ -54,6 +57,7 @@ class _Module:
             for order in "<>":
                 body += Decoder(self.symbols, order).functions(struct)
             body += Encoder(self.symbols).functions(struct)
+        body += ["", "", *self.tables.structures(self.library.structs)]
         for interface in self.library.interfaces:
             body += self._interface(interface)
         head = [_HEADER.format(idl=self.idl)]
@@ -118,18 +122,23 @@ class _Module:
                 continue
             key = f"{interface.name}_{o.name}"
             result = [w.Field("result", o.result)] if o.result else []
-            body += self._class(f"{o.name}_Request", flatten_parameters(o.inputs))
-            body += self._class(f"{o.name}_Response", flatten_parameters([*o.outputs, *result]))
-            for suffix, order in (("", "<"), ("_be", ">")):
-                body += Decoder(self.symbols, order).call(f"_dq_{key}{suffix}", f"{o.name}_Request", o.inputs)
-                body += Decoder(self.symbols, order).call(
-                    f"_dr_{key}{suffix}", f"{o.name}_Response", [*o.outputs, *result]
-                )
-            body += Encoder(self.symbols).call(f"_eq_{key}", o.inputs)
-            body += Encoder(self.symbols).call(f"_er_{key}", [*o.outputs, *result])
+            codecs = {}
+            for letter, role, fields in (("q", "Request", o.inputs), ("r", "Response", [*o.outputs, *result])):
+                name = f"{o.name}_{role}"
+                body += self._class(name, flatten_parameters(fields))
+                functions = {order: f"_d{letter}_{key}{suffix}" for suffix, order in (("", "<"), ("_be", ">"))}
+                for order, function in functions.items():
+                    body += Decoder(self.symbols, order).call(function, name, fields)
+                functions[""] = f"_e{letter}_{key}"
+                body += Encoder(self.symbols).call(functions[""], fields)
+                if arguments := self.tables.arguments(name, fields):
+                    body += ["", "", f"_t{letter}_{key} = {arguments}"]
+                for order, function in functions.items():
+                    by_table = f"_codec({order!r}, {function}, *_t{letter}_{key})"
+                    codecs[letter + order] = by_table if arguments else function
             rows.append(
                 f"Operation({o.opnum}, {o.name!r}, {o.name}_Request, {o.name}_Response, "
-                f"(_dq_{key}, _dq_{key}_be, _dr_{key}, _dr_{key}_be), (_eq_{key}, _er_{key}))"
+                f"({codecs['q<']}, {codecs['q>']}, {codecs['r<']}, {codecs['r>']}), ({codecs['q']}, {codecs['r']}))"
             )
         body += ["", "", f"{interface.name} = Interface({interface.name!r}, UUID({interface.uuid!r}), "
                          f"{interface.version!r}, ("]  # fmt: skip

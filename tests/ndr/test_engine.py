@@ -1,0 +1,185 @@
+"""The engine says what the interpreted codec says, or nothing."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields, is_dataclass
+from enum import IntEnum
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ndr.idl_text import interface
+from ndr.strategies import operations, request, response
+from ndr.test_idl_features import FEATURE
+from ndr.test_round_trips import mutation, same
+from ndr.vector_args import load, operation, vectors
+from openmsmq.interfaces import ms_mqmp
+from openmsmq.model.message import Message
+from openmsmq.ndr import NULL, BadStubData, NdrError
+from openmsmq.ndr.engine import Codec, announce, codec, declare
+from openmsmq.transfer.send_buffer import send_buffer
+
+FEW = settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
+OPERATIONS = {name: (codecs, wire) for name, codecs, wire in operations() if isinstance(codecs.encoders[0], Codec)}
+each_operation = pytest.mark.parametrize("name", OPERATIONS)
+SEND = ms_mqmp.qmcomm2.operation("rpc_ACSendMessageEx")
+
+
+def test_only_what_has_full_pointers_is_interpreted() -> None:
+    interpreted = {name for name, codecs, _ in operations() if not isinstance(codecs.encoders[0], Codec)}
+    assert interpreted == {"qmcomm.R_QMGetRemoteQueueName", "qmcomm.rpc_QMOpenQueueInternal"}
+
+
+@pytest.mark.parametrize("path", vectors(), ids=lambda path: path.stem)
+def test_recorded_stubs_need_no_interpreter(path: Any) -> None:
+    vector = load(path)
+    codecs = operation(vector)
+    is_request = vector["direction"] == "request"
+    decoder = codecs.decoders[(0 if is_request else 2) + ("BE" in vector["transfer_syntax"])]
+    encoder = codecs.encoders[0 if is_request else 1]
+    if not isinstance(decoder, Codec):
+        return
+    stub = bytes.fromhex(vector["stub_hex"])
+    value = decoder.direct(stub)
+    assert value == decoder.interpreted(stub)
+    assert encoder.direct(value) == encoder.interpreted(value)
+
+
+def _values(name: str, data: st.DataObject) -> list[tuple[Any, Any, tuple[Any, Any]]]:
+    """(value, its encoder, its decoders) of arguments and results."""
+    codecs, wire = OPERATIONS[name]
+    return [
+        (data.draw(request(wire, codecs.request)), codecs.encoders[0], codecs.decoders[:2]),
+        (data.draw(response(wire, codecs.response)), codecs.encoders[1], codecs.decoders[2:]),
+    ]
+
+
+def _agree(name: str, data: st.DataObject) -> None:
+    for value, encoder, (decoder, _) in _values(name, data):
+        stub = encoder.interpreted(value)
+        assert encoder.direct(value) == stub
+        assert decoder.direct(stub) == value
+
+
+def _agree_on_bad_stubs(name: str, data: st.DataObject) -> None:
+    for value, encoder, decoders in _values(name, data):
+        stub = data.draw(mutation(encoder.interpreted(value)))
+        for decoder in decoders:
+            found = decoder.direct(stub)
+            assert found is None or same(found, decoder.interpreted(stub))
+
+
+ODD = [
+    None, NULL, True, -1, 1 << 31, 1 << 32, 1 << 64, 1.5, "", "a\0b", "\U0001f600", b"", b"abc", bytearray(16), [],
+    [None], [1, "a"], object(), IntEnum("Odd", {"A": 1}).A, ms_mqmp.CACTransferBufferV2(),
+]  # fmt: skip
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Every (object, attribute) and (list, index) in a tree of arguments."""
+    if is_dataclass(value):
+        inner = [(value, f.name, getattr(value, f.name)) for f in fields(value)]
+    elif isinstance(value, list):
+        inner = [(value, i, item) for i, item in enumerate(value)]
+    else:
+        return []
+    return [(owner, key) for owner, key, _ in inner] + [place for _, _, item in inner for place in _places(item)]
+
+
+def _agree_on_odd_values(name: str, data: st.DataObject) -> None:
+    for value, encoder, _ in _values(name, data):
+        places = _places(value)
+        if not places:
+            continue
+        owner, key = data.draw(st.sampled_from(places))
+        odd = data.draw(st.sampled_from(ODD))
+        if isinstance(key, str):
+            setattr(owner, key, odd)
+        else:
+            owner[key] = odd
+        stub = encoder.direct(value)
+        assert stub is None or stub == encoder.interpreted(value)
+
+
+CLAIMS = [_agree, _agree_on_bad_stubs, _agree_on_odd_values]
+each_claim = pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__.strip("_"))
+
+
+@each_operation
+@each_claim
+@FEW
+@given(data=st.data())
+def test_it_says_what_the_interpreted_codec_says(name: str, claim: Any, data: st.DataObject) -> None:
+    claim(name, data)
+
+
+@pytest.mark.slow
+@each_operation
+@each_claim
+@MANY
+@given(data=st.data())
+def test_it_says_often_what_the_interpreted_codec_says(name: str, claim: Any, data: st.DataObject) -> None:
+    claim(name, data)
+
+
+def test_what_it_refuses_the_interpreted_codec_judges() -> None:
+    with pytest.raises(BadStubData, match="unpack_from requires"):
+        SEND.decode_request(b"abc")
+    with pytest.raises(NdrError, match="hQueue has 3 bytes, not 20"):
+        SEND.encode_request(SEND.request(hQueue=b"abc"))
+    with pytest.raises(TypeError, match="one argument"):
+        SEND.decoders[0](b"", b"")
+
+
+def test_without_a_table_the_interpreted_codec_is_used_at_once() -> None:
+    by_engine = {o.name for o in FEATURE.operations if isinstance(o.decoders[0], Codec)}
+    assert by_engine >= {"Align", "TwoLevels", "Anonymous1", "Strings", "Range", "Handles"}
+    assert not by_engine & {"Pointers", "Conformant", "Varying", "Switch1", "Parameters", "FixedString"}
+    assert "Numbers" not in by_engine, "floating point has no table"
+
+
+def test_structures_that_lead_to_something_without_a_table_have_none() -> None:
+    _, names = interface("""[uuid(12345678-1234-1234-1234-123456789abc), version(1.0), pointer_default(unique)]
+        interface circle {
+            struct B;
+            typedef struct A { struct B *b; } A;
+            typedef struct B { A *a; double d; } B;
+            void Call([in] A *a);
+        };""")
+    assert not isinstance(names["circle"].operations[0].decoders[0], Codec)
+
+
+@pytest.mark.parametrize("table", ["x", ("x",), (), 5, ("p", True), ("o", 1), ("u", "I", 5), int])
+def test_a_table_that_is_none_is_refused(table: Any) -> None:
+    class Made:
+        __slots__ = ("a",)
+
+    announce(Made, 4, False, False)
+    with pytest.raises((TypeError, ValueError, LookupError)):
+        declare(Made, (("a", table, None, None),), ())
+    with pytest.raises((TypeError, AttributeError)):
+        codec("<", len, Made, (("b", "I", None, None),), ())
+
+
+def test_nothing_is_left_behind() -> None:
+    decoder, encoder = SEND.decoders[0], SEND.encoders[0]
+    value = SEND.request(hQueue=bytes(20), ptb=send_buffer(Message(label="order", body=bytes(500))))
+    stub = encoder.direct(value)
+    counted = [None, True, NULL, SEND.request]
+
+    def rounds() -> tuple[int, list[int]]:
+        for _ in range(200):
+            for end in range(0, len(stub) + 1, 7):
+                decoder.direct(stub[:end])
+            encoder.direct(value)
+        return sys.getallocatedblocks(), [sys.getrefcount(c) for c in counted]
+
+    rounds()
+    blocks, references = rounds()
+    again, more = rounds()
+    assert abs(again - blocks) < 100
+    assert all(abs(a - b) < 100 for a, b in zip(references, more, strict=True))
