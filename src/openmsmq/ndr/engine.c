@@ -13,6 +13,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <endian.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <structmember.h>
@@ -179,10 +180,22 @@ static const uint8_t *take(Reader *r, Py_ssize_t alignment, Py_ssize_t size)
 
 static uint64_t bits_of(const uint8_t *bytes, Py_ssize_t size, bool big)
 {
-    uint64_t value = 0;
-    for (Py_ssize_t i = 0; i < size; i++)
-        value |= (uint64_t)bytes[big ? size - 1 - i : i] << 8 * i;
-    return value;
+    uint16_t half;
+    uint32_t word;
+    uint64_t both;
+    switch (size) {
+    case 1:
+        return *bytes;
+    case 2:
+        memcpy(&half, bytes, 2);
+        return big ? be16toh(half) : le16toh(half);
+    case 4:
+        memcpy(&word, bytes, 4);
+        return big ? be32toh(word) : le32toh(word);
+    default:
+        memcpy(&both, bytes, 8);
+        return big ? be64toh(both) : le64toh(both);
+    }
 }
 
 static int64_t signed_of(uint64_t bits, char format)
@@ -480,7 +493,8 @@ static uint8_t *give(Writer *w, Py_ssize_t alignment, Py_ssize_t size)
     if (begin + size > PyBytes_GET_SIZE(w->bytes) && _PyBytes_Resize(&w->bytes, 2 * (begin + size)) < 0)
         return NULL; /* and w->bytes is NULL */
     uint8_t *bytes = (uint8_t *)PyBytes_AS_STRING(w->bytes);
-    memset(bytes + w->at, 0, begin - w->at);
+    for (; w->at < begin; w->at++)
+        bytes[w->at] = 0;
     w->at = begin + size;
     return bytes + begin;
 }
@@ -488,8 +502,9 @@ static uint8_t *give(Writer *w, Py_ssize_t alignment, Py_ssize_t size)
 static bool write_bits(Writer *w, Py_ssize_t size, uint64_t bits)
 {
     uint8_t *bytes = give(w, size, size);
-    for (Py_ssize_t i = 0; bytes != NULL && i < size; i++)
-        bytes[i] = (uint8_t)(bits >> 8 * i);
+    uint64_t little = htole64(bits);
+    if (bytes != NULL)
+        memcpy(bytes, &little, size);
     return bytes != NULL;
 }
 

@@ -30,14 +30,18 @@ TIME_MASK = (1 << _PRIORITY_SHIFT) - 1
 _TEXT = ("utf-8", "surrogatepass")
 
 
+def _encoded(text: str) -> bytes:
+    return text.encode(*_TEXT) if text else b""  # most are empty
+
+
 def encode_message(m: Message) -> bytes:
     """The record of a message; everything but its lookup identifier, which the store keeps as key."""
-    label = m.label.encode(*_TEXT)
-    destination = m.destination_queue_format_name.encode(*_TEXT)
-    administration = m.administration_queue_format_name.encode(*_TEXT)
-    response = m.response_queue_format_name.encode(*_TEXT)
-    status = m.transaction_status_queue_format_name.encode(*_TEXT)
-    provider = m.authentication_provider_name.encode(*_TEXT)
+    label = _encoded(m.label)
+    destination = _encoded(m.destination_queue_format_name)
+    administration = _encoded(m.administration_queue_format_name)
+    response = _encoded(m.response_queue_format_name)
+    status = _encoded(m.transaction_status_queue_format_name)
+    provider = _encoded(m.authentication_provider_name)
     fixed = _FIXED.pack(
         _VERSION, m.priority, m.delivery_guarantee, m.acknowledgements_requested, m.journaling_requested,
         m.tracing_requested, m.authentication_level, m.first_in_transaction | m.last_in_transaction << 1,

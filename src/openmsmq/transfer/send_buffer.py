@@ -19,15 +19,6 @@ PROV_RSA_FULL = 1
 NULL_UOW = bytes(16)
 T = TypeVar("T")
 
-# One-byte members: (member, attribute, default, allowed values).
-_BYTES = (
-    ("pPriority", "priority", 3, range(8)),
-    ("pTrace", "tracing_requested", 0, range(2)),
-    ("pDelivery", "delivery_guarantee", 0, range(2)),
-    ("pAuditing", "journaling_requested", 0, range(4)),
-    ("pAcknowledge", "acknowledgements_requested", 0, range(16)),
-)
-
 
 def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
     """The message that a send buffer describes; what 3.1.5.2 tells servers to ignore is ignored.
@@ -38,13 +29,11 @@ def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
     if old.uTransferType != CACTB_SEND or old.Send is None:
         raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"uTransferType is {old.uTransferType}, not CACTB_SEND")
     message = Message()
-    for member, attribute, default, allowed in _BYTES:
-        value = getattr(old, member)
-        if value is None:
-            value = default
-        elif value not in allowed:
-            raise IllegalPropertyValue(detail=f"{member} is {value}, allowed are 0 to {allowed[-1]}")
-        setattr(message, attribute, value)
+    message.priority = _byte("pPriority", old.pPriority, 3, 7)
+    message.tracing_requested = _byte("pTrace", old.pTrace, 0, 1)
+    message.delivery_guarantee = _byte("pDelivery", old.pDelivery, 0, 1)
+    message.journaling_requested = _byte("pAuditing", old.pAuditing, 0, 3)
+    message.acknowledgements_requested = _byte("pAcknowledge", old.pAcknowledge, 0, 15)
     message.administration_queue_format_name = _format_name(old.Send.pAdminQueueFormat)
     message.response_queue_format_name = _format_name(old.Send.pResponseQueueFormat)
     message.message_class = old.pClass or 0
@@ -74,6 +63,14 @@ def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
     _read_sender(message, old, sender_sid)
     _read_security(message, old)
     return message
+
+
+def _byte(member: str, value: int | None, default: int, highest: int) -> int:
+    if value is None:
+        return default
+    if value > highest:
+        raise IllegalPropertyValue(detail=f"{member} is {value}, allowed are 0 to {highest}")
+    return value
 
 
 def _read_sender(message: Message, old: CACTransferBufferV1, sender_sid: bytes) -> None:
