@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <structmember.h>
 
+#define ALWAYS_INLINE inline __attribute__((always_inline))
 #define DEEPEST 16 /* as MAXIMUM_DEPTH of ndr.runtime */
 #define LATE 16    /* counts of arrays among the arguments of one call */
 #define FIRST_REFERENT 0x20000
@@ -79,12 +80,12 @@ struct Record { /* a structure, or the arguments of a call */
 static PyObject *the_null; /* ndr.runtime.NULL */
 static PyObject *records;  /* class -> capsule of its Record */
 
-static PyObject **slot_of(PyObject *owner, Py_ssize_t offset)
+static ALWAYS_INLINE PyObject **slot_of(PyObject *owner, Py_ssize_t offset)
 {
     return (PyObject **)((char *)owner + offset);
 }
 
-static bool put(PyObject **slot, PyObject *value)
+static ALWAYS_INLINE bool put(PyObject **slot, PyObject *value)
 {
     PyObject *old = *slot;
     if (value == NULL)
@@ -111,7 +112,7 @@ static bool satisfied(const Count *count, PyObject *owner, int64_t value)
     return count->source == NOTHING || wanted == value;
 }
 
-static bool within(const Member *member, int64_t value)
+static ALWAYS_INLINE bool within(const Member *member, int64_t value)
 {
     return !member->ranged || (member->low <= value && value <= member->high);
 }
@@ -169,7 +170,7 @@ static bool read_pointee(Reader *r, const Member *member, const Type *type, PyOb
                          PyObject *null);
 
 /* The bytes of something of this alignment and size if they are there, otherwise NULL. */
-static const uint8_t *take(Reader *r, Py_ssize_t alignment, Py_ssize_t size)
+static ALWAYS_INLINE const uint8_t *take(Reader *r, Py_ssize_t alignment, Py_ssize_t size)
 {
     Py_ssize_t begin = (r->at + alignment - 1) & ~(alignment - 1);
     if (begin > r->size || size > r->size - begin)
@@ -178,7 +179,7 @@ static const uint8_t *take(Reader *r, Py_ssize_t alignment, Py_ssize_t size)
     return r->bytes + begin;
 }
 
-static uint64_t bits_of(const uint8_t *bytes, Py_ssize_t size, bool big)
+static ALWAYS_INLINE uint64_t bits_of(const uint8_t *bytes, Py_ssize_t size, bool big)
 {
     uint16_t half;
     uint32_t word;
@@ -198,7 +199,7 @@ static uint64_t bits_of(const uint8_t *bytes, Py_ssize_t size, bool big)
     }
 }
 
-static int64_t signed_of(uint64_t bits, char format)
+static ALWAYS_INLINE int64_t signed_of(uint64_t bits, char format)
 {
     switch (format) {
     case 'b':
@@ -224,7 +225,7 @@ static bool read_scalar(Reader *r, const Member *member, const Type *type, PyObj
     return within(member, value) && put(slot, PyLong_FromLongLong(value));
 }
 
-static bool read_count(Reader *r, int64_t *count)
+static ALWAYS_INLINE bool read_count(Reader *r, int64_t *count)
 {
     const uint8_t *bytes = take(r, 4, 4);
     if (bytes != NULL)
@@ -259,6 +260,12 @@ static bool read_opaque(Reader *r, const Type *type, PyObject **slot)
     return true;
 }
 
+static ALWAYS_INLINE bool read_referent(Reader *r, PyObject **slot)
+{
+    int64_t referent;
+    return read_count(r, &referent) && put(slot, Py_NewRef(referent ? Py_True : Py_None));
+}
+
 static bool read_structure(Reader *r, const Record *record, PyObject **slot)
 {
     bool done = take(r, record->alignment, 0) != NULL && put(slot, record->class->tp_alloc(record->class, 0));
@@ -267,7 +274,10 @@ static bool read_structure(Reader *r, const Record *record, PyObject **slot)
     for (Py_ssize_t i = 0; done && i < record->absent_count; i++)
         *slot_of(*slot, record->absent[i]) = Py_NewRef(Py_None);
     for (const Member *m = record->members; done && m < record->members + record->member_count; m++)
-        done = read_body(r, m, m->type, *slot, slot_of(*slot, m->offset));
+        if (m->type->kind == POINTER)
+            done = read_referent(r, slot_of(*slot, m->offset));
+        else
+            done = read_body(r, m, m->type, *slot, slot_of(*slot, m->offset));
     r->depth -= record->recursive;
     return done;
 }
@@ -278,7 +288,8 @@ static bool read_structure_deferred(Reader *r, const Record *record, PyObject *o
     if (record->recursive && ++r->depth > DEEPEST)
         return false;
     for (const Member *m = record->members; done && m < record->members + record->member_count; m++)
-        done = read_deferred(r, m, m->type, o, slot_of(o, m->offset));
+        if (m->type->kind != SCALAR && *slot_of(o, m->offset) != Py_None)
+            done = read_deferred(r, m, m->type, o, slot_of(o, m->offset));
     r->depth -= record->recursive;
     return done;
 }
@@ -291,12 +302,6 @@ static bool read_union(Reader *r, const Member *member, const Type *type, PyObje
     if (arm == NULL || tag == NULL || signed_of(bits_of(tag, type->size, r->big), type->format) != selected)
         return false;
     return arm->empty || read_body(r, &arm->member, arm->member.type, owner, slot_of(owner, arm->member.offset));
-}
-
-static bool read_referent(Reader *r, PyObject **slot)
-{
-    int64_t referent;
-    return read_count(r, &referent) && put(slot, Py_NewRef(referent ? Py_True : Py_None));
 }
 
 /* The part of a member that lies in its construct. */
@@ -485,7 +490,7 @@ static bool write_deferred(Writer *w, const Member *member, const Type *type, Py
 static bool write_pointee(Writer *w, const Member *member, const Type *type, PyObject *owner, PyObject *value);
 
 /* Room for something of this alignment and size, or NULL. */
-static uint8_t *give(Writer *w, Py_ssize_t alignment, Py_ssize_t size)
+static ALWAYS_INLINE uint8_t *give(Writer *w, Py_ssize_t alignment, Py_ssize_t size)
 {
     Py_ssize_t begin = (w->at + alignment - 1) & ~(alignment - 1);
     if (size > PY_SSIZE_T_MAX / 4 - begin)
@@ -499,7 +504,7 @@ static uint8_t *give(Writer *w, Py_ssize_t alignment, Py_ssize_t size)
     return bytes + begin;
 }
 
-static bool write_bits(Writer *w, Py_ssize_t size, uint64_t bits)
+static ALWAYS_INLINE bool write_bits(Writer *w, Py_ssize_t size, uint64_t bits)
 {
     uint8_t *bytes = give(w, size, size);
     uint64_t little = htole64(bits);
@@ -513,7 +518,7 @@ static bool write_count(Writer *w, Py_ssize_t count)
     return count <= UINT32_MAX && write_bits(w, 4, count);
 }
 
-static bool write_referent(Writer *w, bool given)
+static ALWAYS_INLINE bool write_referent(Writer *w, bool given)
 {
     uint32_t referent = w->referent;
     w->referent += given ? 4 : 0;
@@ -563,10 +568,10 @@ static bool write_structure(Writer *w, const Record *record, PyObject *o, bool d
         return false;
     for (const Member *m = record->members; done && m < record->members + record->member_count; m++) {
         PyObject *value = *slot_of(o, m->offset);
-        if (deferred)
-            done = write_deferred(w, m, m->type, o, value);
-        else
+        if (!deferred)
             done = in_range(m, value) && write_body(w, m, m->type, o, value);
+        else if (m->type->kind != SCALAR && value != Py_None)
+            done = write_deferred(w, m, m->type, o, value);
     }
     w->depth -= record->recursive;
     return done;
