@@ -20,6 +20,7 @@ port, kind, queue, directory = sys.argv[1:5]
 spark = (
     SparkSession.builder.master("local[2,3]")
     .config("spark.ui.enabled", "false")
+    .config("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart", "false")  # as docs/spark.md says
     .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     .getOrCreate()
 )

@@ -74,6 +74,18 @@ def test_messages_leave_the_queue_without_flight_too(
     assert tags(spark, tmp_path) == list(range(10)) and count(qm, queue) == 0
 
 
+def test_a_checkpoint_whose_first_offset_was_not_finished_is_gone_on_with(
+    spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path
+) -> None:
+    """Spark's own temporary file, left behind by a driver that was killed."""
+    queue, checkpoint = filled(10), tmp_path / "checkpoint"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "offsets" / ".0.5a52c1ad-ee7e-4053-93a1-c9f5e85c350d.tmp").touch()
+    to = str(tmp_path / "archive")
+    assert archive(spark, server, [queue], to, group="g", checkpoint=str(checkpoint)).rows == 10
+    assert tags(spark, Path(to)) == list(range(10)) and count(qm, queue) == 0
+
+
 def test_queues_and_journals_share_an_archive(
     spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path
 ) -> None:

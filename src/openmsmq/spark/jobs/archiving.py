@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -121,19 +122,36 @@ def archive(
     writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
     trigger = {"availableNow": True} if continuous is None else {"processingTime": f"{continuous} seconds"}
     try:
-        query = writer.trigger(**trigger).start()
-        try:
-            while not query.awaitTermination(_LOOK):
-                if stop is not None and stop.is_set():
-                    break
-        finally:
-            query.stop()
+        with _unfinished_checkpoint_allowed(spark):
+            query = writer.trigger(**trigger).start()
+            try:
+                while not query.awaitTermination(_LOOK):
+                    if stop is not None and stop.is_set():
+                        break
+            finally:
+                query.stop()
     except Exception as error:
         raise failure(error) from error
     stopped = stop is not None and stop.is_set()
     if continuous is None and not stopped and not is_compacting(files):
         done.compacted = compact(spark, to, at_least=_MANY)
     return done
+
+
+@contextmanager
+def _unfinished_checkpoint_allowed(spark: SparkSession) -> Iterator[None]:
+    """A driver that dies while Spark writes its first offset leaves a temporary file, and because of that Spark would
+    never start with this checkpoint again. It asks the session as the first batch begins."""
+    key = "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart"
+    before = spark.conf.get(key, None)
+    spark.conf.set(key, "false")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, before)
 
 
 def _check(format: str, source: str, queues: Sequence[str]) -> None:
