@@ -99,8 +99,11 @@ def test_rows_that_are_written_are_read_as_they_were(rows: list[tuple[bytes, str
         padded_lengths = (lengths + 7) & ~7
         buffer = np.frombuffer(b"".join(r + bytes(-len(r) % 8) for r in made), np.uint8)
         keys = np.arange(1, len(made) + 1, dtype=np.uint64)
-        found = Records(keys, buffer, np.cumsum(padded_lengths) - padded_lengths, lengths, "q", "queue")
+        starts = np.cumsum(padded_lengths) - padded_lengths
+        found = Records(keys, buffer, starts, lengths, "q", "queue")
         assert found.batch(list(columns)).to_pylist() == batch.to_pylist()
+        backwards = Records(keys[::-1], buffer, starts[::-1], lengths[::-1], "q", "queue")
+        assert backwards.batch(list(columns)).to_pylist() == batch.to_pylist()[::-1]
         assert found.batch(MESSAGE_SCHEMA.names).schema == MESSAGE_SCHEMA
 
 

@@ -86,7 +86,7 @@ def test_a_move_begins_the_count_again_in_the_log_too(world: World) -> None:
     abort_receive(world)
     name = names.parse_format_name(r"DIRECT=OS:.\private$\t;s")
     target = world.manager.open_queue(name, Access.MOVE, Share.DENY_NONE, ALICE)
-    world.manager.move(world.open("t"), target, world.queue("t").available[0])
+    world.manager.move(world.open("t"), target, next(iter(world.queue("t").available)))
     assert remembered(world) == []
     world.restart()
     assert [m.abort_count for m in world.messages(world.queue("t;s"))] == [0]
@@ -124,5 +124,5 @@ def test_on_a_full_disk_a_count_lasts_until_the_next_start(world: World) -> None
 def test_an_express_message_has_its_count_in_memory_only(world: World) -> None:
     queue = world.state.register(77, QueueProperties(r"HERE\private$\e", transactional=False))
     world.send("e", "express")
-    assert queue.note_abort(queue.available[0]) == 0
+    assert queue.note_abort(next(iter(queue.available))) == 0
     assert world.messages(queue)[0].abort_count == 1

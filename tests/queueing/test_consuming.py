@@ -59,7 +59,7 @@ def test_what_somebody_holds_is_not_stable(world: World, how: str) -> None:
         world.send("x", label, transaction)
     world.manager.commit(transaction)
     queue = world.queue("x")
-    first = sequence_of(queue.available[0])
+    first = sequence_of(next(iter(queue.available)))
     if how == "claim":
         claim(world, 0, queue="x")
     elif how == "two phases":
@@ -265,10 +265,10 @@ def test_a_full_disk_changes_nothing(world: World) -> None:
 def test_a_message_moved_into_the_range_of_a_claim_stays_out_of_it(world: World) -> None:
     *_, last = fill(world, "abc")
     source, target = world.open(), world.open("q;s", Access.MOVE)
-    world.manager.move(source, target, world.queue().available[1])
+    world.manager.move(source, target, list(world.queue().available)[1])
     group = claim(world, 0)
     back, into = world.open("q;s"), world.open("q", Access.MOVE)
-    world.manager.move(back, into, world.queue("q;s").available[0])
+    world.manager.move(back, into, next(iter(world.queue("q;s").available)))
     assert claimed(group) == ["a", "c"] and group.end == last
     world.restart()
     commit(world, last)

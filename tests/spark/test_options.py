@@ -118,3 +118,9 @@ def test_bodies_are_decoded_to_text() -> None:
 def test_the_document_has_the_options_and_columns_that_there_are() -> None:
     tool = Path(__file__).parents[2] / "tools" / "spark-options"
     assert subprocess.run([sys.executable, str(tool), "--check"]).returncode == 0, "run tools/spark-options"
+
+
+def test_a_process_of_a_query_loads_no_rpc_client_before_it_needs_one() -> None:
+    """Spark starts one for each query, and more for its tasks; the client takes four times as long as the rest."""
+    program = "import sys, pyspark_msmq; sys.exit('openmsmq.client.sync' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from openmsmq.store import Drop, Insert, Move, Operation, Put, QueueColumns, Remove, Store, Vfs
+from openmsmq.store import Drop, Insert, Move, Operation, Put, QueueColumns, Remove, RemoveMany, Store, Vfs
 
 DIRECTORY = "/store"
 #: key -> (queue, payload, deadline), and the definitions
@@ -116,6 +116,9 @@ class Oracle:
                     new_key = key
                 payload = self.chance.randbytes(30) if self.chance.random() < 0.3 else None
                 operations.append(Move(key, self.locations[key], 3, new_key, self.messages[key][2], payload))
+        if self.chance.random() < 0.2:
+            gone = free[4 : self.chance.randrange(4, 10)]
+            operations.append(RemoveMany(gone, [self.locations[key] for key in gone]))
         if self.chance.random() < 0.3:
             name = b"name%d" % self.chance.randrange(3)
             operations.append(Put(name, self.chance.randbytes(20)) if self.chance.random() < 0.7 else Drop(name))
@@ -129,6 +132,9 @@ class Oracle:
                     self.messages[key] = (queue, payload, deadline)
                 case Remove(key, _):
                     del self.messages[key]
+                case RemoveMany(keys, _):
+                    for key in keys:
+                        del self.messages[key]
                 case Move(key, _, queue, new_key, deadline, payload):
                     kept = self.messages.pop(key)[1]
                     self.messages[new_key] = (queue, kept if payload is None else payload, deadline)
@@ -146,6 +152,9 @@ class Oracle:
                     self.locations[key] = next(remaining)
                 case Remove(key, _):
                     del self.locations[key]
+                case RemoveMany(keys, _):
+                    for key in keys:
+                        del self.locations[key]
                 case Move(key, _, _, new_key, _, _):
                     self.locations.pop(key)
                     self.locations[new_key] = next(remaining)

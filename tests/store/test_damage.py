@@ -7,7 +7,18 @@ from functools import cache
 
 import pytest
 
-from openmsmq.store import DamagedRecord, DamagedStore, Drop, Insert, Put, Remove, Store, StoreError, UnknownFormat
+from openmsmq.store import (
+    DamagedRecord,
+    DamagedStore,
+    Drop,
+    Insert,
+    Put,
+    Remove,
+    RemoveMany,
+    Store,
+    StoreError,
+    UnknownFormat,
+)
 from openmsmq.store import frames as f
 from openmsmq.store.fsck import read_quarantine, repair, verify
 from store.memory_vfs import Inode, MemoryVfs
@@ -37,12 +48,15 @@ def make_store(vfs: MemoryVfs, checkpoint: bool = False) -> None:
     store.commit(4, [Insert(2, 7, 0, b"with the commit"), Put(b"queue", b"new"), Drop(b"gone")])
     store.abort(5)
     store.sync()
-    store.insert(2, 8, 0, b"last")
+    gone = [store.insert(2, key, 0, b"gone") for key in (8, 9)]
+    store.append([RemoveMany([8, 9], gone)])
+    store.sync()
+    store.insert(2, 10, 0, b"last")
     store.close()
     if checkpoint:
         store = Store.open(DIRECTORY, vfs=vfs)
         store.checkpoint(store.recovered.queues)
-        store.insert(2, 9, 0, b"after the checkpoint")
+        store.insert(2, 11, 0, b"after the checkpoint")
         store.close()
 
 
@@ -81,6 +95,9 @@ def without(frames: list[Frame], lost: int) -> Snapshot:
             messages[key] = (queue, payload, extra)
         elif kind == f.REMOVE:
             messages.pop(key, None)
+        elif kind == f.REMOVE_MANY:
+            for gone in f.unpack_removals(payload)[0]:
+                messages.pop(gone, None)
         elif kind == f.PUT:
             name, value = f.unpack_definition(payload)
             definitions[name] = value

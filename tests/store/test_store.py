@@ -17,10 +17,13 @@ from openmsmq.store import (
     Put,
     RecordTooLarge,
     Remove,
+    RemoveMany,
     Store,
     StoreFailed,
     StoreInUse,
 )
+from openmsmq.store.frames import MOST_REMOVALS
+from store.oracle import snapshot
 
 SMALL = 16384
 
@@ -239,6 +242,25 @@ def test_stragglers_do_not_pin_the_log(tmp_path: Path) -> None:
     assert again.definitions == {b"definition": b"value" * 10}
     assert dict(zip(again.recovered.queues[1].keys, again.recovered.queues[1].locations, strict=True)) == index
     again.close()
+
+
+def test_many_messages_go_together_wherever_they_are(tmp_path: Path) -> None:
+    """More than one frame has, some of them relocated since the caller learnt where they are."""
+    store = Store.open(tmp_path, segment_size=SMALL)
+    count = 3 * MOST_REMOVALS + 5
+    places = {key: store.insert(1, key, 0, bytes(40)) for key in range(1, count + 1)}
+    store.sync()
+    moved = store.append([Move(key, places[key], 2, key, 0) for key in (1, 7, count)])
+    store.append([RemoveMany(range(1, count), [places[key] for key in range(1, count)]), Put(b"cursor", b"here")])
+    store.close()
+    store = Store.open(tmp_path)
+    assert snapshot(store) == ({count: (2, bytes(40), 0)}, {b"cursor": b"here"})
+    store.append([RemoveMany([count], [moved[2]])])
+    store.sync()
+    while store.compact_step(lambda *_: False, lambda *_: None, thorough=True):
+        store.sync()
+    assert len(list(tmp_path.glob("segment-*"))) <= 5, "the segments know that nobody needs them"
+    store.close()
 
 
 def test_definitions_do_not_keep_a_drained_store_large(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
@@ -18,8 +19,6 @@ Array = npt.NDArray[Any]
 _INFINITE = 0xFFFFFFFF
 _SEQUENCE_MASK = (1 << 56) - 1
 _NULL_IDENTIFIER = bytes(20)
-_WORDS = np.arange(FIXED.itemsize // 8)
-_SHORT = 64  # bytes of a part, on average, up to which numpy gathers faster than Python joins
 
 
 class Records:
@@ -55,13 +54,11 @@ class Records:
         self._aborts = dict(aborts)
         if np.any(sizes < FIXED.itemsize):
             raise ValueError("a message record that is too short")
-        words = buffer.view(np.uint64)[(starts >> 3)[:, None] + _WORDS]
-        self._fixed: Array = words.view(FIXED).reshape(self._count)
-        self._lengths = self._fixed["lengths"].astype(np.int64)
-        self._ends = FIXED.itemsize + np.cumsum(self._lengths, axis=1)
-        if np.any(self._fixed["version"] != VERSION) or np.any(self._ends[:, -1] != sizes):
+        self._fixed = _fixed_parts(buffer, starts)
+        self._lengths = np.ascontiguousarray(self._fixed["lengths"].T, np.int64)  # by part
+        self._bounds = list(accumulate(self._lengths, initial=starts + FIXED.itemsize))  # where each part begins
+        if np.any(self._fixed["version"] != VERSION) or np.any(self._bounds[-1] != starts + sizes):
             raise ValueError("a message record of another version or length")
-        self._ends += starts[:, None]
 
     def batch(self, names: Sequence[str]) -> pa.RecordBatch:
         """The named columns."""
@@ -83,27 +80,28 @@ class Records:
     def part(self, name: str, kind: pa.DataType, *, nullable: bool = True) -> pa.Array:
         """A part of variable length; null where it is empty, if it may be."""
         index = PART[name]
-        lengths = self._lengths[:, index]
+        lengths = self._lengths[index]
         if nullable and not lengths.any():
             return pa.nulls(self._count, kind)
-        offsets = np.zeros(self._count + 1, np.int32)
-        np.cumsum(lengths, out=offsets[1:])
-        data = self._gathered(self._ends[:, index], lengths, offsets)
+        parts = self._gathered(self._bounds[index], self._bounds[index + 1])
+        _, offsets, data = parts.buffers()
         if kind == pa.string() and not _is_text(data):
-            texts = [data[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
-            valid = [text.decode("utf-8", "surrogatepass").encode("utf-8", "replace").decode() for text in texts]
+            texts = [part.decode("utf-8", "surrogatepass") for part in parts.to_pylist()]
+            valid = [text.encode("utf-8", "replace").decode() for text in texts]
             return pa.array([text or None if nullable else text for text in valid], kind)
         validity = pa.py_buffer(np.packbits(lengths > 0, bitorder="little")) if nullable else None
-        return pa.Array.from_buffers(kind, self._count, [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+        return pa.Array.from_buffers(kind, self._count, [validity, offsets, data])
 
-    def _gathered(self, ends: Array, lengths: Array, offsets: Array) -> bytes:
-        """The bytes of a part of all records, end to end."""
-        starts = ends - lengths
-        total = int(offsets[-1])
-        if total < _SHORT * self._count:
-            return bytes(self._buffer[np.repeat(starts - offsets[:-1], lengths) + np.arange(total)])
-        view = self._buffer.data
-        return b"".join([view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)])
+    def _gathered(self, starts: Array, ends: Array) -> pa.BinaryArray:
+        """A part of all records, end to end: Arrow takes it from an array that has, in the order of the buffer, the
+        part of each record and what lies between that and the next one."""
+        order = np.argsort(starts, kind="stable")
+        bounds = np.empty(2 * self._count, np.int32)
+        bounds[0::2], bounds[1::2] = starts[order], ends[order]
+        places = np.empty(self._count, np.int64)
+        places[order] = np.arange(0, 2 * self._count, 2)
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self._buffer)]
+        return pa.Array.from_buffers(pa.binary(), 2 * self._count - 1, buffers).take(pa.array(places))
 
     def body(self) -> pa.Array:
         if not self._include_body:
@@ -162,7 +160,7 @@ class Records:
 
     @property
     def body_sizes(self) -> Array:
-        sizes: Array = self._lengths[:, PART["body"]]
+        sizes: Array = self._lengths[PART["body"]]
         return sizes
 
     @property
@@ -174,9 +172,16 @@ class Records:
         return self._source
 
 
-def _is_text(data: bytes) -> bool:
+def _fixed_parts(buffer: Array, starts: Array) -> Array:
+    """The fixed parts of records, which begin at multiples of eight: some of all that could begin so."""
+    windows = np.ndarray((len(buffer) - FIXED.itemsize) // 8 + 1, f"V{FIXED.itemsize}", buffer, strides=8)
+    parts: Array = windows[starts >> 3].view(FIXED)
+    return parts
+
+
+def _is_text(data: pa.Buffer) -> bool:
     try:
-        data.decode()
+        str(data, "utf-8")
     except UnicodeDecodeError:
         return False
     return True

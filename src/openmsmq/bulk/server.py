@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import gc
 import json
 import socket
 import sys
@@ -224,6 +225,7 @@ def main() -> None:
         server = Server(f"{scheme}://{options['host']}:{options['port']}", link, certificates)
     except (pa.ArrowException, OSError) as error:
         sys.exit(f"Arrow Flight on {options['host']}:{options['port']}: {error}")
+    gc.freeze()  # the collector need not look at all modules again and again
     print(server.port, flush=True)
     server.serve()
 

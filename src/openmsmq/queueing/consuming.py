@@ -8,7 +8,7 @@ can still appear in a queue below the latest number is locked there now: see `la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import accumulate, takewhile
 
 from openmsmq.model.constants import Access, Acknowledge, MessageClass, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, QueueDeleted, TransactionSequence
@@ -20,10 +20,10 @@ from openmsmq.queueing.opening import Opening
 from openmsmq.queueing.plan import Plan
 from openmsmq.queueing.queue import LAST_SEQUENCE, LockKind, Queue, sequence_of
 from openmsmq.queueing.records import ACKNOWLEDGEMENTS_AT
-from openmsmq.store import Drop, Put
+from openmsmq.store import Drop, Put, RemoveMany
 
 _STEP = 1024  # positions that one step of an operation goes through
-_BATCH = 512  # messages that one step of a commit removes
+_BATCH = 1024  # messages that one step of a commit removes
 _LOUD = 32  # of these with journal copies or acknowledgments, which take much longer
 _POS_RECEIVE = int(Acknowledge.POS_RECEIVE)
 _SYSTEM_QUEUES = {"journal": Suffix.JOURNAL, "deadletter": Suffix.DEADLETTER, "xactdeadletter": Suffix.DEADXACT}
@@ -183,20 +183,20 @@ class Consuming(Opening):
         while len(group.keys) < limits.messages:
             limit = min(_STEP, limits.messages - len(group.keys))
             keys = queue.within(group.end, self.last_stable(queue, group), limit)
-            for key in keys:
-                volume += queue.size_of(key)
-                if group.keys and volume > limits.bytes:
-                    return
-                queue.lock(key, group.lock)
-                group.keys.append(key)
-                group.end = sequence_of(key)
-            if len(keys) < limit:
+            volumes = list(takewhile(limits.bytes.__ge__, accumulate(map(queue.size_of, keys), initial=volume)))
+            fitting = keys[: max(len(volumes) - 1, 0 if group.keys else 1)]  # the first one in any case
+            if fitting:
+                queue.lock_all(fitting, group.lock)
+                group.keys += fitting
+                group.end = sequence_of(fitting[-1])
+            if len(fitting) < limit:
                 return
+            volume = volumes[-1]
             yield
             _check_exists(queue)
 
     def commit_claim(self, group: Group, end: int) -> Steps[None]:
-        """The claimed messages at or below `end` were received, with what follows from that: one after the other, in
+        """The claimed messages at or below `end` were received, with what follows from that: step by step in
         the order of sequences; the cursor moves last. Nothing happens if the cursor is there already.
 
         Raises TransactionSequence if the group has not claimed so far, MessageStorageFailed, QueueDeleted.
@@ -222,31 +222,34 @@ class Consuming(Opening):
             _check_exists(queue)
 
     def _receive(self, group: Group, keys: list[int]) -> None:
-        """Remove the first of these messages: what has no consequences one by one, the others, fewer, as plans."""
-        queue, store = group.queue, self.state.store
+        """Remove the first of these messages: what has no consequences all at once, the others, fewer, as plans."""
+        queue = group.queue
+        places = self._quiet(queue, keys)
         done = loud = 0
         try:
-            for key, place in zip(keys, self._quiet(queue, keys), strict=True):
-                if place is not None and key not in queue.aborts:
-                    store.remove(sequence_of(key), place)
-                    queue.remove(key)
+            while done < len(keys) and loud < _LOUD:
+                run = _until_none(places, done)
+                if run:
+                    quiet = keys[done : done + len(run)]
+                    self.state.store.append([RemoveMany([sequence_of(key) for key in quiet], run)])
+                    queue.remove_locked(quiet)
+                    done += len(run)
                 else:
-                    loud += 1
-                    if loud > _LOUD:
-                        break
+                    key = keys[done]
                     plan = Plan(self.state)
                     plan.remove(queue, key, queue.message(key), MessageClass.ACK_RECEIVE)
                     plan.carry_out()
-                done += 1
+                    loud += 1
+                    done += 1
         finally:
             group.overdue.difference_update(keys[:done])
             del group.keys[:done]
 
-    def _quiet(self, queue: Queue, keys: list[int]) -> Sequence[int | None]:
+    def _quiet(self, queue: Queue, keys: list[int]) -> list[int | None]:
         """Where the stored messages are from whose receiving nothing follows but that they go; None for others."""
         if queue.is_destination and queue.properties.journaling:
             return [None] * len(keys)
-        places = [queue.location(key) for key in keys]
+        places = [None if key in queue.aborts else queue.location(key) for key in keys]
         if not queue.is_destination:
             return places
         heads = iter(self.state.store.heads([place for place in places if place is not None], ACKNOWLEDGEMENTS_AT + 1))
@@ -328,6 +331,17 @@ def check_positions(**positions: int) -> None:
     for name, value in positions.items():
         if not 0 <= value <= LAST_SEQUENCE:
             raise IllegalPropertyValue(detail=f"{name} {value!r}: a position is 0 to {LAST_SEQUENCE}")
+
+
+def _until_none(places: list[int | None], start: int) -> list[int]:
+    """What stands from `start` on before the next None."""
+    found: list[int] = []
+    for index in range(start, len(places)):
+        place = places[index]
+        if place is None:
+            break
+        found.append(place)
+    return found
 
 
 def _check_exists(queue: Queue) -> None:

@@ -11,13 +11,11 @@ from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
-
-from sortedcontainers import SortedList
 
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.message import Message
+from openmsmq.queueing.positions import Positions
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.records import decode_message
 from openmsmq.store import QueueColumns
@@ -70,7 +68,7 @@ class Queue:
     read: Callable[[int], bytes]
     journal: Queue | None = None
     entries: dict[int, Message | Stored] = field(default_factory=dict)
-    available: SortedList[int] = field(default_factory=SortedList)
+    available: Positions = field(default_factory=Positions)
     locked: dict[int, Lock] = field(default_factory=dict)
     total_bytes: int = 0
     descriptors: set[OpenQueueDescriptor] = field(default_factory=set)
@@ -141,29 +139,25 @@ class Queue:
 
     def first(self) -> int | None:
         """The first available position."""
-        available = self.available
-        return available[0] if available else None
+        return self.available.first()
 
     def after(self, position: int) -> int | None:
         """The first available position behind `position`, which need not exist any more."""
-        index = self.available.bisect_right(position)
-        return self.available[index] if index < len(self.available) else None
+        return self.available.after(position)
 
     def before(self, position: int) -> int | None:
         """The last available position before `position`."""
-        index = self.available.bisect_left(position)
-        return self.available[index - 1] if index else None
+        return self.available.before(position)
 
     def last(self) -> int | None:
-        available = self.available
-        return available[-1] if available else None
+        return self.available.last()
 
     def within(self, start: int, end: int, limit: int) -> list[int]:
         """The first available positions with start < sequence <= end, in the order of their sequence."""
-        available, found, priorities = self.available, [], 0
+        found: list[int] = []
+        priorities = 0
         for upper in range(0, 8 << 56, 1 << 56):
-            part = list(islice(available.irange(upper | start + 1, upper | end), limit))
-            if part:
+            if part := self.available.between(upper | start + 1, upper | end, limit):
                 found += part
                 priorities += 1
         if priorities > 1:
@@ -173,16 +167,15 @@ class Queue:
 
     def count_within(self, start: int, end: int) -> int:
         """How many available positions have start < sequence <= end."""
-        count = self.available.bisect_right
-        return sum(count(upper | end) - count(upper | start) for upper in range(0, 8 << 56, 1 << 56))
+        return sum(self.available.count(upper | start + 1, upper | end) for upper in range(0, 8 << 56, 1 << 56))
 
     def ends(self) -> list[int]:
         """The first and last available position of each priority: among them are the lowest and highest sequence."""
-        available, found = self.available, []
+        found = []
         for upper in range(0, 8 << 56, 1 << 56):
-            first, behind = available.bisect_left(upper), available.bisect_left(upper + (1 << 56))
-            if first < behind:
-                found += [available[first], available[behind - 1]]
+            first, last = self.available.after(upper - 1), self.available.before(upper + (1 << 56))
+            if first is not None and last is not None and first <= last:
+                found += [first, last]
         return found
 
     def size_of(self, lookup_identifier: int) -> int:
@@ -212,7 +205,7 @@ class Queue:
     def load(self, keys: list[int], values: list[Stored], total_bytes: int) -> None:
         """Fill an empty queue from what the store recovered: lookup identifiers and their entries."""
         self.entries = dict(zip(keys, values, strict=True))
-        self.available = SortedList(keys)
+        self.available = Positions(keys)
         self.total_bytes = total_bytes
 
     def adopt(self, entries: Mapping[int, Stored], total_bytes: int) -> None:
@@ -236,6 +229,11 @@ class Queue:
         self.available.remove(lookup_identifier)
         self.locked[lookup_identifier] = lock
 
+    def lock_all(self, lookup_identifiers: list[int], lock: Lock) -> None:
+        """Lock available positions."""
+        self.available.remove_all(lookup_identifiers)
+        self.locked.update(dict.fromkeys(lookup_identifiers, lock))
+
     def unlock(self, lookup_identifier: int) -> Lock:
         """Make a locked position available again."""
         lock = self.locked.pop(lookup_identifier)
@@ -258,6 +256,16 @@ class Queue:
         self.aborts.pop(lookup_identifier, None)
         if self.locked.pop(lookup_identifier, None) is None:
             self.available.remove(lookup_identifier)
+
+    def remove_locked(self, lookup_identifiers: list[int]) -> None:
+        """Delete positions that are locked."""
+        entries, locked = self.entries, self.locked
+        for key in lookup_identifiers:
+            self.total_bytes -= _size_of(entries.pop(key))
+            del locked[key]
+        if self.aborts:
+            for key in lookup_identifiers:
+                self.aborts.pop(key, None)
 
     def stored_entries(self) -> tuple[list[int], list[Stored]]:
         """Lookup identifiers and entries of what the store keeps, uncommitted sends left out, in no order."""

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from openmsmq.bulk.client import BulkClient, Plan, Position, QueueInfo
 from openmsmq.spark.options import Options
-from openmsmq.spark.remote_plane import RemotePlane
 
 _PROBE = 2.0  # seconds to find out whether anything listens at the port of Flight
 
@@ -53,7 +52,12 @@ class Plane(Protocol):
 
 def connect(options: Options) -> Plane:
     """A connection; nothing is sent before the first call, but with protocol=auto to see what is there."""
-    return flight(options) if by_flight(options) else RemotePlane(options)
+    if by_flight(options):
+        return flight(options)
+    # Only here: each process that Spark starts for a query imports this, and the RPC client takes longer than the rest.
+    from openmsmq.spark.remote_plane import RemotePlane
+
+    return RemotePlane(options)
 
 
 def by_flight(options: Options) -> bool:

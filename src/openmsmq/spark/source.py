@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 from openmsmq.spark.options import BATCH_READ, BATCH_WRITE, STREAM_READ, STREAM_WRITE, decoding, parse
 from openmsmq.spark.plane import by_flight
 from openmsmq.spark.reading import FilteringReader, MsmqReader
-from openmsmq.spark.remote_receiving import RemoteReceiver
 from openmsmq.spark.schema import spark_schema
 from openmsmq.spark.streaming import MsmqStreamReader
 from openmsmq.spark.writing import MsmqStreamWriter, MsmqWriter
@@ -37,6 +36,8 @@ class MsmqDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = parse(self.options, STREAM_READ)
         if options.mode == "receive" and not by_flight(options):
+            from openmsmq.spark.remote_receiving import RemoteReceiver  # not above: see `plane.connect`
+
             return RemoteReceiver(options, schema)
         return MsmqStreamReader(options, schema)
 

@@ -13,7 +13,7 @@ from openmsmq.store.errors import (
 )
 from openmsmq.store.log import Store
 from openmsmq.store.opening import Prepared, Recovered, RecoveryReport
-from openmsmq.store.operations import Drop, Insert, Move, Operation, Put, Remove
+from openmsmq.store.operations import Drop, Insert, Move, Operation, Put, Remove, RemoveMany
 from openmsmq.store.vfs import OsVfs, Vfs
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Recovered",
     "RecoveryReport",
     "Remove",
+    "RemoveMany",
     "Store",
     "StoreError",
     "StoreFailed",

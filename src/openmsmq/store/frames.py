@@ -9,7 +9,7 @@ All integers are little-endian. Frames start at multiples of eight.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from crc32c import crc32c
@@ -29,6 +29,7 @@ HEADER: Final = struct.Struct("<IIQQQIIIBBH")
 HEADER_SIZE: Final = HEADER.size
 _AFTER_CRC: Final = struct.Struct("<IQQQIIIBBH")
 _CRC: Final = struct.Struct("<I")
+_POSITION: Final = struct.Struct("<8xQ")
 _TAG_OFFSET: Final = HEADER_SIZE - 2
 _ZEROS: Final = bytes(65536)
 PADDING: Final = tuple(bytes(-length & 7) for length in range(8))
@@ -48,7 +49,10 @@ OPENING: Final = 11  # first frame of a segment; key = highest number
 SEAL: Final = 12  # last frame of a segment
 SKIP: Final = 13  # written by repair over damaged bytes
 PREPARE: Final = 14  # transaction; payload is the caller's note; the transaction survives STARTED
-KINDS: Final = frozenset(range(INSERT, PREPARE + 1))
+REMOVE_MANY: Final = 15  # payload = keys, then locations of the messages, u64 each
+KINDS: Final = frozenset(range(INSERT, REMOVE_MANY + 1))
+#: Messages in a REMOVE_MANY: it fits into the smallest segment, and damage to one brings back no more.
+MOST_REMOVALS: Final = 128
 #: Frames that hold something that is needed later.
 LASTING: Final = frozenset((INSERT, PUT, PENDING, PREPARE))
 #: These stand in the log for its own sake and neither begin nor end a chain.
@@ -62,6 +66,11 @@ RELOCATED: Final = 4  # replaces every earlier frame of the same key
 
 #: crc, length, position, key, extra, queue, transaction, group, kind, flags, tag — as unpacked, for speed
 Fields = tuple[int, int, int, int, int, int, int, int, int, int, int]
+
+
+def position_at(data: bytes, offset: int) -> int:
+    """The position that a header names, valid or not."""
+    return int(_POSITION.unpack_from(data, offset)[0])
 
 
 def frame_size(length: int) -> int:
@@ -172,6 +181,17 @@ def unpack_definition(payload: bytes) -> tuple[bytes, bytes]:
     """Name and value in the payload of a PUT."""
     end = 4 + int(_CRC.unpack_from(payload)[0])
     return payload[4:end], payload[end:]
+
+
+def pack_removals(keys: Sequence[int], locations: Sequence[int]) -> bytes:
+    """Payload of a REMOVE_MANY."""
+    return struct.pack(f"<{2 * len(keys)}Q", *keys, *locations)
+
+
+def unpack_removals(payload: bytes) -> tuple[Sequence[int], Sequence[int]]:
+    """Keys and locations in the payload of a REMOVE_MANY."""
+    words = struct.unpack(f"<{len(payload) // 8}Q", payload)
+    return words[: len(words) // 2], words[len(words) // 2 :]
 
 
 # ------------------------------------------------------------------------------------------------- segment headers

@@ -147,10 +147,7 @@ class Store:
 
     def remove(self, key: int, location: int) -> None:
         """Append the removal of one message as a batch of its own; raises as `append`."""
-        if self._failure is not None:
-            self._check()
-        if not self._writer.remove(key, location):
-            self.append((Remove(key, location),))
+        self.append((Remove(key, location),))
 
     def append(self, operations: Sequence[Operation]) -> list[int]:
         """Append a batch: after a crash either all of it counts or nothing. It is durable after the next `sync`.
@@ -163,12 +160,16 @@ class Store:
             StoreFailed: the store has failed earlier.
             DamagedRecord: a message to move cannot be read; nothing was applied.
         """
-        if len(operations) == 1 and isinstance(only := operations[0], Insert):
+        if len(operations) == 1:  # mostly
             if self._failure is not None:
                 self._check()
-            location = self._writer.insert(only.queue, only.key, only.deadline, only.payload)
-            if location:
-                return [location]
+            only = operations[0]
+            if isinstance(only, Insert):
+                location = self._writer.insert(only.queue, only.key, only.deadline, only.payload)
+                if location:
+                    return [location]
+            elif isinstance(only, Remove) and self._writer.remove(only.key, only.location):
+                return []
         return self._chain(specify(operations, self._books.current, self.read))
 
     def reserve(self, high: int) -> None:
@@ -313,13 +314,12 @@ class Store:
     def heads(self, locations: Sequence[int], length: int) -> list[bytes]:
         """The first bytes of the payloads of many messages, quicker than by `read` the nearer they lie. They are not
         checked but for the place they stand in. Raises as `read`."""
-        segment_size, buffered = self._codec.segment_size, self._writer.buffered
-        position, wanted = frames.HEADER.unpack_from, HEADER_SIZE + length
-        found = []
+        segment_size, on_disk = self._codec.segment_size, self.durable_position
+        wanted = HEADER_SIZE + length
+        found: list[bytes] = []
         start, data = 0, b""
         for location in locations:
-            payload = buffered(location)
-            if payload is not None:
+            if location >= on_disk and (payload := self._writer.buffered(location)) is not None:
                 found.append(payload[:length])
                 continue
             at = location - start
@@ -330,7 +330,7 @@ class Store:
                     raise DamagedRecord(location, "", offset, "no such segment")
                 data = self._vfs.pread(self._handles.handle(segment), HEADS_WINDOW, offset)
                 start, at = location, 0
-            if len(data) - at < wanted or position(data, at)[2] != location:
+            if len(data) - at < wanted or frames.position_at(data, at) != location:
                 raise DamagedRecord(location, "", location % segment_size, "no valid message")
             found.append(data[at + HEADER_SIZE : at + wanted])
         return found

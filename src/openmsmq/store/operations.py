@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 
@@ -28,6 +29,17 @@ class Remove(NamedTuple):
     location: int
 
 
+class RemoveMany(NamedTuple):
+    """Messages go, as by `Remove`, with less to write for each.
+
+    Attributes:
+        keys, locations: of the messages, in the same order.
+    """
+
+    keys: Sequence[int]
+    locations: Sequence[int]
+
+
 class Move(NamedTuple):
     """A message changes its queue. `new_key` may equal `key`; `payload` is the new one, None to keep it."""
 
@@ -52,4 +64,4 @@ class Drop(NamedTuple):
     name: bytes
 
 
-Operation: TypeAlias = Insert | Remove | Move | Put | Drop
+Operation: TypeAlias = Insert | Remove | RemoveMany | Move | Put | Drop

@@ -170,6 +170,8 @@ class Replay:
                 self._relocated[key] = position
         elif kind == frames.REMOVE:
             self._dead.add(key)
+        elif kind == frames.REMOVE_MANY:
+            self._dead.update(frames.unpack_removals(raw[HEADER_SIZE:])[0])
         elif kind == frames.PENDING:
             self._pending.setdefault(transaction, bytearray()).extend(raw[:HEADER_SIZE])
             if flags & RELOCATED:

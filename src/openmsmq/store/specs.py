@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from openmsmq.store.frames import DROP, INSERT, PUT, RELOCATED, REMOVE, pack_definition
-from openmsmq.store.operations import Insert, Move, Operation, Put, Remove
+from openmsmq.store.frames import (
+    DROP,
+    INSERT,
+    MOST_REMOVALS,
+    PUT,
+    RELOCATED,
+    REMOVE,
+    REMOVE_MANY,
+    pack_definition,
+    pack_removals,
+)
+from openmsmq.store.operations import Insert, Move, Operation, Put, Remove, RemoveMany
 
 
 class FrameSpec(NamedTuple):
@@ -40,6 +50,8 @@ def specify(
             specs.append(FrameSpec(INSERT, payload, key, deadline, queue))
         elif isinstance(operation, Remove):
             specs.append(FrameSpec(REMOVE, b"", operation.key, current(operation.location)))
+        elif isinstance(operation, RemoveMany):
+            specs += _specify_removals(operation, current)
         elif isinstance(operation, Move):
             specs += _specify_move(operation, current(operation.location), read)
         elif isinstance(operation, Put):
@@ -47,6 +59,14 @@ def specify(
         else:
             specs.append(FrameSpec(DROP, operation.name))
     return specs
+
+
+def _specify_removals(removals: RemoveMany, current: Callable[[int], int]) -> list[FrameSpec]:
+    keys, locations = removals.keys, [current(location) for location in removals.locations]
+    return [
+        FrameSpec(REMOVE_MANY, pack_removals(keys[at : at + MOST_REMOVALS], locations[at : at + MOST_REMOVALS]))
+        for at in range(0, len(keys), MOST_REMOVALS)
+    ]
 
 
 def _specify_move(move: Move, location: int, read: Callable[[int], bytes]) -> list[FrameSpec]:

@@ -237,6 +237,9 @@ class LogWriter:
                 books.born(place, len(spec.payload))
             if spec.kind == REMOVE:
                 books.bury(spec.extra, position)
+            elif spec.kind == frames.REMOVE_MANY:
+                for location in frames.unpack_removals(spec.payload)[1]:
+                    books.bury(location, position)
             elif spec.kind == PUT:
                 name, value = frames.unpack_definition(spec.payload)
                 books.define(name, value, place, position)
