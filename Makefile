@@ -40,10 +40,11 @@ demo: setup java compiled
 nightly: setup java samba compiled
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 	@TESTS=compiled $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(COMPILED_TESTS)
+	@$(BIN)/python tools/sanitize
 
 lint: setup
 	@$(BIN)/python -m openmsmq.ndr
-	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize
 	@$(BIN)/mypy
 	@$(BIN)/mypy demo
 
