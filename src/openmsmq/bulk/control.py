@@ -383,9 +383,9 @@ class Control:
         stage is dropped when it fails, or a row is refused that was not to be."""
         upload = self._upload(stage)
         targets, sizes = array("I", data[: 4 * count]), array("I", data[4 * count : 8 * count])
-        drafts, at = [], 8 * count
+        drafts, at, view = [], 8 * count, memoryview(data)
         for target, size in zip(targets, sizes, strict=True):
-            drafts.append(Draft(upload.targets[target], bytearray(data[at : at + size])))
+            drafts.append(Draft(upload.targets[target], bytearray(view[at : at + size])))
             at += size
         try:
             refused = self._manager.stage(upload.stage, drafts, last=last, collect=upload.collect)
