@@ -266,6 +266,8 @@ def test_a_stage_larger_than_a_chunk_keeps_its_order(plane: Plane) -> None:
     [
         ({"body": [b"", b""], "priority": pa.array([3, 8], pa.int32())}, "row 1: priority 8: 0 to 7"),
         ({"body": [b"", None]}, "row 1: there is no body"),
+        ({"body": [b"", None], "label": ["é" * 250, ""]}, "row 0: a label"),
+        ({"body": [b"", b""], "label": ["é" * 249, "😀" * 125]}, "row 1: a label has at most 249"),
         ({"body": [b""], "label": ["x" * 250]}, "row 0: a label has at most 249"),
         ({"body": [b""], "correlation_id": ["x"]}, "row 0: correlation_id"),
         ({"body": [b""], "destination_queue": ["nowhere"]}, "row 0: DIRECT=OS:.*nowhere"),

@@ -27,13 +27,12 @@ from openmsmq.model.errors import (
     OperationCancelled,
     TransactionSequence,
 )
-from openmsmq.model.message import Message
 from openmsmq.model.security import ANONYMOUS, sid_bytes
 from openmsmq.queueing.access import Caller
+from openmsmq.queueing.consuming import Slice
 from openmsmq.queueing.groups import Group, Limits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import Queue, QueueKind, sequence_of
-from openmsmq.queueing.records import encode_message
 from openmsmq.queueing.stages import Draft, Stage, Target
 from openmsmq.rpc.ntlm import nt_hash
 from openmsmq.rpc.users import UsersFile
@@ -42,13 +41,9 @@ from openmsmq.store import DamagedRecord, Store
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-SLICE_ROWS = 4096
-PIECE_ROWS = 256
-SLICE_BYTES = 8 << 20
-SLICE_INLINE = 256  # express messages in a slice: their records are made here
+PIECE_ROWS = 1024  # positions of a slice that are gathered in one turn of the loop
 _POLL = 0.02  # seconds between looks for something to claim: what becomes stable tells nobody
 _LONGEST_WAIT = 60.0
-_LOCATION_MASK = (1 << 64) - 1
 
 
 @dataclass(slots=True)
@@ -241,45 +236,27 @@ class Control:
         group: str | None = None,
         token: str | None = None,
     ) -> tuple[dict[str, Any], bytes]:
-        """Positions from `start` on, in pieces between which others have their turn: lookup identifiers, locations
-        (0 for a record that follows, padded to a multiple of eight) and sizes. The value has `aborts`, lookup
-        identifiers with the counts that are not in their records."""
+        """Positions from `start` on, in pieces between which others have their turn, as `Slice.data`. The value has
+        `aborts`, lookup identifiers with the counts that are not in their records."""
         found, holder = self._readable(caller, queue, source, group, token)
         if end is None:
             end = self._manager.last_stable(found) if holder is None else holder.end
-        keys, places, sizes, records = array("Q"), array("Q"), array("I"), array("B")
-        volume = inline = 0
+        slice = Slice()
         async with self._slicing:
-            while len(keys) < SLICE_ROWS and volume < SLICE_BYTES and inline < SLICE_INLINE:
-                some = self._manager.within(found, start, end, PIECE_ROWS, holder)
-                for key in some:
-                    entry = found.entries[key]
-                    if isinstance(entry, Message):
-                        record = encode_message(entry)
-                        records.frombytes(record + bytes(-len(record) % 8))
-                        places.append(0)
-                        size = len(record)
-                        inline += 1
-                    else:
-                        places.append(entry & _LOCATION_MASK)
-                        size = entry >> 64
-                    keys.append(key)
-                    sizes.append(size)
-                    volume += size
-                    if volume >= SLICE_BYTES or inline >= SLICE_INLINE:
-                        break
-                if len(some) < PIECE_ROWS:
+            while not slice.is_full():
+                keys = self._manager.within(found, start, end, PIECE_ROWS, holder)
+                slice.take(found, keys)
+                if len(keys) < PIECE_ROWS:
                     break
-                start = sequence_of(some[-1])
+                start = sequence_of(keys[-1])
                 await asyncio.sleep(0)
         if self._store.position != self._store.durable_position:
             await self._durable()
         text, kind = self._name_of(found)
         counts = found.aborts  # of few messages, or none
-        aborts = [(key, counts[key]) for key in keys if key in counts] if counts else []
-        values = {"count": len(sizes), "end": end, "path": text, "source": kind, "aborts": aborts}
-        columns = keys.tobytes() + places.tobytes() + sizes.tobytes()
-        return {"result": values}, columns + records.tobytes()
+        aborts = [(key, counts[key]) for key in slice.keys if key in counts] if counts else []
+        values = {"count": len(slice.keys), "end": end, "path": text, "source": kind, "aborts": aborts}
+        return {"result": values}, slice.data()
 
     async def do_locate(self, caller: Caller, queue: str, source: str, data: bytes) -> tuple[dict[str, Any], bytes]:
         """Where messages are now that were not where a slice said; 0 for one that has gone."""
@@ -406,9 +383,9 @@ class Control:
         stage is dropped when it fails, or a row is refused that was not to be."""
         upload = self._upload(stage)
         targets, sizes = array("I", data[: 4 * count]), array("I", data[4 * count : 8 * count])
-        drafts, at = [], 8 * count
+        drafts, at, view = [], 8 * count, memoryview(data)
         for target, size in zip(targets, sizes, strict=True):
-            drafts.append(Draft(upload.targets[target], bytearray(data[at : at + size])))
+            drafts.append(Draft(upload.targets[target], bytearray(view[at : at + size])))
             at += size
         try:
             refused = self._manager.stage(upload.stage, drafts, last=last, collect=upload.collect)

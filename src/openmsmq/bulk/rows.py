@@ -85,20 +85,18 @@ class Encoder:
             target: index and format name of a queue that a row names, or why it takes no rows.
             default: the queue of rows that name none.
             sender: security identifier of who sends, or nothing.
-            refuse: is told of each row that is wrong, by its number in the stage. Raises, or it is left out.
+            refuse: is told of each row that is wrong, in order, by its number in the stage. Raises, or it is left out.
         """
         self._target = target
         self._default = default
         self._sender = sender
         self._tell = refuse
         self._known: dict[str, tuple[int, bytes]] = {}
-        self._refused: set[int] = set()  # of the batch that is being encoded
+        self._refused: dict[int, MsmqError] = {}  # of the batch that is being encoded
         self.rows = 0
 
     def _refuse(self, row: int, error: MsmqError) -> None:
-        if row not in self._refused:
-            self._refused.add(row)
-            self._tell(self.rows + row, error)
+        self._refused.setdefault(row, error)
 
     def encode(self, batch: pa.RecordBatch) -> Encoded:
         """The rows that are not refused."""
@@ -116,11 +114,11 @@ class Encoder:
         if columns["body"].null_count:
             for row in np.flatnonzero(columns["body"].is_null().to_numpy(zero_copy_only=False)).tolist():
                 self._refuse(row, IllegalPropertyValue(detail="there is no body"))
-        self._check_labels(columns.get("label"))
         for name in _FORMAT_NAMES:
             self._check_format_names(name, columns.get(name))
         targets = self._targets(columns.get("destination_queue"), count)
         parts = {name: _Part(columns.get(name)) for name in _PARTS}
+        self._check_labels(columns.get("label"), parts["label"].lengths(count))
         for name, part in parts.items():
             fixed["lengths"][:, PART[_PARTS[name]]] = part.lengths(count)
         fixed["lengths"][:, PART["sender"]] = len(self._sender)
@@ -135,6 +133,8 @@ class Encoder:
                 take["admin_queue"], take["response_queue"], strict=True,
             )
         ]  # fmt: skip
+        for row in sorted(self._refused):
+            self._tell(self.rows + row, self._refused[row])
         kept = [row for row in range(count) if row not in self._refused] if self._refused else range(count)
         numbers = [self.rows + row for row in kept]
         self.rows += count
@@ -164,24 +164,28 @@ class Encoder:
                 found.append(NULL_IDENTIFIER)
         return np.frombuffer(b"".join(found), "V20")
 
-    def _check_labels(self, column: pa.Array | None) -> None:
+    def _check_labels(self, column: pa.Array | None, lengths: Array) -> None:
+        """`lengths` in bytes: a label has no more characters than those."""
         if column is None:
             return
-        for row, label in enumerate(column.to_pylist()):
-            if label and len(label.encode("utf-16-le")) > 2 * MAXIMUM_LABEL:
+        for row in np.flatnonzero(lengths > MAXIMUM_LABEL).tolist():
+            label = column[row].as_py()
+            if len(label.encode("utf-16-le")) > 2 * MAXIMUM_LABEL:
                 detail = f"a label has at most {MAXIMUM_LABEL} characters, this one {len(label)}"
                 self._refuse(row, MsmqError(HResult.MQ_ERROR_LABEL_TOO_LONG, detail))
 
     def _targets(self, column: pa.Array | None, count: int) -> list[tuple[int, bytes]]:
-        names = [None] * count if column is None else column.to_pylist()
+        coded = (pa.nulls(count, pa.string()) if column is None else column).dictionary_encode("encode")
+        places = coded.indices.to_numpy()
         wrong: dict[str, MsmqError] = {}  # asked for again with the next rows: nobody knows how many there will be
         found = []
-        for row, name in enumerate(names):
+        for place, name in enumerate(coded.dictionary.to_pylist()):
             text = name or self._default or ""
             if text not in self._known and (error := self._look_up(text, wrong)):
-                self._refuse(row, error)
+                for row in np.flatnonzero(places == place).tolist():
+                    self._refuse(row, error)
             found.append(self._known.get(text, _NOWHERE))
-        return found
+        return [found[place] for place in places.tolist()]
 
     def _look_up(self, text: str, wrong: dict[str, MsmqError]) -> MsmqError | None:
         """Ask for a queue that is not known. Returns why its rows are refused, if they are."""

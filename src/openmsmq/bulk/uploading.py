@@ -14,6 +14,7 @@ from openmsmq.bulk.link import Answer, Link
 from openmsmq.bulk.rows import Encoded, Encoder, fail
 from openmsmq.model.errors import MsmqError, error_for
 
+_ENCODED = 2048  # rows that are encoded at a time
 _CHUNK = 256  # rows that the daemon stores at a time
 _CHUNK_BYTES = 1 << 20
 _IN_FLIGHT = 8  # chunks that wait for their sync
@@ -58,8 +59,8 @@ class Upload:
         """
         held = Encoded([], [], [])
         for batch in batches:
-            for start in range(0, batch.num_rows, _CHUNK):
-                for chunk in _pieces(encoder.encode(batch.slice(start, _CHUNK))):
+            for start in range(0, batch.num_rows, _ENCODED):
+                for chunk in _pieces(encoder.encode(batch.slice(start, _ENCODED))):
                     if held.rows:
                         self._send(held, False)
                     held = chunk
@@ -107,7 +108,7 @@ def _pieces(rows: Encoded) -> Iterator[Encoded]:
     """Rows in portions that do not hold the daemon's event loop for long."""
     start = volume = 0
     for index, record in enumerate(rows.records):
-        if index > start and volume + len(record) > _CHUNK_BYTES:
+        if index > start and (index == start + _CHUNK or volume + len(record) > _CHUNK_BYTES):
             yield rows.part(start, index)
             start, volume = index, 0
         volume += len(record)

@@ -8,6 +8,7 @@ can still appear in a queue below the latest number is locked there now: see `la
 
 from __future__ import annotations
 
+from array import array
 from itertools import accumulate, takewhile
 
 from openmsmq.model.constants import Access, Acknowledge, MessageClass, Share
@@ -18,14 +19,17 @@ from openmsmq.queueing.core import storing
 from openmsmq.queueing.groups import MAXIMUM_NAME, Group, Limits, Steps, parse_group_definition
 from openmsmq.queueing.opening import Opening
 from openmsmq.queueing.plan import Plan
-from openmsmq.queueing.queue import LAST_SEQUENCE, LockKind, Queue, sequence_of
-from openmsmq.queueing.records import ACKNOWLEDGEMENTS_AT
+from openmsmq.queueing.queue import LAST_SEQUENCE, LockKind, Queue, place_and_size, sequence_of
+from openmsmq.queueing.records import ACKNOWLEDGEMENTS_AT, encode_message
 from openmsmq.store import Drop, Put, RemoveMany
 
 _STEP = 1024  # positions that one step of an operation goes through
 _BATCH = 1024  # messages that one step of a commit removes
 _LOUD = 32  # of these with journal copies or acknowledgments, which take much longer
 _POS_RECEIVE = int(Acknowledge.POS_RECEIVE)
+_SLICE_ROWS = 4096
+_SLICE_BYTES = 8 << 20
+_SLICE_RECORDS = 256  # their records are made by the event loop
 _SYSTEM_QUEUES = {"journal": Suffix.JOURNAL, "deadletter": Suffix.DEADLETTER, "xactdeadletter": Suffix.DEADXACT}
 SOURCES = ("queue", "journal", "deadletter", "xactdeadletter", "outgoing")
 
@@ -88,12 +92,13 @@ class Consuming(Opening):
         begin = position = last = start
         count = volume = 0
         while keys := self.within(queue, position, end, _STEP, group):
-            for key in keys:
+            position = sequence_of(keys[-1])
+            while keys:
                 if count == share:
                     ranges.append((begin, last, count, volume))
                     begin, count, volume = last, 0, 0
-                count, volume, last = count + 1, volume + queue.size_of(key), sequence_of(key)
-            position = last
+                some, keys = keys[: share - count], keys[share - count :]
+                count, volume, last = count + len(some), volume + queue.volume_of(some), sequence_of(some[-1])
             yield
         if count:
             ranges.append((begin, end, count, volume))
@@ -303,6 +308,47 @@ class Consuming(Opening):
             group = Group(queue, group_name)
             group.restore(value)
             self.groups.setdefault(number, {})[group_name] = group
+
+
+class Slice:
+    """Positions for who reads the records elsewhere; full before that takes long.
+
+    Attributes:
+        keys: lookup identifiers.
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[int] = []
+        self._places: list[int] = []
+        self._sizes: list[int] = []
+        self._records: list[bytes] = []  # of express messages, which nobody else can read
+        self._volume = 0
+
+    def is_full(self) -> bool:
+        """Whether it takes no more."""
+        return len(self._places) >= _SLICE_ROWS or self._volume >= _SLICE_BYTES or len(self._records) >= _SLICE_RECORDS
+
+    def take(self, queue: Queue, keys: list[int]) -> None:
+        """Add positions of a queue, until it is full."""
+        before = len(self._places)
+        for entry in map(queue.entries.__getitem__, keys):
+            if self.is_full():
+                break
+            if isinstance(entry, int):
+                place, size = place_and_size(entry)
+            else:
+                record = encode_message(entry)
+                place, size = 0, len(record)
+                self._records.append(record + bytes(-size % 8))
+            self._places.append(place)
+            self._sizes.append(size)
+            self._volume += size
+        self.keys += keys[: len(self._places) - before]
+
+    def data(self) -> bytes:
+        """Lookup identifiers, locations (0 for a record that follows, padded to a multiple of eight), sizes."""
+        columns = (array("Q", self.keys), array("Q", self._places), array("I", self._sizes))
+        return b"".join([*(column.tobytes() for column in columns), *self._records])
 
 
 def source_name(text: str, source: str) -> FormatName:

@@ -135,7 +135,7 @@ class Queue:
     def location(self, lookup_identifier: int) -> int | None:
         """Where the store keeps the message; None for an express one."""
         entry = self.entries[lookup_identifier]
-        return None if isinstance(entry, Message) else entry & _LOCATION_MASK
+        return entry & _LOCATION_MASK if isinstance(entry, int) else None
 
     def first(self) -> int | None:
         """The first available position."""
@@ -181,6 +181,13 @@ class Queue:
     def size_of(self, lookup_identifier: int) -> int:
         """Bytes of a message."""
         return _size_of(self.entries[lookup_identifier])
+
+    def volume_of(self, lookup_identifiers: list[int]) -> int:
+        """Bytes of some messages."""
+        entries, volume = self.entries, 0
+        for key in lookup_identifiers:
+            volume += _size_of(entries[key])
+        return volume
 
     def position_of(self, lookup_identifier: int) -> int | None:
         """The position that a lookup identifier names, with or without its upper byte; None if there is none."""
@@ -306,7 +313,12 @@ def entries_of(columns: QueueColumns) -> tuple[list[int], list[Stored]]:
 
 
 def _size_of(entry: Message | Stored) -> int:
-    return entry.size if isinstance(entry, Message) else entry >> _LOCATION_BITS
+    return entry >> _LOCATION_BITS if isinstance(entry, int) else entry.size
+
+
+def place_and_size(entry: Stored) -> tuple[int, int]:
+    """The inverse of `stored`."""
+    return entry & _LOCATION_MASK, entry >> _LOCATION_BITS
 
 
 def stored(location: int, size: int) -> Stored:
