@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -111,6 +113,17 @@ class Daemon:
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self.stop()
+
+
+@contextmanager
+def meanwhile(seconds: float, work: Callable[[], object]) -> Iterator[None]:
+    """Let something happen in another thread in a moment; it is over when this is."""
+    timer = threading.Timer(seconds, work)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
 
 
 def eventually(look: Callable[[], T], seconds: float = START) -> T:

@@ -17,7 +17,7 @@ import pyarrow.flight as flight
 import pytest
 
 from bulk.plane import Plane
-from daemon import Daemon, eventually
+from daemon import Daemon, eventually, meanwhile
 from openmsmq import AccessDenied, Message, MsmqError, QueueNotFound
 from openmsmq.bulk.client import BulkClient
 from openmsmq.bulk.schema import MESSAGE_SCHEMA
@@ -179,12 +179,10 @@ def test_a_released_claim_gives_everything_back(plane: Plane) -> None:
 
 def test_a_claim_waits_for_the_first_message(plane: Plane) -> None:
     start = plane.client.position(plane.queue).stable
-    timer = threading.Timer(0.2, plane.send, ["a"])
-    timer.start()
     began = time.monotonic()
-    claim = plane.client.claim(plane.queue, "g", start, wait_seconds=20)
+    with meanwhile(0.2, lambda: plane.send(["a"])):
+        claim = plane.client.claim(plane.queue, "g", start, wait_seconds=20)
     assert claim.count == 1 and time.monotonic() - began < 10
-    timer.join()
     assert plane.client.claim(plane.queue, "g", claim.end, wait_seconds=0.05).count == 0
 
 

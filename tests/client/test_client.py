@@ -14,7 +14,7 @@ import pytest
 
 import openmsmq
 import openmsmq.aio
-from daemon import Daemon
+from daemon import Daemon, meanwhile
 from openmsmq.model import security
 from openmsmq.model.constants import INFINITE, QueueAccessMask, SecurityInformation
 from openmsmq.model.security import SecurityDescriptor
@@ -160,8 +160,7 @@ def test_a_cursor_takes_the_message_it_stands_on(qm, queue):
 
 
 def test_a_receive_waits_for_a_message(qm, queue, service):
-    with qm.open(queue) as opened:
-        threading.Timer(0.2, lambda: _send(qm, queue, "late")).start()
+    with qm.open(queue) as opened, meanwhile(0.2, lambda: _send(qm, queue, "late")):
         assert opened.receive(5).decode() == "late"
 
 

@@ -14,7 +14,7 @@ import pytest
 import openmsmq
 import openmsmq.aio
 from client.queues import left, put
-from daemon import Daemon, eventually
+from daemon import Daemon, eventually, meanwhile
 from openmsmq.client import remote_read
 from openmsmq.client.calls import CallerRefused, ProtocolUnavailable
 from openmsmq.client.sync import connect
@@ -374,16 +374,16 @@ def test_a_message_is_taken_by_its_correlation_identifier(qm, queue, protocol):
         assert left(qm, queue) == ["a", "b"]
         with pytest.raises(openmsmq.ReceiveTimeout, match=CORRELATION.hex()):
             opened.receive_by_correlation_id(CORRELATION, 0.1)
-        threading.Timer(0.1, lambda: put(qm, queue, "late", correlation_identifier=CORRELATION)).start()
-        assert opened.receive_by_correlation_id(CORRELATION, 5).decode() == "late"
+        with meanwhile(0.1, lambda: put(qm, queue, "late", correlation_identifier=CORRELATION)):
+            assert opened.receive_by_correlation_id(CORRELATION, 5).decode() == "late"
 
 
 def test_a_correlated_message_is_found_though_it_comes_behind_the_cursor(qm, queue):
     put(qm, queue, "a")
     with qm.open(queue) as opened:
         urgent = {"correlation_identifier": CORRELATION, "priority": 7}
-        threading.Timer(0.1, lambda: put(qm, queue, "urgent", **urgent)).start()
-        assert opened.receive_by_correlation_id(CORRELATION, 10).decode() == "urgent"
+        with meanwhile(0.1, lambda: put(qm, queue, "urgent", **urgent)):
+            assert opened.receive_by_correlation_id(CORRELATION, 10).decode() == "urgent"
 
 
 def test_readers_with_the_same_correlation_identifier_get_each_message_once(qm, queue):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from daemon import Daemon, eventually
+from daemon import Daemon, eventually, meanwhile
 from interop.impacket_client import MQ_OK, Client, body
 from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import HResult, SharingViolation
@@ -130,12 +130,10 @@ def test_section_4_4_a_remote_cursor_walks_and_takes(pair: Pair, application: Cl
 
 def test_a_receive_waits_at_the_other_queue_manager(pair: Pair, application: Client, queue: Any) -> None:
     _, context = opened(pair, application)
-    later = threading.Timer(0.2, queue.send, ["late"])
-    later.start()
-    received = application.read(context, timeout=10_000)
+    with meanwhile(0.2, lambda: queue.send("late")):
+        received = application.read(context, timeout=10_000)
     assert body(received).decode("utf-16-le") == "late"
     assert application.read(context, timeout=50)["result"] == HResult.MQ_ERROR_IO_TIMEOUT
-    later.join()
 
 
 def test_a_message_that_does_not_fit_stays_in_the_queue(pair: Pair, application: Client, queue: Any) -> None:
