@@ -153,6 +153,23 @@ def test_structures_that_lead_to_something_without_a_table_have_none() -> None:
     assert not isinstance(names["circle"].operations[0].decoders[0], Codec)
 
 
+def test_a_reference_in_a_structure_leads_to_something_whatever_stands_for_it() -> None:
+    made, names = interface("""[uuid(12345678-1234-1234-1234-123456789abc), version(1.0), pointer_default(unique)]
+        interface references {
+            typedef struct { [ref] long *to; long after; } REFERS;
+            void Call([in] REFERS *r);
+        };""")
+    codecs, refers = made.operations[0], names["REFERS"]
+    for stub in (bytes.fromhex("00000200 05000000 07000000"), bytes.fromhex("00000000 05000000 07000000")):
+        value = codecs.decoders[0].direct(stub)
+        assert value.r == refers(to=7, after=5) == codecs.decoders[0].interpreted(stub).r
+    assert codecs.encoders[0].direct(value) == codecs.encoders[0].interpreted(value)
+    value.r.to = None
+    assert codecs.encoders[0].direct(value) is None
+    with pytest.raises(NdrError):
+        codecs.encode_request(value)
+
+
 @pytest.mark.parametrize("table", ["x", ("x",), (), 5, ("p", True), ("o", 1), ("u", "I", 5), int])
 def test_a_table_that_is_none_is_refused(table: Any) -> None:
     class Made:

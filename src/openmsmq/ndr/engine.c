@@ -260,10 +260,11 @@ static bool read_opaque(Reader *r, const Type *type, PyObject **slot)
     return true;
 }
 
-static ALWAYS_INLINE bool read_referent(Reader *r, PyObject **slot)
+/* A reference leads to something, whatever number stands for it. */
+static ALWAYS_INLINE bool read_referent(Reader *r, const Type *pointer, PyObject **slot)
 {
     int64_t referent;
-    return read_count(r, &referent) && put(slot, Py_NewRef(referent ? Py_True : Py_None));
+    return read_count(r, &referent) && put(slot, Py_NewRef(referent || !pointer->unique ? Py_True : Py_None));
 }
 
 static bool read_structure(Reader *r, const Record *record, PyObject **slot)
@@ -275,7 +276,7 @@ static bool read_structure(Reader *r, const Record *record, PyObject **slot)
         *slot_of(*slot, record->absent[i]) = Py_NewRef(Py_None);
     for (const Member *m = record->members; done && m < record->members + record->member_count; m++)
         if (m->type->kind == POINTER)
-            done = read_referent(r, slot_of(*slot, m->offset));
+            done = read_referent(r, m->type, slot_of(*slot, m->offset));
         else
             done = read_body(r, m, m->type, *slot, slot_of(*slot, m->offset));
     r->depth -= record->recursive;
@@ -313,7 +314,7 @@ static bool read_body(Reader *r, const Member *member, const Type *type, PyObjec
     case OPAQUE:
         return read_opaque(r, type, slot);
     case POINTER:
-        return read_referent(r, slot);
+        return read_referent(r, type, slot);
     case STRUCT:
         return read_structure(r, type->record, slot);
     case UNION:
@@ -405,7 +406,7 @@ static bool read_pointee(Reader *r, const Member *member, const Type *type, PyOb
         return read_array(r, member, type, owner, slot);
     if (type->kind != POINTER)
         return read_body(r, member, type, owner, slot) && read_deferred(r, member, type, owner, slot);
-    if (!read_referent(r, slot))
+    if (!read_referent(r, type, slot))
         return false;
     if (!type->unique)
         return read_pointee(r, member, type->to, owner, slot, Py_None);
@@ -421,9 +422,7 @@ static bool read_deferred(Reader *r, const Member *member, const Type *type, PyO
     int64_t selected;
     switch (type->kind) {
     case POINTER:
-        if (type->unique && *slot == Py_None)
-            return true;
-        return read_pointee(r, member, type->to, owner, slot, type->unique ? the_null : Py_None);
+        return *slot == Py_None || read_pointee(r, member, type->to, owner, slot, type->unique ? the_null : Py_None);
     case STRUCT:
         return !type->record->has_pointers || read_structure_deferred(r, type->record, *slot);
     case UNION:
@@ -570,7 +569,7 @@ static bool write_structure(Writer *w, const Record *record, PyObject *o, bool d
         PyObject *value = *slot_of(o, m->offset);
         if (!deferred)
             done = in_range(m, value) && write_body(w, m, m->type, o, value);
-        else if (m->type->kind != SCALAR && value != Py_None)
+        else if (m->type->kind != SCALAR && !(m->type->unique && value == Py_None))
             done = write_deferred(w, m, m->type, o, value);
     }
     w->depth -= record->recursive;

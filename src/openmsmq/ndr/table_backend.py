@@ -1,7 +1,8 @@
 """The back end for the engine: tables of literals at the end of each generated module, read by `ndr.tables`.
 
 Of what no interface that is called often uses, there are no tables, and the interpreted codec does it: full pointers,
-structures with a trailing array, unions with a name, arrays of fixed size, floating point, expressions that calculate.
+structures with a trailing array, unions with a name, arrays of fixed size and of references, floating point,
+expressions that calculate.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ def _is_supported(wire_type: w.WireType, seen: set[int]) -> bool:
             return True
         case w.Pointer(kind=kind, to=to):
             return kind != "full" and _is_supported(to, seen)
+        case w.Array(element=w.Pointer(kind="ref")):
+            return False
         case w.Array(fixed=None, element=element, size=size, length=length):
             return _is_plain(size) and _is_plain(length) and _is_supported(element, seen)
         case w.Union(name="", encapsulated=False, arms=arms):
