@@ -40,7 +40,7 @@ MODULES: Final = (
     "transfer.queue_format", "transfer.receive_buffer", "transfer.send_buffer",
 )  # fmt: skip
 # What has no Python source: whoever imports it does without where it is not there.
-WRITTEN_IN_C: Final = ("ndr.engine",)
+WRITTEN_IN_C: Final = ("bulk.checksums", "ndr.engine", "queueing.packing")
 # Their constants and declarations are compiled in.
 _IMPORTED_BY_THEM: Final = ("model", "ndr", "packet", "protocols", "queueing", "rpc", "store", "transfer")
 
@@ -48,16 +48,21 @@ _IMPORTED_BY_THEM: Final = ("model", "ndr", "packet", "protocols", "queueing", "
 def stamp_of_sources() -> str:
     """A hash of all that the compiled code depends on, the interpreter and the list of modules too."""
     digest = blake2b(f"{SUFFIX} {sys.version} {MODULES} {WRITTEN_IN_C}".encode(), digest_size=16)
-    for name in _IMPORTED_BY_THEM:
-        for source in sorted(file for file in (PACKAGE / name).iterdir() if file.suffix in (".py", ".c")):
-            digest.update(source.name.encode())
-            digest.update(source.read_bytes())
+    imported = [source for name in _IMPORTED_BY_THEM for source in sorted((PACKAGE / name).glob("*.py"))]
+    for source in [*imported, *map(source_in_c, WRITTEN_IN_C)]:
+        digest.update(source.name.encode())
+        digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
 def file_of(module: str) -> Path:
     """Where the extension module of a module is; "" stands for the code of all `MODULES`."""
     return DIRECTORY / (module.replace(".", "/") + SUFFIX if module else f"{GROUP}__mypyc{SUFFIX}")
+
+
+def source_in_c(module: str) -> Path:
+    """Where the source of one of `WRITTEN_IN_C` is."""
+    return PACKAGE / f"{module.replace('.', '/')}.c"
 
 
 class _Finder:

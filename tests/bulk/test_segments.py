@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
 
-from openmsmq.bulk.segments import GONE, Array, SegmentReader
+from openmsmq import compiled
+from openmsmq.bulk.segments import GONE, Array, SegmentReader, checksums_of
 from openmsmq.bulk.slices import SliceReader
 from openmsmq.model.errors import MsmqError
 from openmsmq.store import Insert, Remove, Store
@@ -122,3 +127,23 @@ def test_a_message_that_is_never_where_the_daemon_says_is_an_error(store: Store)
     wrong = memoryview(np.array([places[7]], np.uint64).tobytes())
     with pytest.raises(MsmqError, match="1 messages can't be read"):
         SliceReader(SegmentReader(store.directory, **store.layout), lambda keys: wrong).read(*slice_of(places))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4096), st.integers(0, 3000)), max_size=20), st.integers(0, (1 << 32) - 1))
+def test_checksums_of_many_records(places: list[tuple[int, int]], seed: int) -> None:
+    data = np.frombuffer(random.Random(seed).randbytes(8192), np.uint8)
+    starts, sizes = (np.array(column, np.int64) for column in (zip(*places, strict=True) if places else ((), ())))
+    expected = [crc32c(data.data[start : start + size], seed) for start, size in places]
+    assert np.frombuffer(checksums_of(data, starts, sizes, seed), np.uint32).tolist() == expected
+
+
+@pytest.mark.skipif(not compiled.in_use, reason="Python cuts slices off")
+def test_checksums_of_what_is_not_there_are_refused() -> None:
+    data = np.zeros(100, np.uint8)
+    for start, size in ((0, 101), (101, 0), (-1, 5), (5, -1), (1 << 62, 1 << 62)):
+        with pytest.raises(ValueError, match="within the data"):
+            checksums_of(data, np.array([start]), np.array([size]), 0)
+    with pytest.raises(ValueError, match="int64"):
+        checksums_of(data, np.array([0]), np.array([0, 1]), 0)
+    with pytest.raises(ValueError, match="int64"):
+        checksums_of(data, np.array([0], np.uint32), np.array([0], np.uint32), 0)

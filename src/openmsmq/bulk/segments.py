@@ -7,6 +7,7 @@ its position and its key. What does not is reported, and the daemon is asked aga
 from __future__ import annotations
 
 import os
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,18 @@ from openmsmq.store.frames import HEADER_SIZE, INSERT, PENDING, Codec
 from openmsmq.store.segments import segment_name
 
 Array = npt.NDArray[Any]
+
+try:
+    from openmsmq.bulk.checksums import checksums as checksums_of
+except ImportError:  # not compiled, or no such instruction: see openmsmq.compiled
+
+    def checksums_of(data: Array, starts: Array, sizes: Array, seed: int, /) -> bytes:  # type: ignore[misc]
+        """CRC-32C of many records, uint32 each."""
+        view = data.data
+        ends = (starts + sizes).tolist()
+        return array("I", [crc32c(view[a:b], seed) for a, b in zip(starts.tolist(), ends, strict=True)]).tobytes()
+
+
 GONE = -1
 _GAP = 4096  # bytes that are read rather than jumped over
 _OPEN = 32  # files that stay open
@@ -80,9 +93,8 @@ class SegmentReader:
             & (halves[2 * word + _LENGTH] == sizes)
             & ((kind == INSERT) | (kind == PENDING))
         )
-        view, seed = buffer.data, self._codec.seed
-        spans = zip((at + 4).tolist(), (at + HEADER_SIZE + sizes).tolist(), strict=True)
-        checksums = np.fromiter([crc32c(view[start:end], seed) for start, end in spans], np.uint32, len(at))
+        lengths = sizes.astype(np.int64) + (HEADER_SIZE - 4)
+        checksums = np.frombuffer(checksums_of(buffer, at + 4, lengths, self._codec.seed), np.uint32)
         right &= checksums == halves[2 * word + _CRC]
         return right
 

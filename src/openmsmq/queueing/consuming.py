@@ -8,6 +8,7 @@ can still appear in a queue below the latest number is locked there now: see `la
 
 from __future__ import annotations
 
+import sys
 from array import array
 from itertools import accumulate, takewhile
 
@@ -15,11 +16,12 @@ from openmsmq.model.constants import Access, Acknowledge, MessageClass, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, QueueDeleted, TransactionSequence
 from openmsmq.model.names import DirectFormatName, FormatName, Suffix, parse_format_name, parse_path_name
 from openmsmq.queueing.access import Caller
+from openmsmq.queueing.columns import places_of
 from openmsmq.queueing.core import storing
 from openmsmq.queueing.groups import MAXIMUM_NAME, Group, Limits, Steps, parse_group_definition
 from openmsmq.queueing.opening import Opening
 from openmsmq.queueing.plan import Plan
-from openmsmq.queueing.queue import LAST_SEQUENCE, LockKind, Queue, place_and_size, sequence_of
+from openmsmq.queueing.queue import LAST_SEQUENCE, LockKind, Queue, sequence_of
 from openmsmq.queueing.records import ACKNOWLEDGEMENTS_AT, encode_message
 from openmsmq.store import Drop, Put, RemoveMany
 
@@ -319,36 +321,35 @@ class Slice:
 
     def __init__(self) -> None:
         self.keys: list[int] = []
-        self._places: list[int] = []
-        self._sizes: list[int] = []
+        self._places: list[bytes] = []
+        self._sizes: list[bytes] = []
         self._records: list[bytes] = []  # of express messages, which nobody else can read
         self._volume = 0
 
     def is_full(self) -> bool:
         """Whether it takes no more."""
-        return len(self._places) >= _SLICE_ROWS or self._volume >= _SLICE_BYTES or len(self._records) >= _SLICE_RECORDS
+        return len(self.keys) >= _SLICE_ROWS or self._volume >= _SLICE_BYTES or len(self._records) >= _SLICE_RECORDS
 
     def take(self, queue: Queue, keys: list[int]) -> None:
         """Add positions of a queue, until it is full."""
-        before = len(self._places)
-        for entry in map(queue.entries.__getitem__, keys):
-            if self.is_full():
-                break
-            if isinstance(entry, int):
-                place, size = place_and_size(entry)
-            else:
-                record = encode_message(entry)
-                place, size = 0, len(record)
-                self._records.append(record + bytes(-size % 8))
-            self._places.append(place)
-            self._sizes.append(size)
-            self._volume += size
-        self.keys += keys[: len(self._places) - before]
+        at = 0
+        while at < len(keys) and not self.is_full():
+            most, room = _SLICE_ROWS - len(self.keys), _SLICE_BYTES - self._volume
+            places, sizes, volume = places_of(queue.entries, keys, at, most, room)
+            if not places:
+                record = encode_message(queue.message(keys[at]))
+                places, sizes, volume = bytes(8), len(record).to_bytes(4, sys.byteorder), len(record)
+                self._records.append(record + bytes(-volume % 8))
+            self._places.append(places)
+            self._sizes.append(sizes)
+            self._volume += volume
+            end = at + len(places) // 8
+            self.keys += keys[at:end]
+            at = end
 
     def data(self) -> bytes:
         """Lookup identifiers, locations (0 for a record that follows, padded to a multiple of eight), sizes."""
-        columns = (array("Q", self.keys), array("Q", self._places), array("I", self._sizes))
-        return b"".join([*(column.tobytes() for column in columns), *self._records])
+        return b"".join([array("Q", self.keys).tobytes(), *self._places, *self._sizes, *self._records])
 
 
 def source_name(text: str, source: str) -> FormatName:

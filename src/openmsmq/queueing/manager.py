@@ -20,7 +20,7 @@ from openmsmq.queueing.core import RETRY
 from openmsmq.queueing.definitions import QUEUE_PREFIX
 from openmsmq.queueing.foreign import Foreign
 from openmsmq.queueing.groups import GROUP_PREFIX, Group
-from openmsmq.queueing.queue import LockKind, columns_of, entries_of, stored
+from openmsmq.queueing.queue import LockKind, entries_of, stored
 from openmsmq.queueing.records import TIME_MASK, decode_properties, split_deadline_word
 from openmsmq.queueing.state import SUBQUEUE_PREFIX, Machine, State
 from openmsmq.queueing.storage import MessageStore
@@ -110,9 +110,7 @@ class QueueManager(Foreign):
                 if not known:
                     with suppress(DamagedRecord, ValueError, OSError):
                         deadlines.setdefault(queue.number, {})[key] = queue.deadline_of(queue.message(key))
-            keys, values = queue.stored_entries()
-            if keys:
-                yield queue.number, columns_of(keys, values, deadlines.get(queue.number, {}))
+            yield queue.number, queue.columns(deadlines.get(queue.number, {}))
 
     def is_live(self, number: int, sequence: int, word: int, location: int) -> bool:
         """For compaction: whether the store's message at this location is still one of ours."""

@@ -7,14 +7,14 @@ the order of lookup identifiers, whose upper byte is 7 - priority.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.message import Message
+from openmsmq.queueing.columns import columns_of
 from openmsmq.queueing.positions import Positions
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.records import decode_message
@@ -274,15 +274,10 @@ class Queue:
             for key in lookup_identifiers:
                 self.aborts.pop(key, None)
 
-    def stored_entries(self) -> tuple[list[int], list[Stored]]:
-        """Lookup identifiers and entries of what the store keeps, uncommitted sends left out, in no order."""
-        entries = self.entries
+    def columns(self, deadlines: dict[int, int]) -> QueueColumns:
+        """What the store keeps of the queue, uncommitted sends left out; `deadlines` by lookup identifier."""
         left_out = {key for key, lock in self.locked.items() if lock.kind is LockKind.ENQUEUE}
-        keys = [key for key, entry in entries.items() if isinstance(entry, int)]
-        if left_out:
-            keys = [key for key in keys if key not in left_out]
-        values = list(entries.values()) if len(keys) == len(entries) else [entries[key] for key in keys]
-        return keys, cast(list[Stored], values)
+        return columns_of(self.entries, left_out, deadlines)
 
 
 def sequence_of(lookup_identifier: int) -> int:
@@ -290,23 +285,8 @@ def sequence_of(lookup_identifier: int) -> int:
     return lookup_identifier & _SEQUENCE_MASK
 
 
-def columns_of(keys: list[int], values: list[Stored], deadlines: Mapping[int, int]) -> QueueColumns:
-    """The store's columns for entries, sorted by sequence number; quick, because the event loop waits for it."""
-    columns = QueueColumns(
-        keys=array("Q", [key & _SEQUENCE_MASK for key in keys]),
-        locations=array("Q", [value & _LOCATION_MASK for value in values]),
-        sizes=array("I", [value >> _LOCATION_BITS for value in values]),
-        deadlines=array("Q", [key & _PRIORITY_MASK for key in keys]),
-    )
-    if deadlines:
-        for row, key in enumerate(keys):
-            columns.deadlines[row] |= deadlines.get(key, 0)
-    columns.sort()
-    return columns
-
-
 def entries_of(columns: QueueColumns) -> tuple[list[int], list[Stored]]:
-    """The inverse of `columns_of`: lookup identifiers and entries."""
+    """The inverse of `Queue.columns`: lookup identifiers and entries."""
     keys = [word & _PRIORITY_MASK | key for word, key in zip(columns.deadlines, columns.keys, strict=True)]
     values = [size << _LOCATION_BITS | place for size, place in zip(columns.sizes, columns.locations, strict=True)]
     return keys, values
@@ -314,11 +294,6 @@ def entries_of(columns: QueueColumns) -> tuple[list[int], list[Stored]]:
 
 def _size_of(entry: Message | Stored) -> int:
     return entry >> _LOCATION_BITS if isinstance(entry, int) else entry.size
-
-
-def place_and_size(entry: Stored) -> tuple[int, int]:
-    """The inverse of `stored`."""
-    return entry & _LOCATION_MASK, entry >> _LOCATION_BITS
 
 
 def stored(location: int, size: int) -> Stored:

@@ -86,7 +86,7 @@ class Configuration:
     minimum_free_megabytes: int = field(
         default=64, metadata={"help": "no messages are taken while the disk has less; 0 for no limit"}
     )
-    checkpoint_megabytes: int = field(default=256, metadata={"help": "log written between checkpoints"})
+    checkpoint_megabytes: int = field(default=256, metadata={"help": "log written between checkpoints, at least"})
     flight: bool = field(default=False, metadata={"help": "serve Arrow Flight too, for data pipelines"})
     flight_port: int = field(default=18020, metadata={"help": "port of Arrow Flight"})
     flight_certificate: Path | None = field(

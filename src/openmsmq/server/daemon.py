@@ -51,6 +51,7 @@ IP_HANDSHAKE, IP_READ = 0, 1  # of R_QMGetRTQMServerPort: qmcomm and qmcomm2, an
 PORT_INCREMENT = 11  # [MS-MQMP] 3.1.4.24: tried when the default port is in use
 PORT_ATTEMPTS = 10
 UNPRIVILEGED_OFFSET = 10000  # all ports move by this when the endpoint mapper's needs a privilege we lack
+CHECKPOINTS_SHARE = 0.05  # of the event loop's time, at most, that checkpoints of many messages may hold it
 HOUSEKEEPING_PERIOD = 1.0  # seconds between looks at checkpoints and compaction
 COMPACTION_PAUSE = 0.005  # seconds between steps of compaction, for everybody else
 _IDENTIFIER = b"queue-manager-identifier"
@@ -76,6 +77,7 @@ class Daemon:
         self._flight: FlightProcess | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._checkpoint_position = self.store.position
+        self._no_checkpoint_before = 0.0  # monotonic seconds
         self._housekeeping: asyncio.Task[None] | None = None
         self._syncer: KernelSync | None = None
         self._settling: asyncio.Task[None] | None = None  # of transactions in doubt
@@ -298,7 +300,8 @@ class Daemon:
             thorough = self._tidy.is_set()
             self._tidy.clear()
             try:
-                if self.store.position - self._checkpoint_position >= threshold:
+                written = self.store.position - self._checkpoint_position
+                if written >= threshold and time.monotonic() >= self._no_checkpoint_before:
                     await self._checkpoint()
                 while (thorough or self.store.wants_compaction) and self.store.compact_step(
                     self.manager.is_live, self.manager.relocated, thorough=thorough
@@ -329,6 +332,7 @@ class Daemon:
         job = self.store.capture_checkpoint(self.manager.columns())
         self._checkpoint_position = job.position
         held = time.monotonic() - started
+        self._no_checkpoint_before = started + held / CHECKPOINTS_SHARE
         await asyncio.get_running_loop().run_in_executor(None, job.write)
         await self._committer.drain()
         self.store.finish_checkpoint(job)

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from openmsmq.store.columns import QueueColumns
 from openmsmq.store.frames import HEADER_SIZE
 from openmsmq.store.operations import Insert
 from openmsmq.store.replay import State
 from openmsmq.store.segments import Segment
-
-
-@dataclass(slots=True)
-class PendingMessage:
-    """A message that awaits the commit of its transaction."""
-
-    queue: int
-    location: int
-    size: int
-    deadline: int
 
 
 class Bookkeeping:
@@ -31,14 +20,11 @@ class Bookkeeping:
         self.segments = segments
         self.definitions = dict(state.definitions)
         self.homes = dict(state.homes)
-        #: Transaction to key to message.
-        self.pending: dict[int, dict[int, PendingMessage]] = {}
-        for transaction, queues in state.pending.items():
-            messages = self.pending.setdefault(transaction, {})
-            for queue, columns in queues.items():
-                rows = zip(columns.keys, columns.locations, columns.sizes, columns.deadlines, strict=True)
-                for key, location, size, deadline in rows:
-                    messages[key] = PendingMessage(queue, location, size, deadline)
+        #: Messages that await the commit of their transaction: transaction to queue to columns, sorted by key.
+        self.pending: dict[int, dict[int, QueueColumns]] = {
+            transaction: {queue: columns.copy() for queue, columns in queues.items()}
+            for transaction, queues in state.pending.items()
+        }
         #: Transaction to the caller's note and the location of its frame.
         self.prepared = dict(state.prepared)
         self._forwarded: dict[int, int] = {}
@@ -107,13 +93,17 @@ class Bookkeeping:
     # ----------------------------------------------------------------------------------------------------- pending
 
     def add_pending(self, transaction: int, inserts: Sequence[Insert], locations: Sequence[int]) -> None:
-        messages = self.pending.setdefault(transaction, {})
+        queues = self.pending.setdefault(transaction, {})
         for insert, location in zip(inserts, locations, strict=True):
-            messages[insert.key] = PendingMessage(insert.queue, location, len(insert.payload), insert.deadline)
+            columns = queues.get(insert.queue)
+            if columns is None:
+                columns = queues[insert.queue] = QueueColumns()
+            columns.insert(insert.key, location, len(insert.payload), insert.deadline)
 
     def forget_pending(self, transaction: int) -> list[int]:
         """The transaction has ended; gives the locations of its messages."""
-        return [message.location for message in self.pending.pop(transaction, {}).values()]
+        queues = self.pending.pop(transaction, {})
+        return [location for columns in queues.values() for location in columns.locations]
 
     def prepare(self, transaction: int, note: bytes, location: int, position: int) -> None:
         """The transaction survives a restart from now on."""
@@ -130,9 +120,5 @@ class Bookkeeping:
         state.homes = dict(self.homes)
         state.prepared = dict(self.prepared)
         state.written = {segment.number: (segment.ever, segment.volume) for segment in self.segments.values()}
-        for transaction, messages in self.pending.items():
-            queues = state.pending.setdefault(transaction, {})
-            for key in sorted(messages):
-                message = messages[key]
-                columns = queues.setdefault(message.queue, QueueColumns())
-                columns.append(key, message.location, message.size, message.deadline)
+        for transaction, queues in self.pending.items():
+            state.pending[transaction] = {queue: columns.copy() for queue, columns in queues.items()}

@@ -41,6 +41,20 @@ class QueueColumns:
         self.sizes.append(size)
         self.deadlines.append(deadline)
 
+    def insert(self, key: int, location: int, size: int, deadline: int) -> None:
+        """Add one message where it belongs in sorted columns, which is the end, mostly."""
+        if not self.keys or key > self.keys[-1]:
+            self.append(key, location, size, deadline)
+            return
+        row = bisect_left(self.keys, key)
+        self.keys.insert(row, key)
+        self.locations.insert(row, location)
+        self.sizes.insert(row, size)
+        self.deadlines.insert(row, deadline)
+
+    def copy(self) -> QueueColumns:
+        return QueueColumns(self.keys[:], self.locations[:], self.sizes[:], self.deadlines[:])
+
     def rows(self) -> Iterator[tuple[int, int, int, int]]:
         """Key, location, size and deadline of each message."""
         return zip(self.keys, self.locations, self.sizes, self.deadlines, strict=True)

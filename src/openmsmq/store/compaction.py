@@ -115,10 +115,12 @@ class Compactor:
             if books.prepared.get(transaction, (b"", 0))[1] == location:
                 writer.chain([FrameSpec(PREPARE, payload)], transaction, urgent=True)
             return
-        pending = books.pending.get(transaction, {}).get(key) if kind == PENDING else None
-        if pending is not None and pending.location == location:
+        pending = books.pending.get(transaction, {}).get(queue) if kind == PENDING else None
+        row = None if pending is None else pending.find(key)
+        if pending is not None and row is not None and pending.locations[row] == location:
             spec = FrameSpec(PENDING, payload, key, deadline, queue, RELOCATED, location)
-            (pending.location,) = (new,) = writer.chain([spec], transaction, urgent=True)
+            (new,) = writer.chain([spec], transaction, urgent=True)
+            pending.locations[row] = new
         elif books.current(location) == location and is_live(queue, key, deadline, location):
             (new,) = writer.chain([FrameSpec(INSERT, payload, key, deadline, queue, RELOCATED, location)], urgent=True)
         else:

@@ -1,0 +1,3 @@
+from typing import Any
+
+def checksums(data: Any, starts: Any, sizes: Any, seed: int, /) -> bytes: ...

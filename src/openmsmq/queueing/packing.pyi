@@ -1,0 +1,8 @@
+from typing import Any
+
+def pack(
+    entries: dict[int, Any], left_out: set[int], deadlines: dict[int, int], /
+) -> tuple[bytes, bytes, bytes, bytes]: ...
+def places(
+    entries: dict[int, Any], keys: list[int], start: int, most: int, volume: int, /
+) -> tuple[bytes, bytes, int]: ...

@@ -1,0 +1,82 @@
+"""Machine code makes the same columns as Python does."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openmsmq import compiled
+from openmsmq.model.message import Message
+from openmsmq.queueing import columns
+from openmsmq.queueing.columns import columns_in_python, columns_of, places_in_python, places_of
+from openmsmq.queueing.queue import stored
+
+keys = st.integers(0, 7 << 56 | (1 << 56) - 1)
+entry = st.builds(stored, st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 32) - 1)) | st.just(Message())
+queues = st.dictionaries(keys, entry, max_size=40)
+
+
+def test_machine_code_is_used_where_it_is_compiled() -> None:
+    assert (columns.packing is not None) == compiled.in_use
+
+
+@given(queues, st.data())
+def test_columns(entries: dict[int, Any], data: st.DataObject) -> None:
+    some = st.sets(st.sampled_from(sorted(entries) or [0]))
+    times = data.draw(st.dictionaries(st.sampled_from(sorted(entries) or [0]), st.integers(0, (1 << 56) - 1)))
+    left_out = data.draw(some)
+    made = columns_of(entries, left_out, times)
+    assert sorted(made.rows()) == sorted(columns_in_python(entries, left_out, times).rows())
+    assert list(made.keys) == sorted(made.keys)
+    assert len(made) == sum(isinstance(entries[key], int) for key in entries.keys() - left_out)
+
+
+@given(queues, st.integers(0, 45), st.integers(0, 1 << 34), st.data())
+def test_places(entries: dict[int, Any], most: int, volume: int, data: st.DataObject) -> None:
+    chosen = data.draw(st.permutations(list(entries)))
+    start = data.draw(st.integers(0, len(chosen)))
+    assert places_of(entries, chosen, start, most, volume) == places_in_python(entries, chosen, start, most, volume)
+
+
+def test_a_position_that_is_not_there() -> None:
+    with pytest.raises(KeyError, match="2"):
+        places_of({1: stored(8, 5)}, [1, 2], 0, 10, 1 << 30)
+
+
+@pytest.mark.skipif(not compiled.in_use, reason="Python has other limits")
+def test_what_no_queue_has_is_refused() -> None:
+    for entries in ({1: 1 << 128}, {1: -1}, {1 << 64: 1}, {-1: 1}, {"a": 1}):
+        with pytest.raises((OverflowError, TypeError)):
+            columns_of(entries, set(), {})  # type: ignore[arg-type]
+    with pytest.raises(OverflowError):
+        columns_of({1: 1}, set(), {1: 1 << 64})
+    with pytest.raises(OverflowError):
+        places_of({1: 1 << 128}, [1], 0, 1, 1)
+    for start, most in ((2, 1), (-1, 1), (0, -1)):
+        with pytest.raises(ValueError, match="keys"):
+            places_of({1: 1}, [1], start, most, 1)
+
+
+def test_nothing_is_kept() -> None:
+    entries = {(key * 7919 % 1009) | 3 << 56: stored(key << 40, 1000) for key in range(1009)}
+    times = dict.fromkeys(entries, 5)
+
+    def work() -> None:
+        made = columns_of(entries, set(list(entries)[:3]), times)
+        assert len(made) == 1006 and made.find(17) is not None
+        places_of(entries, list(entries), 0, 500, 1 << 30)
+        with pytest.raises(KeyError):
+            places_of(entries, [1], 0, 1, 1)
+
+    work()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    for _ in range(50):
+        work()
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 40
