@@ -188,6 +188,38 @@ def test_commit_acknowledges_and_is_idempotent(world: World) -> None:
         commit(world, end + 1)
 
 
+@pytest.mark.parametrize("restart", [None, "log", "checkpoint"])
+@pytest.mark.parametrize("how", ["send", "transaction", "stage", "sealed stage"])
+def test_who_wants_to_hear_of_the_receipt_does_however_the_message_came(
+    world: World, how: str, restart: str | None
+) -> None:
+    world.create("admin")
+    world.create("x", TRANSACTION=1)
+    name = "x" if how == "transaction" else "q"
+    asking = {
+        "acknowledgements_requested": int(Acknowledge.POS_RECEIVE),
+        "administration_queue_format_name": "DIRECT=OS:.\\private$\\admin",
+    }
+    transaction = world.begin() if how == "transaction" else None
+    staged = []
+    for label, values in (("a", {}), ("b", asking), ("c", {})):
+        if "stage" in how:
+            staged.append(stage(world, 0, label, name, **values))
+        else:
+            world.send(name, label, transaction, delivery_guarantee=1, **values)
+    if transaction is not None:
+        world.manager.commit(transaction)
+    if how == "sealed stage":
+        world.restart()
+    if staged:
+        finalize(world, 0, *staged)
+    if restart:
+        world.restart(checkpoint=restart == "checkpoint")
+    end = claim(world, 0, queue=name).end
+    commit(world, end, queue=name)
+    assert world.labels("admin") == ["b"] and not world.queue(name).entries and not world.queue(name).asking
+
+
 def test_a_released_claim_is_available_again_and_its_token_fenced(world: World) -> None:
     fill(world, "ab")
     token = claim(world, 0).token

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import sys
 from array import array
+from bisect import bisect_right
 from itertools import accumulate, takewhile
 
-from openmsmq.model.constants import Access, Acknowledge, MessageClass, Share
+from openmsmq.model.constants import Access, MessageClass, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, QueueDeleted, TransactionSequence
 from openmsmq.model.names import DirectFormatName, FormatName, Suffix, parse_format_name, parse_path_name
 from openmsmq.queueing.access import Caller
@@ -22,13 +23,12 @@ from openmsmq.queueing.groups import MAXIMUM_NAME, Group, Limits, Steps, parse_g
 from openmsmq.queueing.opening import Opening
 from openmsmq.queueing.plan import Plan
 from openmsmq.queueing.queue import LAST_SEQUENCE, LockKind, Queue, sequence_of
-from openmsmq.queueing.records import ACKNOWLEDGEMENTS_AT, encode_message
+from openmsmq.queueing.records import DRAFT_HEAD, encode_message, is_asking
 from openmsmq.store import Drop, Put, RemoveMany
 
 _STEP = 1024  # positions that one step of an operation goes through
 _BATCH = 1024  # messages that one step of a commit removes
 _LOUD = 32  # of these with journal copies or acknowledgments, which take much longer
-_POS_RECEIVE = int(Acknowledge.POS_RECEIVE)
 _SLICE_ROWS = 4096
 _SLICE_BYTES = 8 << 20
 _SLICE_RECORDS = 256  # their records are made by the event loop
@@ -256,14 +256,13 @@ class Consuming(Opening):
         """Where the stored messages are from whose receiving nothing follows but that they go; None for others."""
         if queue.is_destination and queue.properties.journaling:
             return [None] * len(keys)
-        places = [None if key in queue.aborts else queue.location(key) for key in keys]
-        if not queue.is_destination:
-            return places
-        heads = iter(self.state.store.heads([place for place in places if place is not None], ACKNOWLEDGEMENTS_AT + 1))
-        return [
-            place if place is not None and not next(heads)[ACKNOWLEDGEMENTS_AT] & _POS_RECEIVE else None
-            for place in places
-        ]
+        aborts, asking = queue.aborts, queue.asking
+        places = [None if key in aborts or key in asking else queue.location(key) for key in keys]
+        old = bisect_right(keys, queue.recovered_until, key=sequence_of)
+        if old and queue.is_destination:
+            heads = iter(self.state.store.heads([place for place in places[:old] if place is not None], DRAFT_HEAD))
+            places[:old] = [None if place is None or is_asking(next(heads)) else place for place in places[:old]]
+        return places
 
     def release_claim(self, group: Group, forget: bool = False) -> Steps[int]:
         """Put back what the group has claimed; with `forget` the group is no more. Returns how many there were."""

@@ -253,7 +253,7 @@ class Plan:
             for number, entries in stage.messages.items():
                 queue = state.queues.get(number)
                 if queue is not None:
-                    queue.adopt(entries, stage.volume[number])
+                    queue.adopt(entries, stage.volume[number], stage.asking.get(number, ()))
                     if queue.waiting or queue.kind is QueueKind.OUTGOING:
                         arrived += [(queue, key) for key in entries]
         for deadline, key, number in self._deadlines:

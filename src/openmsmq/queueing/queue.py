@@ -7,12 +7,12 @@ the order of lookup identifiers, whose upper byte is 7 - priority.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from openmsmq.model.constants import MessageClass
+from openmsmq.model.constants import Acknowledge, MessageClass
 from openmsmq.model.message import Message
 from openmsmq.queueing.columns import columns_of
 from openmsmq.queueing.positions import Positions
@@ -27,6 +27,7 @@ _LOCATION_BITS = 64
 _LOCATION_MASK = (1 << _LOCATION_BITS) - 1
 _SEQUENCE_MASK = LAST_SEQUENCE = (1 << 56) - 1
 _PRIORITY_MASK = 0xFF << 56
+_POS_RECEIVE = int(Acknowledge.POS_RECEIVE)  # members of an IntFlag are slow
 
 Stored = int  # size << 64 | location: one Python integer for what the index must know of a stored message
 
@@ -59,8 +60,9 @@ class Lock:
 class Queue:
     """`number` names the queue in the store. `journal` is None for journals and system queues; a subqueue has its
     parent's. `subqueues` by lower-case name. `exactly_once` is, of a connector queue for messages without transaction,
-    the one for the others. `aborts` counts receives and moves that were rolled back, by lookup
-    identifier, of stored messages; the log has it too, see `aborts`."""
+    the one for the others. `aborts` counts receives and moves that were rolled back, by lookup identifier, of stored
+    messages; the log has it too, see `aborts`. `asking` are those whose receipt is to be
+    acknowledged; of messages up to the sequence `recovered_until` only their records say it."""
 
     number: int
     kind: QueueKind
@@ -78,6 +80,8 @@ class Queue:
     subqueues: dict[str, Queue] = field(default_factory=dict)
     exactly_once: Queue | None = None
     aborts: dict[int, int] = field(default_factory=dict)
+    asking: set[int] = field(default_factory=set)
+    recovered_until: int = 0
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -204,6 +208,8 @@ class Queue:
         key = message.lookup_identifier
         self.entries[key] = message if location is None else stored(location, size)
         self.total_bytes += size
+        if message.acknowledgements_requested & _POS_RECEIVE:
+            self.asking.add(key)
         if lock is None:
             self.available.add(key)
         else:
@@ -214,10 +220,12 @@ class Queue:
         self.entries = dict(zip(keys, values, strict=True))
         self.available = Positions(keys)
         self.total_bytes = total_bytes
+        self.recovered_until = max(map(sequence_of, keys), default=0)
 
-    def adopt(self, entries: Mapping[int, Stored], total_bytes: int) -> None:
+    def adopt(self, entries: Mapping[int, Stored], total_bytes: int, asking: Iterable[int]) -> None:
         """Add stored positions, all of them available."""
         self.entries.update(entries)
+        self.asking.update(asking)
         self.available.update(entries)
         self.total_bytes += total_bytes
 
@@ -261,6 +269,7 @@ class Queue:
         """Delete a position, available or locked."""
         self.total_bytes -= _size_of(self.entries.pop(lookup_identifier))
         self.aborts.pop(lookup_identifier, None)
+        self.asking.discard(lookup_identifier)
         if self.locked.pop(lookup_identifier, None) is None:
             self.available.remove(lookup_identifier)
 
@@ -273,6 +282,7 @@ class Queue:
         if self.aborts:
             for key in lookup_identifiers:
                 self.aborts.pop(key, None)
+        self.asking.difference_update(lookup_identifiers)
 
     def columns(self, deadlines: dict[int, int]) -> QueueColumns:
         """What the store keeps of the queue, uncommitted sends left out; `deadlines` by lookup identifier."""

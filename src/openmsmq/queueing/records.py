@@ -17,12 +17,14 @@ from openmsmq.queueing.properties import QueueProperties
 
 _VERSION = 1
 _FIXED = struct.Struct("<BBBBBBBB HHHH 13I 20s20s16s16s20s 12I")
-ACKNOWLEDGEMENTS_AT = 3  # offset of acknowledgements_requested in a record
+_ACKNOWLEDGEMENTS_AT = 3  # offset of acknowledgements_requested in a record
 # Offsets of what is read and filled in without decoding, as `_FIXED` lays it out.
 _TIMES_AT, _SENT_AT, _IDENTIFIER_AT, _MACHINE_AT, _TRANSACTION_AT = 24, 32, 68, 108, 140
 _WORD, _TIMES, _IDENTITY = struct.Struct("<I"), struct.Struct("<II"), struct.Struct("<16sI")
 _JOURNALING_AT = 4
-_POS_ARRIVAL, _JOURNAL = int(Acknowledge.POS_ARRIVAL), int(Journal.JOURNAL)  # members of an IntFlag are slow
+# Members of an IntFlag are slow.
+_POS_ARRIVAL, _POS_RECEIVE = int(Acknowledge.POS_ARRIVAL), int(Acknowledge.POS_RECEIVE)
+_JOURNAL = int(Journal.JOURNAL)
 _IMMORTAL = bytes([0xFF] * 8)  # both times to live
 DRAFT_HEAD = _SENT_AT  # bytes of a record that `is_eventful` needs
 _PRIORITY_SHIFT = 56
@@ -98,9 +100,14 @@ def decode_message(record: bytes, lookup_identifier: int) -> Message:
 
 def is_eventful(record: bytes | bytearray) -> bool:
     """Whether something follows from the arrival of a message, or it may expire; `DRAFT_HEAD` bytes are enough."""
-    if record[ACKNOWLEDGEMENTS_AT] & _POS_ARRIVAL or record[_JOURNALING_AT] & _JOURNAL:
+    if record[_ACKNOWLEDGEMENTS_AT] & _POS_ARRIVAL or record[_JOURNALING_AT] & _JOURNAL:
         return True
     return record[_TIMES_AT:_SENT_AT] != _IMMORTAL
+
+
+def is_asking(record: bytes | bytearray) -> bool:
+    """Whether an acknowledgment is wanted when the message is received; `DRAFT_HEAD` bytes are enough."""
+    return bool(record[_ACKNOWLEDGEMENTS_AT] & _POS_RECEIVE)
 
 
 def stamp_draft(

@@ -57,6 +57,7 @@ class Stage:
         volume: bytes by queue number, with the one that is held.
         held: the latest message of a transaction, which is stored when it is known whether another one follows.
         eventful: queue number and lookup identifier of those from whose arrival something follows, or that may expire.
+        asking: queue number to lookup identifiers of those that want an acknowledgment when they are received.
     """
 
     handle: str
@@ -72,6 +73,7 @@ class Stage:
     lowest: dict[int, int] = field(default_factory=dict)
     volume: dict[int, int] = field(default_factory=dict)
     eventful: list[tuple[int, int]] = field(default_factory=list)
+    asking: dict[int, list[int]] = field(default_factory=dict)
     held: Draft | None = None
     in_transaction: int = 0
 

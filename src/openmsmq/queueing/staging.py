@@ -19,7 +19,7 @@ from openmsmq.queueing.core import storing
 from openmsmq.queueing.groups import MAXIMUM_NAME
 from openmsmq.queueing.plan import Plan, new_identifier
 from openmsmq.queueing.queue import LAST_SEQUENCE, Queue, QueueKind, stored
-from openmsmq.queueing.records import DRAFT_HEAD, deadline_word, decode_message, is_eventful, stamp_draft
+from openmsmq.queueing.records import DRAFT_HEAD, deadline_word, decode_message, is_asking, is_eventful, stamp_draft
 from openmsmq.queueing.stages import Draft, Refusal, Stage, Target, sink_definition, stage_of_note
 from openmsmq.queueing.transactions import Transaction
 from openmsmq.store import Insert, Operation, Put, QueueColumns
@@ -120,6 +120,7 @@ class Staging(Consuming):
         state, transaction = self.state, stage.transaction
         now = state.clock() // 1000
         inserts, eventful = [], []
+        asking: dict[int, list[int]] = {}
         in_transaction = stage.in_transaction
         mark = new_identifier(state.machine.identifier, transaction.number)
         for index, (target, record) in enumerate(drafts):
@@ -138,6 +139,8 @@ class Staging(Consuming):
             if is_eventful(record):
                 eventful.append((queue.number, key))
                 deadline = queue.deadline_of(decode_message(bytes(record), key))
+            if is_asking(record):
+                asking.setdefault(queue.number, []).append(key)
             inserts.append(Insert(queue.number, sequence, deadline_word(key, deadline), bytes(record)))
         if not inserts:
             return
@@ -150,6 +153,8 @@ class Staging(Consuming):
         stage.rows += len(inserts)
         stage.in_transaction = in_transaction
         stage.eventful += eventful
+        for number, keys in asking.items():
+            stage.asking.setdefault(number, []).extend(keys)
 
     def seal(self, stage: Stage) -> None:
         """The stage is complete; from now on it survives a restart. Raises MessageStorageFailed."""
@@ -247,6 +252,8 @@ class Staging(Consuming):
                 stage.charge(queue, size)
                 if is_eventful(head):
                     stage.eventful.append((queue, key))
+                if is_asking(head):
+                    stage.asking.setdefault(queue, []).append(key)
         self.stages[stage.handle] = stage
         return True
 
