@@ -40,7 +40,7 @@ MODULES: Final = (
     "transfer.queue_format", "transfer.receive_buffer", "transfer.send_buffer",
 )  # fmt: skip
 # What has no Python source: whoever imports it does without where it is not there.
-WRITTEN_IN_C: Final = ("bulk.checksums", "ndr.engine", "queueing.packing")
+WRITTEN_IN_C: Final = ("bulk.checksums", "ndr.engine", "queueing.packing", "store.framing")
 # Their constants and declarations are compiled in.
 _IMPORTED_BY_THEM: Final = ("model", "ndr", "packet", "protocols", "queueing", "rpc", "store", "transfer")
 
@@ -49,7 +49,8 @@ def stamp_of_sources() -> str:
     """A hash of all that the compiled code depends on, the interpreter and the list of modules too."""
     digest = blake2b(f"{SUFFIX} {sys.version} {MODULES} {WRITTEN_IN_C}".encode(), digest_size=16)
     imported = [source for name in _IMPORTED_BY_THEM for source in sorted((PACKAGE / name).glob("*.py"))]
-    for source in [*imported, *map(source_in_c, WRITTEN_IN_C)]:
+    headers = sorted(PACKAGE.glob("*/*.h"))
+    for source in [*imported, *map(source_in_c, WRITTEN_IN_C), *headers]:
         digest.update(source.name.encode())
         digest.update(source.read_bytes())
     return digest.hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from array import array
 from collections.abc import Generator, Iterator
 from typing import TypeVar
 
@@ -50,13 +51,20 @@ def stage(
     manager = world.manager
     made = manager.begin_stage(sink, batch, 0, "0", caller)
     targets = [manager.stage_target(name, False, caller) for name in queues]
-    drafts = []
+    drafts: list[Draft] = []
     for index, label in enumerate(labels):
         target = targets[index % len(targets)]
         message = Message(label=label, **{"delivery_guarantee": 1, **values})  # type: ignore[arg-type]
         message.destination_queue_format_name = target.name
         drafts.append(Draft(target, bytearray(encode_message(message))))
-    for refused in manager.stage(made, drafts, last=True):
+    if len(targets) == 1:
+        records = [draft.record for draft in drafts]
+        refusals = manager.stage_rows(
+            made, targets[0], bytearray().join(records), array("I", map(len, records)), last=True
+        )
+    else:
+        refusals = manager.stage(made, drafts, last=True)
+    for refused in refusals:
         raise refused.error
     manager.seal(made)
     return made

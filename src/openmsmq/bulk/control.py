@@ -14,6 +14,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 from openmsmq.bulk.framing import HEADER, frame
@@ -383,12 +384,18 @@ class Control:
         stage is dropped when it fails, or a row is refused that was not to be."""
         upload = self._upload(stage)
         targets, sizes = array("I", data[: 4 * count]), array("I", data[4 * count : 8 * count])
-        drafts, at, view = [], 8 * count, memoryview(data)
-        for target, size in zip(targets, sizes, strict=True):
-            drafts.append(Draft(upload.targets[target], bytearray(view[at : at + size])))
-            at += size
+        records = bytearray(memoryview(data)[8 * count :])
+        options = {"last": last, "collect": upload.collect}
         try:
-            refused = self._manager.stage(upload.stage, drafts, last=last, collect=upload.collect)
+            if len(set(targets)) == 1:
+                refused = self._manager.stage_rows(upload.stage, upload.targets[targets[0]], records, sizes, **options)
+            else:
+                bounds = pairwise(accumulate(sizes, initial=0))
+                drafts = [
+                    Draft(upload.targets[target], records[start:end])
+                    for target, (start, end) in zip(targets, bounds, strict=True)
+                ]
+                refused = self._manager.stage(upload.stage, drafts, **options)
             if refused and not upload.collect:
                 self._drop(stage)
             elif last:

@@ -156,9 +156,75 @@ end:
     return result;
 }
 
+typedef struct {
+    Py_ssize_t at, length;
+    const char *bytes;
+} Patch;
+
+#define MOST_PATCHES 8
+
+/* Returns how many, -1 with an exception. `longest` becomes the least size of a record that has room for all. */
+static int read_patches(PyObject *list, Patch *patches, Py_ssize_t *longest)
+{
+    Py_ssize_t count = PyList_GET_SIZE(list);
+    if (count > MOST_PATCHES) {
+        PyErr_Format(PyExc_ValueError, "%zd patches, at most %d", count, MOST_PATCHES);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Patch *patch = &patches[i];
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "ny#", &patch->at, &patch->bytes, &patch->length))
+            return -1;
+        if (patch->at < 0 || patch->at > INT32_MAX) {
+            PyErr_Format(PyExc_ValueError, "no place %zd in a record", patch->at);
+            return -1;
+        }
+        *longest = Py_MAX(*longest, patch->at + patch->length);
+    }
+    return (int)count;
+}
+
+/* Records that are to have the same bytes in some places, and in one a number that rises; returns their heads. */
+static PyObject *stamp(PyObject *module, PyObject *arguments)
+{
+    PyObject *list, *heads = NULL;
+    Py_buffer records, bounds;
+    Py_ssize_t counter_at, head;
+    unsigned int counter;
+    Patch patches[MOST_PATCHES];
+    if (!PyArg_ParseTuple(arguments, "w*y*O!nIn", &records, &bounds, &PyList_Type, &list, &counter_at, &counter, &head))
+        return NULL;
+    Py_ssize_t count = bounds.len / 8 - 1, longest = Py_MAX(counter_at + 4, head);
+    const int64_t *bound = bounds.buf;
+    int patched = read_patches(list, patches, &longest);
+    if (patched < 0)
+        goto end;
+    bool right = count >= 0 && bounds.len % 8 == 0 && counter_at >= 0 && head >= 0 && bound[0] >= 0;
+    for (Py_ssize_t i = 0; right && i < count; i++)
+        right = bound[i] <= records.len - longest && bound[i + 1] - bound[i] >= longest && bound[i + 1] <= records.len;
+    if (!right) {
+        PyErr_Format(PyExc_ValueError, "records of at least %zd bytes within the buffer are needed", longest);
+        goto end;
+    }
+    heads = PyBytes_FromStringAndSize(NULL, count * head);
+    for (Py_ssize_t i = 0; heads != NULL && i < count; i++, counter++) {
+        char *record = (char *)records.buf + bound[i];
+        for (int patch = 0; patch < patched; patch++)
+            memcpy(record + patches[patch].at, patches[patch].bytes, patches[patch].length);
+        for (int byte = 0; byte < 4; byte++)
+            record[counter_at + byte] = (char)(counter >> 8 * byte);
+        memcpy(PyBytes_AS_STRING(heads) + i * head, record, head);
+    }
+end:
+    PyBuffer_Release(&records);
+    PyBuffer_Release(&bounds);
+    return heads;
+}
+
 static PyMethodDef functions[] = {
     {"pack", pack, METH_VARARGS, "pack(entries, left_out, deadlines): keys, locations, sizes, deadlines"},
     {"places", places, METH_VARARGS, "places(entries, keys, start, most, volume): locations, sizes, bytes"},
+    {"stamp", stamp, METH_VARARGS, "stamp(records, bounds, patches, counter_at, counter, head): heads"},
     {NULL},
 };
 

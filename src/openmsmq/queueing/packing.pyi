@@ -6,3 +6,6 @@ def pack(
 def places(
     entries: dict[int, Any], keys: list[int], start: int, most: int, volume: int, /
 ) -> tuple[bytes, bytes, int]: ...
+def stamp(
+    records: bytearray, bounds: Any, patches: list[tuple[int, bytes]], counter_at: int, counter: int, head: int, /
+) -> bytes: ...

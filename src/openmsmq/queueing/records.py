@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import struct
+from array import array
 from dataclasses import asdict
 from typing import Any
 
 from openmsmq.model.constants import INFINITE, Acknowledge, Journal
 from openmsmq.model.message import Message
+from openmsmq.queueing.columns import stamp_records
 from openmsmq.queueing.properties import QueueProperties
 
 _VERSION = 1
@@ -126,6 +128,32 @@ def stamp_draft(
     _IDENTITY.pack_into(record, _IDENTIFIER_AT, machine, sequence & 0xFFFFFFFF)
     record[_MACHINE_AT : _MACHINE_AT + 16] = machine
     return record[1]
+
+
+def stamp_drafts(
+    records: bytearray, bounds: array[int], first: int, now: int, machine: bytes
+) -> tuple[array[int], list[int]]:
+    """`stamp_draft` for many records end to end, whose sequences follow each other; none is of a transaction, or says
+    how long it may travel. `bounds` is array('q'): where each begins, and where the last one ends.
+
+    Returns:
+        Their deadline words, array('Q'), and the indices of those that `is_eventful` or `is_asking` has to see.
+    """
+    patches = [(7, b"\0"), (_SENT_AT, _TIMES.pack(now, now)), (_IDENTIFIER_AT, machine), (_MACHINE_AT, machine)]
+    heads = stamp_records(records, bounds, patches, _IDENTIFIER_AT + 16, first, DRAFT_HEAD)
+    words = array("Q", [(7 - priority) << _PRIORITY_SHIFT for priority in heads[1::DRAFT_HEAD]])
+    if _are_plain(heads):
+        return words, []
+    parts = [heads[at : at + DRAFT_HEAD] for at in range(0, len(heads), DRAFT_HEAD)]
+    return words, [index for index, head in enumerate(parts) if is_eventful(head) or is_asking(head)]
+
+
+def _are_plain(heads: bytes) -> bool:
+    """Whether none of many heads is eventful or asking, told by columns."""
+    asks, journals = set(heads[_ACKNOWLEDGEMENTS_AT::DRAFT_HEAD]), set(heads[_JOURNALING_AT::DRAFT_HEAD])
+    if any(value & (_POS_ARRIVAL | _POS_RECEIVE) for value in asks) or any(value & _JOURNAL for value in journals):
+        return False
+    return all(set(heads[at::DRAFT_HEAD]) == {0xFF} for at in range(_TIMES_AT, _SENT_AT))
 
 
 def deadline_word(lookup_identifier: int, deadline: int) -> int:

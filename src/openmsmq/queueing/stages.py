@@ -82,6 +82,12 @@ class Stage:
         sequence = lookup_identifier & LAST_SEQUENCE
         self.lowest[queue] = min(sequence, self.lowest.get(queue, sequence))
 
+    def add_all(self, queue: int, lookup_identifiers: list[int], entries: list[Stored]) -> None:
+        """Add rows whose sequences rise."""
+        self.messages.setdefault(queue, {}).update(zip(lookup_identifiers, entries, strict=True))
+        self.lowest.setdefault(queue, lookup_identifiers[0] & LAST_SEQUENCE)
+        self.rows += len(entries)
+
     def charge(self, queue: int, size: int) -> None:
         """So many bytes count against the quotas."""
         self.volume[queue] = self.volume.get(queue, 0) + size

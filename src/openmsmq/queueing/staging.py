@@ -8,7 +8,9 @@ their queues, as every send does that has not committed.
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 
 from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError, QueueDeleted
@@ -19,10 +21,18 @@ from openmsmq.queueing.core import storing
 from openmsmq.queueing.groups import MAXIMUM_NAME
 from openmsmq.queueing.plan import Plan, new_identifier
 from openmsmq.queueing.queue import LAST_SEQUENCE, Queue, QueueKind, stored
-from openmsmq.queueing.records import DRAFT_HEAD, deadline_word, decode_message, is_asking, is_eventful, stamp_draft
+from openmsmq.queueing.records import (
+    DRAFT_HEAD,
+    deadline_word,
+    decode_message,
+    is_asking,
+    is_eventful,
+    stamp_draft,
+    stamp_drafts,
+)
 from openmsmq.queueing.stages import Draft, Refusal, Stage, Target, sink_definition, stage_of_note
 from openmsmq.queueing.transactions import Transaction
-from openmsmq.store import Insert, Operation, Put, QueueColumns
+from openmsmq.store import Insert, Operation, Put, QueueColumns, Rows
 
 _LOCATION_MASK = (1 << 64) - 1
 LAST_BATCH = (1 << 63) - 1
@@ -101,6 +111,49 @@ class Staging(Consuming):
         for number, size in added.items():
             stage.charge(number, size)
         return refused
+
+    def stage_rows(
+        self, stage: Stage, target: Target, records: bytearray, sizes: array[int], *, last: bool, collect: bool = False
+    ) -> list[Refusal]:
+        """`stage` for rows that go to one queue, whose records lie end to end, with their sizes, array('I'). In a
+        fraction of the time, if there is nothing special about them."""
+        bounds = array("q", accumulate(sizes, initial=0))
+        if not self._are_plain(stage, target, sizes):
+            drafts = [Draft(target, records[start:end]) for start, end in pairwise(bounds)]
+            return self.stage(stage, drafts, last=last, collect=collect)
+        state, queue = self.state, target.queue
+        first = state.next_sequences(len(sizes))
+        keys = array("Q", range(first, first + len(sizes)))
+        words, remarkable = stamp_drafts(records, bounds, first, state.clock() // 1000, state.machine.identifier)
+        positions = [word | key for word, key in zip(words, keys, strict=True)]
+        eventful, asking = [], []
+        for index in remarkable:
+            record, position = bytes(records[bounds[index] : bounds[index + 1]]), positions[index]
+            if is_eventful(record):
+                eventful.append((queue.number, position))
+                words[index] = deadline_word(position, queue.deadline_of(decode_message(record, position)))
+            if is_asking(record):
+                asking.append(position)
+        rows = Rows(queue.number, records, sizes, bounds, keys, words)
+        with storing():
+            locations = state.store.append_rows(stage.transaction.number, rows)
+        stage.transaction.wrote_pending = True
+        stage.add_all(queue.number, positions, list(map(stored, locations, sizes)))
+        stage.charge(queue.number, bounds[-1])
+        stage.eventful += eventful
+        if asking:
+            stage.asking.setdefault(queue.number, []).extend(asking)
+        return []
+
+    def _are_plain(self, stage: Stage, target: Target, sizes: array[int]) -> bool:
+        """Whether rows can be staged all at once: the stage and the queue are there, there is room for all, and
+        nothing is to be filled in but identity and times."""
+        queue = target.queue
+        if stage.handle not in self.stages or stage.held is not None or not sizes:
+            return False
+        if target.is_transactional or queue.kind is QueueKind.OUTGOING or queue.deleted:
+            return False
+        return max(sizes) <= MAXIMUM_MESSAGE_SIZE and self._has_room_to_stage(queue, sum(sizes), {})
 
     def _why_not(self, draft: Draft, added: dict[int, int]) -> MsmqError | None:
         """Why a row can't be staged beside those that have `added` so many bytes by queue number; None if it can, and

@@ -269,11 +269,17 @@ class State:
 
     def next_sequence(self) -> int:
         """The next SequentialID: rises over the whole queue manager, never reused, also after a restart."""
-        if self.sequence >= self._reserved:
-            self.store.reserve(self.sequence + SEQUENCE_BLOCK)  # raises when the disk is full: then nothing is reserved
-            self._reserved = self.sequence + SEQUENCE_BLOCK
-        self.sequence += 1
-        return self.sequence
+        return self.next_sequences(1)
+
+    def next_sequences(self, count: int) -> int:
+        """The first of so many that follow each other."""
+        first = self.sequence + 1
+        last = self.sequence + count
+        if last > self._reserved:
+            self.store.reserve(last + SEQUENCE_BLOCK)  # raises when the disk is full: then nothing is reserved
+            self._reserved = last + SEQUENCE_BLOCK
+        self.sequence = last
+        return first
 
     def number(self, message: Message, queue: Queue) -> None:
         """Give a message its place in a queue: lookup identifier and arrival time.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from openmsmq.store import Insert, Operation
+from openmsmq.store import Insert, Operation, Rows
 
 
 class MessageStore(Protocol):
@@ -25,6 +26,8 @@ class MessageStore(Protocol):
     def reserve(self, high: int) -> None: ...
 
     def append_pending(self, transaction: int, inserts: Sequence[Insert]) -> list[int]: ...
+
+    def append_rows(self, transaction: int, rows: Rows) -> array[int]: ...
 
     def prepare(self, transaction: int, note: bytes) -> None: ...
 

@@ -14,6 +14,7 @@ from openmsmq.store.errors import (
 from openmsmq.store.log import Store
 from openmsmq.store.opening import Prepared, Recovered, RecoveryReport
 from openmsmq.store.operations import Drop, Insert, Move, Operation, Put, Remove, RemoveMany
+from openmsmq.store.rows import Rows
 from openmsmq.store.vfs import OsVfs, Vfs
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "RecoveryReport",
     "Remove",
     "RemoveMany",
+    "Rows",
     "Store",
     "StoreError",
     "StoreFailed",

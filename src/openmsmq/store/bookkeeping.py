@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 from openmsmq.store.columns import QueueColumns
 from openmsmq.store.frames import HEADER_SIZE
 from openmsmq.store.operations import Insert
 from openmsmq.store.replay import State
+from openmsmq.store.rows import Rows
 from openmsmq.store.segments import Segment
 
 
@@ -99,6 +101,15 @@ class Bookkeeping:
             if columns is None:
                 columns = queues[insert.queue] = QueueColumns()
             columns.insert(insert.key, location, len(insert.payload), insert.deadline)
+
+    def add_pending_rows(self, transaction: int, rows: Rows, locations: array[int]) -> None:
+        columns = self.pending.setdefault(transaction, {}).setdefault(rows.queue, QueueColumns())
+        added = QueueColumns(rows.keys, locations, rows.sizes, rows.deadlines)
+        if not columns.keys or rows.keys[0] > columns.keys[-1]:
+            columns.extend(added)
+            return
+        for key, location, size, deadline in added.rows():
+            columns.insert(key, location, size, deadline)
 
     def forget_pending(self, transaction: int) -> list[int]:
         """The transaction has ended; gives the locations of its messages."""

@@ -10,6 +10,7 @@ files and may run in another thread.
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from openmsmq.store.frames import HEADER_SIZE, INSERT, PENDING, PREPARE
 from openmsmq.store.opening import Recovered, open_log
 from openmsmq.store.operations import Insert, Operation, Remove
 from openmsmq.store.replay import State
+from openmsmq.store.rows import Rows
 from openmsmq.store.segments import Background, OpenHandles, Segment
 from openmsmq.store.specs import FrameSpec, specify
 from openmsmq.store.vfs import OsVfs, Vfs
@@ -193,6 +195,17 @@ class Store:
         specs = [FrameSpec(PENDING, i.payload, i.key, i.deadline, i.queue) for i in inserts]
         locations = self._chain(specs, transaction)
         self._books.add_pending(transaction, inserts, locations)
+        return locations
+
+    def append_rows(self, transaction: int, rows: Rows) -> array[int]:
+        """`append_pending` for many messages that go to one queue, in a fraction of the time.
+
+        Returns:
+            Their locations, array('Q').
+        """
+        self._check()
+        locations = self._writer.rows(rows, transaction)
+        self._books.add_pending_rows(transaction, rows, locations)
         return locations
 
     def prepare(self, transaction: int, note: bytes) -> None:

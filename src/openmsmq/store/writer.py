@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 from openmsmq.store import frames
@@ -23,6 +24,7 @@ from openmsmq.store.frames import (
     frame_size,
 )
 from openmsmq.store.opening import Opened
+from openmsmq.store.rows import Rows, frames_of
 from openmsmq.store.specs import FrameSpec
 from openmsmq.store.vfs import Vfs
 
@@ -53,6 +55,8 @@ class LogWriter:
         self._chunk_offset = self._offset
         self._buffered: dict[int, bytes] = {}
         self._writing: dict[int, bytes] = {}
+        self._runs: list[tuple[int, bytes]] = []  # frames of many messages, by the location of the first one
+        self._writing_runs: list[tuple[int, bytes]] = []
         self._in_flight = False
         self._soft_limit = self._half = (FRAMES_START + self._limit) // 2
         if opened.tail is None:
@@ -96,6 +100,37 @@ class LogWriter:
         tail.volume += length
         return location
 
+    def rows(self, rows: Rows, transaction: int) -> array[int]:
+        """Append messages of a transaction, which count once it commits.
+
+        Returns:
+            Their locations, array('Q').
+
+        Raises:
+            RecordTooLarge, StoreFull: nothing was applied.
+        """
+        self._make_room(rows.sizes, grows=True, urgent=False)
+        locations = array("Q")
+        while len(locations) < len(rows):
+            first, position = len(locations), self.position
+            room = self._limit - self._offset
+            data, places = frames_of(self._codec, rows, first, PENDING, transaction, position, self._write_start, room)
+            if not places:
+                self._roll()
+                continue
+            self._parts.append(data)
+            self._runs.append((position, data))
+            self._offset += len(data)
+            self._fits(self._offset)
+            locations.extend(places)
+            tail = self.tail
+            tail.live += len(places)
+            tail.ever += len(places)
+            tail.volume += rows.bounds[len(locations)] - rows.bounds[first]
+        self.stopped = False
+        self.high_key = max(self.high_key, rows.keys[-1])
+        return locations
+
     def remove(self, key: int, location: int) -> bool:
         """Append the removal of one message if it fits into the tail; gives whether it did."""
         offset = self._offset
@@ -126,7 +161,8 @@ class LogWriter:
         """
         if not specs:
             return []
-        self._make_room(specs, urgent)
+        lengths = [len(spec.payload) for spec in specs]
+        self._make_room(lengths, grows=any(spec.kind in LASTING for spec in specs), urgent=urgent)
         last = len(specs) - 1
         places = []
         for index, spec in enumerate(specs):
@@ -139,7 +175,16 @@ class LogWriter:
     def buffered(self, location: int) -> bytes | None:
         """Payload at `location` if it is not yet on the disk."""
         payload = self._buffered.get(location)
-        return self._writing.get(location) if payload is None else payload
+        if payload is None:
+            payload = self._writing.get(location)
+        if payload is not None:
+            return payload
+        for position, data in (*self._runs, *self._writing_runs):
+            at = location - position
+            if 0 <= at < len(data):
+                length = frames.HEADER.unpack_from(data, at)[1]
+                return data[at + HEADER_SIZE : at + HEADER_SIZE + length]
+        return None
 
     def take_batch(self) -> Batch | None:
         """What is to be written, None if nothing; raises StoreError if the last batch is not yet written."""
@@ -152,6 +197,7 @@ class LogWriter:
         self._sealed = []
         self._write_start = batch.end
         self._writing, self._buffered = self._buffered, {}
+        self._writing_runs, self._runs = self._runs, []
         self._in_flight = True
         return batch
 
@@ -159,6 +205,7 @@ class LogWriter:
         """The batch that was taken last is on the disk."""
         self._in_flight = False
         self._writing = {}
+        self._writing_runs = []
 
     # ----------------------------------------------------------------------------------------------------- details
 
@@ -173,18 +220,18 @@ class LogWriter:
             self._supply.replenish()
         return end <= self._limit
 
-    def _make_room(self, specs: Sequence[FrameSpec], urgent: bool) -> None:
-        """Have the segments that the frames need, before anything is changed."""
-        offset, needed, grows = self._offset, 0, False
-        for spec in specs:
-            if len(spec.payload) > self._codec.largest_payload:
-                raise RecordTooLarge(f"payload of {len(spec.payload)} bytes, at most {self._codec.largest_payload}")
-            size = frame_size(len(spec.payload))
+    def _make_room(self, lengths: Sequence[int], *, grows: bool, urgent: bool) -> None:
+        """Have the segments that frames with such payloads need, before anything is changed; `grows` with messages or
+        definitions."""
+        offset, needed = self._offset, 0
+        for length in lengths:
+            if length > self._codec.largest_payload:
+                raise RecordTooLarge(f"payload of {length} bytes, at most {self._codec.largest_payload}")
+            size = frame_size(length)
             if offset + size > self._limit:
                 needed += 1
                 offset = FRAMES_START + HEADER_SIZE
             offset += size
-            grows = grows or spec.kind in LASTING
         # New messages leave one segment untouched, so that removals and compaction work on a full disk: also those
         # that would still fit into the tail, which may be that segment already.
         reserve = 1 if grows and not urgent else 0

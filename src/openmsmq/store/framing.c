@@ -1,0 +1,125 @@
+/* Frames of many messages that lie end to end in one buffer.
+
+   `openmsmq.store.rows` says in Python what is done here, and does it where this is not compiled. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <endian.h>
+#include "crc32c.h"
+
+#if defined(IS_ACCELERATED) && __BYTE_ORDER == __LITTLE_ENDIAN
+#define IS_BUILT
+
+typedef struct __attribute__((packed)) { /* store.frames.HEADER */
+    uint32_t crc, length;
+    uint64_t position, key, extra;
+    uint32_t queue, transaction, group;
+    uint8_t kind, flags;
+    uint16_t tag;
+} Header;
+
+static Py_ssize_t frame_size(int64_t length) { return (Py_ssize_t)(sizeof(Header) + length + 7) & ~(Py_ssize_t)7; }
+
+/* How many messages fit into `room`, with the bytes that they take there; -1 for bounds that are none. */
+static Py_ssize_t fitting(const int64_t *bounds, Py_ssize_t count, Py_ssize_t length, Py_ssize_t room, Py_ssize_t *total)
+{
+    Py_ssize_t some = 0;
+    *total = 0;
+    for (; some < count; some++) {
+        if (bounds[some] < 0 || bounds[some + 1] < bounds[some] || bounds[some + 1] > length)
+            return -1;
+        Py_ssize_t size = frame_size(bounds[some + 1] - bounds[some]);
+        if (size > room - *total)
+            break;
+        *total += size;
+    }
+    return some;
+}
+
+static void write_frames(unsigned char *into, uint64_t *locations, const unsigned char *data, const int64_t *bounds,
+                         const uint64_t *keys, const uint64_t *extras, Py_ssize_t count, Header common,
+                         uint64_t origin, uint32_t seed)
+{
+    CrcRecord records[SIDE_BY_SIDE];
+    uint32_t results[SIDE_BY_SIDE];
+    unsigned char *frames[SIDE_BY_SIDE];
+    int some = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        size_t length = bounds[i + 1] - bounds[i], size = frame_size(length), used = sizeof(Header) + length;
+        Header header = common;
+        header.length = (uint32_t)length;
+        header.key = keys[i];
+        header.extra = extras[i];
+        header.group = (uint32_t)(common.position - origin);
+        memcpy(into, &header, sizeof header);
+        memcpy(into + sizeof header, data + bounds[i], length);
+        memset(into + used, 0, size - used);
+        locations[i] = common.position;
+        frames[some] = into;
+        records[some++] = crc_of(into + sizeof header.crc, used - sizeof header.crc, seed);
+        if (some == SIDE_BY_SIDE || i + 1 == count) {
+            crc_results(records, some, results);
+            while (some--)
+                memcpy(frames[some], &results[some], 4);
+            some = 0;
+        }
+        into += size;
+        common.position += size;
+    }
+}
+
+static PyObject *frames(PyObject *module, PyObject *arguments)
+{
+    Py_buffer data, bounds, keys, extras;
+    Py_ssize_t first, room, total;
+    unsigned int kind, flags, queue, transaction, tag, seed;
+    unsigned long long position, origin;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*nIIIIIIKKn", &data, &bounds, &keys, &extras, &first, &kind, &flags,
+                          &queue, &transaction, &tag, &seed, &position, &origin, &room))
+        return NULL;
+    PyObject *made = NULL, *locations = NULL, *result = NULL;
+    Py_ssize_t count = keys.len / 8, some = -1;
+    if (first >= 0 && first <= count && keys.len == 8 * count && extras.len == keys.len && bounds.len == keys.len + 8)
+        some = fitting((const int64_t *)bounds.buf + first, count - first, data.len, room, &total);
+    if (some < 0)
+        PyErr_SetString(PyExc_ValueError, "the columns differ in length, or the bounds are not within the data");
+    else if ((made = PyBytes_FromStringAndSize(NULL, total)) && (locations = PyBytes_FromStringAndSize(NULL, 8 * some))) {
+        Header common = {.position = position, .queue = queue, .transaction = transaction, .kind = (uint8_t)kind,
+                         .flags = (uint8_t)flags, .tag = (uint16_t)tag};
+        write_frames((unsigned char *)PyBytes_AS_STRING(made), (uint64_t *)PyBytes_AS_STRING(locations), data.buf,
+                     (const int64_t *)bounds.buf + first, (const uint64_t *)keys.buf + first,
+                     (const uint64_t *)extras.buf + first, some, common, origin, seed);
+        result = PyTuple_Pack(2, made, locations);
+    }
+    Py_XDECREF(made);
+    Py_XDECREF(locations);
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&bounds);
+    PyBuffer_Release(&keys);
+    PyBuffer_Release(&extras);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"frames", frames, METH_VARARGS,
+     "frames(data, bounds, keys, extras, first, kind, flags, queue, transaction, tag, seed, position, origin, room): "
+     "those that fit, and their locations"},
+    {NULL},
+};
+#endif
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "openmsmq.store.framing", "Frames of many messages.", -1,
+#ifdef IS_BUILT
+    functions,
+#endif
+};
+
+PyMODINIT_FUNC PyInit_framing(void)
+{
+#ifdef IS_BUILT
+    if (IS_ACCELERATED)
+        return PyModule_Create(&definition);
+#endif
+    return PyErr_Format(PyExc_ImportError, "%s needs an instruction that this processor does not have", definition.m_name);
+}

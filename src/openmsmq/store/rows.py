@@ -1,0 +1,87 @@
+"""Many messages for one queue in one buffer, and their frames: by machine code where `framing.c` is compiled."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from openmsmq.store.frames import ALONE, PADDING, Codec, frame_size
+
+try:
+    from openmsmq.store import framing
+except ImportError:  # not compiled, or not wanted: see openmsmq.compiled
+    if not TYPE_CHECKING:
+        framing = None
+
+
+@dataclass(slots=True)
+class Rows:
+    """Messages for a queue, end to end.
+
+    Attributes:
+        queue: number of the queue, u32.
+        records: the messages.
+        sizes: array('I'), of the messages.
+        bounds: array('q'); where each of them begins, and where the last one ends.
+        keys: array('Q'), numbers of the messages, ascending, never used before in this store.
+        deadlines: array('Q'), opaque to the store.
+    """
+
+    queue: int
+    records: bytes | bytearray
+    sizes: array[int]
+    bounds: array[int]
+    keys: array[int]
+    deadlines: array[int]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def frames_of(
+    codec: Codec, rows: Rows, first: int, kind: int, transaction: int, position: int, origin: int, room: int
+) -> tuple[bytes, array[int]]:
+    """The frames of as many messages as fit, each a chain of its own.
+
+    Args:
+        codec: of the store.
+        rows: the messages.
+        first: the first one of these that is wanted.
+        kind: of the frames.
+        transaction: that they are part of.
+        position: where the first frame is going to be.
+        origin: where the write begins that they are part of.
+        room: bytes that they may take.
+
+    Returns:
+        The frames and their locations, array('Q').
+    """
+    if framing is None:
+        return frames_in_python(codec, rows, first, kind, transaction, position, origin, room)
+    made, locations = framing.frames(
+        rows.records, rows.bounds, rows.keys, rows.deadlines, first, kind, ALONE, rows.queue, transaction,
+        codec.tag, codec.seed, position, origin, room,
+    )  # fmt: skip
+    return made, array("Q", locations)
+
+
+def frames_in_python(
+    codec: Codec, rows: Rows, first: int, kind: int, transaction: int, position: int, origin: int, room: int
+) -> tuple[bytes, array[int]]:
+    """The same without machine code."""
+    parts: list[bytes] = []
+    locations = array("Q")
+    for index in range(first, len(rows)):
+        payload = bytes(rows.records[rows.bounds[index] : rows.bounds[index + 1]])
+        size = frame_size(len(payload))
+        if size > room:
+            break
+        header = codec.header(
+            kind, ALONE, position, position - origin, payload, rows.keys[index], rows.deadlines[index], rows.queue,
+            transaction,
+        )  # fmt: skip
+        parts += (header, payload, PADDING[len(payload) & 7])
+        locations.append(position)
+        position, room = position + size, room - size
+    return b"".join(parts), locations
