@@ -58,10 +58,9 @@ def stage(
         message.destination_queue_format_name = target.name
         drafts.append(Draft(target, bytearray(encode_message(message))))
     if len(targets) == 1:
-        records = [draft.record for draft in drafts]
-        refusals = manager.stage_rows(
-            made, targets[0], bytearray().join(records), array("I", map(len, records)), last=True
-        )
+        sizes = array("I", [len(draft.record) for draft in drafts])
+        records = bytearray(b"head" + b"".join(draft.record for draft in drafts))
+        refusals = manager.stage_rows(made, targets[0], records, 4, sizes, last=True)
     else:
         refusals = manager.stage(made, drafts, last=True)
     for refused in refusals:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import logging
+import socket
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Generator
@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
-from openmsmq.bulk.framing import HEADER, frame
+from openmsmq.bulk.channel import Channel
+from openmsmq.bulk.framing import frame
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import (
     AccessDenied,
@@ -83,26 +84,26 @@ class Control:
             name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")
         }
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer requests until the other side has gone."""
+    async def serve(self, connection: socket.socket) -> None:
+        """Answer requests until the other side has gone, or this is cancelled."""
         tasks: set[asyncio.Task[None]] = set()
+
+        def receive(number: int, values: dict[str, Any], data: bytearray) -> None:
+            task = asyncio.create_task(self._answer(channel, number, values, data))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        channel = await Channel.open(connection, receive)
         try:
-            while True:
-                number, text_length, length = HEADER.unpack(await reader.readexactly(HEADER.size))
-                values = json.loads(await reader.readexactly(text_length))
-                data = await reader.readexactly(length) if length else b""
-                task = asyncio.create_task(self._answer(writer, number, values, data))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
+            await channel.closed.wait()
         finally:
+            channel.close()
             for task in list(tasks):
                 task.cancel()
             for handle in list(self._uploads):
                 self._drop(handle)
 
-    async def _answer(self, writer: asyncio.StreamWriter, number: int, values: dict[str, Any], data: bytes) -> None:
+    async def _answer(self, channel: Channel, number: int, values: dict[str, Any], data: bytearray) -> None:
         try:
             answer = await self._perform(values, data)
             reply = frame(number, *answer) if isinstance(answer, tuple) else frame(number, {"result": answer})
@@ -115,10 +116,9 @@ class Control:
             logger.warning("bulk: %s: %r", values.get("op"), error)
             detail = f"{values.get('op')}: arguments are wrong: {error!r}"
             reply = frame(number, {"hresult": HResult.MQ_ERROR_INVALID_PARAMETER, "detail": detail})
-        writer.write(reply)
-        await writer.drain()
+        await channel.send(reply)
 
-    async def _perform(self, values: dict[str, Any], data: bytes) -> Any:
+    async def _perform(self, values: dict[str, Any], data: bytearray) -> Any:
         operation = self._operations.get(values.pop("op"))
         if operation is None:
             allowed = ", ".join(sorted(self._operations))
@@ -259,7 +259,7 @@ class Control:
         values = {"count": len(slice.keys), "end": end, "path": text, "source": kind, "aborts": aborts}
         return {"result": values}, slice.data()
 
-    async def do_locate(self, caller: Caller, queue: str, source: str, data: bytes) -> tuple[dict[str, Any], bytes]:
+    async def do_locate(self, caller: Caller, queue: str, source: str, data: bytearray) -> tuple[dict[str, Any], bytes]:
         """Where messages are now that were not where a slice said; 0 for one that has gone."""
         found = self._manager.source(queue, source, caller)
         keys = array("Q", data)
@@ -379,20 +379,23 @@ class Control:
         upload.targets.append(target)
         return {"index": len(upload.targets) - 1, "name": target.name}
 
-    async def do_stage(self, caller: Caller, stage: str, count: int, last: bool, data: bytes = b"") -> dict[str, Any]:
+    async def do_stage(
+        self, caller: Caller, stage: str, count: int, last: bool, data: bytearray | None = None
+    ) -> dict[str, Any]:
         """Rows: indices of their targets, sizes, records. The answer has those that are refused, by their place. The
         stage is dropped when it fails, or a row is refused that was not to be."""
         upload = self._upload(stage)
+        data = data or bytearray()
         targets, sizes = array("I", data[: 4 * count]), array("I", data[4 * count : 8 * count])
-        records = bytearray(memoryview(data)[8 * count :])
         options = {"last": last, "collect": upload.collect}
         try:
             if len(set(targets)) == 1:
-                refused = self._manager.stage_rows(upload.stage, upload.targets[targets[0]], records, sizes, **options)
+                target = upload.targets[targets[0]]
+                refused = self._manager.stage_rows(upload.stage, target, data, 8 * count, sizes, **options)
             else:
-                bounds = pairwise(accumulate(sizes, initial=0))
+                bounds = pairwise(accumulate(sizes, initial=8 * count))
                 drafts = [
-                    Draft(upload.targets[target], records[start:end])
+                    Draft(upload.targets[target], data[start:end])
                     for target, (start, end) in zip(targets, bounds, strict=True)
                 ]
                 refused = self._manager.stage(upload.stage, drafts, **options)

@@ -10,7 +10,7 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
-from openmsmq.bulk.framing import HEADER, frame
+from openmsmq.bulk.framing import HEADER, frame_head
 from openmsmq.model.errors import error_for
 
 Answer = tuple[Any, memoryview]
@@ -26,20 +26,21 @@ class Link:
         self._sending = threading.Lock()
         threading.Thread(target=self._receive, name="daemon", daemon=True).start()
 
-    def ask(self, operation: str, data: bytes = b"", **values: Any) -> Future[Answer]:
-        """Ask for an operation of `control.Control`; the result is its value and the bytes that came along, or the
-        MsmqError that it raised."""
+    def ask(self, operation: str, *data: bytes | memoryview, **values: Any) -> Future[Answer]:
+        """Ask for an operation of `control.Control`, with bytes; the result is its value and the bytes that came along,
+        or the MsmqError that it raised."""
         future: Future[Answer] = Future()
         number = next(self._numbers)
         self._pending[number] = future
-        request = frame(number, {"op": operation, **values}, data)
+        head = frame_head(number, {"op": operation, **values}, sum(map(len, data)))
         with self._sending:
-            self._connection.sendall(request)
+            for part in (head, *data):
+                self._connection.sendall(part)
         return future
 
-    def call(self, operation: str, data: bytes = b"", **values: Any) -> Any:
+    def call(self, operation: str, **values: Any) -> Any:
         """Ask, and wait for the value."""
-        return self.ask(operation, data, **values).result()[0]
+        return self.ask(operation, **values).result()[0]
 
     def _receive(self) -> None:
         try:

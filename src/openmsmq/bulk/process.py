@@ -39,7 +39,7 @@ class FlightProcess:
         self._endpoint = endpoint
         self._watch: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._serving: asyncio.Task[None] | None = None
         self.port = 0
 
     async def start(self) -> None:
@@ -58,8 +58,7 @@ class FlightProcess:
                 *command, json.dumps(asdict(self._endpoint)),
                 stdout=asyncio.subprocess.PIPE, pass_fds=[theirs.fileno()], start_new_session=True,
             )  # fmt: skip
-        reader, self._writer = await asyncio.open_connection(sock=ours)
-        serving = asyncio.create_task(self._control.serve(reader, self._writer))
+        self._serving = serving = asyncio.create_task(self._control.serve(ours))
         assert process.stdout is not None
         try:
             line = await asyncio.wait_for(process.stdout.readline(), _START)
@@ -94,8 +93,10 @@ class FlightProcess:
             self._watch.cancel()
             with suppress(asyncio.CancelledError):
                 await self._watch
-        if self._writer is not None:
-            self._writer.close()
+        if self._serving is not None:
+            self._serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._serving
         if self._process is not None:
             try:
                 await asyncio.wait_for(self._process.wait(), _END)

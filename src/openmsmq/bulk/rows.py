@@ -19,6 +19,7 @@ from openmsmq.model.message import NULL_IDENTIFIER, identifier_from_text
 from openmsmq.model.names import parse_format_name
 
 Array = npt.NDArray[Any]
+_BYTES = pa.large_binary()  # of any number
 _SID = 1  # PROPID_M_SENDERID_TYPE: a security identifier
 #: Column -> field of the fixed part, lowest and highest value, default.
 _NUMBERS = {
@@ -60,14 +61,37 @@ def fail(row: int, error: MsmqError) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Rows as records: their numbers in the stage, indices of their targets, records."""
+    """Rows as records, end to end.
 
-    rows: list[int]
-    targets: list[int]
-    records: list[bytes]
+    Attributes:
+        rows: their numbers in the stage, int64.
+        targets: indices of their targets, uint32.
+        bounds: where each record begins in `data`, and where the last one ends, int64.
+        data: bytes.
+    """
 
-    def part(self, start: int, end: int | None = None) -> Encoded:
-        return Encoded(self.rows[start:end], self.targets[start:end], self.records[start:end])
+    rows: Array
+    targets: Array
+    bounds: Array
+    data: memoryview
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def part(self, start: int, end: int) -> Encoded:
+        return Encoded(self.rows[start:end], self.targets[start:end], self.bounds[start : end + 1], self.data)
+
+    @property
+    def sizes(self) -> Array:
+        """Bytes of each record, uint32."""
+        return np.diff(self.bounds).astype(np.uint32)
+
+    @property
+    def records(self) -> memoryview:
+        return self.data[int(self.bounds[0]) : int(self.bounds[-1])]
+
+
+NOTHING = Encoded(np.empty(0, np.int64), np.empty(0, np.uint32), np.zeros(1, np.int64), memoryview(b""))
 
 
 class Encoder:
@@ -116,31 +140,36 @@ class Encoder:
                 self._refuse(row, IllegalPropertyValue(detail="there is no body"))
         for name in _FORMAT_NAMES:
             self._check_format_names(name, columns.get(name))
-        targets = self._targets(columns.get("destination_queue"), count)
-        parts = {name: _Part(columns.get(name)) for name in _PARTS}
-        self._check_labels(columns.get("label"), parts["label"].lengths(count))
-        for name, part in parts.items():
-            fixed["lengths"][:, PART[_PARTS[name]]] = part.lengths(count)
-        fixed["lengths"][:, PART["sender"]] = len(self._sender)
+        targets, names = self._targets(columns.get("destination_queue"), count)
+        parts = {name: columns[name].cast(_BYTES).fill_null(b"") for name in _PARTS if name in columns}
+        lengths: dict[str, Any] = {_PARTS[name]: _lengths(part) for name, part in parts.items()}
+        if "label" in columns:
+            self._check_labels(columns["label"], lengths["label"])
+        lengths["sender"], lengths["destination"] = len(self._sender), _lengths(names)
+        for name, length in lengths.items():
+            fixed["lengths"][:, PART[name]] = length
         fixed["sender_type"] = _SID if self._sender else 0
-        fixed["lengths"][:, PART["destination"]] = [len(name) for _, name in targets]
-        heads, size, sender = fixed.tobytes(), FIXED.itemsize, self._sender
-        take = {name: part.values(count) for name, part in parts.items()}
-        records = [
-            b"".join((heads[at : at + size], body, extension, sender, label, name, admin, response))
-            for at, body, extension, label, (_, name), admin, response in zip(
-                range(0, count * size, size), take["body"], take["extension"], take["label"], targets,
-                take["admin_queue"], take["response_queue"], strict=True,
-            )
-        ]  # fmt: skip
+        ends = pa.py_buffer(np.arange(0, (count + 1) * FIXED.itemsize, FIXED.itemsize))
+        heads = pa.Array.from_buffers(_BYTES, count, [None, ends, pa.py_buffer(fixed.tobytes())])
+        nothing = pa.scalar(b"", _BYTES)
+        body, extension, label, admin, response = (
+            parts.get(name, nothing) for name in ("body", "extension", "label", "admin_queue", "response_queue")
+        )
+        sender = pa.scalar(self._sender, _BYTES)
+        records = pc.binary_join_element_wise(heads, body, extension, sender, label, names, admin, response, nothing)
+        return self._kept(records, targets)
+
+    def _kept(self, records: pa.LargeBinaryArray, targets: Array) -> Encoded:
+        """The rows that are not refused; who they are is told."""
+        numbers = np.arange(self.rows, self.rows + len(records))
         for row in sorted(self._refused):
             self._tell(self.rows + row, self._refused[row])
-        kept = [row for row in range(count) if row not in self._refused] if self._refused else range(count)
-        numbers = [self.rows + row for row in kept]
-        self.rows += count
-        if len(kept) < count:
-            return Encoded(numbers, [targets[row][0] for row in kept], [records[row] for row in kept])
-        return Encoded(numbers, [index for index, _ in targets], records)
+        self.rows += len(records)
+        if self._refused:
+            kept = np.ones(len(records), np.bool_)
+            kept[list(self._refused)] = False
+            numbers, targets, records = numbers[kept], targets[kept], records.filter(pa.array(kept))
+        return Encoded(numbers, targets, _offsets(records), memoryview(records.buffers()[2] or b""))
 
     def _numbers(
         self, name: str, column: pa.Array | None, count: int, lowest: int, highest: int, default: int
@@ -174,7 +203,8 @@ class Encoder:
                 detail = f"a label has at most {MAXIMUM_LABEL} characters, this one {len(label)}"
                 self._refuse(row, MsmqError(HResult.MQ_ERROR_LABEL_TOO_LONG, detail))
 
-    def _targets(self, column: pa.Array | None, count: int) -> list[tuple[int, bytes]]:
+    def _targets(self, column: pa.Array | None, count: int) -> tuple[Array, pa.LargeBinaryArray]:
+        """Indices and format names of the targets."""
         coded = (pa.nulls(count, pa.string()) if column is None else column).dictionary_encode("encode")
         places = coded.indices.to_numpy()
         wrong: dict[str, MsmqError] = {}  # asked for again with the next rows: nobody knows how many there will be
@@ -185,7 +215,8 @@ class Encoder:
                 for row in np.flatnonzero(places == place).tolist():
                     self._refuse(row, error)
             found.append(self._known.get(text, _NOWHERE))
-        return [found[place] for place in places.tolist()]
+        indices = np.array([index for index, _ in found], np.uint32)[places]
+        return indices, pa.array([name for _, name in found], _BYTES).take(pa.array(places))
 
     def _look_up(self, text: str, wrong: dict[str, MsmqError]) -> MsmqError | None:
         """Ask for a queue that is not known. Returns why its rows are refused, if they are."""
@@ -212,29 +243,10 @@ class Encoder:
                     self._refuse(int(row), MsmqError(error.hresult, f"{name}: {error.detail}"))
 
 
-class _Part:
-    """The bytes of a column, null being empty."""
+def _offsets(column: pa.LargeBinaryArray) -> Array:
+    offsets: Array = np.frombuffer(column.buffers()[1], np.int64)
+    return offsets[column.offset : column.offset + len(column) + 1]
 
-    def __init__(self, column: pa.Array | None) -> None:
-        self._column = column
 
-    def _offsets(self) -> Array:
-        column = self._column
-        assert column is not None
-        offsets: Array = np.frombuffer(column.buffers()[1], np.int32)
-        return offsets[column.offset : column.offset + len(column) + 1]
-
-    def lengths(self, count: int) -> Array:
-        if self._column is None:
-            return np.zeros(count, np.int64)
-        lengths: Array = np.diff(self._offsets())
-        if self._column.null_count:
-            lengths = np.where(self._column.is_null().to_numpy(zero_copy_only=False), 0, lengths)
-        return lengths
-
-    def values(self, count: int) -> list[memoryview]:
-        if self._column is None or not (lengths := self.lengths(count)).any():
-            return [memoryview(b"")] * count
-        data = memoryview(self._column.buffers()[2])
-        starts = self._offsets()[:-1].tolist()
-        return [data[start : start + length] for start, length in zip(starts, lengths.tolist(), strict=True)]
+def _lengths(column: pa.LargeBinaryArray) -> Array:
+    return np.diff(_offsets(column))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from openmsmq.bulk.link import Answer, Link
-from openmsmq.bulk.rows import Encoded, Encoder, fail
+from openmsmq.bulk.rows import NOTHING, Encoded, Encoder, fail
 from openmsmq.model.errors import MsmqError, error_for
 
 _ENCODED = 2048  # rows that are encoded at a time
@@ -57,11 +57,11 @@ class Upload:
         Returns:
             Handle and rows of the stage, and what was not told yet, as `tell` gets it.
         """
-        held = Encoded([], [], [])
+        held = NOTHING
         for batch in batches:
             for start in range(0, batch.num_rows, _ENCODED):
                 for chunk in _pieces(encoder.encode(batch.slice(start, _ENCODED))):
-                    if held.rows:
+                    if len(held):
                         self._send(held, False)
                     held = chunk
                 if self._tell is not None:
@@ -74,16 +74,15 @@ class Upload:
     def _send(self, chunk: Encoded, last: bool) -> None:
         if len(self._asked) >= _IN_FLIGHT:
             self._answer()
-        sizes = array("I", map(len, chunk.records))
-        data = array("I", chunk.targets).tobytes() + sizes.tobytes() + b"".join(chunk.records)
-        values = {"stage": self._handle, "count": len(sizes), "last": last}
-        self._asked.append((chunk, self._link.ask("stage", data, caller=self._caller, **values)))
+        columns = chunk.targets.tobytes() + chunk.sizes.tobytes()
+        values = {"stage": self._handle, "count": len(chunk), "last": last}
+        self._asked.append((chunk, self._link.ask("stage", columns, chunk.records, caller=self._caller, **values)))
 
     def _tell_what_is_through(self, held: Encoded, encoded: int) -> None:
         while self._asked and self._asked[0][1].done():
             self._answer()
-        waiting = [*(chunk.rows for chunk, _ in self._asked), held.rows, [encoded]]
-        through = next(rows[0] for rows in waiting if rows)
+        waiting = [chunk for chunk in (*(chunk for chunk, _ in self._asked), held) if len(chunk)]
+        through = int(waiting[0].rows[0]) if waiting else encoded
         if through > self._through and self._tell is not None:
             self._through = through
             self._tell(self._told(through))
@@ -93,7 +92,7 @@ class Upload:
         chunk, future = self._asked.popleft()
         answer: dict[str, Any] = future.result()[0]
         for place, hresult, detail in answer["refused"]:
-            self.refuse(chunk.rows[place], error_for(hresult, detail))
+            self.refuse(int(chunk.rows[place]), error_for(hresult, detail))
         return answer
 
     def _told(self, through: int) -> dict[str, Any]:
@@ -106,11 +105,9 @@ class Upload:
 
 def _pieces(rows: Encoded) -> Iterator[Encoded]:
     """Rows in portions that do not hold the daemon's event loop for long."""
-    start = volume = 0
-    for index, record in enumerate(rows.records):
-        if index > start and (index == start + _CHUNK or volume + len(record) > _CHUNK_BYTES):
-            yield rows.part(start, index)
-            start, volume = index, 0
-        volume += len(record)
-    if start < len(rows.records):
-        yield rows.part(start)
+    start = 0
+    while start < len(rows):
+        fitting = int(np.searchsorted(rows.bounds, rows.bounds[start] + _CHUNK_BYTES, "right")) - 1
+        end = max(start + 1, min(start + _CHUNK, fitting, len(rows)))
+        yield rows.part(start, end)
+        start = end
