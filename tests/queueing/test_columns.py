@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
+from array import array
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -13,7 +15,14 @@ from hypothesis import strategies as st
 from openmsmq import compiled
 from openmsmq.model.message import Message
 from openmsmq.queueing import columns
-from openmsmq.queueing.columns import columns_in_python, columns_of, places_in_python, places_of
+from openmsmq.queueing.columns import (
+    columns_in_python,
+    columns_of,
+    places_in_python,
+    places_of,
+    stamp_in_python,
+    stamp_records,
+)
 from openmsmq.queueing.queue import stored
 
 keys = st.integers(0, 7 << 56 | (1 << 56) - 1)
@@ -62,6 +71,43 @@ def test_what_no_queue_has_is_refused() -> None:
             places_of({1: 1}, [1], start, most, 1)
 
 
+patches = st.lists(st.tuples(st.integers(0, 20), st.binary(max_size=6)), max_size=8)
+sizes = st.lists(st.integers(26, 60), max_size=9)
+
+
+@given(sizes, patches, st.integers(0, 22), st.integers(0, (1 << 40) - 1), st.integers(0, 26), st.integers(0, 5))
+def test_stamps(
+    sizes: list[int], patches: list[tuple[int, bytes]], counter_at: int, counter: int, head: int, start: int
+) -> None:
+    bounds = array("q", accumulate(sizes, initial=start))
+    made, expected = bytearray(range(100)) * 6, bytearray(range(100)) * 6
+    heads = stamp_in_python(expected, bounds, patches, counter_at, counter, head)
+    assert stamp_records(made, bounds, patches, counter_at, counter, head) == heads
+    assert made == expected
+
+
+@pytest.mark.parametrize("bounds", [(0, 9), (0, 10, 19), (0, 101), (95, 105), (0, 20, 10)])
+def test_records_that_are_too_short_are_not_stamped(bounds: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="at least 10 bytes"):
+        stamp_records(bytearray(100), array("q", bounds), [(4, b"six...")], 0, 1, 8)
+
+
+@pytest.mark.skipif(not compiled.in_use, reason="what only machine code has to check")
+def test_stamps_that_lie_nowhere_are_refused() -> None:
+    record, bounds = bytearray(100), array("q", (0, 100))
+    for at, patch in ((-1, b"a"), (1 << 40, b"a"), (99, b"ab")):
+        with pytest.raises(ValueError, match=r"place|at least"):
+            stamp_records(record, bounds, [(at, patch)], 0, 1, 8)
+    for counter_at, head in ((-1, 8), (97, 8), (0, -1), (0, 101)):
+        with pytest.raises(ValueError, match="at least"):
+            stamp_records(record, bounds, [], counter_at, 1, head)
+    with pytest.raises(ValueError, match="at most"):
+        stamp_records(record, bounds, [(0, b"")] * 9, 0, 1, 8)
+    for places in (array("q"), array("q", (-5, 30))):
+        with pytest.raises(ValueError, match="at least"):
+            stamp_records(record, places, [], 0, 1, 8)
+
+
 def test_nothing_is_kept() -> None:
     entries = {(key * 7919 % 1009) | 3 << 56: stored(key << 40, 1000) for key in range(1009)}
     times = dict.fromkeys(entries, 5)
@@ -72,6 +118,7 @@ def test_nothing_is_kept() -> None:
         places_of(entries, list(entries), 0, 500, 1 << 30)
         with pytest.raises(KeyError):
             places_of(entries, [1], 0, 1, 1)
+        stamp_records(bytearray(100), array("q", (0, 50, 100)), [(4, b"six...")], 0, 1, 8)
 
     work()
     gc.collect()

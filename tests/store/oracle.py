@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from array import array
 from dataclasses import dataclass, field
+from itertools import accumulate
 
-from openmsmq.store import Drop, Insert, Move, Operation, Put, QueueColumns, Remove, RemoveMany, Store, Vfs
+from openmsmq.store import Drop, Insert, Move, Operation, Put, QueueColumns, Remove, RemoveMany, Rows, Store, Vfs
 
 DIRECTORY = "/store"
 #: key -> (queue, payload, deadline), and the definitions
@@ -174,6 +176,21 @@ class Oracle:
             self.pending[transaction][insert.key] = (insert.queue, insert.payload, insert.deadline)
             self.pending_locations[insert.key] = place
 
+    def add_rows(self, transaction: int) -> None:
+        """`add_pending` of several messages for one queue, all at once."""
+        if transaction in self.notes:
+            return
+        inserts = [self.new_message() for _ in range(self.chance.randrange(1, 9))]
+        queue = inserts[0].queue
+        sizes = array("I", [len(insert.payload) for insert in inserts])
+        records = bytearray(b"".join(insert.payload for insert in inserts))
+        keys, deadlines = (array("Q", [insert[field] for insert in inserts]) for field in (1, 2))
+        self.remember()
+        rows = Rows(queue, records, sizes, array("q", accumulate(sizes, initial=0)), keys, deadlines)
+        for insert, place in zip(inserts, self.store.append_rows(transaction, rows), strict=True):
+            self.pending[transaction][insert.key] = (queue, insert.payload, insert.deadline)
+            self.pending_locations[insert.key] = place
+
     def prepare(self, transaction: int) -> None:
         self.notes[transaction] = self.chance.randbytes(9)
         self.remember()
@@ -262,7 +279,7 @@ class Oracle:
             self.begin()
         elif dice < 0.76 and self.pending:
             transaction = self.chance.choice(sorted(self.pending))
-            self.chance.choice((self.commit, self.abort, self.add_pending, self.prepare))(transaction)
+            self.chance.choice((self.commit, self.abort, self.add_pending, self.add_rows, self.prepare))(transaction)
         elif dice < 0.78:
             self.reserve()
         elif dice < 0.81:

@@ -42,7 +42,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.oracle.begin()
 
     @precondition(lambda self: self.oracle.pending)
-    @rule(data=st.data(), end=st.sampled_from(("commit", "abort", "add_pending", "prepare")))
+    @rule(data=st.data(), end=st.sampled_from(("commit", "abort", "add_pending", "add_rows", "prepare")))
     def end(self, data: st.DataObject, end: str) -> None:
         getattr(self.oracle, end)(data.draw(st.sampled_from(sorted(self.oracle.pending))))
 
