@@ -10,14 +10,14 @@ from typing import Any, cast
 
 from openmsmq.bulk.framing import HEADER
 
-Receive = Callable[[int, dict[str, Any], bytearray], None]
+Receive = Callable[["Channel", int, dict[str, Any], bytearray], None]
 
 
 class Channel(asyncio.BufferedProtocol):
     """Each part of a frame is received where it stays: the header, its JSON, its bytes."""
 
     def __init__(self, receive: Receive) -> None:
-        """`receive` is called with number, values and bytes of each frame."""
+        """`receive` is called with the channel, and number, values and bytes of each frame."""
         self._receive = receive
         self._transport: asyncio.Transport | None = None
         self._parts: list[bytearray] = [bytearray(HEADER.size)]
@@ -70,4 +70,4 @@ class Channel(asyncio.BufferedProtocol):
                 continue
             head, text, data = self._parts
             self._parts = [bytearray(HEADER.size)]
-            self._receive(HEADER.unpack(head)[0], json.loads(text), data)
+            self._receive(self, HEADER.unpack(head)[0], json.loads(text), data)

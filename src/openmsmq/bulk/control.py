@@ -88,7 +88,7 @@ class Control:
         """Answer requests until the other side has gone, or this is cancelled."""
         tasks: set[asyncio.Task[None]] = set()
 
-        def receive(number: int, values: dict[str, Any], data: bytearray) -> None:
+        def receive(channel: Channel, number: int, values: dict[str, Any], data: bytearray) -> None:
             task = asyncio.create_task(self._answer(channel, number, values, data))
             tasks.add(task)
             task.add_done_callback(tasks.discard)

@@ -27,7 +27,8 @@ static bool words_of(PyObject *integer, uint64_t words[2])
 {
 #if PY_VERSION_HEX >= 0x030D0000
     Py_ssize_t used = PyLong_AsNativeBytes(
-        integer, words, 16, Py_ASNATIVEBYTES_LITTLE_ENDIAN | Py_ASNATIVEBYTES_UNSIGNED_BUFFER);
+        integer, words, 16,
+        Py_ASNATIVEBYTES_LITTLE_ENDIAN | Py_ASNATIVEBYTES_UNSIGNED_BUFFER | Py_ASNATIVEBYTES_REJECT_NEGATIVE);
     if (used > 16)
         PyErr_SetString(PyExc_OverflowError, "an entry has more than 128 bits");
     return used >= 0 && used <= 16;

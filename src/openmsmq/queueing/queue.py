@@ -61,8 +61,8 @@ class Queue:
     """`number` names the queue in the store. `journal` is None for journals and system queues; a subqueue has its
     parent's. `subqueues` by lower-case name. `exactly_once` is, of a connector queue for messages without transaction,
     the one for the others. `aborts` counts receives and moves that were rolled back, by lookup identifier, of stored
-    messages; the log has it too, see `aborts`. `asking` are those whose receipt is to be
-    acknowledged; of messages up to the sequence `recovered_until` only their records say it."""
+    messages; the log has it too, see `aborts`. `asking` are those whose receipt is to be acknowledged; of
+    messages up to the sequence `recovered_until` only their records say it."""
 
     number: int
     kind: QueueKind
