@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -113,6 +115,7 @@ class Fetching:
 
     def fetch(self, part: QueueRange, fail_on_loss: bool) -> Iterator[pa.RecordBatch]:
         """The rows of a partition. Raises DataLoss."""
+        _settle_in()
         rows = 0
         for batch in self.plane.read(
             part.queue, self.options.source, part.start, part.end, self.columns(), self.options.includeBody,
@@ -126,6 +129,12 @@ class Fetching:
                 f"{part.start} "
                 f"and {part.end} are gone since the read was planned; failOnDataLoss=false goes on without them"
             )
+
+
+@cache
+def _settle_in() -> None:
+    """A Python worker of Spark collects garbage after every task; what it has imported by now never is any."""
+    gc.freeze()
 
 
 class MsmqReader(Fetching, DataSourceReader):
