@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Tests whose modules are compiled and take no test doubles.
-COMPILED_TESTS := tests/bulk/test_segments.py tests/ndr tests/queueing tests/store tests/transfer tests/model
+COMPILED_TESTS := tests/bulk/test_segments.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
 
 .PHONY: setup java samba compiled demo test nightly lint bench image-test clean
 

@@ -57,20 +57,6 @@ def test_a_position_that_is_not_there() -> None:
         places_of({1: stored(8, 5)}, [1, 2], 0, 10, 1 << 30)
 
 
-@pytest.mark.skipif(not compiled.in_use, reason="Python has other limits")
-def test_what_no_queue_has_is_refused() -> None:
-    for entries in ({1: 1 << 128}, {1: -1}, {1 << 64: 1}, {-1: 1}, {"a": 1}):
-        with pytest.raises((OverflowError, TypeError)):
-            columns_of(entries, set(), {})  # type: ignore[arg-type]
-    with pytest.raises(OverflowError):
-        columns_of({1: 1}, set(), {1: 1 << 64})
-    with pytest.raises(OverflowError):
-        places_of({1: 1 << 128}, [1], 0, 1, 1)
-    for start, most in ((2, 1), (-1, 1), (0, -1)):
-        with pytest.raises(ValueError, match="keys"):
-            places_of({1: 1}, [1], start, most, 1)
-
-
 patches = st.lists(st.tuples(st.integers(0, 20), st.binary(max_size=6)), max_size=8)
 sizes = st.lists(st.integers(26, 60), max_size=9)
 
@@ -90,22 +76,6 @@ def test_stamps(
 def test_records_that_are_too_short_are_not_stamped(bounds: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="at least 10 bytes"):
         stamp_records(bytearray(100), array("q", bounds), [(4, b"six...")], 0, 1, 8)
-
-
-@pytest.mark.skipif(not compiled.in_use, reason="what only machine code has to check")
-def test_stamps_that_lie_nowhere_are_refused() -> None:
-    record, bounds = bytearray(100), array("q", (0, 100))
-    for at, patch in ((-1, b"a"), (1 << 40, b"a"), (99, b"ab")):
-        with pytest.raises(ValueError, match=r"place|at least"):
-            stamp_records(record, bounds, [(at, patch)], 0, 1, 8)
-    for counter_at, head in ((-1, 8), (97, 8), (0, -1), (0, 101)):
-        with pytest.raises(ValueError, match="at least"):
-            stamp_records(record, bounds, [], counter_at, 1, head)
-    with pytest.raises(ValueError, match="at most"):
-        stamp_records(record, bounds, [(0, b"")] * 9, 0, 1, 8)
-    for places in (array("q"), array("q", (-5, 30))):
-        with pytest.raises(ValueError, match="at least"):
-            stamp_records(record, places, [], 0, 1, 8)
 
 
 def test_nothing_is_kept() -> None:

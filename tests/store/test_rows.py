@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openmsmq import compiled
 from openmsmq.store import Insert, RecordTooLarge, Rows, Store
 from openmsmq.store.frames import PENDING, Codec
 from openmsmq.store.rows import frames_in_python, frames_of
@@ -36,18 +35,6 @@ def test_frames(payloads: list[bytes], first: int, room: int, back: int, place: 
     position, given_rows, first = 8 * place, rows(payloads), min(first, len(payloads))
     arguments = (CODEC, given_rows, first, PENDING, transaction, position, max(0, position - back), room)
     assert frames_of(*arguments) == frames_in_python(*arguments)
-
-
-@pytest.mark.skipif(not compiled.in_use, reason="what only machine code has to check")
-def test_bounds_that_are_none_are_refused() -> None:
-    good = rows([b"abc", b"de"])
-    for bounds in ((4, 7, 10), (4, 3, 9), (-1, 7, 9), (4, 7)):
-        bad = Rows(7, good.records, good.sizes, array("q", bounds), good.keys, good.deadlines)
-        with pytest.raises(ValueError, match="bounds"):
-            frames_of(CODEC, bad, 0, PENDING, 1, 4096, 0, 4000)
-    for first in (-1, 3):
-        with pytest.raises(ValueError, match="bounds"):
-            frames_of(CODEC, good, first, PENDING, 1, 4096, 0, 4000)
 
 
 def test_nothing_is_kept() -> None:

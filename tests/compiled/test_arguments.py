@@ -1,0 +1,65 @@
+"""What is written in C looks at its arguments before it touches memory; Python has no need to."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+import pytest
+
+from openmsmq.bulk.segments import checksums_of
+from openmsmq.queueing.columns import columns_of, places_of, stamp_records
+from openmsmq.store import Rows
+from openmsmq.store.frames import PENDING
+from openmsmq.store.rows import frames_of
+from store.test_rows import CODEC, rows
+
+
+def test_checksums_of_what_is_not_there_are_refused() -> None:
+    data = np.zeros(100, np.uint8)
+    for start, size in ((0, 101), (101, 0), (-1, 5), (5, -1), (1 << 62, 1 << 62)):
+        with pytest.raises(ValueError, match="within the data"):
+            checksums_of(data, np.array([start]), np.array([size]), 0)
+    with pytest.raises(ValueError, match="int64"):
+        checksums_of(data, np.array([0]), np.array([0, 1]), 0)
+    with pytest.raises(ValueError, match="int64"):
+        checksums_of(data, np.array([0], np.uint32), np.array([0], np.uint32), 0)
+
+
+def test_what_no_queue_has_is_refused() -> None:
+    for entries in ({1: 1 << 128}, {1: -1}, {1 << 64: 1}, {-1: 1}, {"a": 1}):
+        with pytest.raises((OverflowError, TypeError)):
+            columns_of(entries, set(), {})  # type: ignore[arg-type]
+    with pytest.raises(OverflowError):
+        columns_of({1: 1}, set(), {1: 1 << 64})
+    with pytest.raises(OverflowError):
+        places_of({1: 1 << 128}, [1], 0, 1, 1)
+    for start, most in ((2, 1), (-1, 1), (0, -1)):
+        with pytest.raises(ValueError, match="keys"):
+            places_of({1: 1}, [1], start, most, 1)
+
+
+def test_stamps_that_lie_nowhere_are_refused() -> None:
+    record, bounds = bytearray(100), array("q", (0, 100))
+    for at, patch in ((-1, b"a"), (1 << 40, b"a"), (99, b"ab")):
+        with pytest.raises(ValueError, match=r"place|at least"):
+            stamp_records(record, bounds, [(at, patch)], 0, 1, 8)
+    for counter_at, head in ((-1, 8), (97, 8), (0, -1), (0, 101)):
+        with pytest.raises(ValueError, match="at least"):
+            stamp_records(record, bounds, [], counter_at, 1, head)
+    with pytest.raises(ValueError, match="at most"):
+        stamp_records(record, bounds, [(0, b"")] * 9, 0, 1, 8)
+    for places in (array("q"), array("q", (-5, 30))):
+        with pytest.raises(ValueError, match="at least"):
+            stamp_records(record, places, [], 0, 1, 8)
+
+
+def test_bounds_that_are_none_are_refused() -> None:
+    good = rows([b"abc", b"de"])
+    for bounds in ((4, 7, 10), (4, 3, 9), (-1, 7, 9), (4, 7)):
+        bad = Rows(7, good.records, good.sizes, array("q", bounds), good.keys, good.deadlines)
+        with pytest.raises(ValueError, match="bounds"):
+            frames_of(CODEC, bad, 0, PENDING, 1, 4096, 0, 4000)
+    for first in (-1, 3):
+        with pytest.raises(ValueError, match="bounds"):
+            frames_of(CODEC, good, first, PENDING, 1, 4096, 0, 4000)
