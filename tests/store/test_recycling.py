@@ -41,6 +41,23 @@ def test_stale_bytes_of_recycled_segments_never_come_back() -> None:
     assert len(renames) > 10, "segments were recycled"
 
 
+def test_a_large_write_that_was_lost_leaves_no_surplus_of_segments() -> None:
+    vfs = MemoryVfs()
+    store = open_store(vfs)
+    store.sync()
+    for key in range(1, 11):
+        store.insert(1, key, 0, bytes(3900))  # never synced
+    assert len([path for path in vfs.names if "segment" in path]) >= 6
+    for state in vfs.crashes(random.Random(4), 20):
+        again = open_store(state)
+        kept = sorted(snapshot(again)[0])
+        assert len([path for path in state.names if "segment" in path]) <= 3 + len(kept)
+        places = [again.insert(1, key, 0, bytes([key]) * 3900) for key in range(21, 31)]
+        again.sync()
+        assert [again.read(place)[0] for place in places] == list(range(21, 31))
+        assert sorted(snapshot(open_store(state.killed()))[0]) == [*kept, *range(21, 31)]
+
+
 def test_a_payload_made_of_frames_is_only_a_payload() -> None:
     """Even one that is made with the right identity, for the place where it comes to stand, and behind a hole."""
     vfs = MemoryVfs()

@@ -13,6 +13,7 @@ from openmsmq.store.frames import FRAMES_START, IDENTITY_SIZE, Codec
 from openmsmq.store.recovery import Outcome, Survey, replay_log, survey
 from openmsmq.store.replay import State, count_live
 from openmsmq.store.segments import (
+    SPARES,
     TEMPORARY_SUFFIX,
     Background,
     Segment,
@@ -154,6 +155,7 @@ def _resume(vfs: Vfs, directory: str, lock: int, found: Survey, codec: Codec, ba
         raise DamagedStore(f"{directory}/{segment_name(min(lost))}", 0, "segment file is missing")
     _erase(vfs, found, outcome)
     tail_number = outcome.position // codec.segment_size
+    _drop_surplus(vfs, directory, found, tail_number + SPARES)
     supply = Supply(vfs, directory, codec, found.segments[-1].number + 1, background)
     segments: dict[int, Segment] = {}
     for file in found.segments:
@@ -218,3 +220,11 @@ def _erase(vfs: Vfs, found: Survey, outcome: Outcome) -> None:
             vfs.fdatasync(handle)
         finally:
             vfs.close(handle)
+
+
+def _drop_surplus(vfs: Vfs, directory: str, found: Survey, last: int) -> None:
+    """Delete prepared segments after `last`; a large write that did not survive leaves them. Raises OSError."""
+    while found.segments[-1].number > last:
+        # From the end and one by one: should only a part of these survive a crash, the log must not have a gap.
+        vfs.unlink(found.segments.pop().path)
+        vfs.fsync_directory(directory)
