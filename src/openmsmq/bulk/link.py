@@ -27,7 +27,7 @@ class Link:
         threading.Thread(target=self._receive, name="daemon", daemon=True).start()
 
     def ask(self, operation: str, *data: bytes | memoryview, **values: Any) -> Future[Answer]:
-        """Ask for an operation of `control.Control`, with bytes; the result is its value and the bytes that came along,
+        """Ask `control.Control` for an operation, with bytes; the result is its value and the bytes that came along,
         or the MsmqError that it raised."""
         future: Future[Answer] = Future()
         number = next(self._numbers)

@@ -14,7 +14,7 @@ _TRIES = 10  # looks for a message that compaction moves again and again
 
 
 class SliceReader:
-    """Reads what `control.Control.do_slice` answers. For one thread."""
+    """Reads what `reading.Reading.do_slice` answers. For one thread."""
 
     def __init__(self, segments: SegmentReader, locate: Callable[[bytes], memoryview]) -> None:
         """`locate` asks where messages are now: lookup identifiers, 8 bytes each, for locations, 0 for what is gone."""

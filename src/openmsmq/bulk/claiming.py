@@ -1,0 +1,107 @@
+"""Operations of the bulk plane: consumer groups, which claim what they read and remove what they have committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+from openmsmq.bulk.reading import limits
+from openmsmq.bulk.served import Served, run
+from openmsmq.model.constants import Access
+from openmsmq.model.errors import MsmqError, TransactionSequence
+from openmsmq.queueing.access import Caller
+from openmsmq.queueing.groups import Group
+from openmsmq.queueing.queue import Queue
+
+_POLL = 0.02  # seconds between looks for something to claim: what becomes stable tells nobody
+_LONGEST_WAIT = 60.0
+
+
+class Claiming:
+    """One operation on a queue's groups at a time; long ones go step by step."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._manager = served.manager
+        self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)  # by queue number
+
+    def _claimable(self, caller: Caller, queue: str, source: str) -> Queue:
+        return self._manager.source(queue, source, caller, Access.RECEIVE)
+
+    async def do_groups(self, caller: Caller) -> list[dict[str, Any]]:
+        state, found = self._manager.state, []
+        for number, groups in list(self._manager.groups.items()):
+            text, source = self._served.name_of(state.queues[number])
+            try:
+                self._claimable(caller, text, source)
+            except MsmqError:
+                continue
+            found += [
+                {
+                    "queue": text, "source": source, "group": group.name,
+                    "cursor": group.cursor, "end": group.end, "count": len(group.keys),
+                }
+                for group in groups.values()
+            ]  # fmt: skip
+        return found
+
+    async def do_cursor(self, caller: Caller, queue: str, group: str, source: str = "queue") -> dict[str, int | None]:
+        found = self._manager.group(self._claimable(caller, queue, source), group)
+        return {"cursor": None if found is None else found.cursor}
+
+    async def do_claim(
+        self,
+        caller: Caller,
+        queue: str,
+        group: str,
+        start: int,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        wait_seconds: float = 0,
+        source: str = "queue",
+    ) -> dict[str, Any]:
+        found = self._claimable(caller, queue, source)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(wait_seconds, _LONGEST_WAIT)
+        while True:
+            async with self._locks[found.number]:
+                made = await run(self._manager.claim(found, group, start, limits(max_messages, max_bytes)))
+                answer = {"start": start, "end": made.end, "count": len(made.keys), "token": made.token}
+            if answer["count"] or loop.time() >= deadline:
+                break
+            await self._wait_for_something(found, made, deadline)
+        await self._served.durable()
+        return answer
+
+    async def _wait_for_something(self, queue: Queue, group: Group, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        while loop.time() < deadline and not queue.deleted:
+            await asyncio.sleep(_POLL)
+            if queue.within(group.cursor, self._manager.last_stable(queue, group), 1):
+                return
+
+    async def do_commit(
+        self, caller: Caller, queue: str, group: str, end: int, source: str = "queue"
+    ) -> dict[str, int]:
+        found = self._claimable(caller, queue, source)
+        async with self._locks[found.number]:
+            holder = self._known(found, group)
+            await run(self._manager.commit_claim(holder, end))
+        await self._served.durable()
+        return {"cursor": holder.cursor}
+
+    async def do_release(
+        self, caller: Caller, queue: str, group: str, source: str = "queue", forget: bool = False
+    ) -> dict[str, int]:
+        found = self._claimable(caller, queue, source)
+        async with self._locks[found.number]:
+            count = await run(self._manager.release_claim(self._known(found, group), forget))
+        await self._served.durable()
+        return {"count": count}
+
+    def _known(self, queue: Queue, name: str) -> Group:
+        group = self._manager.group(queue, name)
+        if group is None:
+            raise TransactionSequence(detail=f"{queue.properties.path_name} has no consumer group {name!r}")
+        return group

@@ -1,0 +1,134 @@
+"""Operations of the bulk plane: what queues hold, and where on the disk it lies."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from typing import Any
+
+from openmsmq.bulk.served import Served, run
+from openmsmq.model.constants import Access
+from openmsmq.model.errors import IllegalPropertyValue, MsmqError
+from openmsmq.queueing.access import Caller
+from openmsmq.queueing.consuming import Slice
+from openmsmq.queueing.groups import Group, Limits
+from openmsmq.queueing.queue import Queue, sequence_of
+
+PIECE_ROWS = 1024  # positions of a slice that are gathered in one turn of the loop
+
+
+class Reading:
+    """Positions are handed out in slices. Records stay on the disk; the Flight process reads them there."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._manager = served.manager
+        self._slicing = asyncio.Lock()  # one piece of one slice in a turn of the loop
+
+    async def do_queues(self, caller: Caller) -> list[dict[str, Any]]:
+        found = []
+        for queue in list(self._manager.state.queues.values()):
+            text, source = self._served.name_of(queue)
+            try:
+                self._manager.source(text, source, caller)
+            except MsmqError:
+                continue
+            found.append(
+                {
+                    "queue": text, "source": source, "transactional": bool(queue.properties.transactional),
+                    "count": len(queue.available), "bytes": queue.total_bytes,
+                    "stable": self._manager.last_stable(queue),
+                }
+            )  # fmt: skip
+        return found
+
+    async def do_position(
+        self, caller: Caller, queue: str, source: str = "queue", group: str | None = None
+    ) -> dict[str, int]:
+        found = self._manager.source(queue, source, caller)
+        stable = self._manager.last_stable(found, self._manager.group(found, group) if group else None)
+        ends = [sequence_of(key) for key in found.ends()]
+        return {
+            "first": min(ends, default=0), "last": max(ends, default=0),
+            "stable": stable, "count": len(found.available),
+        }  # fmt: skip
+
+    async def do_plan(
+        self,
+        caller: Caller,
+        queue: str,
+        source: str = "queue",
+        start: int = 0,
+        end: int | None = None,
+        partitions: int = 1,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        group: str | None = None,
+        token: str | None = None,
+    ) -> dict[str, Any]:
+        found, holder = self._readable(caller, queue, source, group, token)
+        if end is None:
+            end = self._manager.last_stable(found) if holder is None else holder.end
+        end, ranges = await run(
+            self._manager.divide(found, start, end, partitions, limits(max_messages, max_bytes), holder)
+        )
+        return {"end": end, "ranges": [dict(zip(("start", "end", "count", "bytes"), r, strict=True)) for r in ranges]}
+
+    def _readable(
+        self, caller: Caller, queue: str, source: str, group: str | None, token: str | None
+    ) -> tuple[Queue, Group | None]:
+        """The queue, and the group whose claim is read."""
+        if group is None:
+            return self._manager.source(queue, source, caller), None
+        found = self._manager.source(queue, source, caller, Access.RECEIVE)
+        holder = self._manager.group(found, group, token or "")
+        assert holder is not None  # a token that is wrong is refused
+        return found, holder
+
+    async def do_slice(
+        self,
+        caller: Caller,
+        queue: str,
+        source: str,
+        start: int,
+        end: int | None,
+        group: str | None = None,
+        token: str | None = None,
+    ) -> tuple[dict[str, Any], bytes]:
+        """Positions from `start` on, in pieces between which others have their turn, as `Slice.data`. The value has
+        `aborts`, lookup identifiers with the counts that are not in their records."""
+        found, holder = self._readable(caller, queue, source, group, token)
+        if end is None:
+            end = self._manager.last_stable(found) if holder is None else holder.end
+        slice = Slice()
+        async with self._slicing:
+            while not slice.is_full():
+                keys = self._manager.within(found, start, end, PIECE_ROWS, holder)
+                slice.take(found, keys)
+                if len(keys) < PIECE_ROWS:
+                    break
+                start = sequence_of(keys[-1])
+                await asyncio.sleep(0)
+        if self._served.store.position != self._served.store.durable_position:
+            await self._served.durable()
+        text, kind = self._served.name_of(found)
+        counts = found.aborts  # of few messages, or none
+        aborts = [(key, counts[key]) for key in slice.keys if key in counts] if counts else []
+        values = {"count": len(slice.keys), "end": end, "path": text, "source": kind, "aborts": aborts}
+        return {"result": values}, slice.data()
+
+    async def do_locate(self, caller: Caller, queue: str, source: str, data: bytearray) -> tuple[dict[str, Any], bytes]:
+        """Where messages are now that were not where a slice said; 0 for one that has gone."""
+        found = self._manager.source(queue, source, caller)
+        keys = array("Q", data)
+        places = array("Q", [(found.location(key) or 0) if key in found.entries else 0 for key in keys])
+        await self._served.durable()
+        return {"result": {}}, places.tobytes()
+
+
+def limits(messages: int | None, volume: int | None) -> Limits:
+    for name, value in (("max_messages", messages), ("max_bytes", volume)):
+        if value is not None and value < 1:
+            raise IllegalPropertyValue(detail=f"{name} {value}: 1 or more")
+    defaults = Limits()
+    return Limits(defaults.messages if messages is None else messages, defaults.bytes if volume is None else volume)

@@ -1,0 +1,152 @@
+"""Operations of the bulk plane: messages that are stored first and made visible at once."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import Any
+
+from openmsmq.bulk.served import Served
+from openmsmq.model.errors import AccessDenied, MessageStorageFailed, MsmqError, OperationCancelled
+from openmsmq.model.security import ANONYMOUS, sid_bytes
+from openmsmq.queueing.access import Caller
+from openmsmq.queueing.stages import Draft, Stage, Target
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Upload:
+    """A stage that is being written; with `collect` it goes on without the rows that are refused."""
+
+    stage: Stage
+    transactional: bool
+    collect: bool
+    targets: list[Target] = field(default_factory=list)
+
+
+class Staging:
+    """The stages that one Flight process writes."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._manager = served.manager
+        self._uploads: dict[str, Upload] = {}
+
+    def drop_all(self) -> None:
+        """Whoever wrote them has gone."""
+        for handle in list(self._uploads):
+            self._drop(handle)
+
+    async def do_begin_stage(
+        self,
+        caller: Caller,
+        sink: str,
+        batch: int,
+        partition: int,
+        attempt: str,
+        transactional: bool,
+        collect: bool = False,
+    ) -> dict[str, Any]:
+        stage = self._manager.begin_stage(sink, batch, partition, attempt, caller)
+        self._uploads[stage.handle] = Upload(stage, transactional, collect)
+        sender = "" if caller.sid == ANONYMOUS else sid_bytes(caller.sid).hex()
+        return {"handle": stage.handle, "sender": sender}
+
+    async def do_target(self, caller: Caller, stage: str, queue: str) -> dict[str, Any]:
+        """Where rows go that name this queue: an index for `stage`, and the format name for their records; or why they
+        are refused."""
+        upload = self._upload(stage)
+        try:
+            target = self._manager.stage_target(queue, upload.transactional, caller)
+        except MessageStorageFailed:  # an outgoing queue can't be made now; the rows are not to blame
+            raise
+        except MsmqError as error:
+            return {"refused": _told(error)}
+        upload.targets.append(target)
+        return {"index": len(upload.targets) - 1, "name": target.name}
+
+    async def do_stage(
+        self, caller: Caller, stage: str, count: int, last: bool, data: bytearray | None = None
+    ) -> dict[str, Any]:
+        """Rows: indices of their targets, sizes, records. The answer has those that are refused, by their place. The
+        stage is dropped when it fails, or a row is refused that was not to be."""
+        upload = self._upload(stage)
+        data = data or bytearray()
+        targets, sizes = array("I", data[: 4 * count]), array("I", data[4 * count : 8 * count])
+        options = {"last": last, "collect": upload.collect}
+        try:
+            if len(set(targets)) == 1:
+                target = upload.targets[targets[0]]
+                refused = self._manager.stage_rows(upload.stage, target, data, 8 * count, sizes, **options)
+            else:
+                bounds = pairwise(accumulate(sizes, initial=8 * count))
+                drafts = [
+                    Draft(upload.targets[target], data[start:end])
+                    for target, (start, end) in zip(targets, bounds, strict=True)
+                ]
+                refused = self._manager.stage(upload.stage, drafts, **options)
+            if refused and not upload.collect:
+                self._drop(stage)
+            elif last:
+                self._manager.seal(upload.stage)
+                del self._uploads[stage]
+        except Exception:
+            self._drop(stage)
+            raise
+        await self._served.durable()  # also in between, or the last sync would have to write everything at once
+        told = [(place, *_told(error)) for place, error in refused]
+        return {"handle": stage, "rows": upload.stage.rows, "refused": told}
+
+    def _upload(self, stage: str) -> Upload:
+        if stage not in self._uploads:
+            raise OperationCancelled(detail=f"stage {stage} was dropped")
+        return self._uploads[stage]
+
+    async def do_drop_stage(self, caller: Caller, stage: str) -> None:
+        """The client went, or one of its rows can't be encoded."""
+        self._drop(stage)
+
+    def _drop(self, handle: str) -> None:
+        upload = self._uploads.pop(handle, None)
+        if upload is not None:
+            try:
+                self._manager.drop_stage(upload.stage)
+            except MsmqError as error:  # what was not sealed goes at the next start all the same
+                logger.warning("stage %s: %s", handle, error)
+
+    async def do_finalize(self, caller: Caller, sink: str, batch: int, stages: list[str]) -> None:
+        self._manager.finalize(sink, batch, stages, caller)
+        await self._served.durable()
+
+    async def do_stages(self, caller: Caller) -> list[dict[str, Any]]:
+        try:
+            self._manager.demand_administrator(caller, "the stages of others")
+            sees_all = True
+        except AccessDenied:
+            sees_all = False
+        return [
+            {
+                "handle": stage.handle, "sink": stage.sink, "batch": stage.batch, "partition": stage.partition,
+                "owner": stage.owner, "rows": stage.rows, "sealed": stage.sealed,
+                "queues": [self._served.name_of(self._manager.state.queues[number])[0] for number in stage.messages],
+            }
+            for stage in self._manager.stages.values()
+            if sees_all or stage.owner == caller.sid
+        ]  # fmt: skip
+
+    async def do_last_batch(self, caller: Caller, sink: str) -> dict[str, int | None]:
+        return {"batch": self._manager.last_batch(sink)}
+
+    async def do_forget(
+        self, caller: Caller, sink: str, batch: int | None = None, stages: list[str] | None = None
+    ) -> dict[str, int]:
+        count = self._manager.forget_stages(sink, batch, stages, caller)
+        await self._served.durable()
+        return {"count": count}
+
+
+def _told(error: MsmqError) -> tuple[int, str]:
+    return error.hresult, error.detail
