@@ -469,6 +469,7 @@ def test_tls_is_what_the_certificate_makes_it(tmp_path: Path) -> None:
 
 def test_a_flight_process_that_dies_is_started_again(own: Plane) -> None:
     own.send("a")
+    assert own.labels() == ["a"]
     children = Path(f"/proc/{own.daemon.pid}/task/{own.daemon.pid}/children").read_text().split()
     assert len(children) == 1
     os.kill(int(children[0]), signal.SIGKILL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -115,6 +116,30 @@ def test_text_that_is_no_unicode_is_read_with_replacements() -> None:
     buffer = np.frombuffer(record + bytes(-len(record) % 8), np.uint8)
     found = Records(np.array([1], np.uint64), buffer, np.array([0]), sizes, "q", "queue")
     assert found.batch(["label"]).to_pylist() == [{"label": "a?b"}]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([bytes(16), bytes(range(16)), bytes(15) + b"x"]), st.sampled_from([0, 9, 1 << 31])),
+        min_size=1, max_size=6,
+    )
+)  # fmt: skip
+def test_identifiers_are_read_as_text_or_nothing(given_: list[tuple[bytes, int]]) -> None:
+    made = [
+        records.encode_message(Message(identifier=guid + number.to_bytes(4, "little"), source_machine_identifier=guid))
+        for guid, number in given_
+    ]
+    sizes = np.array([len(record) for record in made])
+    buffer = np.frombuffer(b"".join(record + bytes(-len(record) % 8) for record in made), np.uint8)
+    starts = np.cumsum((sizes + 7) & ~7) - ((sizes + 7) & ~7)
+    found = Records(np.arange(1, len(made) + 1, dtype=np.uint64), buffer, starts, sizes, "q", "queue")
+    assert found.batch(["message_id", "source_machine"]).to_pylist() == [
+        {
+            "message_id": f"{{{UUID(bytes_le=guid)}}}\\{number}" if any(guid) or number else None,
+            "source_machine": str(UUID(bytes_le=guid)),
+        }
+        for guid, number in given_
+    ]
 
 
 def test_client_and_queue_manager_know_the_same_sources() -> None:

@@ -120,14 +120,14 @@ class Records:
     def identifiers(self, name: str) -> pa.Array:
         """`{guid}\\number`; null where all bytes are zero."""
         raw = np.ascontiguousarray(self._fixed[name])
-        bytes_ = raw.view(np.uint8).reshape(self._count, 20)
-        if not bytes_.any():
+        words = raw.view("<u4").reshape(self._count, 5)
+        if not words.any():
             return pa.nulls(self._count, pa.string())
-        if (bytes_[:, :16] == bytes_[0, :16]).all():  # all of one queue manager, as they mostly are
-            prefix = f"{{{UUID(bytes_le=bytes_[0, :16].tobytes())}}}\\"
-            numbers = np.ascontiguousarray(bytes_[:, 16:]).view("<u4").ravel()
-            texts = pc.binary_join_element_wise(prefix, pc.cast(pa.array(numbers), pa.string()), "")
-            return pc.if_else(pa.array(np.asarray(bytes_.any(axis=1))), texts, pa.scalar(None, pa.string()))
+        guid = words[0, :4].tobytes()
+        if all((words[:, place] == words[0, place]).all() for place in range(4)) and guid != bytes(16):
+            # All of one queue manager, as they mostly are.
+            numbers = pc.cast(pa.array(words[:, 4]), pa.string())
+            return pc.binary_join_element_wise(f"{{{UUID(bytes_le=guid)}}}\\", numbers, "")
         return pa.array([_identifier(value) for value in raw.tolist()], pa.string())
 
     def machine(self) -> pa.Array:
