@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs as fs
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
@@ -18,8 +19,8 @@ from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.spark.collecting import Collected, Errors
-from openmsmq.spark.options import STREAM_WRITE, OptionError, parse
-from openmsmq.spark.writing import MsmqStreamWriter, Stage
+from openmsmq.spark.options import BATCH_WRITE, STREAM_WRITE, OptionError, parse
+from openmsmq.spark.writing import MsmqStreamWriter, MsmqWriter, Stage
 from spark import lake
 
 COLUMNS = "body binary, label string, priority int, destination_queue string, response_queue string"
@@ -266,20 +267,44 @@ def labels(directory: Path) -> list[str]:
     return sorted(e["label"] for e in errors(directory))
 
 
-def test_what_attempts_write_is_seen_when_it_is_published_and_replaces_an_earlier_try(tmp_path: Path) -> None:
-    files = Errors(str(tmp_path), "a/b")
+@pytest.mark.parametrize("kind", ["path", "file", "other"])
+def test_what_attempts_write_is_seen_when_it_is_published_and_replaces_an_earlier_try(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system: fs.FileSystem = fs.LocalFileSystem()
+    where = {"path": str(tmp_path), "file": f"file:{tmp_path}", "other": "other://bucket/errors/"}[kind]
+    directory = str(tmp_path)
+    if kind == "other":  # one in memory, which can no more than all must
+        system, directory = fs._MockFileSystem(), "bucket/errors"
+        monkeypatch.setattr("openmsmq.spark.collecting._opened", {where: (system, directory)}.__getitem__)
+
+    def seen() -> list[str]:
+        found = system.get_file_info(fs.FileSelector(directory, allow_not_found=True))
+        tables = [pq.read_table(file.path, filesystem=system) for file in found if file.extension == "parquet"]
+        return sorted(label for table in tables for label in table["label"].to_pylist())
+
+    files = Errors(where, "a/b")
     old = [attempt(files, 7, partition, f"old {partition}") for partition in range(2)]
-    assert not list(tmp_path.glob("*.parquet"))
+    assert seen() == []
     files.publish(7, old)
     files.publish(6, [attempt(files, 6, 0, "six")])
-    Errors(str(tmp_path), "a/b-7").publish(1, [attempt(Errors(str(tmp_path), "a/b-7"), 1, 0, "other sink")])
-    assert labels(tmp_path) == ["old 0", "old 1", "other sink", "six"]
+    Errors(where, "a/b-7").publish(1, [attempt(Errors(where, "a/b-7"), 1, 0, "other sink")])
+    assert seen() == ["old 0", "old 1", "other sink", "six"]
     files.publish(7, [attempt(files, 7, 1, "new 1")])
-    assert labels(tmp_path) == ["new 1", "other sink", "six"]
+    assert seen() == ["new 1", "other sink", "six"]
     files.withdraw(7)
+    files.discard([attempt(files, 8, 1, "failed"), "8-2-gone.parquet"])
     attempt(files, 8, 0, "never chosen")
     files.discard_all()
-    assert labels(tmp_path) == ["other sink", "six"]
+    assert seen() == ["other sink", "six"]
+    with pytest.raises(OptionError, match="a directory that the driver and all executors share"):
+        files.publish(8, ["8-0-gone.parquet"])
+
+
+def test_a_file_system_that_nobody_knows_is_named(service: Daemon, queue: str) -> None:
+    options = parse(lake.reach(service, onError="collect", errorPath="ftp://x/y", defaultQueue=queue), BATCH_WRITE)
+    with pytest.raises(OptionError, match=r"errorPath is 'ftp://x/y': .*; allowed: a directory, file://, s3://"):
+        MsmqWriter(options, StructType([StructField("body", BinaryType())]))
 
 
 def test_a_directory_that_is_not_shared_is_named(tmp_path: Path) -> None:
@@ -291,7 +316,7 @@ def test_a_directory_that_is_not_shared_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("every", [1, 500])
 def test_what_is_held_does_not_grow_with_the_rows(service: Daemon, queue: str, tmp_path: Path, every: int) -> None:
     """Fifty megabytes pass through; what the queue manager has had is forgotten."""
-    collected = Collected(tmp_path / "errors.parquet")
+    collected = Collected(fs.LocalFileSystem(), str(tmp_path / "errors.parquet"))
     most, size, count = 0, 500, 100
 
     def rows() -> Iterator[pa.RecordBatch]:

@@ -4,20 +4,23 @@ A task writes them into a file of its attempt below `_attempts`, which readers o
 the files of a batch to their places just before the batch is finalized; what another try to commit the same batch has
 put there goes, as long as the batch is not finalized. So a row is among the messages or in one file, whatever is
 repeated.
+
+`errorPath` is a directory, or a URI of any file system that pyarrow knows: tasks have no Hadoop.
 """
 
 from __future__ import annotations
 
 import os
+import posixpath
 import re
-import shutil
 import uuid
 from collections import deque
 from collections.abc import Iterable
-from pathlib import Path
+from contextlib import suppress
 from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from openmsmq.bulk.sending import Refusal
@@ -31,59 +34,62 @@ class Errors:
     """The files of one sink."""
 
     def __init__(self, directory: str, sink: str) -> None:
-        self._directory = Path(directory)
+        """Raises OptionError if pyarrow does not know the file system."""
+        self._given = directory
+        self._system, self._directory = _opened(directory)
         self._sink = quote(sink, safe="")
-        self._attempts = self._directory / _ATTEMPTS / self._sink
+        self._attempts = f"{self._directory}/{_ATTEMPTS}/{self._sink}"
 
     def attempt(self, batch: int, partition: int) -> Collected:
         """For one attempt of a task."""
-        return Collected(self._attempts / f"{batch}-{partition}-{uuid.uuid4().hex}.parquet")
+        return Collected(self._system, f"{self._attempts}/{batch}-{partition}-{uuid.uuid4().hex}.parquet")
 
     def publish(self, batch: int, attempts: Iterable[str]) -> None:
         """These files, and no others, have what can't be sent of the batch. Raises OptionError for one that is not
         there."""
-        places = {self._place(batch, name): self._attempts / name for name in attempts}
+        places = {self._place(batch, name): f"{self._attempts}/{name}" for name in attempts}
         for file in self._published(batch):
             if file not in places:
-                file.unlink(missing_ok=True)
+                _delete(self._system, file)
         for place, file in places.items():
-            try:
-                file.replace(place)
-            except FileNotFoundError:
+            if self._system.get_file_info(file).type == fs.FileType.NotFound:
                 raise OptionError(
-                    f"errorPath is {str(self._directory)!r}, where the driver does not find what a task has written; "
+                    f"errorPath is {self._given!r}, where the driver does not find what a task has written; "
                     "allowed: a directory that the driver and all executors share"
-                ) from None
+                )
+            self._system.move(file, place)
         if places:
-            _sync(self._directory)
+            _sync(self._system, self._directory)
 
     def withdraw(self, batch: int) -> None:
         """The batch was not sent."""
         for file in self._published(batch):
-            file.unlink(missing_ok=True)
+            _delete(self._system, file)
 
     def discard(self, attempts: Iterable[str]) -> None:
         """Of a batch that failed."""
         for name in attempts:
-            (self._attempts / name).unlink(missing_ok=True)
+            _delete(self._system, f"{self._attempts}/{name}")
 
     def discard_all(self) -> None:
         """What attempts have left that were not chosen, of this batch and of earlier ones."""
-        shutil.rmtree(self._attempts, ignore_errors=True)
+        with suppress(OSError):
+            self._system.delete_dir(self._attempts)
 
-    def _place(self, batch: int, attempt: str) -> Path:
-        return self._directory / f"{self._sink}-{batch}-{attempt.split('-')[1]}.parquet"
+    def _place(self, batch: int, attempt: str) -> str:
+        return f"{self._directory}/{self._sink}-{batch}-{attempt.split('-')[1]}.parquet"
 
-    def _published(self, batch: int) -> list[Path]:
+    def _published(self, batch: int) -> list[str]:
         name = re.compile(rf"{re.escape(self._sink)}-{batch}-[0-9]+\.parquet")
-        return [file for file in self._directory.glob("*.parquet") if name.fullmatch(file.name)]
+        found = self._system.get_file_info(fs.FileSelector(self._directory, allow_not_found=True))
+        return [file.path for file in found if name.fullmatch(file.base_name)]
 
 
 class Collected:
     """The rows of one attempt: all are held until the queue manager has had them, the refused ones are written."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, system: fs.FileSystem, file: str) -> None:
+        self._system, self._file = system, file
         self._writer: pq.ParquetWriter | None = None
         self._held: deque[pa.RecordBatch] = deque()
         self._first = 0  # number of the first row that is held
@@ -121,8 +127,8 @@ class Collected:
         if self._gathered:
             table = pa.Table.from_batches(self._gathered)
             if self._writer is None:
-                self._file.parent.mkdir(parents=True, exist_ok=True)
-                self._writer = pq.ParquetWriter(self._file, table.schema)
+                self._system.create_dir(posixpath.dirname(self._file))
+                self._writer = pq.ParquetWriter(self._file, table.schema, filesystem=self._system)
             self._writer.write_table(table)
             self._gathered.clear()
 
@@ -132,17 +138,37 @@ class Collected:
         if self._writer is None:
             return None
         self._writer.close()
-        _sync(self._file)
-        return self._file.name
+        _sync(self._system, self._file)
+        return posixpath.basename(self._file)
 
     def discard(self) -> None:
         """The attempt failed."""
         if self._writer is not None:
             self._writer.close()
-            self._file.unlink(missing_ok=True)
+            _delete(self._system, self._file)
 
 
-def _sync(path: Path) -> None:
+def _opened(directory: str) -> tuple[fs.FileSystem, str]:
+    if not re.match(r"[a-z][a-z0-9+.-]+:/", directory):
+        return fs.LocalFileSystem(), os.path.abspath(directory)
+    try:
+        system, path = fs.FileSystem.from_uri(directory)
+    except pa.ArrowInvalid as error:
+        raise OptionError(
+            f"errorPath is {directory!r}: {error}; allowed: a directory, file://, s3://, gs://, abfs://, hdfs://"
+        ) from error
+    return system, path.rstrip("/")
+
+
+def _delete(system: fs.FileSystem, file: str) -> None:
+    with suppress(FileNotFoundError):
+        system.delete_file(file)
+
+
+def _sync(system: fs.FileSystem, path: str) -> None:
+    """What was written stays. Others than local disks see to that by themselves."""
+    if not isinstance(system, fs.LocalFileSystem):
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -146,7 +146,7 @@ class Options:
         _one_of("fail", "collect"), WRITES, "collect: rows that can't be sent go to errorPath", "fail"
     )
     errorPath: str | None = _option(
-        _text, WRITES, "directory for rows that can't be sent, as Parquet; driver and executors share it"
+        _text, WRITES, "directory or URI for rows that can't be sent, as Parquet; driver and executors share it"
     )
 
     @property

@@ -40,6 +40,7 @@ class _Writing:
         if options.defaultQueue is None and "destination_queue" not in schema.names:
             raise OptionError("give defaultQueue, or rows with the column destination_queue")
         self.options = options
+        self._errors("")  # an errorPath that can't be is told before any job starts
 
     def _errors(self, sink: str) -> Errors | None:
         return None if self.options.errorPath is None else Errors(self.options.errorPath, sink)
