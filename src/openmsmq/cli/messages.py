@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from openmsmq.cli.connection import connected, protocol_option
-from openmsmq.cli.output import from_json, progress, report, show_message, to_json
+from openmsmq.cli.output import counted, from_json, progress, report, show_message, to_json
 from openmsmq.cli.queues import json_option, path_of
 from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
 from openmsmq.model.constants import Access
@@ -181,7 +181,7 @@ def copy(qm: QueueManager, source: str, target: str, move: bool, as_json: bool) 
             copied = _send_all(qm, outgoing, _limited(incoming, wanted), wanted, transactional, "copying")
     verb = "moved" if move else "copied"
     document = {verb: copied, "source": source, "target": target}
-    report(as_json, f"{verb} {copied} messages from {source} to {target}", document)
+    report(as_json, f"{verb} {counted(copied, 'message')} from {source} to {target}", document)
 
 
 def _move_all(
@@ -298,7 +298,7 @@ def import_(qm: QueueManager, queue: str, file: Path, restart: bool, as_json: bo
     state.unlink(missing_ok=True)
     skipped = f", {done} were there already" if done else ""
     document = {"imported": count, "skipped": done, "queue": target}
-    report(as_json, f"imported {count} messages into {target}{skipped}", document, err=True)
+    report(as_json, f"imported {counted(count, 'message')} into {target}{skipped}", document, err=True)
 
 
 def _read_messages(file: Path, skip: int) -> Iterator[Message]:

@@ -86,6 +86,11 @@ def report(as_json: bool, text: str, document: Mapping[str, Any], err: bool = Fa
         click.echo(text, err=err)
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 message`, `1,200 messages`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, UUID):
         return str(value)

@@ -18,7 +18,7 @@ import click
 from openmsmq.cli.connection import FLIGHT_PORT, Address, flight_options, server_options
 from openmsmq.cli.handling import dry_run_option
 from openmsmq.cli.holding import COMMANDS
-from openmsmq.cli.output import print_json, print_table, progress, report
+from openmsmq.cli.output import counted, print_json, print_table, progress, report
 from openmsmq.cli.queues import json_option
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def archive(
                 continuous=None if once else interval, batch_rows=batch_rows, on_batch=on_batch, stop=stop,
             )  # fmt: skip
     document = {"archived": done.rows, "batches": done.batches, "bytes": done.bytes, "to": to}
-    text = f"archived {done.rows:,} messages in {done.batches} batches to {to}"
+    text = f"archived {counted(done.rows, 'message')} in {counted(done.batches, 'batch', 'batches')} to {to}"
     if done.compacted is not None and done.compacted.before:
         document["compacted"] = asdict(done.compacted)
         text += f"; {done.compacted.before} small files are {done.compacted.after} now"
@@ -233,7 +233,7 @@ def replay(
     with _bar("replaying", as_json, total) as advance:
         done = jobs.replay(spark, server, directory, to, where=where, rate=rate, on_sent=lambda sent: advance(sent, ""))
     document = {"messages": done.rows, "to": to, "way": done.way, "done": True}
-    report(as_json, f"sent {done.rows:,} messages to {to}", document)
+    report(as_json, f"sent {counted(done.rows, 'message')} to {to}", document)
 
 
 @pipeline.command()

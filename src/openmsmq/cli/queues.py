@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from openmsmq.cli.connection import connected
-from openmsmq.cli.output import management_rows, print_json, print_table, report, time_text
+from openmsmq.cli.output import counted, management_rows, print_json, print_table, report, time_text
 from openmsmq.client.operations import PROPERTIES
 from openmsmq.client.sync import COUNTS, QueueManager
 from openmsmq.model.constants import Access
@@ -165,4 +165,4 @@ def purge_queue(qm: QueueManager, path: str, access: Access, yes: bool, as_json:
         click.confirm(f"Delete {count} messages of {path}?", abort=True, err=True)
     with qm.open(path, access) as opened:
         opened.purge()
-    report(as_json, f"purged {path}: {count} messages", {"purged": path, "messages": count})
+    report(as_json, f"purged {path}: {counted(count, 'message')}", {"purged": path, "messages": count})

@@ -11,12 +11,12 @@ import os
 import tempfile
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from openmsmq.ndr.parser import parse
-from openmsmq.ndr.python_backend import generate
-from openmsmq.ndr.python_emitter import module_name
-from openmsmq.ndr.semantics import Analyzer
-from openmsmq.ndr.wiretypes import Library
+if TYPE_CHECKING:
+    from openmsmq.ndr.wiretypes import Library
+
+# The compiler is imported where it is used: every program that starts comes here, and finds its modules up to date.
 
 IDL_DIRECTORY = Path(str(resources.files("openmsmq"))) / "idl"
 _COMPILER_DIRECTORY = Path(__file__).parent
@@ -30,12 +30,18 @@ def idl_files() -> list[Path]:
 
 def compile_idl(filename: str, directory: Path = IDL_DIRECTORY) -> Library:
     """Run the front end over one IDL file. Raises IdlError."""
+    from openmsmq.ndr.parser import parse
+    from openmsmq.ndr.semantics import Analyzer
+
     analyzer = Analyzer(lambda name: parse((directory / name).read_text(encoding="utf-8"), name))
     return analyzer.analyze(filename)
 
 
 def generate_all(target: Path, fingerprint: str) -> None:
     """Write one Python module for each IDL file to `target`; atomic a file, the stamp last."""
+    from openmsmq.ndr.python_backend import generate
+    from openmsmq.ndr.python_emitter import module_name
+
     target.mkdir(parents=True, exist_ok=True)
     for path in idl_files():
         _write(target / f"{module_name(path.name)}.py", generate(compile_idl(path.name), path.name))
