@@ -6,8 +6,7 @@ import asyncio
 from collections import defaultdict
 from typing import Any
 
-from openmsmq.bulk.reading import limits
-from openmsmq.bulk.served import Served, run
+from openmsmq.bulk.served import Served, limits, run
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import MsmqError, TransactionSequence
 from openmsmq.queueing.access import Caller

@@ -6,12 +6,12 @@ import asyncio
 from array import array
 from typing import Any
 
-from openmsmq.bulk.served import Served, run
+from openmsmq.bulk.served import Served, limits, run
 from openmsmq.model.constants import Access
-from openmsmq.model.errors import IllegalPropertyValue, MsmqError
+from openmsmq.model.errors import MsmqError
 from openmsmq.queueing.access import Caller
 from openmsmq.queueing.consuming import Slice
-from openmsmq.queueing.groups import Group, Limits
+from openmsmq.queueing.groups import Group
 from openmsmq.queueing.queue import Queue, sequence_of
 
 PIECE_ROWS = 1024  # positions of a slice that are gathered in one turn of the loop
@@ -124,11 +124,3 @@ class Reading:
         places = array("Q", [(found.location(key) or 0) if key in found.entries else 0 for key in keys])
         await self._served.durable()
         return {"result": {}}, places.tobytes()
-
-
-def limits(messages: int | None, volume: int | None) -> Limits:
-    for name, value in (("max_messages", messages), ("max_bytes", volume)):
-        if value is not None and value < 1:
-            raise IllegalPropertyValue(detail=f"{name} {value}: 1 or more")
-    defaults = Limits()
-    return Limits(defaults.messages if messages is None else messages, defaults.bytes if volume is None else volume)

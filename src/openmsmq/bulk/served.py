@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from openmsmq.model.errors import IllegalPropertyValue
+from openmsmq.queueing.groups import Limits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.store import Store
@@ -54,3 +56,12 @@ async def run(steps: Generator[None, None, T]) -> T:
             result: T = end.value
             return result
         await asyncio.sleep(0)
+
+
+def limits(messages: int | None, volume: int | None) -> Limits:
+    """What a request asks for; None for the default. Raises IllegalPropertyValue."""
+    for name, value in (("max_messages", messages), ("max_bytes", volume)):
+        if value is not None and value < 1:
+            raise IllegalPropertyValue(detail=f"{name} {value}: 1 or more")
+    defaults = Limits()
+    return Limits(defaults.messages if messages is None else messages, defaults.bytes if volume is None else volume)
