@@ -169,7 +169,7 @@ def test_a_receive_ends_when_its_time_is_up(qm, queue):
         started = time.monotonic()
         with pytest.raises(openmsmq.ReceiveTimeout, match="MQ_ERROR_IO_TIMEOUT"):
             opened.receive(0.3)
-        assert 0.25 < time.monotonic() - started < 10
+        assert 0.25 < time.monotonic() - started < 2
         with pytest.raises(ValueError, match="timeout is -1"):
             opened.receive(-1)
 
