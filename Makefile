@@ -3,7 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Tests whose modules are compiled and take no test doubles.
+# What a run tries at random rotates with the date; `make test SEED=20261231` repeats a run.
+SEED ?= $(shell date -u +%Y%m%d)
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --hypothesis-seed=$(SEED)
+export TEST_SEED := $(SEED)
+# Tests of what is there among compiled modules only, and by night all whose modules are compiled and take no test doubles.
+NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py
 COMPILED_TESTS := tests/bulk/test_segments.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
 
 .PHONY: setup java samba compiled demo test nightly lint bench image-test clean
@@ -31,22 +36,26 @@ samba:
 	@tools/ensure samba
 
 test: setup java samba compiled
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not slow"
-	@TESTS=compiled $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not slow" $(COMPILED_TESTS)
+	@$(PYTEST) -m "not slow"
+	@TESTS=compiled $(PYTEST) -m "not slow" $(NATIVE_TESTS)
 
 demo: setup java compiled
 	@$(BIN)/python demo
 
 nightly: setup java samba compiled
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
-	@TESTS=compiled $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(COMPILED_TESTS)
+	@$(PYTEST)
+	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
 	@$(BIN)/python tools/sanitize
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-fuzz.txt
+	@$(BIN)/python tools/fuzz 120
 
 lint: setup
 	@$(BIN)/python -m openmsmq.ndr
-	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz
 	@$(BIN)/mypy
 	@$(BIN)/mypy demo
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/codespell
 
 # Compares with rabbitmq-server, redis-server and postgresql where they are installed; BENCH=--quick for a short one.
 bench: setup java compiled
@@ -61,4 +70,4 @@ image-test: setup
 	@$(BIN)/python tools/try-image
 
 clean:
-	rm -rf src/openmsmq/_compiled $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf src/openmsmq/_compiled $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

@@ -7,9 +7,15 @@ test doubles. The daemons that tests start are what a user starts: compiled, whe
 from __future__ import annotations
 
 import os
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from seeds import SEED, VARIABLE
 
 if os.environ.get("TESTS") == "compiled":
     from openmsmq import compiled
@@ -21,16 +27,67 @@ elif "OPENMSMQ_PURE" not in os.environ:
 
     del os.environ["OPENMSMQ_PURE"]
 
+# Where the environment forbids bytecode beside the sources, each of the hundred daemons would compile them anew.
+if sys.dont_write_bytecode:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode"))
+
 # A machine that does other things beside is slow now and then; that is no failure.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
+# Seconds that one test by day, and all tests of a file, may take on two cores; who needs more belongs to the night.
+BUDGET_OF_A_TEST, BUDGET_OF_A_FILE = 15, 60
+
+
+def pytest_report_header() -> str:
+    return f"seed {SEED}: repeat this run with `make test SEED={SEED}`, or {VARIABLE}={SEED} --hypothesis-seed={SEED}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the seed, which -q leaves out above, and what took more than its budget: a hint, not a failure."""
+    terminalreporter.write_line(f"seed {SEED}")
+    if config.option.markexpr != "not slow":
+        return
+    tests: defaultdict[str, float] = defaultdict(float)
+    files: defaultdict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                tests[report.nodeid] += report.duration
+                files[report.nodeid.partition("::")[0]] += report.duration
+    for what, seconds, budget in (
+        *((name, spent, BUDGET_OF_A_TEST) for name, spent in tests.items()),
+        *((name, spent, BUDGET_OF_A_FILE) for name, spent in files.items()),
+    ):
+        if seconds > budget:
+            terminalreporter.write_line(f"over its budget of {budget} s: {what} took {seconds:.0f} s")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests with the session of Spark in one worker, and those that kill drivers in another.
+
+    pytest-xdist 3.8 marks groups in an attribute of items that pytest 9.2 no longer reads, so `loadgroup` alone ignores
+    `xdist_group`.
+    """
+    from xdist.scheduler import LoadGroupScheduling
+
+    class ByDirectory(LoadGroupScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            if "tests/spark/" not in nodeid:
+                return nodeid
+            return "kills" if "test_kills.py" in nodeid else "spark"
+
+    return ByDirectory(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first, so that one worker does it while the other does the rest."""
+    """What takes longest begins first: one worker has the session of Spark, the other does the rest."""
 
     def is_long(item: pytest.Item) -> bool:
         group = item.get_closest_marker("xdist_group")
-        return group is not None and group.args == ("kills",)
+        return group is not None and group.args in (("kills",), ("spark",))
 
     items.sort(key=lambda item: not is_long(item))

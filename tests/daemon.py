@@ -26,7 +26,7 @@ class Daemon:
     def __init__(self, directory: Path, *options: str, prepare: Callable[[], None] | None = None) -> None:
         """`options` go to the command line; `prepare` runs in the new process before the program does."""
         self.directory = directory
-        self.options = options
+        self.options = ("--system-queue-readers", "everyone", *options)
         self.prepare = prepare
         self.ready: dict[str, Any] = {}
         self._log = directory.with_name(directory.name + ".log")

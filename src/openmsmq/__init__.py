@@ -1,11 +1,13 @@
-"""openmsmq: an MSMQ queue manager for Linux, with a client for the same protocols.
+"""An MSMQ queue manager for Linux, with a client for the same protocols.
 
-import openmsmq
+    import openmsmq
 
-with openmsmq.connect("server") as qm:
-    qm.create_queue(r".\\private$\\orders")
-    with qm.open(r".\\private$\\orders", "send") as queue:
-        queue.send("hello", label="first")
+    with openmsmq.connect("server") as qm:
+        qm.create_queue(r".\\private$\\orders")
+        with qm.open(r".\\private$\\orders", "send") as queue:
+            queue.send("hello", label="first")
+
+`connect` returns a `QueueManager`; all errors derive from `MsmqError`. `openmsmq.aio` is the same for asyncio.
 """
 
 from __future__ import annotations
@@ -16,14 +18,21 @@ from typing import TYPE_CHECKING, Any
 from openmsmq import compiled as _compiled  # noqa: F401, for `import` has to know before the others come
 
 if TYPE_CHECKING:
+    from openmsmq.client.calls import CallerRefused, HandleLost, ProtocolUnavailable
     from openmsmq.client.sync import Cursor, MessageQueue, QueueManager, Transaction, connect
     from openmsmq.model.errors import (
         AccessDenied,
+        BufferOverflow,
+        ClientError,
         IllegalCursorAction,
         IllegalFormatName,
+        IllegalPropertyValue,
         IllegalQueuePathName,
+        InsufficientResources,
+        InvalidHandle,
         MessageAlreadyReceived,
         MessageNotFound,
+        MessageStorageFailed,
         MsmqError,
         OperationCancelled,
         QueueDeleted,
@@ -31,42 +40,79 @@ if TYPE_CHECKING:
         QueueNotFound,
         ReceiveTimeout,
         SharingViolation,
+        TransactionSequence,
         TransactionUsage,
     )
     from openmsmq.model.message import Message
+    from openmsmq.ndr.errors import NdrError
+    from openmsmq.rpc.errors import (
+        AnswerTimeout,
+        AuthenticationError,
+        BindError,
+        LocalProtocolError,
+        ProtocolError,
+        RemoteProtocolError,
+        RpcConnectionError,
+    )
 
 # Loaded on demand: the server and the compiler import this package too, and need no client.
-_HOMES = {
+_MODULES_OF = {
+    "openmsmq.client.calls": ("CallerRefused", "HandleLost", "ProtocolUnavailable"),
     "openmsmq.client.sync": ("Cursor", "MessageQueue", "QueueManager", "Transaction", "connect"),
     "openmsmq.model.errors": (
-        "AccessDenied", "IllegalCursorAction", "IllegalFormatName", "IllegalQueuePathName", "MessageAlreadyReceived",
-        "MessageNotFound", "MsmqError", "OperationCancelled", "QueueDeleted", "QueueExists", "QueueNotFound",
-        "ReceiveTimeout", "SharingViolation", "TransactionUsage",
+        "AccessDenied", "BufferOverflow", "ClientError", "IllegalCursorAction", "IllegalFormatName",
+        "IllegalPropertyValue", "IllegalQueuePathName", "InsufficientResources", "InvalidHandle",
+        "MessageAlreadyReceived", "MessageNotFound", "MessageStorageFailed", "MsmqError", "OperationCancelled",
+        "QueueDeleted", "QueueExists", "QueueNotFound", "ReceiveTimeout", "SharingViolation", "TransactionSequence",
+        "TransactionUsage",
     ),
     "openmsmq.model.message": ("Message",),
+    "openmsmq.ndr.errors": ("NdrError",),
+    "openmsmq.rpc.errors": (
+        "AnswerTimeout", "AuthenticationError", "BindError", "LocalProtocolError", "ProtocolError",
+        "RemoteProtocolError", "RpcConnectionError",
+    ),
 }  # fmt: skip
-_MODULES = {name: module for module, names in _HOMES.items() for name in names}
+_MODULES = {name: module for module, names in _MODULES_OF.items() for name in names}
 
 __version__ = "0.1.0"
 __all__ = [
     "AccessDenied",
+    "AnswerTimeout",
+    "AuthenticationError",
+    "BindError",
+    "BufferOverflow",
+    "CallerRefused",
+    "ClientError",
     "Cursor",
+    "HandleLost",
     "IllegalCursorAction",
     "IllegalFormatName",
+    "IllegalPropertyValue",
     "IllegalQueuePathName",
+    "InsufficientResources",
+    "InvalidHandle",
+    "LocalProtocolError",
     "Message",
     "MessageAlreadyReceived",
     "MessageNotFound",
     "MessageQueue",
+    "MessageStorageFailed",
     "MsmqError",
+    "NdrError",
     "OperationCancelled",
+    "ProtocolError",
+    "ProtocolUnavailable",
     "QueueDeleted",
     "QueueExists",
     "QueueManager",
     "QueueNotFound",
     "ReceiveTimeout",
+    "RemoteProtocolError",
+    "RpcConnectionError",
     "SharingViolation",
     "Transaction",
+    "TransactionSequence",
     "TransactionUsage",
     "connect",
 ]
@@ -76,3 +122,8 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'openmsmq' has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """What `dir` and `help` show, without loading it: the names above, and what is loaded already."""
+    return sorted({*globals(), *__all__})

@@ -24,12 +24,13 @@ SUFFIX: Final = EXTENSION_SUFFIXES[0]
 
 # What a call passes on its way from the socket to the disk and back, and what recovery reads a log with.
 MODULES: Final = (
+    "model.lookup_id",
     "ndr.runtime", "protocols.dispatch", "protocols.environment", "protocols.management",
     "protocols.qm2qm", "protocols.qmcomm", "protocols.qmcomm2", "protocols.qmmgmt", "protocols.remote_read",
     "protocols.transaction_manager",
     "queueing.aborts", "queueing.access", "queueing.committing", "queueing.connectors", "queueing.consuming",
     "queueing.core", "queueing.definitions", "queueing.foreign", "queueing.groups", "queueing.manager",
-    "queueing.notes", "queueing.opening", "queueing.outgoing", "queueing.plan", "queueing.positions",
+    "queueing.notes", "queueing.opening", "queueing.outbox", "queueing.outgoing", "queueing.plan", "queueing.positions",
     "queueing.properties", "queueing.queue", "queueing.readers", "queueing.reading", "queueing.records",
     "queueing.sending", "queueing.stages", "queueing.staging", "queueing.state", "queueing.storage",
     "queueing.subqueues", "queueing.timers", "queueing.transactions", "queueing.transferring", "queueing.transit",

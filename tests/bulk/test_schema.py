@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openmsmq.bulk.columns import Records
-from openmsmq.bulk.layout import FIXED, PARTS, VERSION
+from openmsmq.bulk.layout import FIXED, PARTS
 from openmsmq.bulk.rows import Encoder
 from openmsmq.bulk.schema import COLUMNS, MESSAGE_SCHEMA, SOURCES, WRITE_COLUMNS
 from openmsmq.model.message import Message
-from openmsmq.queueing import consuming, records
+from openmsmq.queueing import consuming, message_record, records
+from openmsmq.queueing.message_record import decode_message, encode_message
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "bulk.md"
 SPARK = {pa.string(), pa.binary(), pa.int32(), pa.int64(), pa.bool_(), pa.timestamp("us", tz="UTC")}
@@ -48,29 +49,31 @@ def test_numpy_sees_a_record_as_the_queue_manager_writes_it() -> None:
         identifier=bytes(range(20)), transaction_identifier=bytes(range(20, 40)), last_in_transaction=True,
         sender_identifier=b"sid", authentication_provider_name="provider",
     )  # fmt: skip
-    record = records.encode_message(message)
+    record = encode_message(message)
     (fixed,) = np.frombuffer(record, FIXED, 1)
-    assert FIXED.itemsize == records._FIXED.size and VERSION == records._VERSION
+    assert FIXED.itemsize == message_record.FIXED.size
     assert len(record) == FIXED.itemsize + fixed["lengths"].sum()
-    assert dict(zip(PARTS, fixed["lengths"].tolist(), strict=True))["provider"] == len("provider")
+    assert dict(zip(PARTS, fixed["lengths"].tolist(), strict=True))["authentication_provider_name"] == len("provider")
     for name, value in {
-        "priority": 7, "journaling": 2, "acknowledgements": 4, "move_count": 3, "application_tag": 9,
-        "time_to_be_received": 8, "sent_time": 1, "arrival_time": 2, "last_move_time": 3, "sender_type": 1, "flags": 2,
+        "priority": 7, "journaling_requested": 2, "acknowledgements_requested": 4, "move_count": 3,
+        "application_tag": 9, "time_to_be_received": 8, "sent_time": 1, "arrival_time": 2, "last_move_time": 3,
+        "sender_identifier_type": 1, "flags": 2,
     }.items():  # fmt: skip
         assert fixed[name] == value, name
     assert fixed["identifier"].tobytes() == bytes(range(20))
-    assert fixed["transaction"].tobytes() == bytes(range(20, 40))
+    assert fixed["transaction_identifier"].tobytes() == bytes(range(20, 40))
 
 
 def test_what_the_queue_manager_fills_in_stands_where_it_belongs() -> None:
-    draft = bytearray(records.encode_message(Message(body=b"x", priority=6)))
+    draft = bytearray(encode_message(Message(body=b"x", priority=6)))
     machine = bytes(range(16))
-    assert records.stamp_draft(draft, 77, 5, machine, None, 0, 100) == 6
-    message = records.decode_message(bytes(draft), 1 << 56 | 77)
+    assert records.stamp_draft(draft, 77, 5_250, machine, None, 0, 100) == 6
+    message = decode_message(bytes(draft), 1 << 56 | 77)
     assert (message.identifier, message.source_machine_identifier) == (machine + (77).to_bytes(4, "little"), machine)
     assert (message.sent_time, message.arrival_time, message.time_to_reach_queue) == (5, 5, 100)
-    assert records.stamp_draft(draft, 78, 5, machine, bytes(range(20)), 3, 50) == 0
-    message = records.decode_message(bytes(draft), 78)
+    assert message.sent_milliseconds == 250
+    assert records.stamp_draft(draft, 78, 5_000, machine, bytes(range(20)), 3, 50) == 0
+    message = decode_message(bytes(draft), 78)
     assert message.is_transactional and message.recoverable and message.time_to_reach_queue == 100
     assert message.first_in_transaction and message.last_in_transaction
 
@@ -111,7 +114,7 @@ def test_rows_that_are_written_are_read_as_they_were(rows: list[tuple[bytes, str
 
 
 def test_text_that_is_no_unicode_is_read_with_replacements() -> None:
-    record = records.encode_message(Message(label="a\ud800b"))
+    record = encode_message(Message(label="a\ud800b"))
     sizes = np.array([len(record)])
     buffer = np.frombuffer(record + bytes(-len(record) % 8), np.uint8)
     found = Records(np.array([1], np.uint64), buffer, np.array([0]), sizes, "q", "queue")
@@ -126,7 +129,7 @@ def test_text_that_is_no_unicode_is_read_with_replacements() -> None:
 )  # fmt: skip
 def test_identifiers_are_read_as_text_or_nothing(given_: list[tuple[bytes, int]]) -> None:
     made = [
-        records.encode_message(Message(identifier=guid + number.to_bytes(4, "little"), source_machine_identifier=guid))
+        encode_message(Message(identifier=guid + number.to_bytes(4, "little"), source_machine_identifier=guid))
         for guid, number in given_
     ]
     sizes = np.array([len(record) for record in made])

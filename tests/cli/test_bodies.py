@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from openmsmq.cli.bodies import HEX_LINES, show
-from openmsmq.cli.output import from_json, show_message, to_json
+from openmsmq.cli.showing import from_json, show_message, to_json
 from openmsmq.model.message import Message
 
 NRBF_STRING = bytes.fromhex("0001000000FFFFFFFF01000000000000000601000000054865 6C6C6F0B")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from command_line import at, command, invoke
 from daemon import Daemon, eventually
 
 
@@ -23,13 +26,8 @@ def service(tmp_path_factory):
 @pytest.fixture
 def run(service, tmp_path):
     def call(*arguments, stdin="", code=0, **environment):
-        result = subprocess.run(
-            [sys.executable, "-m", "openmsmq.cli", *arguments],
-            input=stdin, capture_output=True, text=True, cwd=tmp_path, timeout=60,
-            env={**os.environ, "OPENMSMQ_HOST": "127.0.0.1", "OPENMSMQ_PORT": str(service.port), **environment},
-        )  # fmt: skip
-        assert result.returncode == code, (arguments, result.stdout, result.stderr)
-        assert "Traceback" not in result.stderr
+        result = invoke(*arguments, stdin=stdin, directory=tmp_path, **{**at(service), **environment})
+        assert result.code == code, (arguments, *result)
         return result.stdout if code == 0 else result.stderr
 
     return call
@@ -117,8 +115,8 @@ def test_a_message_that_cannot_be_written_stays_in_the_queue(run, service):
     run("queue", "create", "full")
     run("send", "full", "kept", "--raw")
     with open("/dev/full", "wb") as full:
-        command = [sys.executable, "-m", "openmsmq.cli", "receive", "full", "--body-only", "--port", str(service.port)]
-        assert subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60).returncode != 0
+        receive = command("receive", "full", "--body-only", "--port", str(service.port))
+        assert subprocess.run(receive, stdout=full, stderr=subprocess.PIPE, timeout=60).returncode != 0
     assert run("receive", "full", "--body-only") == "kept"
 
 
@@ -136,7 +134,7 @@ def test_an_interrupted_import_goes_on_where_it_ended(run, tmp_path):
 def test_an_unknown_property_in_an_import_is_named(run, tmp_path):
     run("queue", "create", "strict")
     (tmp_path / "f.jsonl").write_text('{"lable": "x"}\n')
-    assert "'lable' is no message property" in run("import", "strict", "f.jsonl", code=1)
+    assert "'lable' is not a message property" in run("import", "strict", "f.jsonl", code=1)
 
 
 def test_copy_leaves_and_move_takes(run):
@@ -164,6 +162,32 @@ def test_copy_leaves_and_move_takes(run):
 )
 def test_mistakes_get_an_exit_code_and_one_clear_line(run, arguments, code, said):
     assert said in run(*arguments, code=code)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("queue", "show", "missing"), 3, "MQ_ERROR_QUEUE_NOT_FOUND"),
+        (("queue", "list", "--port", "1"), 6, "refused"),
+        (("send", "x", "y", "--priority", "9"), 2, "0<=x<=7"),
+    ],
+)
+def test_a_process_ends_with_the_exit_code_of_its_mistake(service, arguments, code, said):
+    environment = {**os.environ, **at(service)}
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=60, env=environment)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_body_goes_through_pipes_byte_for_byte(run, service):
+    run("queue", "create", "piped")
+    script, body = Path(sys.executable).with_name("openmsmq"), bytes(range(256)) + b"\r\n\0"  # as it is installed
+    environment = {**os.environ, **at(service)}
+    subprocess.run([script, "send", "piped"], input=body, check=True, capture_output=True, timeout=60, env=environment)
+    received = subprocess.run(
+        [script, "receive", "piped", "--body-only"], check=True, capture_output=True, timeout=60, env=environment
+    )
+    assert received.stdout == body
 
 
 def test_users_are_added_listed_changed_and_removed(run, service):
@@ -200,12 +224,7 @@ def test_fsck_repairs_a_damaged_store_and_loses_nothing_else(run, tmp_path):
         data = bytearray(segment.read_bytes())
         data[data.index(b"message number 4")] ^= 0xFF
         segment.write_bytes(data)
-        assert (
-            "DAMAGED"
-            in subprocess.run(
-                [sys.executable, "-m", "openmsmq.cli", "fsck", str(running.directory)], capture_output=True, text=True
-            ).stdout
-        )
+        assert "DAMAGED" in invoke("fsck", str(running.directory)).stdout
         assert "moved to" in run("fsck", "--repair", str(running.directory))
         running.start()
         with running.connect() as manager, manager.open(queue) as opened:
@@ -235,18 +254,21 @@ def test_tail_begins_with_what_comes_next(run, service):
     run("queue", "create", "busy")
     run("send", "busy", "old", "--label", "old")
     with _tail(service, "busy", "--count", "1") as following:
-        for number in range(100):
-            run("send", "busy", "new", "--label", f"new {number}")
-            if following.poll() is not None:
-                break
+        numbers = itertools.count()
+
+        def has_ended():  # whenever it has begun to watch, another one comes
+            run("send", "busy", "new", "--label", f"new {next(numbers)}")
+            return following.poll() is not None
+
+        eventually(has_ended)
         assert json.loads(following.stdout.readline())["label"].startswith("new")
 
 
 @contextmanager
 def _tail(service, *arguments):
-    command = [sys.executable, "-m", "openmsmq.cli", "tail", *arguments, "--json"]
-    environment = {**os.environ, "OPENMSMQ_HOST": "127.0.0.1", "OPENMSMQ_PORT": str(service.port)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as following:
+    environment = {**os.environ, **at(service)}
+    tail = command("tail", *arguments, "--json")
+    with subprocess.Popen(tail, stdout=subprocess.PIPE, text=True, env=environment) as following:
         try:
             yield following
         finally:
@@ -387,3 +409,15 @@ def test_an_administrator_is_made_and_unmade(run, service):
         run(*options, "admin", *arguments)
         run("machine", "connect", "--user", "chief", OPENMSMQ_PASSWORD="secret", code=code)
     assert "no user" in run(*options, "admin", "nobody", code=1)
+
+
+def test_dead_letters_are_chosen_by_reason_with_or_without_its_prefix(run):
+    run("queue", "create", "brief")
+    run("send", "brief", "x", "--ttl", "1", "--deadletter")
+    meant = ("--meant-for", "brief", "--dry-run", "--json")
+    eventually(lambda: run("msg", "return", "--reason", "NACK_RECEIVE_TIMEOUT", *meant))
+    for reason in ("RECEIVE_TIMEOUT", "receive_timeout", "nack_receive_timeout"):
+        assert json.loads(run("msg", "return", "--reason", reason, *meant))["reason"] == "NACK_RECEIVE_TIMEOUT"
+    assert run("msg", "return", "--reason", "Q_PURGED", *meant) == ""
+    said = run("msg", "return", "--reason", "EXPIRED", *meant, code=2)
+    assert "'EXPIRED'" in said and "NACK_RECEIVE_TIMEOUT" in said

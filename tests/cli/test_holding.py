@@ -1,11 +1,8 @@
-"""What streams hold, as the command line shows it and lets go of it."""
+"""What streams hold, as the command line shows it and releases it."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ from typing import Any
 import pytest
 
 from bulk.plane import Plane
+from command_line import add_user, invoke
 from daemon import Daemon
 from openmsmq.model.errors import AccessDenied
 
@@ -29,11 +27,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
 @pytest.fixture
 def run(plane: Plane) -> Run:
     def call(*arguments: str, code: int = 0) -> str:
-        command = [sys.executable, "-m", "openmsmq.cli", "pipeline", *arguments, "--flight-port", str(plane.port)]
-        environment = {**os.environ, "OPENMSMQ_HOST": "127.0.0.1"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
-        assert done.returncode == code, (arguments, done.stdout, done.stderr)
-        assert "Traceback" not in done.stderr
+        done = invoke("pipeline", *arguments, "--flight-port", str(plane.port), OPENMSMQ_HOST="127.0.0.1")
+        assert done.code == code, (arguments, *done)
         return done.stdout + done.stderr
 
     return call
@@ -51,7 +46,7 @@ def test_a_claim_is_shown_and_released(run: Run, plane: Plane) -> None:
     assert (group["source"], group["group"], group["count"]) == ("queue", "lake", 3)
     assert (group["cursor"], group["end"]) == (0, claimed.end)
     assert "lake" in run("groups")
-    assert run("release", "orders", "lake") == "3 messages are back in orders\n"
+    assert run("release", "orders", "lake") == "3 messages were put back into orders\n"
     assert (rows(run("groups", "--json"))[0]["count"], plane.labels()) == (0, ["a", "b", "c"])
     assert rows(run("release", "orders", "lake", "--forget", "--json")) == [{"released": 0, "forgotten": True}]
     assert run("groups", "--json") == ""
@@ -64,7 +59,7 @@ def test_stages_are_shown_and_dropped(run: Run, plane: Plane) -> None:
     assert (stage["sink"], stage["batch"], stage["rows"], stage["sealed"]) == ("copies", 4, 2, True)
     assert [queue.rpartition("\\")[2] for queue in stage["queues"]] == ["orders"]
     assert "copies" in run("stages")
-    assert rows(run("forget", "copies", "--batch", "3", "--json")) == [{"dropped": 0}]
+    assert rows(run("forget", "copies", "--batch", "3", "--json")) == [{"dropped": 0, "sink_forgotten": False}]
     assert run("forget", "copies") == "1 stages dropped\n"
     assert run("stages", "--json") == ""
 
@@ -73,11 +68,7 @@ def test_strangers_see_and_drop_no_stages_of_others(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "data", "--flight", "--flight-port", "0")
     with daemon:
         for user in ("alice", "bob"):
-            subprocess.run(
-                [sys.executable, "-m", "openmsmq.cli", "user", "--data-dir", str(tmp_path / "data"), "add", user,
-                 "--password-stdin"],
-                input=b"Secret#1\n", check=True, capture_output=True,
-            )  # fmt: skip
+            add_user(tmp_path / "data", user, "Secret#1")
         with Plane(daemon, "orders") as plane:
             plane.connect(user="alice", password="Secret#1")
             plane.stage(1, "a", sink="hers")

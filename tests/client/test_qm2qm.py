@@ -40,7 +40,7 @@ def test_a_lock_that_falls_with_the_session_of_a_lost_answer_says_so_and_loses_n
         with pytest.raises(openmsmq.OperationCancelled, match="put back"), opened.receive_lock(0) as message:  # noqa: PT012
             assert message.decode() == "a"
             with pytest.raises(KeyboardInterrupt):
-                lose_the_answer(qm, opened._opened.take(0))  # another thread's
+                lose_the_answer(qm, opened._handle.queue.take(0))  # another thread's
         assert [opened.receive(0).decode() for _ in range(2)] == ["a", "b"]
 
 

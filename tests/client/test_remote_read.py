@@ -270,7 +270,7 @@ def test_an_interrupted_receive_loses_nothing(qm, queue, service, monkeypatch, w
             put(qm, queue, "kept")
         else:
             busy.start()  # a second connection of the association keeps the handles
-            eventually(lambda: opened._opened.waiting)
+            eventually(lambda: opened._handle.queue.waiting)
         put_on_two_connections(manager)
         exchange = Connection._exchange
 
@@ -336,7 +336,7 @@ def test_another_thread_cancels_what_waits(qm, queue):
         threads = [threading.Thread(target=wait, args=(read,)) for read in (opened.receive, opened.peek)]
         for thread in threads:
             thread.start()
-        eventually(lambda: len(opened._opened.waiting) == 2)
+        eventually(lambda: len(opened._handle.queue.waiting) == 2)
         opened.cancel()
         for thread in threads:
             thread.join(5)
@@ -467,7 +467,7 @@ def test_the_asyncio_client_reads_in_two_phases(service, qm, queue):
                 async with await opened.cursor() as cursor:
                     assert (await cursor.peek(0)).decode() == (await cursor.receive(0)).decode() == 5
                 waiting = asyncio.create_task(opened.receive())
-                while not opened._opened.waiting:
+                while not opened._handle.queue.waiting:
                     await asyncio.sleep(0)
                 await opened.cancel()
                 with pytest.raises(OperationCancelled):

@@ -12,6 +12,7 @@ import pytest
 from openmsmq.client import asynchronous, remote_read
 from openmsmq.client.calls import CALL_FAILURES, ProtocolUnavailable, fault_error
 from openmsmq.client.remote_read import RR_ACK, RR_NACK, RemoteReadQueue
+from openmsmq.client.reopening import open_handle
 from openmsmq.interfaces import ms_mqrr as m
 from openmsmq.model.constants import INFINITE, Access, Action, MessageSeekAction
 from openmsmq.model.errors import HResult, MsmqError, OperationCancelled, QueueNotFound, ReceiveTimeout
@@ -28,6 +29,19 @@ FULL, FIRST, SECOND = SectionType.FULL_PACKET, SectionType.BINARY_FIRST, Section
 
 def queue():
     return RemoteReadQueue("q", Access.RECEIVE, False, HANDLE)
+
+
+def handle():
+    """Of a queue that is open without a call."""
+
+    def already_open():
+        return queue()
+        yield
+
+    try:
+        next(open_handle("q", already_open, False))
+    except StopIteration as stop:
+        return stop.value
 
 
 def drive(steps, *answers):
@@ -238,7 +252,7 @@ def test_faults_are_the_errors_they_carry():
     assert isinstance(fault_error(RpcFault(HResult.MQ_ERROR_QUEUE_NOT_FOUND), "R_OpenQueue"), QueueNotFound)
     assert fault_error(RpcFault(HResult.STATUS_ACCESS_DENIED), "x").hresult == HResult.STATUS_ACCESS_DENIED
     assert isinstance(fault_error(RpcFault(0x1C010002), "R_MoveMessage"), ProtocolUnavailable)
-    assert fault_error(RpcFault(0x1C00001A), "x").hresult == HResult.MQ_ERROR
+    assert fault_error(RpcFault(0x1C00001A), "x").hresult == HResult.MQ_ERROR_INVALID_HANDLE
 
 
 def test_a_server_without_a_port_does_not_offer_remote_read():
@@ -309,8 +323,8 @@ def test_whenever_a_receive_is_cancelled_the_message_is_returned_or_free(read, a
 
     async def programme(turns):
         server = Server()
-        runner, opened = Runner(server), queue()
-        receiving = asyncio.create_task(runner.receive(READS[read](opened), opened))
+        runner, opened = Runner(server), handle()
+        receiving = asyncio.create_task(runner.receive(opened.take(READS[read])))
         for _ in range(turns):
             await asyncio.sleep(0)
         receiving.cancel()
@@ -336,12 +350,12 @@ def test_whenever_a_receive_is_cancelled_the_message_is_returned_or_free(read, a
 def test_a_cancellation_that_came_too_late_ends_the_next_receive():
     async def programme():
         server = Server()
-        runner, opened = Runner(server), queue()
+        runner, opened = Runner(server), handle()
 
         async def work():
-            got = await runner.receive(opened.take(0), opened)
+            got = await runner.receive(opened.take(READS["plain"]))
             server.there = True
-            await runner.receive(opened.take(0), opened)
+            await runner.receive(opened.take(READS["plain"]))
             return got
 
         task = asyncio.create_task(work())
@@ -360,7 +374,7 @@ def test_a_cancellation_that_came_too_late_ends_the_next_receive():
 def test_a_timeout_that_came_too_late_ends_nothing():
     async def programme():
         server = Server()
-        runner, opened = Runner(server), queue()
+        runner, opened = Runner(server), handle()
         async with asyncio.timeout(None) as timeout:
             receiving = asyncio.current_task()
             finish = runner.finish
@@ -370,10 +384,10 @@ def test_a_timeout_that_came_too_late_ends_nothing():
                 return await finish(steps)
 
             runner.finish = expire_meanwhile
-            assert (await runner.receive(opened.take(0), opened)).body == b"kept"
+            assert (await runner.receive(opened.take(READS["plain"]))).body == b"kept"
         assert not receiving.cancelling()
         runner.finish = finish
         with pytest.raises(ReceiveTimeout):
-            await runner.receive(opened.take(0), opened)
+            await runner.receive(opened.take(READS["plain"]))
 
     asyncio.run(programme())

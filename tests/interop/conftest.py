@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from command_line import add_user
 from daemon import Daemon
 from interop.impacket_client import PASSWORD, USER
 
@@ -20,12 +18,3 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield running
         assert running.alive
     assert "Traceback" not in running.log, running.log
-
-
-def add_user(directory: Path, name: str, password: str, *options: str) -> str:
-    """`openmsmq user add`; returns the SID it prints."""
-    command = [sys.executable, "-m", "openmsmq.cli", "user", "--data-dir", str(directory), "add", name]
-    done = subprocess.run(
-        [*command, "--password-stdin", *options], input=password + "\n", capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()

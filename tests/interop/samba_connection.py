@@ -102,7 +102,7 @@ class Samba:
         self.close()
 
 
-class _SambaPool(sync._Pool):
+class _SambaPool(sync.Pool):
     """One connection instead of many, and Samba's."""
 
     def __init__(self, samba: Samba) -> None:

@@ -245,12 +245,12 @@ def test_handles_of_another_association_are_worth_nothing(daemon: Daemon) -> Non
         queue = owner.open(".\\private$\\owned", protocol="qmcomm")
         cursor = queue.cursor()
         transaction = owner.transaction()
-        handles = {"hQueue": queue._opened.handle, "phIntXact": transaction._enlisted.handle}
+        handles = {"hQueue": queue._handle.queue.handle, "phIntXact": transaction._enlisted.handle}
         with client.connect("127.0.0.1", daemon.port) as thief:
             for name, handle, extra in (
                 ("rpc_ACCloseHandle", handles["hQueue"], b""),
                 ("rpc_ACPurgeQueue", handles["hQueue"], b""),
-                ("rpc_ACCloseCursor", handles["hQueue"], cursor._handle.to_bytes(4, "little")),
+                ("rpc_ACCloseCursor", handles["hQueue"], cursor._handle.number.to_bytes(4, "little")),
                 ("R_QMCommitTransaction", handles["phIntXact"], b""),
                 ("R_QMAbortTransaction", handles["hQueue"], b""),
                 ("rpc_ACPurgeQueue", bytes(20), b""),
@@ -259,7 +259,8 @@ def test_handles_of_another_association_are_worth_nothing(daemon: Daemon) -> Non
                 with pytest.raises(RpcFault) as refused:
                     thief.call(ms_mqmp.qmcomm.operation(name).opnum, handle + extra, timeout=5)
                 assert refused.value.status == NCA_S_FAULT_CONTEXT_MISMATCH
-            stolen = ms_mqmp.rpc_ACReceiveMessageEx_Request(queue._opened.context, receive_buffer(Action.RECEIVE, 0))
+            context = queue._handle.queue.context
+            stolen = ms_mqmp.rpc_ACReceiveMessageEx_Request(context, receive_buffer(Action.RECEIVE, 0))
             operation = ms_mqmp.qmcomm2.operation("rpc_ACReceiveMessageEx")
             thief.bind(ms_mqmp.qmcomm2.uuid, ms_mqmp.qmcomm2.version)
             answer = operation.decode_response(thief.call(operation.opnum, operation.encode_request(stolen), timeout=5))

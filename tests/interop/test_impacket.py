@@ -175,8 +175,8 @@ def test_messages_go_both_ways_at_every_level_and_fragment_size(
         assert (received.body, received.label, received.priority, received.application_tag) == (data, "über", 5, 77)
         assert received.delivery_guarantee == 1
         # At CONNECT a request has no verifier, and impacket's second interface comes with a second security context:
-        # which of them calls is not known, so nobody does ([MS-RPCE] 3.3.1.5.4).
-        assert bool(received.sender_identifier) == (level in ("integrity", "privacy"))
+        # both are of one user, so it is known who calls.
+        assert bool(received.sender_identifier) == (level != "anonymous")
     with daemon.connect() as manager, manager.open(f".\\private$\\{queue}", "send") as ours:
         ours.send(data[::-1], label="zurück", recoverable=True, application_tag=78)
     answer = client.read(context, room=4000)

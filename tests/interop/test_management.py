@@ -10,9 +10,9 @@ import pytest
 
 import openmsmq
 import openmsmq.aio
+from command_line import add_user
 from daemon import Daemon, eventually
 from interop import impacket_msmq as calls
-from interop.conftest import add_user
 from interop.impacket_client import MQ_ERROR_ACCESS_DENIED, MQ_OK, PASSWORD, PRIVACY, USER, connect
 from openmsmq.model.constants import Access
 from openmsmq.rpc.users import UsersFile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
+import contextlib
 import shutil
 import subprocess
 import time
@@ -14,6 +14,7 @@ import pytest
 
 import openmsmq
 import openmsmq.aio
+import seeds
 from daemon import Daemon, eventually
 from interop.workload import QUEUES, History, Load
 from openmsmq.model.errors import HResult, MsmqError
@@ -38,12 +39,12 @@ def drain(manager: openmsmq.QueueManager, name: str) -> list[str]:
 
 def kill_under_load(directory: Path, kills: int, longest: float) -> History:
     """Clients at work while the daemon dies `kills` times, after up to `longest` seconds each time."""
-    moments = random.Random(kills)
+    moments = seeds.chance(f"{kills} kills")
     with Daemon(directory / "data", "--checkpoint-megabytes", "1", "--log-level", "warning") as daemon:
         with daemon.connect() as manager:
             for name, transactional in QUEUES.items():
                 manager.create_queue(name, transactional=transactional)
-        with Load(daemon.port, directory, kills) as running:
+        with Load(daemon.port, directory, seeds.SEED + kills) as running:
             eventually(lambda: running.begun)
             for _ in range(kills):
                 time.sleep(moments.uniform(0.05, longest))
@@ -244,6 +245,29 @@ def test_a_full_disk_fails_sends_and_nothing_else(small_disk: Path) -> None:
         with daemon.connect() as manager:
             assert drain_bodies(manager) == [body]
     assert "Traceback" not in daemon.log, daemon.log
+
+
+@pytest.mark.parametrize("small_disk", [40], indirect=True)
+def test_a_daemon_ends_well_on_a_full_disk(small_disk: Path) -> None:
+    with Daemon(small_disk / "data", *TO_THE_LAST) as daemon:
+        with daemon.connect() as manager:
+            manager.create_queue(QUEUE)
+            with manager.open(QUEUE, "send") as sender:
+                sent = 0
+                for size in (100_000, 1000, 10):
+                    while attempt(sender, bytes(size)) == HResult.MQ_OK:
+                        sent += 1
+        filler = small_disk / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        assert daemon.stop() == 0, daemon.log
+        assert "no checkpoint was written at shutdown" in daemon.log
+        assert "Traceback" not in daemon.log, daemon.log
+        filler.unlink()
+        daemon.start()
+        with daemon.connect() as manager:
+            assert manager.counts(QUEUE)["message_count"] == sent
 
 
 @pytest.mark.parametrize("small_disk", [40, 56], indirect=True)

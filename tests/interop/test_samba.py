@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from command_line import add_user
 from daemon import Daemon
-from interop.conftest import add_user
 from interop.impacket_client import PASSWORD, USER
 from interop.samba_connection import ANONYMOUS, Samba, SambaError, need_samba
 from openmsmq import ReceiveTimeout

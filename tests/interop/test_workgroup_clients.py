@@ -9,8 +9,8 @@ import pytest
 from impacket.dcerpc.v5.rpcrt import DCERPCException
 
 import openmsmq
+from command_line import add_user
 from daemon import Daemon
-from interop.conftest import add_user
 from interop.impacket_client import MQ_OK, NONE, PASSWORD, PRIVACY, USER, connect
 from interop.impacket_remote_read import REMOTE_READ
 from interop.test_remote_read import RR_ACK, call, opened, parsed, start

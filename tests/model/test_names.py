@@ -27,7 +27,7 @@ PATHS = [
     (r"host\private$\..", PathName("host", "..")),
     ("host\\private$\\" + "x" * 124, PathName("host", "x" * 124)),
     ("h" * 256 + r"\q", PathName("h" * 256, "q", "public")),
-    ("host\\q;" + "s" * 32, PathName("host", "q", "public", "s" * 32)),
+    ("host\\q;" + "s" * 31, PathName("host", "q", "public", "s" * 31)),
 ]
 
 
@@ -51,7 +51,7 @@ BAD_PATHS = [
     ("a\ud800\\q", "computer name"),
     ("host\\", "0 characters"),
     ("host\\private$\\", "0 characters"),
-    ("host\\private$\\" + "x" * 125, "125 characters, allowed are 1 to 124"),
+    ("host\\private$\\" + "x" * 125, "125 characters .UTF-16 code units., allowed are 1 to 124"),
     (r"host\private$\a\b", r"'\\\\'"),
     (r"host\private$\a+b", r"'\+'"),
     (r"host\private$\a,b", "','"),
@@ -254,7 +254,7 @@ def _direct(draw: st.DrawFn) -> names.DirectFormatName:
     path = f"private$\\{queue}" if draw(st.booleans()) else queue
     protocol = draw(st.sampled_from(["OS", "TCP", "IPX"]))
     if draw(st.booleans()):
-        subqueue = draw(_QUEUE.filter(lambda q: len(q) <= 32 and q.upper() != "JOURNAL"))
+        subqueue = draw(_QUEUE.filter(lambda q: len(q.encode("utf-16-le")) <= 62 and q.upper() != "JOURNAL"))
         return names.DirectFormatName(protocol, draw(_HOST), path, Suffix.SUBQUEUE, subqueue)
     return names.DirectFormatName(protocol, draw(_HOST), path, draw(_SUFFIX))
 

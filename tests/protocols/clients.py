@@ -22,8 +22,9 @@ from openmsmq.protocols.qmmgmt import QmMgmt
 from openmsmq.protocols.remote_read import RemoteRead
 from openmsmq.protocols.transaction_manager import TransactionManager
 from openmsmq.rpc.association import Association, ContextHandles
-from openmsmq.rpc.call import UNAUTHENTICATED, Call
+from openmsmq.rpc.call import UNAUTHENTICATED, Call, Caller
 from openmsmq.rpc.faults import Fault
+from openmsmq.rpc.throttle import PeerFailures
 from openmsmq.transfer.propvariants import pack
 from openmsmq.transfer.queue_format import to_queue_format
 from openmsmq.transfer.receive_buffer import BufferSizes, receive_buffer
@@ -35,6 +36,8 @@ class Connection:
     """What a call needs of its connection."""
 
     peer_host = "192.0.2.1"
+    hung_up = None
+    failures = PeerFailures(lambda: 0.0)
 
     def __init__(self, association: Association) -> None:
         self.association = association
@@ -49,11 +52,12 @@ class Connection:
 class Pending:
     """A call and, once it is answered, its response."""
 
-    def __init__(self, call: Call, connection: Connection, decode: Callable[[bytes], Any]) -> None:
-        self.call, self._connection, self._decode = call, connection, decode
+    def __init__(self, call: Call, connection: Connection, decode: Callable[[bytes], Any], world: World) -> None:
+        self.call, self._connection, self._decode, self._world = call, connection, decode, world
 
     @property
     def over(self) -> bool:
+        self._world.turn()
         return self.call.over
 
     @property
@@ -114,12 +118,20 @@ class Server:
 
 
 class Client:
-    """One client process: an association with its context handles."""
+    """One client process: an association with its context handles. `caller` is who calls, and how protected."""
+
+    caller = UNAUTHENTICATED
 
     def __init__(self, server: Server) -> None:
         self.server = server
         handles = ContextHandles(lambda count: next(server.random).to_bytes(count, "little"))
         self.association = Association(next(server._groups), "192.0.2.1", handles)
+
+    def joined_by(self, caller: Caller) -> Client:
+        """Another process on the same machine, which has joined this association."""
+        other = Client(self.server)
+        other.association, other.caller = self.association, caller
+        return other
 
     def start(self, name: str, /, **arguments: Any) -> Pending:
         """Call an operation; it may be answered later."""
@@ -131,9 +143,9 @@ class Client:
         """Call an operation with these very bytes."""
         interface, operation = self._find(name)
         connection = Connection(self.association)
-        call = Call(connection, interface, UNAUTHENTICATED, None, 1, 0, operation.opnum, stub)  # type: ignore[arg-type]
+        call = Call(connection, interface, self.caller, None, 1, 0, operation.opnum, stub)  # type: ignore[arg-type]
         interface.call(call)
-        return Pending(call, connection, operation.decode_response)
+        return Pending(call, connection, operation.decode_response, self.server.world)
 
     def _find(self, name: str) -> tuple[NdrInterface, Operation]:
         for interface in self.server.interfaces:

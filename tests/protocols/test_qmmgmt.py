@@ -118,7 +118,7 @@ def test_active_are_queues_that_are_open_and_outgoing_ones_with_messages(server:
     server.world.send("t", transaction=server.world.begin())
     server.world.send(THERE)
     handles.append(client.open(FAR, Access.SEND).phQueue)
-    active = [f"PRIVATE={HERE}\\00000001", f"PRIVATE={HERE}\\00000001;JOURNAL", f"MACHINE={HERE};DEADLETTER"]
+    active = [f"PRIVATE={HERE}\\00000010", f"PRIVATE={HERE}\\00000010;JOURNAL", f"MACHINE={HERE};DEADLETTER"]
     assert sorted(machine(client)["active_queues"]) == sorted([*active, THERE, FAR])
     for handle in handles:
         client.call("rpc_ACCloseHandle", phQueue=handle)

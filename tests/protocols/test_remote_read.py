@@ -406,8 +406,10 @@ def test_moves_that_cannot_be(client: Client, server: Server) -> None:
     assert move(other, opened(other), context, number) == H.MQ_ERROR_INVALID_HANDLE
     assert move(client, handle, stranger, number) == H.STATUS_INVALID_PARAMETER
     assert move(client, handle, context, number + 1) == H.MQ_ERROR_MESSAGE_NOT_FOUND
-    assert move(client, handle, context, number, b"u" * 16) == H.MQ_ERROR_TRANSACTION_SEQUENCE
     uow = begin(client)
+    # Relation, usage, message, transaction: the first of these that is wrong is what the client hears of (3.1.4.10).
+    assert move(client, handle, context, number, b"u" * 16) == H.MQ_ERROR_TRANSACTION_USAGE
+    assert move(client, handle, stranger, number, b"u" * 16) == H.STATUS_INVALID_PARAMETER
     assert move(client, handle, context, number, uow) == H.MQ_ERROR_TRANSACTION_USAGE
     assert move(client, opened(client, access=Access.PEEK), context, number) == H.MQ_ERROR_ACCESS_DENIED
     read(client, handle)

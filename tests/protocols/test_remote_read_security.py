@@ -112,7 +112,7 @@ def test_clients_in_workgroups_can_be_denied_what_others_are_allowed() -> None:
 
 def test_what_was_settled_at_the_opening_holds_for_that_handle_only() -> None:
     reader = Reader(allow_nonauthenticated_rpc=True)
-    settled, sealed = reader.open(WORKGROUP, SEALED), reader.open(DOMAIN, SEALED)
+    settled, sealed = reader.open(WORKGROUP), reader.open(DOMAIN, SEALED)
     assert reader.call("R_CreateCursor", phContext=settled).result == HResult.MQ_OK
     operations = (("R_PurgeQueue", "phContext"), ("R_CreateCursor", "phContext"), ("R_CloseQueue", "pphContext"))
     for name, handle in operations:
@@ -123,7 +123,7 @@ def test_what_was_settled_at_the_opening_holds_for_that_handle_only() -> None:
 
 def test_a_message_is_not_moved_to_a_target_that_needs_protection() -> None:
     reader = Reader(allow_nonauthenticated_rpc=True)
-    source = reader.open(WORKGROUP)
+    source = reader.open(WORKGROUP, SEALED)
     arguments: dict[str, Any] = {
         "pQueueFormat": queue_format("q;s"), "dwAccess": Access.MOVE, "dwShareMode": 0, "pClientId": bytes(16),
         "fNonRoutingServer": 1, "Major": 6, "Minor": 3, "BuildNumber": 9600, "fWorkgroup": DOMAIN,

@@ -6,13 +6,13 @@ import copy
 import random
 from array import array
 from collections.abc import Generator, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from openmsmq.model.message import Message
 from openmsmq.queueing.access import Caller
 from openmsmq.queueing.groups import Group, Limits
-from openmsmq.queueing.records import encode_message
-from openmsmq.queueing.stages import Draft, Stage
+from openmsmq.queueing.message_record import encode_message
+from openmsmq.queueing.stages import Draft, Stage, Target
 from queueing.world import ALICE, World
 from store.memory_vfs import MemoryVfs
 
@@ -45,21 +45,20 @@ def claimed(group: Group) -> list[str]:
 
 
 def stage(
-    world: World, batch: int, labels: str, queues: str = "q", sink: str = "s", caller: Caller = ALICE, **values: object
-) -> Stage:
+    world: World, batch: int, labels: str, queues: str = "q", sink: str = "s", caller: Caller = ALICE, query: str = "",
+    **values: Any,
+) -> Stage:  # fmt: skip
     """One message for each letter, to the queues in turn."""
     manager = world.manager
-    made = manager.begin_stage(sink, batch, 0, "0", caller)
+    made = manager.begin_stage(sink, batch, 0, "0", caller, query)
     targets = [manager.stage_target(name, False, caller) for name in queues]
     drafts: list[Draft] = []
     for index, label in enumerate(labels):
         target = targets[index % len(targets)]
-        message = Message(label=label, **{"delivery_guarantee": 1, **values})  # type: ignore[arg-type]
-        message.destination_queue_format_name = target.name
-        drafts.append(Draft(target, bytearray(encode_message(message))))
+        drafts.append(draft(target, label=label, **{"delivery_guarantee": 1, **values}))
     if len(targets) == 1:
-        sizes = array("I", [len(draft.record) for draft in drafts])
-        records = bytearray(b"head" + b"".join(draft.record for draft in drafts))
+        sizes = array("I", [len(row.record) for row in drafts])
+        records = bytearray(b"head" + b"".join(row.record for row in drafts))
         refusals = manager.stage_rows(made, targets[0], records, 4, sizes, last=True)
     else:
         refusals = manager.stage(made, drafts, last=True)
@@ -69,8 +68,21 @@ def stage(
     return made
 
 
-def finalize(world: World, batch: int, *stages: Stage, sink: str = "s", caller: Caller = ALICE) -> None:
-    world.manager.finalize(sink, batch, [one.handle for one in stages], caller)
+def draft(target: Target, **values: Any) -> Draft:
+    """A row with these properties for a queue, from whoever asked for its target."""
+    sender = target.form.sender
+    message = Message(
+        destination_queue_format_name=target.name, sender_identifier=sender, sender_identifier_type=int(bool(sender)),
+        **values,
+    )  # fmt: skip
+    return Draft(target, bytearray(encode_message(message)))
+
+
+def finalize(
+    world: World, batch: int, *stages: Stage, sink: str = "s", caller: Caller = ALICE, query: str = "",
+    once: bool = False,
+) -> None:  # fmt: skip
+    world.manager.finalize(sink, batch, [one.handle for one in stages], caller, query, once)
 
 
 def on(world: World, vfs: MemoryVfs) -> World:

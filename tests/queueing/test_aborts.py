@@ -76,9 +76,10 @@ def test_a_count_goes_with_its_message(world: World) -> None:
 
 
 def test_a_count_goes_with_a_message_that_a_consumer_group_takes(world: World) -> None:
+    end = world.state.sequence
     abort_receive(world)
     claim(world, 0, queue="t")
-    commit(world, world.state.sequence, queue="t")
+    commit(world, end, queue="t")
     assert (counts(world), remembered(world)) == ([], [])
 
 

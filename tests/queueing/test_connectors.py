@@ -20,12 +20,10 @@ from openmsmq.model.constants import (
     Share,
 )
 from openmsmq.model.errors import AccessDenied, HResult, QueueNotFound
-from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.access import SYSTEM
 from openmsmq.queueing.connectors import ConnectorQueue, ForeignSite
-from openmsmq.queueing.records import encode_message
-from openmsmq.queueing.stages import Draft
+from queueing.pipeline import draft
 from queueing.world import ALICE, BOB, MACHINE, World, refused
 
 SITE = ForeignSite(UUID("6a2c1f00-0000-0000-0000-00000000000a"), "mainframe", ("SAPHOST", "192.0.2.7"))
@@ -290,9 +288,8 @@ def test_staged_messages_go_where_their_kind_belongs(world: World) -> None:
     stage = world.manager.begin_stage("sink", 1, 0, "a", ALICE)
     targets = [world.manager.stage_target(THERE, transactional, ALICE) for transactional in (False, True)]
     for target, label in zip(targets, ("plain", "x"), strict=True):
-        message = Message(label=label, destination_queue_format_name=target.name, delivery_guarantee=1)
-        draft = Draft(target, bytearray(encode_message(message)))
-        assert world.manager.stage(stage, [draft], last=target is targets[1]) == []
+        row = draft(target, label=label, delivery_guarantee=1)
+        assert world.manager.stage(stage, [row], last=target is targets[1]) == []
     world.manager.seal(stage)
     restarted(world)  # what is staged keeps the queues of a site that is no longer declared
     world.manager.finalize("sink", 1, [stage.handle], ALICE)

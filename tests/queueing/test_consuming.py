@@ -6,9 +6,11 @@ import pytest
 
 from openmsmq.model.constants import Access, Acknowledge, Action
 from openmsmq.model.errors import HResult, IllegalPropertyValue, QueueDeleted
+from openmsmq.model.lookup_id import sequence_of
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.groups import Limits
-from openmsmq.queueing.queue import sequence_of
+from openmsmq.queueing.records import deadline_word
+from openmsmq.store import Insert, Put
 from queueing.pipeline import claim, claimed, commit, crashed, done, finalize, stage
 from queueing.world import ALICE, BOB, World, refused
 
@@ -41,8 +43,8 @@ def test_without_pending_work_all_numbers_given_out_are_stable(world: World) -> 
 
 def test_an_uncommitted_send_holds_back_its_queue_only(world: World) -> None:
     world.create("x", TRANSACTION=1)
-    (before,) = fill(world, "a")
     transaction = world.begin()
+    (before,) = fill(world, "a")
     world.send("x", "late", transaction)
     fill(world, "b")
     assert world.manager.last_stable(world.queue("x")) == before
@@ -77,7 +79,7 @@ def test_a_staged_message_is_not_stable_before_its_batch_is_finalized(world: Wor
     (before,) = fill(world, "a")
     made = stage(world, 0, "b")
     fill(world, "c")
-    assert world.manager.last_stable(world.queue()) == before
+    assert before <= world.manager.last_stable(world.queue()) < world.state.sequence - 1
     assert claimed(claim(world, 0)) == ["a"]
     finalize(world, 0, made)
     assert claimed(claim(world, before)) == ["b", "c"]
@@ -408,3 +410,116 @@ def test_a_crash_in_the_middle_of_a_commit_neither_loses_nor_doubles_a_message(w
             commit(other, end)
             assert sorted(map(int, other.labels(journal))) == list(range(count))
             assert not other.queue().entries and found.cursor == end
+
+
+# -- records that can't be decoded -----------------------------------------------------------------------------
+
+
+def spoil(world: World, payload: bytes) -> int:
+    """A record that is no message, as an older version may have stored it. Returns its sequence."""
+    sequence = world.state.next_sequence()
+    key = 4 << 56 | sequence
+    world.state.store.append([Insert(world.queue().number, sequence, deadline_word(key, 0), payload)])
+    world.restart()
+    return sequence
+
+
+@pytest.mark.parametrize("journal", [0, 1])
+@pytest.mark.parametrize("payload", [b"", b"short", bytes(300), b"\x01" + b"\xff" * 299])
+def test_a_record_that_cannot_be_decoded_is_claimed_and_committed_like_any_other(
+    world: World, payload: bytes, journal: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.manager.set_properties(world.queue(), {104: journal}, ALICE)  # PROPID_Q_JOURNAL
+    fill(world, "a")
+    spoil(world, payload)
+    (last,) = fill(world, "b")
+    assert len(claim(world, 0).keys) == 3
+    commit(world, last)
+    assert len(world.queue()) == 0
+    copies = world.queue().journal
+    assert copies is not None and world.labels(copies) == (["a", "b"] if journal else [])
+    assert not journal or "can't be decoded" in caplog.text
+    world.restart()
+    assert len(world.queue()) == 0
+
+
+@pytest.mark.parametrize("payload", [b"short", bytes(300)])
+def test_a_claim_with_a_record_that_cannot_be_decoded_can_be_released(world: World, payload: bytes) -> None:
+    fill(world, "a")
+    spoil(world, payload)
+    group = claim(world, 0)
+    assert done(world.manager.release_claim(group)) == 2
+    assert len(world.queue().available) == 2
+
+
+# -- offsets and claims of others ------------------------------------------------------------------------------
+
+
+def test_an_offset_beyond_every_number_that_was_given_is_an_error_that_names_both(world: World) -> None:
+    """As of a checkpoint that is newer than the backup from which the queue manager was restored."""
+    fill(world, "ab")
+    highest = world.state.sequence
+    assert len(claim(world, highest, name="other").keys) == 0
+    for ahead in (highest + 1, highest + 70_000):
+        for operation in (
+            lambda start=ahead: claim(world, start),
+            lambda start=ahead: done(world.manager.divide(world.queue(), start, start, 1, Limits())),
+        ):
+            with refused(SEQUENCE) as caught:
+                operation()
+            assert str(ahead) in caught.value.detail and str(highest) in caught.value.detail
+    assert list(world.manager.groups.get(world.queue().number, {})) in ([], ["other"])
+
+
+def test_a_claim_and_a_commit_with_a_fenced_token_are_refused(world: World) -> None:
+    fill(world, "abc")
+    first = claim(world, 0)
+    token = first.token
+    claim(world, 0)
+    for operation in (
+        lambda: done(world.manager.claim(world.queue(), "g", 0, Limits(), token)),
+        lambda: world.manager.group(world.queue(), "g", token),
+    ):
+        with refused(SEQUENCE):
+            operation()
+    assert done(world.manager.claim(world.queue(), "g", 0, Limits(), first.token)).keys
+
+
+def test_a_full_disk_leaves_no_group(world: World) -> None:
+    fill(world, "ab")
+    world.store.full = True
+    with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
+        claim(world, 0)
+    assert not world.manager.groups.get(world.queue().number) and not world.queue().pins
+    assert len(world.queue().available) == 2
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_subqueue_stays_as_long_as_it_has_a_consumer_group(world: World, restart: bool) -> None:
+    (last,) = fill(world, "a")
+    target = world.open("q;s", Access.MOVE)
+    world.manager.move(world.open(), target, next(iter(world.queue().entries)))
+    world.manager.close_queue(target)
+    subqueue = world.queue().subqueues["s"]
+    (group,) = [done(world.manager.claim(subqueue, "g", 0, Limits()))]
+    done(world.manager.commit_claim(group, last))
+    assert world.manager.source(".\\private$\\q;s", "queue", ALICE) is subqueue
+    if restart:
+        world.restart()
+    subqueue = world.queue().subqueues["s"]
+    again = world.manager.group(subqueue, "g")
+    assert again is not None and again.cursor == last
+    assert not done(world.manager.claim(subqueue, "g", last, Limits())).keys
+    done(world.manager.release_claim(again, forget=True))
+    assert subqueue.number not in world.state.queues and not world.queue().subqueues
+    world.restart()
+    assert not world.queue().subqueues
+
+
+def test_a_group_whose_queue_is_gone_is_forgotten_at_the_start(world: World) -> None:
+    fill(world, "a")
+    group = claim(world, 0)
+    world.state.store.append([Put(b"group/4711/g", group.encode(0, [], 0))])
+    world.restart()
+    world.restart()
+    assert [name for name in world.state.store.definitions if name.startswith(b"group/")] == [group.definition]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from openmsmq.model.admission import packed_size
 from openmsmq.model.constants import Access, Acknowledge, Action, Journal, MessageClass
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
@@ -134,7 +135,7 @@ def test_a_queue_that_demands_authentication_takes_nothing_unsigned(world: World
 
 
 def test_a_message_of_more_than_4_megabytes_is_refused(world: World) -> None:
-    overhead = Message(destination_queue_format_name="DIRECT=OS:.\\private$\\q").size
+    overhead = packed_size(Message(destination_queue_format_name="DIRECT=OS:.\\private$\\q"))
     world.send(body=bytes((4 << 20) - overhead))
     with refused(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES):
         world.send(body=bytes((4 << 20) - overhead + 1))

@@ -73,7 +73,7 @@ OPENS: list[tuple[str, Access, Share, HResult]] = [
     ("MULTICAST=234.1.1.1:80", R, NONE, UNSUPPORTED),
     (f"DL={GUID}", S, NONE, HResult.MQ_ERROR_NO_DS),
     (f"PRIVATE={HERE}\\000000ff", R, NONE, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
-    (f"PRIVATE={GUID}\\00000001;JOURNAL", S, NONE, HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
+    (f"PRIVATE={GUID}\\00000010;JOURNAL", S, NONE, HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
     ("DIRECT=OS:.\\private$\\q", S, DENY, HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
     ("DIRECT=OS:.\\private$\\q;JOURNAL", S, NONE, HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
     ("DIRECT=OS:.\\SYSTEM$;DEADXACT", S, NONE, HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
@@ -98,9 +98,9 @@ def test_what_cannot_be_opened_says_why_and_leaves_nothing_open(
 
 def test_a_queue_opens_by_each_of_its_format_names(world: World) -> None:
     queue = world.create()
-    for name in ("DIRECT=OS:HERE\\PRIVATE$\\Q", "DIRECT=TCP:127.0.0.1\\private$\\q", f"PRIVATE={HERE}\\00000001"):
+    for name in ("DIRECT=OS:HERE\\PRIVATE$\\Q", "DIRECT=TCP:127.0.0.1\\private$\\q", f"PRIVATE={HERE}\\00000010"):
         assert world.open(name).queue is queue
-    assert world.open(f"PRIVATE={HERE}\\1;JOURNAL").queue is queue.journal
+    assert world.open(f"PRIVATE={HERE}\\10;JOURNAL").queue is queue.journal
     assert world.open(f"MACHINE={HERE};DEADXACT").queue is world.state.transactional_dead_letters
 
 

@@ -12,6 +12,7 @@ from openmsmq.model.constants import INFINITE, Access, MachineAccessMask, PropId
 from openmsmq.model.constants import QueueAccessMask as Q
 from openmsmq.model.errors import HResult
 from openmsmq.model.security import SecurityDescriptor, allow
+from openmsmq.queueing.state import FIRST_QUEUE_NUMBER
 from queueing.world import ALICE, BOB, MACHINE, START, World, refused
 
 P = PropId
@@ -83,7 +84,7 @@ def test_a_full_disk_creates_nothing(world: World) -> None:
     with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
         world.create()
     world.store.full = False
-    assert world.create().number == 1
+    assert world.create().number == FIRST_QUEUE_NUMBER
 
 
 def test_a_given_descriptor_is_completed_with_the_defaults(world: World) -> None:

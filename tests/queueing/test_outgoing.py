@@ -10,8 +10,9 @@ from openmsmq.model import names, security
 from openmsmq.model.constants import INFINITE, Access, Action, MessageClass, Share
 from openmsmq.model.errors import HResult
 from openmsmq.queueing.access import SYSTEM
+from openmsmq.queueing.limits import Limits
 from openmsmq.queueing.outgoing import OutgoingQueue, OutgoingState
-from openmsmq.queueing.transferring import MAXIMUM_OUTGOING, UNUSED_PERIOD
+from openmsmq.queueing.transferring import UNUSED_PERIOD
 from openmsmq.store import DamagedRecord
 from queueing.world import ALICE, MACHINE, START, World, refused, snapshot
 
@@ -115,9 +116,8 @@ def test_a_full_disk_refuses_the_open_and_keeps_an_unused_queue(world: World) ->
     assert not world.state.outgoing
 
 
-def test_there_are_not_more_than_so_many(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MAXIMUM_OUTGOING == 65536
-    monkeypatch.setattr("openmsmq.queueing.transferring.MAXIMUM_OUTGOING", 1)
+def test_there_are_not_more_than_so_many() -> None:
+    world = World(replace(MACHINE, limits=Limits(max_outgoing_queues=1)))
     world.open(THERE, Access.SEND)
     world.open(THERE, Access.SEND)
     with refused(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES):
@@ -320,7 +320,9 @@ def test_a_transport_gets_the_most_urgent_message_of_all_queues(world: World) ->
     world.send(FAR, label="third", journaling_requested=JOURNAL)
     world.send(FAR, label="first", priority=7)
     world.send(ELSEWHERE, label="held")
-    assert transport.woken == 4
+    assert transport.woken == 0  # in a turn of its own
+    world.turn()
+    assert transport.woken == 1
     world.manager.pause(outgoing(world, ELSEWHERE))
     world.manager.set_online(False)
     assert world.manager.next_to_transfer() is None

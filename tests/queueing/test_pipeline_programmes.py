@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from openmsmq.model.lookup_id import sequence_of
 from openmsmq.queueing.groups import Limits
-from openmsmq.queueing.queue import sequence_of
 from queueing.pipeline import claim, claimed, commit, done, finalize, stage
 from queueing.world import ALICE, World
 

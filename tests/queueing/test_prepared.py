@@ -38,7 +38,7 @@ def work(world: World) -> Transaction:
     key = world.queue().first()
     assert key is not None
     target = world.open("q;s", Access.MOVE)
-    world.manager.move(queue, target, key, transaction)
+    world.manager.move(queue, target, key, lambda: transaction)
     world.manager.prepare(transaction)
     return transaction
 
@@ -67,7 +67,7 @@ def test_the_outcome_is_all_or_nothing_also_after_a_restart(
     assert look(world) == NOTHING_YET
     transaction = world.manager.transaction(UOW)
     assert transaction.is_prepared and transaction.coordinator == b"who decides"
-    getattr(world.manager, end)(transaction)
+    (world.decide if end == "commit" else world.manager.abort)(transaction)
     expected = COMMITTED if end == "commit" else ABORTED
     assert look(world) == expected
     world.restart(checkpoint)
@@ -78,7 +78,7 @@ def test_the_outcome_is_all_or_nothing_also_after_a_restart(
 def test_marks_of_first_and_last_message_survive(world: World) -> None:
     work(world)
     world.restart()
-    world.manager.commit(world.manager.transaction(UOW))
+    world.decide(world.manager.transaction(UOW))
     marks = [(m.first_in_transaction, m.last_in_transaction) for m in world.messages(world.queue("r"))]
     assert marks == [(True, False), (False, True)]
 
@@ -86,7 +86,7 @@ def test_marks_of_first_and_last_message_survive(world: World) -> None:
 def test_a_rejection_survives(world: World) -> None:
     work(world)
     world.restart()
-    world.manager.commit(world.manager.transaction(UOW))
+    world.decide(world.manager.transaction(UOW))
     (dead,) = world.messages(world.state.transactional_dead_letters)
     assert dead.message_class == MessageClass.NACK_RECEIVE_REJECTED
 
@@ -99,7 +99,7 @@ def test_a_prepared_transaction_takes_no_more_work(world: World) -> None:
     key = world.queue().first()
     assert key is not None
     with refused(SEQUENCE):
-        world.manager.move(world.open(), world.open("q;s", Access.MOVE), key, transaction)
+        world.manager.move(world.open(), world.open("q;s", Access.MOVE), key, lambda: transaction)
 
 
 def test_what_is_not_prepared_does_not_survive(world: World) -> None:
@@ -121,7 +121,7 @@ def test_numbers_of_prepared_transactions_are_not_given_out_again(world: World) 
 def test_an_empty_transaction_is_prepared_too(world: World) -> None:
     world.manager.prepare(world.begin())
     world.restart()
-    world.manager.commit(world.manager.transaction(UOW))
+    world.decide(world.manager.transaction(UOW))
     world.restart()
     assert not world.manager.transactions
 
@@ -135,7 +135,7 @@ def test_a_full_disk_prepares_nothing(world: World) -> None:
     world.store.full = False
     world.send("r", "y", transaction)
     world.manager.prepare(transaction)
-    world.manager.commit(transaction)
+    world.decide(transaction)
     assert world.labels("r") == ["x", "y"]
 
 
@@ -144,7 +144,7 @@ def test_a_queue_that_is_deleted_while_in_doubt_leaves_nothing_behind(world: Wor
     world.manager.delete_queue(world.queue(), ALICE)
     world.manager.delete_queue(world.queue("r"), ALICE)
     world.restart()
-    world.manager.commit(world.manager.transaction(UOW))
+    world.decide(world.manager.transaction(UOW))
     world.restart()  # what it sent is found to be nobody's, and removed
     world.restart()
     assert not world.store.recovered.queues.keys() - {world.state.transactional_dead_letters.number}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,10 +10,9 @@ import pytest
 
 from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE, Acknowledge, Journal
 from openmsmq.model.errors import HResult
-from openmsmq.model.message import Message
-from openmsmq.queueing.records import encode_message
-from openmsmq.queueing.stages import Draft, Stage
-from queueing.pipeline import crashed, finalize, stage
+from openmsmq.queueing.stages import Stage, stage_of_note
+from openmsmq.store import Put
+from queueing.pipeline import crashed, draft, finalize, stage
 from queueing.world import ALICE, BOB, MACHINE, World, refused
 
 SEQUENCE = HResult.MQ_ERROR_TRANSACTION_SEQUENCE
@@ -133,8 +133,7 @@ def offer(
     drafts = []
     for place, size in enumerate(sizes):
         target = targets[place % len(targets)]
-        message = Message(label=f"{size}", body=bytes(size), destination_queue_format_name=target.name)
-        drafts.append(Draft(target, bytearray(encode_message(message))))
+        drafts.append(draft(target, label=f"{size}", body=bytes(size)))
     told = world.manager.stage(made, drafts, last=last, collect=collect)
     return [(refusal.place, refusal.error.hresult) for refusal in told]
 
@@ -163,7 +162,7 @@ def test_rows_for_a_queue_that_was_deleted_meanwhile_are_refused(world: World) -
     made = world.manager.begin_stage("s", 0, 0, "0", ALICE)
     target = world.manager.stage_target("r", False, ALICE)
     world.manager.delete_queue(world.queue("r"), ALICE)
-    (told,) = world.manager.stage(made, [Draft(target, bytearray(encode_message(Message())))], last=True, collect=True)
+    (told,) = world.manager.stage(made, [draft(target)], last=True, collect=True)
     assert told.error.hresult == HResult.MQ_ERROR_QUEUE_DELETED
 
 
@@ -265,3 +264,113 @@ def test_staged_messages_move_with_compaction(world: World) -> None:
     assert made.messages[world.queue().number] != places
     finalize(world, 0, made)
     assert world.labels() == ["a", "b", "c"]
+
+
+# -- whose sink it is ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_no_batch_of_another_query_is_taken_for_one_that_was_sent(world: World, restart: bool) -> None:
+    """Two streams with one sinkId, or a stream whose checkpoint was replaced: its batches are numbered anew."""
+    finalize(world, 0, stage(world, 0, "a", query="first"), query="first")
+    if restart:
+        world.restart()
+    for batch in (0, 1):
+        with refused(SEQUENCE) as caught:
+            stage(world, batch, "b", query="second")
+        assert "query first" in caught.value.detail and "pipeline forget --sink 's'" in caught.value.detail
+        with refused(SEQUENCE):
+            finalize(world, batch, query="second")
+        with refused(SEQUENCE):
+            finalize(world, batch)
+    finalize(world, 0, query="first")
+    assert world.labels() == ["a"]
+
+
+def test_two_queries_that_stage_at_once_are_told_apart_when_they_finalize(world: World) -> None:
+    first, second = (stage(world, 0, label, query=label) for label in "ab")
+    finalize(world, 0, first, query="a")
+    with refused(SEQUENCE):
+        finalize(world, 0, second, query="b")
+    assert world.labels() == ["a"]
+
+
+def test_a_sink_that_was_forgotten_is_free_for_another_query(world: World) -> None:
+    finalize(world, 7, stage(world, 7, "a", query="first"), query="first")
+    with refused(HResult.MQ_ERROR_ACCESS_DENIED):
+        world.manager.forget_sink("s", BOB)
+    assert world.manager.forget_sink("s", ALICE)
+    assert not world.manager.forget_sink("s", ALICE)
+    world.restart()
+    finalize(world, 0, stage(world, 0, "b", query="second"), query="second")
+    assert world.labels() == ["a", "b"]
+
+
+def test_what_an_earlier_version_remembers_of_a_sink_is_adopted_with_the_next_batch(world: World) -> None:
+    world.state.store.append([Put(b"sink/s", json.dumps({"batch": 3, "owner": ALICE.sid}).encode())])
+    world.restart()
+    assert world.manager.last_batch("s") == 3
+    finalize(world, 3, query="first")  # its answer was lost
+    finalize(world, 4, stage(world, 4, "a", query="first"), query="first")
+    with refused(SEQUENCE):
+        stage(world, 5, "b", query="second")
+    assert world.labels() == ["a"]
+
+
+# -- writers that are gone -------------------------------------------------------------------------------------
+
+HOUR = 3_600_000
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_stages_whose_writer_shows_no_sign_of_life_are_dropped(
+    world: World, restart: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage(world, 0, "ab", sink="gone")
+    alive = stage(world, 0, "c", sink="alive")
+    world.send(label="d", delivery_guarantee=1)
+    if restart:
+        world.restart()
+    assert world.manager.drop_abandoned(HOUR) == 0
+    world.now += HOUR
+    world.manager.saw_writer("alive")
+    assert world.manager.drop_abandoned(HOUR) == 1
+    assert [one.handle for one in world.manager.stages.values()] == [alive.handle]
+    assert "sink gone: dropped 1 stages with 2 rows" in caplog.text and "stage_time_limit" in caplog.text
+    world.restart()
+    assert list(world.manager.stages) == [alive.handle]
+    finalize(world, 0, stage(world, 0, "e", sink="alive"), sink="alive")
+    assert world.manager.last_stable(world.queue()) == world.state.sequence
+
+
+def test_an_upload_that_stands_still_is_dropped_too(world: World) -> None:
+    made = world.manager.begin_stage("s", 0, 0, "0", ALICE)
+    target = world.manager.stage_target("q", False, ALICE)
+    world.manager.drop_abandoned(HOUR)
+    world.now += HOUR
+    assert world.manager.drop_abandoned(HOUR) == 1
+    with refused(HResult.MQ_ERROR_OPERATION_CANCELLED):
+        world.manager.stage(made, [draft(target)], last=True)
+
+
+def test_batch_writes_leave_nothing_behind(world: World) -> None:
+    former = b"sink/batch/0b8d9e0c-6f5e-4a9b-9d2a-0123456789ab"
+    world.state.store.append([Put(former, json.dumps({"batch": 0, "owner": ALICE.sid}).encode())])
+    for number in range(3):
+        sink = f"batch/{number}"
+        finalize(world, 0, stage(world, 0, "a", sink=sink), sink=sink, once=True)
+        finalize(world, 0, sink=sink, once=True)  # its answer was lost
+    finalize(world, 0, stage(world, 0, "b"))
+    assert len(world.labels()) == 4
+    world.now += HOUR + 1000
+    world.manager.drop_abandoned(HOUR)
+    world.restart()
+    assert [name for name in world.state.store.definitions if name.startswith(b"sink/")] == [b"sink/s"]
+
+
+def test_a_stage_of_an_earlier_version_is_taken_up(world: World) -> None:
+    made = stage(world, 0, "a")
+    note = json.loads(made.note)
+    del note["stage"]["query"]
+    found = stage_of_note(1, json.dumps(note).encode())
+    assert found is not None and (found.query, found.handle) == ("", made.handle)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from openmsmq.model.constants import Access, Acknowledge, Delivery, Journal, MessageClass, PropId, QueueAccessMask
@@ -246,7 +248,7 @@ class TestInTransactions:
 
     def test_a_move_is_seen_at_the_commit(self, world: World) -> None:
         transaction = world.begin()
-        world.manager.move(world.open(), to(world), first(world), transaction)
+        world.manager.move(world.open(), to(world), first(world), lambda: transaction)
         assert world.labels() == ["b"] and world.labels(subqueue(world)) == []
         world.manager.commit(transaction)
         assert world.labels() == ["b"] and world.labels(subqueue(world)) == ["a"]
@@ -255,8 +257,10 @@ class TestInTransactions:
 
     def test_an_abort_leaves_the_message_in_its_place_and_counts(self, world: World) -> None:
         for number in (1, 2):
+            identifier = number.to_bytes(16, "little")
             transaction = world.begin(number)
-            world.manager.move(world.open(), to(world), first(world), transaction)
+            find = partial(world.manager.transaction, identifier)
+            world.manager.move(world.open(), to(world), first(world), find)
             world.manager.abort(transaction)
         transaction = world.begin(3)
         world.read(world.open(), transaction=transaction)
@@ -275,7 +279,7 @@ class TestInTransactions:
     def test_a_move_to_a_subqueue_that_vanished_meanwhile_makes_it_again(self, world: World) -> None:
         transaction = world.begin()
         target = to(world)
-        world.manager.move(world.open(), target, first(world), transaction)
+        world.manager.move(world.open(), target, first(world), lambda: transaction)
         world.manager.close_queue(target)
         assert not world.queue().subqueues
         world.manager.commit(transaction)
@@ -283,7 +287,7 @@ class TestInTransactions:
 
     def test_a_queue_deleted_before_the_commit_of_a_move_takes_the_message_along(self, world: World) -> None:
         transaction = world.begin()
-        world.manager.move(world.open(), to(world), first(world), transaction)
+        world.manager.move(world.open(), to(world), first(world), lambda: transaction)
         world.manager.delete_queue(world.queue(), ALICE)
         world.manager.commit(transaction)
         assert world.labels(world.state.transactional_dead_letters) == ["a", "b"]
@@ -329,4 +333,4 @@ class TestInTransactions:
             )
         world.manager.abort(transaction)
         with refused(HResult.MQ_ERROR_TRANSACTION_SEQUENCE):
-            world.manager.move(world.open(), to(world), first(world), transaction)
+            world.manager.move(world.open(), to(world), first(world), lambda: transaction)

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from openmsmq.model import names
+from openmsmq.model import names, security
 from openmsmq.model.constants import INFINITE, Access, Action, PropId, Share
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
-from openmsmq.queueing.access import Caller
+from openmsmq.queueing.access import Caller, default_machine_security
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.readers import Cursor, OpenQueueDescriptor
 from openmsmq.queueing.state import Machine
-from openmsmq.queueing.transactions import Transaction
+from openmsmq.queueing.transactions import Transaction, TransactionEvent
 from openmsmq.store import Operation, Store, StoreFull
 from store.memory_vfs import MemoryVfs
 
 ALICE = Caller.user("S-1-5-21-1-2-3-1001", "alice")
 BOB = Caller.user("S-1-5-21-1-2-3-1002", "bob")
-MACHINE = Machine("HERE", bytes(range(16)), "here.example.com")
+MACHINE = Machine("HERE", bytes(range(16)), "here.example.com", security=default_machine_security([security.EVERYONE]))
 START = 1_700_000_000_000  # milliseconds
 ACCEPT = int(HResult.MQ_OK)
 
@@ -61,9 +61,9 @@ class FullableStore:
         self._room()
         return self._store.commit(transaction, operations)
 
-    def prepare(self, transaction: int, note: bytes) -> None:
+    def prepare(self, transaction: int, note: bytes, inserts: Sequence[Any] = ()) -> list[int]:
         self._room()
-        self._store.prepare(transaction, note)
+        return self._store.prepare(transaction, note, inserts)
 
     def settle(self, commits: Sequence[int], aborts: Sequence[int], operations: Sequence[Operation] = ()) -> list[int]:
         self._room()
@@ -75,9 +75,10 @@ class FullableStore:
 
 
 class Outcome:
-    """What a read answered; `over` is False while it waits."""
+    """What a read answered, after the queue manager's turn; `over` is False while it waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: World) -> None:
+        self.world = world
         self.answers: list[tuple[int, Message | None]] = []
 
     def __call__(self, status: int, message: Message | None) -> None:
@@ -86,14 +87,17 @@ class Outcome:
 
     @property
     def over(self) -> bool:
+        self.world.turn()
         return bool(self.answers)
 
     @property
     def status(self) -> HResult:
+        assert self.over, "the read waits"
         return HResult(self.answers[0][0])
 
     @property
     def message(self) -> Message:
+        assert self.over, "the read waits"
         message = self.answers[0][1]
         assert message is not None, self.status.name
         return message
@@ -104,8 +108,11 @@ class Outcome:
 
 
 class World:
+    owner = ALICE
+
     def __init__(self, machine: Machine = MACHINE) -> None:
         self.machine = machine
+        self._turn_wanted = False
         self.vfs = MemoryVfs()
         self.now = START
         self._entropy = 0
@@ -119,9 +126,22 @@ class World:
         real = Store.open("/store", vfs=self.vfs, segment_size=1 << 20, entropy=self._random)
         self.store = FullableStore(real)
         self.manager = QueueManager(
-            self.machine, self.store, lambda: self.now, self._random, real.recovered.queues, real.recovered.prepared
-        )
+            self.machine, self.store, lambda: self.now, self._random, real.recovered.queues, real.recovered.prepared,
+            self,
+        )  # fmt: skip
         self.state = self.manager.state
+
+    def turn_wanted(self) -> None:
+        self._turn_wanted = True
+
+    def deadline_changed(self) -> None:
+        """The tests call `advance`."""
+
+    def turn(self) -> None:
+        """The event loop comes round."""
+        while self._turn_wanted:
+            self._turn_wanted = False
+            self.manager.turn()
 
     def restart(self, checkpoint: bool = False) -> None:
         """Close and open again; with a checkpoint the index comes from there."""
@@ -133,7 +153,9 @@ class World:
     def advance(self, milliseconds: int) -> None:
         """Let time pass and do what is due at its end."""
         self.now += milliseconds
+        self.turn()
         self.manager.expire()
+        self.turn()
 
     # -- queues ----------------------------------------------------------------------------------------------
 
@@ -174,7 +196,7 @@ class World:
         two_phase: bool = False,
         accept: int = ACCEPT,
     ) -> Outcome:
-        outcome = Outcome()
+        outcome = Outcome(self)
         self.manager.read(
             descriptor, action, timeout, lambda message: accept, outcome,
             cursor=cursor, transaction=transaction, two_phase=two_phase,
@@ -189,8 +211,13 @@ class World:
     def begin(self, number: int = 1) -> Transaction:
         return self.manager.create_transaction(number.to_bytes(16, "little"))
 
+    def decide(self, transaction: Transaction) -> None:
+        """Its coordinator has decided that a prepared transaction commits."""
+        self.manager.commit(transaction, event=TransactionEvent.OUTCOME_COMMIT)
+
     def labels(self, queue: Queue | str = "q") -> list[str]:
         """What a reader would find, in order."""
+        self.turn()
         found = self.queue(queue) if isinstance(queue, str) else queue
         return [found.message(key).label for key in found.available]
 

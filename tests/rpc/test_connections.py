@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openmsmq.rpc.association import Holder
 from openmsmq.rpc.bind_pdus import AlterContext, AlterContextResp, ContextResult, PresentationContext
 from openmsmq.rpc.call_pdus import FaultPdu, decode_bytes
 from openmsmq.rpc.client_connection import BindRefused, Bound, ConnectionEnded, FaultReceived, ResponseReceived
@@ -251,23 +252,25 @@ def test_an_unprotected_answer_to_a_protected_call_is_not_believed() -> None:
     assert isinstance(event, ConnectionEnded)
 
 
-def test_a_request_without_verifier_on_a_signed_connection_has_no_caller() -> None:
+def test_a_request_without_verifier_is_refused_where_all_that_was_bound_is_protected() -> None:
     pair = bound(AuthLevel.PKT_INTEGRITY)
     pair.client.channel = None
     call = pair.client.request(ECHO, WHO, b"")
-    assert pair.exchange() == [ResponseReceived(call, b"||None|1|None")]
+    assert pair.exchange() == [FaultReceived(call, RPC_S_ACCESS_DENIED)]
 
 
 def test_a_connection_joins_the_association_of_another_and_shares_its_handles() -> None:
     pair = bound()
     handles = pair.server.association.handles
-    handle = handles.create("queue", object())
+    holder = Holder(pair.server.association, None, AuthLevel.NONE)
+    handle = handles.create(holder, "queue", object())
     second = Pair(*pair.toys)
     second.server._binder._associations = second.server._associations = pair.associations
     second.client.assoc_group_id = pair.client.assoc_group_id
     second.client.bind([ECHO])
     assert second.exchange() == [Bound((ECHO,), ())]
-    assert second.server.association.handles.get(handle, "queue")
+    assert second.server.association is pair.server.association
+    assert second.server.association.handles.get(holder, handle, "queue")
     for connection in (pair.server, second.server):
         assert len(handles) == 1
         connection.connection_lost()
@@ -285,7 +288,7 @@ def test_a_handle_for_a_client_that_is_gone_is_run_down_at_once() -> None:
     pair.server.leave()
     pair.server.leave()
     rundowns: list[str] = []
-    assert len(late.association.handles.create("queue", "q", rundowns.append)) == 20
+    assert len(late.handles.create("queue", "q", rundowns.append)) == 20
     assert rundowns == ["q"]
     late.reply(b"nobody hears this")
     assert pair.server.data_to_send() == b""

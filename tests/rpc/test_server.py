@@ -236,6 +236,21 @@ def test_garbage_on_one_connection_does_not_disturb_another() -> None:
     serve(scenario)
 
 
+def test_what_a_server_has_answered_still_leaves_when_it_shuts_down() -> None:
+    async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
+        client = await aio.connect("127.0.0.1", port)
+        await client.bind(ECHO.uuid, ECHO.version)
+        task = asyncio.create_task(client.call(WAIT, b""))
+        await until(lambda: len(toy.waiting) == 1)
+        answer = bytes(3_000_000)
+        toy.waiting[0].reply(answer)
+        await server.shut_down(0.1)
+        assert await task == answer
+        await until(lambda: not server.connections)
+
+    serve(scenario)
+
+
 def test_a_server_that_shuts_down_lets_calls_end_but_does_not_wait_for_ever() -> None:
     async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
         client = await aio.connect("127.0.0.1", port)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -101,3 +102,41 @@ def test_a_file_from_before_there_were_administrators_has_none(path: Path) -> No
     path.write_text(json.dumps(content))
     assert not UsersFile(path).is_administrator(user.sid)
     assert UsersFile(path).lookup("", "anna") is not None
+
+
+def test_an_empty_password_is_refused(tmp_path):
+    users = UsersFile(tmp_path / "users.json")
+    users.add("anna", "secret")
+    with pytest.raises(UsersFileError, match="password of bert is empty"):
+        users.add("bert", "", administrator=True)
+    with pytest.raises(UsersFileError, match="password of anna is empty"):
+        users.set_password("anna", "")
+    assert [user.name for user in users.list()] == ["anna"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_writes_belongs_to_the_owner_of_the_data_directory(tmp_path):
+    directory = tmp_path / "data"
+    directory.mkdir()
+    os.chown(directory, 4711, 4712)
+    users = UsersFile(directory / "users.json")
+    users.add("anna", "secret")
+    users.add("bert", "secret")
+    status = (directory / "users.json").stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (4711, 4712, 0o600)
+
+
+def test_a_file_that_cannot_be_read_is_named_with_what_to_do_and_logged_once(tmp_path, monkeypatch, caplog):
+    path = tmp_path / "users.json"
+    users = UsersFile(path)
+    users.add("anna", "secret")
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(UsersFileError, match=r"users.json can't be read by uid \d+: Permission denied; .*chown"):
+        users.check()
+    assert users.lookup("", "anna") is None
+    assert users.lookup("", "anna") is None
+    assert sum("chown" in record.getMessage() for record in caplog.records) == 1

@@ -58,9 +58,9 @@ class Toy:
                 caller = call.caller
                 call.reply(f"{caller.domain}|{caller.user}|{caller.sid}|{caller.level}|{call.object_uuid}".encode())
             case 5:
-                call.reply(call.association.handles.create("toy", "object", self.rundowns.append))
+                call.reply(call.handles.create("toy", "object", self.rundowns.append))
             case 6:
-                call.association.handles.close(call.stub, "toy")
+                call.handles.close(call.stub, "toy")
                 call.reply(bytes(20))
             case 7:
                 call.reply(bytes(int.from_bytes(call.stub, "little")))

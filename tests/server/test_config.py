@@ -25,7 +25,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_p
     [
         ({"rpc_port": 70000}, "rpc_port is 70000; allowed: 0 to 65535"),
         ({"rpc_port": "x"}, "a whole number"),
-        ({"listen": "host.example"}, "an IPv4 address"),
+        ({"listen": "host.example"}, "an IPv4 or IPv6 address"),
         ({"minimum_level": "high"}, "one of none, connect"),
         ({"log_level": "loud"}, "debug, info"),
         ({"allow_anonymous": "perhaps"}, "one of 1, true"),

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID
@@ -13,6 +10,7 @@ from uuid import UUID
 import pytest
 
 import openmsmq
+from command_line import at, checked
 from daemon import Daemon
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import HResult
@@ -116,9 +114,7 @@ def test_a_site_that_is_no_longer_in_the_file_keeps_its_messages(service: Daemon
 @pytest.fixture
 def run(service: Daemon) -> Callable[..., str]:
     def call(*arguments: str) -> str:
-        environment = {**os.environ, "OPENMSMQ_HOST": "127.0.0.1", "OPENMSMQ_PORT": str(service.port)}
-        command = [sys.executable, "-m", "openmsmq.cli", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+        return checked(*arguments, **at(service))
 
     return call
 

@@ -13,10 +13,10 @@ import pytest
 from daemon import Daemon
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Put it into the group, before pytest-xdist reads the groups."""
+    if Path(__file__).parent in item.path.parents and item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

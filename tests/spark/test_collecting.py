@@ -63,15 +63,15 @@ def bad_rows(service: Daemon, queue: str) -> dict[str, Any]:
         manager.set_security(f".\\private$\\{closed}", SecurityDescriptor(dacl=()).pack(), 4)
     return {
         "MQ_ERROR_LABEL_TOO_LONG: a label has at most 249": row("l" * 250),
-        "MQ_ERROR_ILLEGAL_PROPERTY_VALUE: there is no body": row("no body", None),
+        "MQ_ERROR_ILLEGAL_PROPERTY_VALUE: body is null": row("no body", None),
         "MQ_ERROR_ILLEGAL_PROPERTY_VALUE: priority 8: 0 to 7": row("urgent", priority=8),
         "MQ_ERROR_ILLEGAL_FORMATNAME: 'DIRECT=nonsense'": row("nonsense", to="DIRECT=nonsense"),
         "MQ_ERROR_ILLEGAL_FORMATNAME: response_queue: 'somewhere'": row("answer", back="somewhere"),
         "MQ_ERROR_QUEUE_NOT_FOUND: DIRECT=OS:": row("nowhere", to="nowhere"),
         "MQ_ERROR_ACCESS_DENIED: ": row("closed", to=closed),
         "MQ_ERROR_MESSAGE_NOT_AUTHENTICATED: ": row("unsigned", to=picky),
-        f"{FULL}the quota of": row("full", bytes(2000), to=full),
-        f"{FULL}4194": row("large", bytes(MAXIMUM_MESSAGE_SIZE)),
+        f"{FULL}queue ": row("full", bytes(2000), to=full),
+        f"{FULL}the message has 4194": row("large", bytes(MAXIMUM_MESSAGE_SIZE)),
     }
 
 
@@ -99,7 +99,7 @@ def test_the_quota_of_the_machine_is_a_reason(spark: Any, tmp_path: Path) -> Non
         rows = [row("a"), row("b", bytes(70_000)), row("c"), row("d", bytes(62_000)), row("e", bytes(3000)), row("f")]
         save(spark.createDataFrame(rows, COLUMNS).coalesce(1), collecting(service, "q", tmp_path / "errors"))
         assert lake.left(service, "q") == ["a", "c", "d", "f"]
-        assert [(e["label"], "of the machine" in e["error"]) for e in errors(tmp_path / "errors")] == [
+        assert [(e["label"], "the machine's (64 KB)" in e["error"]) for e in errors(tmp_path / "errors")] == [
             ("b", True), ("e", True),
         ]  # fmt: skip
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
-import socket
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+import seeds
 from daemon import Daemon
 from openmsmq.bulk.client import BulkClient
 from spark import lake
@@ -34,7 +33,7 @@ def check(spark: Any, service: Daemon, queue: str, directory: Path, sent: list[s
 
 def test_a_stream_that_is_stopped_at_random_moments(spark: Any, service: Daemon, tmp_path: Path) -> None:
     lake.create(service, "stopped")
-    chance, sent = random.Random(4), [str(number) for number in range(3000)]
+    chance, sent = seeds.chance("stopped"), [str(number) for number in range(3000)]
     lake.put(service, "stopped", sent)
     for _ in range(6):
         frame = lake.receiving(spark, service, "stopped", maxRecordsPerTrigger=100)
@@ -73,32 +72,29 @@ def _command(process: psutil.Process) -> list[str]:
         return []
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_queue_manager_that_is_killed(spark: Any, tmp_path: Path, seed: int) -> None:
-    service = Daemon(tmp_path / "data", "--flight", "--flight-port", str(free_port()))
+    chance = seeds.chance(f"queue manager {seed}")
+    service = Daemon(tmp_path / "data", "--flight", "--flight-port", str(lake.free_port()))
     with service:
         lake.create(service, "killed")
         sent = [str(number) for number in range(1500)]
         lake.put(service, "killed", sent)
-        query = lake.to_parquet(lake.receiving(spark, service, "killed", maxRecordsPerTrigger=100), tmp_path)
-        time.sleep(random.Random(seed).uniform(0.5, 2.5))
+        query = lake.to_parquet(
+            lake.receiving(spark, service, "killed", maxRecordsPerTrigger=100, port=service.port), tmp_path
+        )
+        time.sleep(chance.uniform(0.5, 2.5))
         service.kill()
-        with contextlib.suppress(Exception):  # the query ends with the queue manager, unless it had finished before
-            query.awaitTermination()
+        time.sleep(chance.uniform(0, 1))
         service.start()
+        query.awaitTermination()
         drain(spark, service, "killed", tmp_path)
         check(spark, service, "killed", tmp_path, sent)
 
 
 def test_a_sink_whose_stream_is_stopped_at_random_moments(spark: Any, service: Daemon, tmp_path: Path) -> None:
     lake.create(service, "from", "into")
-    chance, sent = random.Random(8), [str(number) for number in range(1200)]
+    chance, sent = seeds.chance("sink"), [str(number) for number in range(1200)]
     lake.put(service, "from", sent)
 
     def start(**trigger: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -79,6 +80,19 @@ def test_rows_become_messages(spark: Any, service: Daemon, queue: str) -> None:
     )  # fmt: skip
 
 
+def test_columns_are_read_and_written_whatever_their_case(spark: Any, service: Daemon, queue: str) -> None:
+    frame = spark.createDataFrame([("a", "b")], "BODY string, Label string")
+    frame.write.format("msmq").options(**lake.reach(service, defaultQueue=queue)).mode("append").save()
+    schema = "LABEL string, BODY_SIZE bigint"
+    rows = spark.read.format("msmq").schema(schema).options(**lake.reach(service, queue=queue)).load().collect()
+    assert [(row.LABEL, row.BODY_SIZE) for row in rows] == [("b", 2)]
+
+
+def test_a_queue_that_is_named_twice_is_refused(service: Daemon, queue: str) -> None:
+    with pytest.raises(OptionError, match=r"twice, as .* and .*allowed: each queue once"):
+        Driver(service, f"{queue},.\\private$\\{queue.upper()}")
+
+
 def test_transactional_queues_take_rows_too(spark: Any, service: Daemon, queue: str) -> None:
     lake.create(service, f"{queue}-x", transactional=True)
     frame = spark.createDataFrame([(b"a",), (b"b",)], "body binary").coalesce(1)
@@ -141,11 +155,11 @@ def test_a_stream_into_a_queue_is_applied_once(spark: Any, service: Daemon, queu
     rows = spark.createDataFrame([(str(number),) for number in range(60)], "label string").repartition(3)
     rows.write.parquet(str(tmp_path / "in"))
 
-    def run() -> None:
+    def run(checkpoint: str = "checkpoint") -> None:
         frame = spark.readStream.schema("label string").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
         writer = frame.selectExpr("label AS body", "label").writeStream.format("msmq")
         writer = writer.options(**lake.reach(service, defaultQueue=f"{queue}-out", sinkId=queue))
-        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = writer.option("checkpointLocation", str(tmp_path / checkpoint))
         writer.trigger(availableNow=True).start().awaitTermination()
 
     run()
@@ -156,6 +170,14 @@ def test_a_stream_into_a_queue_is_applied_once(spark: Any, service: Daemon, queu
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
     run()
     assert len(lake.left(service, f"{queue}-out")) == 60
+    # Another checkpoint is another query, and its batches are none that were sent.
+    with pytest.raises(Exception, match=f"belongs to query .* pipeline forget --sink '{queue}'"):
+        run("another")
+    assert len(lake.left(service, f"{queue}-out")) == 60
+    with BulkClient(port=lake.flight_port(service)) as client:
+        client.forget(queue, memory=True)
+    run("another")
+    assert len(lake.left(service, f"{queue}-out")) == 120
 
 
 def test_two_streams_of_one_group_fence_each_other(service: Daemon, queue: str) -> None:
@@ -218,12 +240,15 @@ def test_a_batch_that_nobody_has_written_is_refused(service: Daemon, queue: str,
 class Driver:
     """What Spark does with a streaming reader."""
 
-    def __init__(self, service: Daemon, queue: str, **options: str) -> None:
-        given = lake.reach(service, queue=queue, mode="receive", consumerGroup="lake", **options)
+    def __init__(self, service: Daemon, queue: str, resumes: bool = False, **options: str) -> None:
+        """With a checkpoint it `resumes`, and asks for no initial offset."""
+        receiving = {"queue": queue, "mode": "receive", "consumerGroup": "lake"}
+        given = lake.reach(service, **{**receiving, **options})
+        given = {name: value for name, value in given.items() if value}
         self.reader = MsmqStreamReader(parse(given, STREAM_READ), spark_schema("none"))
-        self.initial = self.reader.initialOffset()
+        self.initial = {} if resumes else self.reader.initialOffset()
 
-    def batch(self, start: dict[str, int], rows: int | None = None) -> tuple[list[Any], dict[str, int]]:
+    def batch(self, start: dict[str, Any], rows: int | None = None) -> tuple[list[Any], dict[str, Any]]:
         end = self.reader.latestOffset(start, ReadAllAvailable() if rows is None else ReadMaxRows(rows))
         if start != self.initial:
             self.reader.commit(start)
@@ -341,3 +366,146 @@ def test_messages_that_a_foreign_consumer_took_are_reported_or_tolerated(
     else:
         with pytest.raises(DataLoss, match=r"1 of 3 messages of .* are gone"):
             read()
+
+
+def browsing(service: Daemon, queue: str, tolerant: bool = False, **options: str) -> Driver:
+    """A stream that leaves messages where they are."""
+    loss = {"failOnDataLoss": "false"} if tolerant else {}
+    return Driver(service, queue, mode="browse", consumerGroup="", **loss, **options)
+
+
+def purge(service: Daemon, queue: str) -> None:
+    with service.connect() as manager, manager.open(f".\\private$\\{queue}") as opened:
+        opened.purge()
+
+
+def delete(service: Daemon, queue: str) -> None:
+    with service.connect() as manager:
+        manager.delete_queue(f".\\private$\\{queue}")
+
+
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_a_loss_is_reported_as_often_as_it_is_true(service: Daemon, queue: str, tolerant: bool) -> None:
+    """Also after a restart with the checkpoint: the offset says how many messages its batch was planned with."""
+    lake.put(service, queue, "abc")
+    driver = browsing(service, queue, tolerant)
+    end = driver.reader.latestOffset({queue: 0}, ReadAllAvailable())
+    assert end[queue]["planned"] == 3
+    purge(service, queue)
+    for again in (driver, browsing(service, queue, tolerant), browsing(service, queue, tolerant)):
+        if tolerant:
+            assert again.read(list(again.reader.partitions({queue: 0}, end))) == []
+        else:
+            with pytest.raises(DataLoss, match=r"3 of 3 messages .* are gone since the batch was planned"):
+                again.reader.partitions({queue: 0}, end)
+
+
+def test_offsets_of_an_earlier_version_are_read(service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "abc")
+    with BulkClient(port=lake.flight_port(service)) as client:
+        first, last = client.position(queue).first, client.position(queue).last
+    for driver in (browsing(service, queue), Driver(service, queue)):
+        parts = list(driver.reader.partitions({queue: first}, {queue: last}))
+        assert driver.read(parts) == ["b", "c"]
+
+
+def test_an_offset_beyond_every_sequence_is_an_error(service: Daemon, queue: str) -> None:
+    with BulkClient(port=lake.flight_port(service)) as client:
+        ahead = client.position(queue).stable + 200_000
+    for driver in (browsing(service, queue), Driver(service, queue)):
+        with pytest.raises(Exception, match=f"start {ahead} lies beyond .* highest sequence"):
+            driver.reader.latestOffset({queue: {"sequence": ahead, "planned": 1}}, ReadAllAvailable())
+
+
+@pytest.mark.parametrize("mode", ["browse", "receive"])
+@pytest.mark.parametrize("by_pattern", [False, True])
+def test_a_stream_goes_on_without_a_deleted_queue_if_it_may(
+    service: Daemon, queue: str, mode: str, by_pattern: bool
+) -> None:
+    gone, stays = f"{queue}-gone", f"{queue}-stays"
+    lake.create(service, gone, stays)
+    lake.put(service, gone, "ab")
+    lake.put(service, stays, "c")
+    which = {"queuePattern": f".*{re.escape(queue)}-.*"} if by_pattern else {}
+    group = "lake" if mode == "receive" else ""
+
+    def start(resumes: bool, **loss: str) -> Driver:
+        names = "" if by_pattern else f"{gone},{stays}"
+        return Driver(service, names, resumes, mode=mode, consumerGroup=group, **which, **loss)
+
+    driver = start(False)
+    parts, end = driver.batch(driver.initial)
+    assert sorted(driver.read(parts)) == ["a", "b", "c"]
+    delete(service, gone)
+    lake.put(service, stays, "d")
+    with pytest.raises(DataLoss, match=r"-gone, which is read, is not there any more .*failOnDataLoss=false"):
+        start(True).batch(end)
+    tolerant = start(True, failOnDataLoss="false")
+    if mode == "browse":
+        assert tolerant.read(list(tolerant.reader.partitions(driver.initial, end))) == ["c"]
+    parts, after = tolerant.batch(end)
+    assert tolerant.read(parts) == ["d"]
+    assert not [name for name in after if name.endswith("-gone")]
+
+
+def test_a_deleted_queue_is_a_loss_for_its_reader(service: Daemon, queue: str) -> None:
+    gone = f"{queue}-gone"
+    lake.create(service, gone)
+    lake.put(service, gone, "a")
+    strict, tolerant = browsing(service, gone), browsing(service, gone, tolerant=True)
+    parts, _ = strict.batch({gone: 0})
+    delete(service, gone)
+    with pytest.raises(DataLoss, match="not there any more"):
+        strict.read(parts)
+    assert tolerant.read(parts) == []
+
+
+@pytest.mark.parametrize("mode", ["browse", "receive"])
+def test_a_checkpoint_of_another_queue_is_refused_and_that_queue_is_left_alone(
+    service: Daemon, queue: str, mode: str
+) -> None:
+    lake.create(service, f"{queue}-new")
+    lake.put(service, queue, "ab")
+    group = "lake" if mode == "receive" else ""
+    _, end = Driver(service, queue, mode=mode, consumerGroup=group).batch({queue: 0})
+    changed = Driver(service, f"{queue}-new", mode=mode, consumerGroup=group)
+    for call in (
+        lambda: changed.reader.latestOffset(end, ReadAllAvailable()),
+        lambda: changed.reader.partitions({queue: 0}, end),
+    ):
+        with pytest.raises(OptionError, match=f"the checkpoint is of '{queue}', the options name '{queue}-new'"):
+            call()
+    with BulkClient(port=lake.flight_port(service)) as client:
+        client.release(queue, "lake") if mode == "receive" else None
+    assert lake.left(service, queue) == ["a", "b"]
+
+
+def test_a_stream_that_was_fenced_removes_nothing(service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "abc")
+    one, other = Driver(service, queue), Driver(service, queue)
+    parts, end = one.batch({queue: 0})
+    assert one.read(parts) == ["a", "b", "c"]
+    parts, _ = other.batch({queue: 0})
+    for call in (lambda: one.reader.commit(end), lambda: one.reader.latestOffset(end, ReadAllAvailable())):
+        with pytest.raises(Exception, match="newer claim"):
+            call()
+    assert other.read(parts) == ["a", "b", "c"]
+
+
+def test_a_stream_receives_from_a_subqueue(service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "abc")
+    name = f".\\private$\\{queue};sub"
+    with service.connect() as manager, manager.open(f".\\private$\\{queue}") as opened:
+        for message in list(opened):
+            opened.move(message.lookup_identifier, "sub")
+    driver = Driver(service, name)
+    parts, end = driver.batch({name: 0})
+    assert driver.read(parts) == ["a", "b", "c"]
+    for _ in range(2):
+        parts, end = driver.batch(end)
+        assert parts == []
+    driver.reader.commit(end)
+    with BulkClient(port=lake.flight_port(service)) as client:
+        assert [group.count for group in client.groups() if group.queue.endswith(";sub")] == [0]
+        client.release(name, "lake", forget=True)
+        assert not [group for group in client.groups() if group.queue.endswith(";sub")]

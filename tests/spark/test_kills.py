@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+import seeds
 from daemon import Daemon, eventually
 from openmsmq.bulk.client import BulkClient
 from openmsmq.model.message import identifier_text
 from spark import lake
 
 # How often each kind of job is killed in every run of the tests, and in those at night.
-KILLS, KILLS_AT_NIGHT = 25, int(os.environ.get("PIPELINE_KILLS", "50"))
+KILLS, KILLS_AT_NIGHT = 2, int(os.environ.get("PIPELINE_KILLS", "100"))
 BATCH = 600
 
 pytestmark = pytest.mark.xdist_group("kills")
@@ -87,7 +86,7 @@ def put(service: Daemon, queue: str, count: int) -> list[str]:
 @pytest.mark.parametrize("kind", ["lake", "copy"])
 @pytest.mark.parametrize("kills", [pytest.param(KILLS_AT_NIGHT, marks=pytest.mark.slow), KILLS])
 def test_a_driver_that_is_killed(service: Daemon, tmp_path: Path, kind: str, kills: int) -> None:
-    queue, chance = f"{kind}-{kills}", random.Random(f"{kind} {kills}")
+    queue, chance = f"{kind}-{kills}", seeds.chance(f"{kind} {kills}")
     lake.create(service, queue, f"{queue}-copy")
     job, sent = Job(service, kind, queue, tmp_path), []
     following = job.start()
@@ -98,7 +97,8 @@ def test_a_driver_that_is_killed(service: Daemon, tmp_path: Path, kind: str, kil
         job.go(driver)
         if number + 1 < kills:
             following = job.start()  # gets ready while this one works
-        time.sleep(chance.uniform(0.2, 4))
+        left = chance.randrange(lake.count(service, queue) + 1)  # 0: as it ends; most of all: as it begins
+        eventually(lambda: lake.count(service, queue) <= left or driver.poll() is not None, 120)  # noqa: B023
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
     arrived = job.finish()

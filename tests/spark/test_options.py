@@ -29,6 +29,13 @@ from openmsmq.spark.schema import ColumnError, check_writable, projection, spark
         (BATCH_READ, {"queue": "q", "source": "trash"}, "source is 'trash', allowed: queue, journal"),
         (BATCH_READ, {"queue": "q", "source": "deadletter"}, "source=deadletter is one queue of the machine"),
         (BATCH_READ, {"queue": "q", "port": "x"}, "port is 'x', allowed: a whole number"),
+        (BATCH_READ, {"queue": "q", "flightPort": "99999"}, "flightPort is 99999, allowed: a port, 1 to 65535"),
+        (
+            STREAM_READ,
+            {"queue": "q", "mode": "receive", "consumerGroup": "g" * 300},
+            "consumerGroup has 300 characters",
+        ),
+        (STREAM_WRITE, {"sinkId": "s" * 250}, "sinkId has 250 characters, allowed: 1 to 249"),
         (BATCH_READ, {"queue": "q", "fetchRows": "0"}, "fetchRows is 0, allowed: a whole number, 1 or more"),
         (BATCH_READ, {"queue": "q", "includeBody": "maybe"}, "includeBody is 'maybe', allowed: true, false"),
         (BATCH_READ, {"queue": "q", "includeBody": "false", "decode": "json"}, "decode=json needs includeBody=true"),
@@ -124,3 +131,11 @@ def test_a_process_of_a_query_loads_no_rpc_client_before_it_needs_one() -> None:
     """Spark starts one for each query, and more for its tasks; the client takes four times as long as the rest."""
     program = "import sys, pyspark_msmq; sys.exit('openmsmq.client.sync' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_columns_are_known_whatever_their_case() -> None:
+    """As Spark has it."""
+    assert projection(StructType([StructField("LABEL", StringType())]), "none") == ["label"]
+    check_writable(StructType([StructField("BODY", StringType())]))
+    with pytest.raises(ColumnError, match="'body' is there twice"):
+        check_writable(StructType([StructField("BODY", StringType()), StructField("body", StringType())]))

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from openmsmq.store import Store
+from seeds import several
 from store.memory_vfs import MemoryVfs
 from store.oracle import DIRECTORY, Oracle, snapshot
 
@@ -95,13 +96,13 @@ def run(seed: int, steps: int, samples: int) -> int:
     return power.checked
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", several(20))
 def test_a_crash_at_any_call_loses_nothing_acknowledged_and_invents_nothing(seed: int) -> None:
     assert run(seed, steps=80, samples=1) > 100
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 160))
+@pytest.mark.parametrize("seed", several(60))
 def test_a_crash_at_any_call_of_a_long_programme(seed: int) -> None:
     run(seed, steps=250, samples=4)
 

@@ -12,7 +12,7 @@ from openmsmq.model.constants import INFINITE
 from openmsmq.model.message import NULL_IDENTIFIER, Message
 from openmsmq.packet.message_packet import MessagePacket
 from openmsmq.packet.queue_names import NameType
-from openmsmq.transfer.packets import message_of, packet_of
+from openmsmq.transfer.packets import message_of, packet_of, user_message_of
 
 MACHINE = bytes(range(16))
 PRIVATE = "PRIVATE=03020100-0504-0706-0809-0a0b0c0d0e0f\\0000002a"
@@ -61,6 +61,16 @@ def test_transactional_messages_keep_their_place(message: Message, number: int, 
     )  # fmt: skip
     if transactional.transaction_identifier != NULL_IDENTIFIER:
         assert through_a_packet(transactional) == transactional
+
+
+def test_a_signature_without_a_provider_is_the_default_providers() -> None:
+    """[MS-MQMQ] 2.2.20.6: with DE clear and a signature there MUST be a provider's name."""
+    for name, default in (("", True), ("a provider", False)):
+        message = Message(signature=b"s", authentication_provider_type=1, authentication_provider_name=name)
+        security = user_message_of(message).security
+        assert security is not None and security.default_provider is default
+    plain = user_message_of(Message(sender_identifier_type=1, sender_identifier=b"s")).security
+    assert plain is not None and not plain.default_provider
 
 
 def test_the_provider_arrives() -> None:

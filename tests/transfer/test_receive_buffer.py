@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from openmsmq.interfaces.ms_mqmq import OBJECTID
 from openmsmq.model.constants import INFINITE, Action
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
+from openmsmq.model.security import sid_bytes
 from openmsmq.ndr import NULL
 from openmsmq.transfer.receive_buffer import BufferSizes, fill, message_from_receive, receive_buffer
 from openmsmq.transfer.send_buffer import message_from_send, send_buffer
@@ -290,7 +291,8 @@ def test_a_client_learns_what_it_lacks_until_the_message_fits() -> None:
 
 
 def test_a_message_survives_from_client_to_server_to_client() -> None:
-    for message in (MESSAGE, Message(), Message(label="x" * 249, body=bytes(1000), message_class=0)):
+    signed = replace(MESSAGE, sender_identifier=sid_bytes("S-1-5-21-1-2-3-1001"))
+    for message in (signed, Message(), Message(label="x" * 249, body=bytes(1000), message_class=0)):
         ptb = send_buffer(message)
         operation = ms_mqmp.qmcomm2.operation("rpc_ACSendMessageEx")
         assert operation.request is not None

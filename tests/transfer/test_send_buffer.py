@@ -10,10 +10,11 @@ from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.security import sid_bytes
 from openmsmq.ndr import NULL
 from openmsmq.transfer.send_buffer import message_from_send
 
-SID = b"the caller's SID"
+SID = sid_bytes("S-1-5-21-1-2-3-1001")
 
 
 def buffer(**members: Any) -> CACTransferBufferV2:
@@ -70,15 +71,15 @@ TAKEN: list[tuple[dict[str, Any], str, Any]] = [
     ({"pulSenderIDType": None}, "sender_identifier_type", 1),
     ({"pulSenderIDType": 0}, "sender_identifier", b""),
     ({"pulSenderIDType": 1}, "sender_identifier", SID),
-    ({"pulSenderIDType": 1, "ppSenderID": b"mine", "uSenderIDLen": 4}, "sender_identifier", b"mine"),
-    ({"pulSenderIDType": 2, "ppSenderID": b"qm", "uSenderIDLen": 2}, "sender_identifier_type", 2),
-    ({"ulSignatureSize": 3, "ppSignature": b"sig", "pulHashAlg": 5, "fDefaultProvider": 1, "pulProvType": 1},
+    ({"pulSenderIDType": 1, "ppSenderID": SID, "uSenderIDLen": len(SID)}, "sender_identifier", SID),
+    ({"pulSenderIDType": 2, "ppSenderID": b"q" * 16, "uSenderIDLen": 16}, "sender_identifier_type", 2),
+    ({"ulSignatureSize": 3, "ppSignature": b"sig", "pulHashAlg": 0x8004, "fDefaultProvider": 1, "pulProvType": 1},
      "signature", b"sig"),
-    ({"ulSignatureSize": 3, "ppSignature": b"sig", "pulHashAlg": 5, "ppwcsProvName": "prov\0"},
+    ({"ulSignatureSize": 3, "ppSignature": b"sig", "pulHashAlg": 0x8004, "ppwcsProvName": "prov\0"},
      "authentication_provider_name", "prov"),
-    ({"ulSignatureSize": 5, "ppSignature": b"12345", "pulHashAlg": 5, "ppwcsProvName": "p\0", "ulProvNameLen": 2,
+    ({"ulSignatureSize": 5, "ppSignature": b"12345", "pulHashAlg": 0x8004, "ppwcsProvName": "p\0", "ulProvNameLen": 2,
       "pulAuthProvNameLenProp": 5}, "signature", b"345"),
-    ({"ulSignatureSize": 5, "ppSignature": b"12345", "pulHashAlg": 5, "ppwcsProvName": "p\0", "ulProvNameLen": 2,
+    ({"ulSignatureSize": 5, "ppSignature": b"12345", "pulHashAlg": 0x8004, "ppwcsProvName": "p\0", "ulProvNameLen": 2,
       "pulAuthProvNameLenProp": 2}, "signature", b"12345"),
     ({"Send": CACTransferBufferV1_Send(pAdminQueueFormat=QUEUE_FORMAT(m_qft=3, m_pDirectID="OS:h\\a"))},
      "administration_queue_format_name", "DIRECT=OS:h\\a"),
@@ -94,13 +95,21 @@ def test_a_member_becomes_its_attribute(members: dict[str, Any], attribute: str,
 
 
 INVALID = HResult.MQ_ERROR_INVALID_PARAMETER
-SIGNED = {"ulSignatureSize": 5, "ppSignature": b"12345", "pulHashAlg": 5}
+SIGNED = {"ulSignatureSize": 5, "ppSignature": b"12345", "pulHashAlg": 0x8004}
 REFUSED: list[tuple[dict[str, Any], HResult]] = [
     ({"Send": None}, INVALID),
     ({"pClass": 0x8000}, HResult.MQ_ERROR_MISSING_CONNECTOR_TYPE),
     ({"ppCorrelationID": b"short"}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_SIZE),
     ({"uSenderIDLen": 4}, INVALID),
     ({"pulSenderIDType": 3}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"pulSenderIDType": 1, "ppSenderID": b"mine", "uSenderIDLen": 4}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"pulSenderIDType": 2, "ppSenderID": b"qm", "uSenderIDLen": 2}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_SIZE),
+    ({"pulPrivLevel": 77}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"pulHashAlg": 5}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"pulEncryptAlg": 5}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"pulBodyType": 0xFFFFFFFF}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"ulSenderCertLen": 3}, INVALID),
+    ({"ulSymmKeysSize": 3}, INVALID),
     ({"bEncrypted": 1, "ppSymmKeys": b"k", "ulSymmKeysSize": 1},
      HResult.MQ_ERROR_COMPUTER_DOES_NOT_SUPPORT_ENCRYPTION),
     ({**SIGNED, "pulHashAlg": None}, INVALID),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import Callable
 from typing import Any, cast
 
-from openmsmq.bulk.framing import HEADER
+from openmsmq.bulk.framing import HEADER, MAXIMUM_BYTES, MAXIMUM_JSON
 
-Receive = Callable[["Channel", int, dict[str, Any], bytearray], None]
+logger = logging.getLogger(__name__)
+
+Receive = Callable[["Channel", int, Any, bytearray], None]
+_LIMITS = {1: MAXIMUM_JSON, 2: MAXIMUM_BYTES}  # by the place of a part in its frame
 
 
 class Channel(asyncio.BufferedProtocol):
@@ -66,8 +70,25 @@ class Channel(asyncio.BufferedProtocol):
         while self._at == len(self._parts[-1]):
             self._at = 0
             if len(self._parts) < 3:
-                self._parts.append(bytearray(HEADER.unpack(self._parts[0])[len(self._parts)]))
+                length = HEADER.unpack(self._parts[0])[len(self._parts)]
+                if length > _LIMITS[len(self._parts)]:
+                    self._give_up(f"a frame with a part of {length} bytes")
+                    return
+                self._parts.append(bytearray(length))
                 continue
             head, text, data = self._parts
             self._parts = [bytearray(HEADER.size)]
-            self._receive(self, HEADER.unpack(head)[0], json.loads(text), data)
+            try:
+                values = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                self._give_up(f"a frame that is not JSON ({error})")
+                return
+            self._receive(self, HEADER.unpack(head)[0], values, data)
+
+    def _give_up(self, what: str) -> None:
+        """Nothing that comes after this can be understood. Without its daemon the Flight process ends, and is started
+        again."""
+        logger.error("bulk plane: the Flight process sent %s; the connection to it is closed", what)
+        self._parts = [bytearray(HEADER.size)]
+        if self._transport is not None:
+            self._transport.abort()

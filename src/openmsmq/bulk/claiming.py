@@ -13,7 +13,7 @@ from openmsmq.queueing.access import Caller
 from openmsmq.queueing.groups import Group
 from openmsmq.queueing.queue import Queue
 
-_POLL = 0.02  # seconds between looks for something to claim: what becomes stable tells nobody
+_POLL = 0.02  # seconds between looks for something to claim: nothing notifies of what becomes stable
 _LONGEST_WAIT = 60.0
 
 
@@ -31,6 +31,8 @@ class Claiming:
     async def do_groups(self, caller: Caller) -> list[dict[str, Any]]:
         state, found = self._manager.state, []
         for number, groups in list(self._manager.groups.items()):
+            if number not in state.queues:
+                continue
             text, source = self._served.name_of(state.queues[number])
             try:
                 self._claimable(caller, text, source)
@@ -59,33 +61,38 @@ class Claiming:
         max_bytes: int | None = None,
         wait_seconds: float = 0,
         source: str = "queue",
+        token: str | None = None,
     ) -> dict[str, Any]:
         found = self._claimable(caller, queue, source)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(wait_seconds, _LONGEST_WAIT)
+        may_wait = True
         while True:
             async with self._locks[found.number]:
-                made = await run(self._manager.claim(found, group, start, limits(max_messages, max_bytes)))
+                made = await run(self._manager.claim(found, group, start, limits(max_messages, max_bytes), token))
+                token = made.token if token is not None else None
                 answer = {"start": start, "end": made.end, "count": len(made.keys), "token": made.token}
-            if answer["count"] or loop.time() >= deadline:
+            if answer["count"] or not may_wait:
                 break
-            await self._wait_for_something(found, made, deadline)
+            may_wait = await self._wait_for_something(found, made, deadline)
         await self._served.durable()
         return answer
 
-    async def _wait_for_something(self, queue: Queue, group: Group, deadline: float) -> None:
+    async def _wait_for_something(self, queue: Queue, group: Group, deadline: float) -> bool:
+        """Returns whether there was something before the deadline."""
         loop = asyncio.get_running_loop()
         while loop.time() < deadline and not queue.deleted:
             await asyncio.sleep(_POLL)
             if queue.within(group.cursor, self._manager.last_stable(queue, group), 1):
-                return
+                return True
+        return False
 
     async def do_commit(
-        self, caller: Caller, queue: str, group: str, end: int, source: str = "queue"
+        self, caller: Caller, queue: str, group: str, end: int, source: str = "queue", token: str | None = None
     ) -> dict[str, int]:
         found = self._claimable(caller, queue, source)
         async with self._locks[found.number]:
-            holder = self._known(found, group)
+            holder = self._known(found, group, token)
             await run(self._manager.commit_claim(holder, end))
         await self._served.durable()
         return {"cursor": holder.cursor}
@@ -99,8 +106,8 @@ class Claiming:
         await self._served.durable()
         return {"count": count}
 
-    def _known(self, queue: Queue, name: str) -> Group:
-        group = self._manager.group(queue, name)
+    def _known(self, queue: Queue, name: str, token: str | None = None) -> Group:
+        group = self._manager.group(queue, name, token)
         if group is None:
             raise TransactionSequence(detail=f"{queue.properties.path_name} has no consumer group {name!r}")
         return group

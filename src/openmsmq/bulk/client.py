@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -25,7 +26,14 @@ import pyarrow.flight as flight
 from openmsmq.bulk.sending import FAILURES, Refusal, Sending, Staged
 from openmsmq.model.errors import AccessDenied, MsmqError, error_for
 
+logger = logging.getLogger(__name__)
+
 DEFAULT_PORT = 18020
+# gRPC's own are up to two minutes: longer than a queue manager needs for a restart.
+_RECONNECT = [
+    ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +53,14 @@ class QueueInfo:
 class Position:
     """Where a queue stands: `first` and `last` sequence of what readers may take (both 0 for an empty queue), and how
     many those are. An offset may advance to `stable`: nothing can appear at or below it that was not there before. It
-    falls when somebody takes hold of an old message; an offset that is further stays where it is."""
+    falls when somebody takes hold of an old message; an offset that is further stays where it is. `queue` is its path
+    name, however it was called."""
 
     first: int
     last: int
     stable: int
     count: int
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +108,8 @@ class GroupInfo:
 @dataclass(frozen=True, slots=True)
 class StageInfo:
     """Messages of a sink's batch that wait for `finalize`. `owner` is a SID; what is not `sealed` is still being
-    written; `queues` are where they go."""
+    written; `queues` are where they go; `query` is whose batch it is. The queue manager drops the stages of a sink when
+    `idle_seconds`, since the last keep-alive from its writer, reach its setting stage_time_limit."""
 
     handle: str
     sink: str
@@ -108,6 +119,8 @@ class StageInfo:
     rows: int
     sealed: bool
     queues: list[str]
+    query: str = ""
+    idle_seconds: int = 0
 
 
 class BulkClient:
@@ -134,6 +147,7 @@ class BulkClient:
         scheme = "grpc+tcp" if tls_root is None else "grpc+tls"
         roots = Path(tls_root).read_bytes() if isinstance(tls_root, str | Path) else tls_root
         options: dict[str, Any] = {} if roots is None else {"tls_root_certs": roots}
+        options["generic_options"] = _RECONNECT
         headers = []
         if user is not None:
             credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
@@ -141,7 +155,7 @@ class BulkClient:
         self._headers = headers
         self._flight = flight.FlightClient(f"{scheme}://{self.location}", **options)
 
-    def __enter__(self) -> BulkClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -157,6 +171,10 @@ class BulkClient:
     def queues(self) -> list[QueueInfo]:
         """Everything that the caller may read, journals and system queues too."""
         return [QueueInfo(**values) for values in self._act("queues")]
+
+    def check(self, queue: str, source: str = "queue") -> str:
+        """The path name of a queue, however it is called. Raises MsmqError for one that the caller can't read."""
+        return self.position(queue, source).queue or queue
 
     def position(self, queue: str, source: str = "queue", group: str | None = None) -> Position:
         """Where a queue stands; for a `group`, its own claim does not hold `stable` back."""
@@ -203,6 +221,7 @@ class BulkClient:
         include_body: bool = True,
         group: str | None = None,
         token: str | None = None,
+        on_damaged: Callable[[list[int]], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The messages with start < sequence <= end, in the order of their sequence, a few thousand a batch.
 
@@ -212,6 +231,8 @@ class BulkClient:
             columns: names from MESSAGE_SCHEMA, in the order wanted; None for all.
             include_body: False makes `body` null.
             group, token: read the claim of a group instead of what everybody may read.
+            on_damaged: is called with the lookup identifiers of messages that the queue manager can't decode, and that
+                are left out; None logs them as errors.
 
         Returns:
             Record batches of MESSAGE_SCHEMA, or of its named columns.
@@ -224,7 +245,11 @@ class BulkClient:
         try:
             reader = self._flight.do_get(flight.Ticket(json.dumps(ticket).encode()), self._options())
             for chunk in reader:
-                yield chunk.data
+                if chunk.app_metadata is not None:
+                    damaged = json.loads(chunk.app_metadata.to_pybytes())["damaged"]
+                    (on_damaged or partial(_log_damage, queue or source))(damaged)
+                if chunk.data is not None and chunk.data.num_rows:
+                    yield chunk.data
         except FAILURES as error:
             raise self._translated(error, f"reading {source} of {queue}") from error
 
@@ -244,6 +269,7 @@ class BulkClient:
         max_bytes: int | None = None,
         wait_seconds: float = 0,
         source: str = "queue",
+        token: str | None = None,
     ) -> Claim:
         """Remove what the group's former claim holds at or below `start`, and claim what lies behind.
 
@@ -255,22 +281,26 @@ class BulkClient:
             group: name of the consumer group.
             start: position that the group has got to: the end of a claim that it has done with, or its cursor.
             max_messages, max_bytes: stop when so much is claimed; at least one message is taken.
-            wait_seconds: how long to wait for a first message.
+            wait_seconds: how long to wait for a first message; the queue manager answers after 60 at most.
+            token: of the former claim; then it is an error if another one has fenced it. None takes the group over.
         """
         return Claim(
             **self._act(
                 "claim", queue=queue, source=source, group=group, start=start, max_messages=max_messages,
-                max_bytes=max_bytes, wait_seconds=wait_seconds,
+                max_bytes=max_bytes, wait_seconds=wait_seconds, **_given({"token": token or None}),
             )
         )  # fmt: skip
 
-    def commit(self, queue: str, group: str, end: int, source: str = "queue") -> int:
+    def commit(self, queue: str, group: str, end: int, source: str = "queue", token: str | None = None) -> int:
         """Receive what the group has claimed at or below `end`, for good. Again, it changes nothing.
+
+        With `token` it is an error if another claim of the group has fenced this one.
 
         Returns:
             The cursor.
         """
-        cursor: int = self._act("commit", queue=queue, source=source, group=group, end=end)["cursor"]
+        values = _given({"token": token or None})
+        cursor: int = self._act("commit", queue=queue, source=source, group=group, end=end, **values)["cursor"]
         return cursor
 
     def release(self, queue: str, group: str, source: str = "queue", forget: bool = False) -> int:
@@ -294,6 +324,7 @@ class BulkClient:
         default_queue: str | None = None,
         transactional: bool | None = None,
         collect: Callable[[int, list[Refusal]], None] | None = None,
+        query: str = "",
     ) -> Staged:
         """Store messages that nobody sees yet, durably.
 
@@ -308,6 +339,7 @@ class BulkClient:
             collect: go on without rows that can't be sent. It is called between two batches and at the end, with a
                 number and the refused rows before that one, in order; of rows before that number nothing more will be
                 said, and they need not be kept.
+            query: identity of the query whose batch this is, the same for all its batches: a sink belongs to one query.
 
         Raises:
             MsmqError: without `collect` the first row that can't be sent, by its number; with or without, what is not
@@ -316,8 +348,9 @@ class BulkClient:
         command = {
             "sink": sink, "batch": batch, "partition": partition, "attempt": str(attempt),
             "default_queue": default_queue, "transactional": bool(transactional), "collect": collect is not None,
+            "query": query or None,
         }  # fmt: skip
-        descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
+        descriptor = flight.FlightDescriptor.for_command(json.dumps(_given(command)).encode())
         what = f"staging for batch {batch} of sink {sink}"
 
         def begin(schema: pa.Schema) -> Sending:
@@ -339,16 +372,25 @@ class BulkClient:
                         self.forget(sink, stages=[sending.staged])
             raise
 
-    def finalize(self, sink: str, batch: int, stages: Iterable[Staged | str]) -> None:
+    def finalize(
+        self, sink: str, batch: int, stages: Iterable[Staged | str], query: str = "", once: bool = False
+    ) -> None:
         """Make exactly these stages visible, at once, and drop all others of this and earlier batches of the sink.
 
-        A repeated call for the last batch of the sink succeeds and changes nothing.
+        A repeated call for the last batch of the sink succeeds and changes nothing. `once` says that no other batch
+        comes, so that the queue manager forgets the sink some time later.
 
         Raises:
-            MsmqError: a stage is not there, or the batch is older than the last one of the sink.
+            MsmqError: a stage is not there, the batch is older than the last one of the sink, or another `query` has
+                written the sink.
         """
         handles = [stage if isinstance(stage, str) else stage.handle for stage in stages]
-        self._act("finalize", sink=sink, batch=batch, stages=handles)
+        options = {"query": query or None, "once": once or None}
+        self._act("finalize", sink=sink, batch=batch, stages=handles, **_given(options))
+
+    def renew(self, sink: str) -> None:
+        """Keep-alive: the stages of the sink are still wanted, though nothing is written now."""
+        self._act("renew", sink=sink)
 
     def groups(self) -> list[GroupInfo]:
         """Consumer groups of all queues that the caller may receive from."""
@@ -363,14 +405,19 @@ class BulkClient:
         batch: int | None = self._act("last_batch", sink=sink)["batch"]
         return batch
 
-    def forget(self, sink: str, batch: int | None = None, stages: Iterable[Staged | str] | None = None) -> int:
-        """Drop stages of a sink that were not finalized: all, those of one batch, or the named ones.
+    def forget(
+        self, sink: str, batch: int | None = None, stages: Iterable[Staged | str] | None = None, memory: bool = False
+    ) -> int:
+        """Drop stages of a sink that were not finalized: all, those of one batch, or the named ones. With `memory` also
+        the number of its last batch and its query, so that another query may write it.
 
         Returns:
             How many stages there were.
         """
         handles = None if stages is None else [stage if isinstance(stage, str) else stage.handle for stage in stages]
-        count: int = self._act("forget", sink=sink, batch=batch, stages=handles)["count"]
+        count: int = self._act("forget", sink=sink, batch=batch, stages=handles, **_given({"memory": memory or None}))[
+            "count"
+        ]
         return count
 
     # -- details ---------------------------------------------------------------------------------------------
@@ -400,6 +447,16 @@ class BulkClient:
         if isinstance(error, flight.FlightError):
             return ConnectionError(f"{self.location}: {what}: {_first_line(error)}")
         return MsmqError(detail=f"{self.location}: {what}: {_first_line(error)}")
+
+
+def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments without those that are not given: earlier servers do not know all of them."""
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _log_damage(queue: str, damaged: list[int]) -> None:
+    keys = ", ".join(f"{key:#x}" for key in damaged)
+    logger.error("%s: %d messages can't be decoded and were left out, by lookup id: %s", queue, len(damaged), keys)
 
 
 def _first_line(error: BaseException) -> str:

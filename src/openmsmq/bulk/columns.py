@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from openmsmq.bulk.layout import FIXED, PART, VERSION
 from openmsmq.bulk.schema import MESSAGE_SCHEMA
+from openmsmq.model.lookup_id import LAST_SEQUENCE
 
 Array = npt.NDArray[Any]
 _INFINITE = 0xFFFFFFFF
-_SEQUENCE_MASK = (1 << 56) - 1
 _NULL_IDENTIFIER = bytes(20)
 
 
@@ -43,22 +43,16 @@ class Records:
             queue, source: values of these columns.
             include_body: False makes `body` null.
             aborts: lookup identifiers and abort counts of messages whose records do not have them.
-
-        Raises:
-            ValueError: a record of another version or length.
+            All of them are sound.
         """
         self._buffer, self._starts = buffer, starts
         self._count = len(starts)
         self._keys = keys
         self._queue, self._source, self._include_body = queue, source, include_body
         self._aborts = dict(aborts)
-        if np.any(sizes < FIXED.itemsize):
-            raise ValueError("a message record that is too short")
         self._fixed = _fixed_parts(buffer, starts)
         self._lengths = np.ascontiguousarray(self._fixed["lengths"].T, np.int64)  # by part
         self._bounds = list(accumulate(self._lengths, initial=starts + FIXED.itemsize))  # where each part begins
-        if np.any(self._fixed["version"] != VERSION) or np.any(self._bounds[-1] != starts + sizes):
-            raise ValueError("a message record of another version or length")
 
     def batch(self, names: Sequence[str]) -> pa.RecordBatch:
         """The named columns."""
@@ -86,8 +80,7 @@ class Records:
         parts = self._gathered(self._bounds[index], self._bounds[index + 1])
         _, offsets, data = parts.buffers()
         if kind == pa.string() and not _is_text(data):
-            texts = [part.decode("utf-8", "surrogatepass") for part in parts.to_pylist()]
-            valid = [text.encode("utf-8", "replace").decode() for text in texts]
+            valid = [_text(part) for part in parts.to_pylist()]
             return pa.array([text or None if nullable else text for text in valid], kind)
         validity = pa.py_buffer(np.packbits(lengths > 0, bitorder="little")) if nullable else None
         return pa.Array.from_buffers(kind, self._count, [validity, offsets, data])
@@ -131,7 +124,7 @@ class Records:
         return pa.array([_identifier(value) for value in raw.tolist()], pa.string())
 
     def machine(self) -> pa.Array:
-        raw = self._fixed["source_machine"]
+        raw = self._fixed["source_machine_identifier"]
         if (raw == raw[0]).all():
             return self.constant(str(UUID(bytes_le=raw[0].tobytes())))
         raw = raw.tolist()
@@ -139,11 +132,11 @@ class Records:
         return pa.array([known[value] for value in raw], pa.string())
 
     def abort_counts(self) -> pa.Array:
-        """Express messages have the count in their record; of stored ones the queue manager told it."""
+        """Express messages have the count in their record; of stored ones the queue manager reported it."""
         values = self._fixed["abort_count"].astype(np.int32)
         if self._aborts:
-            told = np.fromiter(self._aborts, np.uint64, len(self._aborts))
-            rows = np.flatnonzero(np.isin(self._keys, told))
+            counted = np.fromiter(self._aborts, np.uint64, len(self._aborts))
+            rows = np.flatnonzero(np.isin(self._keys, counted))
             values[rows] = [self._aborts[key] for key in self._keys[rows].tolist()]
         return _numbers(values, pa.int32())
 
@@ -170,6 +163,29 @@ class Records:
     @property
     def source(self) -> str:
         return self._source
+
+
+def are_sound(buffer: Array, starts: Array, sizes: Array) -> Array:
+    """Which records `Records` can take apart: those of this version that are as long as their parts.
+
+    Args:
+        buffer: bytes.
+        starts, sizes: where in it the records are; starts are multiples of eight.
+    """
+    sound: Array = sizes >= FIXED.itemsize
+    fixed = _fixed_parts(buffer, starts[sound]) if sound.any() else np.empty(0, FIXED)
+    lengths = fixed["lengths"].sum(axis=1, dtype=np.int64)
+    sound[sound] = (fixed["version"] == VERSION) & (lengths + FIXED.itemsize == sizes[sound])
+    return sound
+
+
+def _text(part: bytes) -> str:
+    """Text as Arrow takes it: what is no Unicode is replaced, because one label must not end a stream."""
+    try:
+        text = part.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return part.decode("utf-8", "replace")
+    return text.encode("utf-8", "replace").decode()
 
 
 def _fixed_parts(buffer: Array, starts: Array) -> Array:
@@ -202,26 +218,29 @@ def _numbers(values: Array, kind: pa.DataType, valid: Array | None = None) -> pa
 
 #: Columns that are a number of the fixed part under another name.
 _PLAIN = {
-    "acknowledgment": "acknowledgements",
-    "sender_id_type": "sender_type",
-}
-_TEXTS = {
-    "destination_queue": "destination", "response_queue": "response", "admin_queue": "administration",
+    "acknowledgment": "acknowledgements_requested", "class": "message_class", "journaling": "journaling_requested",
+    "sender_id_type": "sender_identifier_type", "tracing": "tracing_requested",
 }  # fmt: skip
-_BYTES = {"extension": "extension", "sender_id": "sender", "sender_certificate": "certificate"}
+_TEXTS = {
+    "destination_queue": "destination_queue_format_name", "response_queue": "response_queue_format_name",
+    "admin_queue": "administration_queue_format_name",
+}  # fmt: skip
+_BYTES = {
+    "extension": "extension", "sender_id": "sender_identifier", "sender_certificate": "sender_certificate",
+}  # fmt: skip
 _MAKERS: dict[str, Callable[[Records], pa.Array]] = {
     "queue": lambda r: r.constant(r.queue),
     "source": lambda r: r.constant(r.source),
-    "sequence": lambda r: _numbers(r.keys & np.uint64(_SEQUENCE_MASK), pa.int64()),
+    "sequence": lambda r: _numbers(r.keys & np.uint64(LAST_SEQUENCE), pa.int64()),
     "lookup_id": lambda r: _numbers(r.keys, pa.int64()),
     "message_id": lambda r: r.identifiers("identifier"),
-    "correlation_id": lambda r: r.identifiers("correlation"),
-    "transaction_id": lambda r: r.identifiers("transaction"),
+    "correlation_id": lambda r: r.identifiers("correlation_identifier"),
+    "transaction_id": lambda r: r.identifiers("transaction_identifier"),
     "sent_time": lambda r: r.seconds("sent_time"),
     "arrival_time": lambda r: r.seconds("arrival_time"),
     "last_move_time": lambda r: r.seconds("last_move_time"),
-    "recoverable": lambda r: pa.array(r.fixed["delivery"] != 0),
-    "authenticated": lambda r: pa.array(r.fixed["authentication"] != 0),
+    "recoverable": lambda r: pa.array(r.fixed["delivery_guarantee"] != 0),
+    "authenticated": lambda r: pa.array(r.fixed["authentication_level"] != 0),
     "label": lambda r: r.part("label", pa.string(), nullable=False),
     "body": lambda r: r.body(),
     "body_size": lambda r: _numbers(r.body_sizes, pa.int64()),

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 import logging
+import secrets
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +18,7 @@ from openmsmq.bulk.channel import Channel
 from openmsmq.bulk.claiming import Claiming
 from openmsmq.bulk.framing import frame
 from openmsmq.bulk.reading import Reading
+from openmsmq.bulk.requests import REQUESTS, check, invalid, shown
 from openmsmq.bulk.served import Served
 from openmsmq.bulk.staging import Staging
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
@@ -26,6 +29,9 @@ from openmsmq.rpc.users import UsersFile
 from openmsmq.store import DamagedRecord, Store
 
 logger = logging.getLogger(__name__)
+
+_TIDY = 60  # seconds between two looks for stages whose writers are gone
+_BEFORE_LOGIN = ("authenticate", "describe")
 
 
 class Control:
@@ -40,12 +46,17 @@ class Control:
         *,
         accepts_anonymous: bool,
         is_administrator: Callable[[str | None], bool],
+        stage_time_limit: int = 3600,
     ) -> None:
+        """`stage_time_limit`: seconds without a keep-alive from their writer after which stages are dropped."""
         served = Served(manager, store, when_durable)
         self._store = store
         self._users = users
         self._accepts_anonymous = accepts_anonymous
         self._is_administrator = is_administrator
+        self._manager = manager
+        self._stage_time_limit = stage_time_limit
+        self._secret = secrets.token_bytes(32)
         self._staging = Staging(served)
         self._operations = {
             name.removeprefix("do_"): getattr(part, name)
@@ -58,7 +69,7 @@ class Control:
         """Answer requests until the other side has gone, or this is cancelled."""
         tasks: set[asyncio.Task[None]] = set()
 
-        def receive(channel: Channel, number: int, values: dict[str, Any], data: bytearray) -> None:
+        def receive(channel: Channel, number: int, values: Any, data: bytearray) -> None:
             task = asyncio.create_task(self._answer(channel, number, values, data))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -72,48 +83,96 @@ class Control:
                 task.cancel()
             self._staging.drop_all()
 
-    async def _answer(self, channel: Channel, number: int, values: dict[str, Any], data: bytearray) -> None:
+    async def drop_abandoned(self) -> None:
+        """Drop stages whose writers are gone, from time to time, until this is cancelled."""
+        while True:
+            try:
+                self._manager.drop_abandoned(self._stage_time_limit * 1000)
+            except (MsmqError, OSError) as error:  # a full disk: later
+                logger.error("abandoned stages could not be dropped, next attempt in %d s: %s", _TIDY, error)
+            await asyncio.sleep(_TIDY)
+
+    async def _answer(self, channel: Channel, number: int, values: Any, data: bytearray) -> None:
         try:
             answer = await self._perform(values, data)
             reply = frame(number, *answer) if isinstance(answer, tuple) else frame(number, {"result": answer})
         except MsmqError as error:
-            reply = frame(number, {"hresult": error.hresult, "detail": error.detail})
+            reply = failure(number, error.hresult, error.detail)
         except (DamagedRecord, OSError) as error:
-            logger.error("bulk: %s", error)
-            reply = frame(number, {"hresult": HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED, "detail": str(error)})
-        except (KeyError, TypeError, ValueError) as error:  # the client's JSON, or a mistake of ours
-            logger.warning("bulk: %s: %r", values.get("op"), error)
-            detail = f"{values.get('op')}: arguments are wrong: {error!r}"
-            reply = frame(number, {"hresult": HResult.MQ_ERROR_INVALID_PARAMETER, "detail": detail})
+            logger.error("bulk plane: %s: %s", _operation_of(values), error)
+            reply = failure(number, HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED, str(error))
+        except Exception:  # a mistake of ours; without an answer the client would wait for ever
+            logger.exception("bulk plane: %s failed, its client got MQ_ERROR", _operation_of(values))
+            reply = failure(number, HResult.MQ_ERROR, f"{_operation_of(values)} failed, see the queue manager's log")
         await channel.send(reply)
 
-    async def _perform(self, values: dict[str, Any], data: bytearray) -> Any:
-        operation = self._operations.get(values.pop("op"))
-        if operation is None:
-            allowed = ", ".join(sorted(self._operations))
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"no such action; allowed: {allowed}")
-        caller = self._caller(values.pop("caller", None))
-        if data:
-            values["data"] = data
-        return await operation(caller, **values)
+    async def _perform(self, values: Any, data: bytearray) -> Any:
+        """Carry out what the Flight process asks for. It checks requests by the same table; here they are checked
+        again, because a malformed request may have damaged that process."""
+        if not isinstance(values, dict):
+            raise invalid(f"{shown(values)}, allowed: a JSON object")
+        name = values.get("op")
+        if not isinstance(name, str) or (operation := self._operations.get(name)) is None:
+            raise invalid(f"no operation {shown(name)}; allowed: {', '.join(sorted(self._operations))}")
+        ticket = values.pop("caller", None)
+        caller = Caller.anonymous() if name in _BEFORE_LOGIN else self._caller(ticket)
+        arguments = check(name, {key: value for key, value in values.items() if key != "op"})
+        if REQUESTS[name].has_bytes:
+            arguments["data"] = data
+        elif data:
+            raise invalid(f"{name}: {len(data)} bytes of data attached, allowed: none")
+        return await operation(caller, **arguments)
 
-    def _caller(self, caller: list[str | None] | None) -> Caller:
-        sid, name = caller or (None, None)
-        found = Caller.anonymous() if sid is None else Caller.user(sid, name or "")
-        return found.as_administrator() if self._is_administrator(sid) else found
+    # -- callers ---------------------------------------------------------------------------------------------------
 
-    async def do_authenticate(self, _: Caller, user: str | None, password: str = "") -> list[str | None]:
-        """SID and name of a user; None for an anonymous caller. Raises AccessDenied."""
+    def _caller(self, ticket: Any) -> Caller:
+        """Who asks, by the ticket that `do_authenticate` issued; anonymous without one. Raises AccessDenied."""
+        if ticket is None:
+            self._demand_anonymous()
+            return self._as_known(Caller.anonymous(), None)
+        try:
+            sid, name, signature = ticket
+            genuine = hmac.compare_digest(signature, self._signature(sid, name))
+        except (TypeError, ValueError):
+            genuine = False
+        if not genuine:
+            logger.warning("bulk plane: the Flight process named an unauthenticated caller: %s", shown(ticket))
+            raise AccessDenied(detail="this caller is not authenticated")
+        return self._as_known(Caller.user(sid, name), sid)
+
+    def _demand_anonymous(self) -> None:
+        if not self._accepts_anonymous:
+            raise AccessDenied(detail="anonymous callers are refused: name a user")
+
+    def _as_known(self, caller: Caller, sid: str | None) -> Caller:
+        return caller.as_administrator() if self._is_administrator(sid) else caller
+
+    def _signature(self, sid: str, name: str) -> str:
+        return hmac.digest(self._secret, json.dumps([sid, name]).encode(), "sha256").hex()
+
+    async def do_authenticate(self, _: Caller, user: str | None = None, password: str = "") -> list[str] | None:
+        """The ticket with which a user's requests come from now on: SID, name and a signature, so that the Flight
+        process can't name anybody else. None for an anonymous caller. Raises AccessDenied."""
         if user is None:
-            if not self._accepts_anonymous:
-                raise AccessDenied(detail="anonymous callers are refused: name a user")
-            return [None, None]
+            self._demand_anonymous()
+            return None
         known = self._users.lookup("", user)
         given = nt_hash(password)
         if known is None or not hmac.compare_digest(known[0], given):
             raise AccessDenied(detail=f"user {user} is unknown, or the password is wrong")
-        return [known[1], user]
+        return [known[1], user, self._signature(known[1], user)]
 
     async def do_describe(self, _: Caller) -> dict[str, Any]:
         """What the Flight process has to know of the store."""
         return {"directory": self._store.directory, **self._store.layout}
+
+
+def failure(number: int, hresult: int, detail: str) -> bytes:
+    """The answer to a request that failed."""
+    return frame(number, {"hresult": hresult, "detail": detail})
+
+
+def _operation_of(values: Any) -> str:
+    """For the log: what was asked for, if that can be seen."""
+    name = values.get("op") if isinstance(values, dict) else None
+    return name if isinstance(name, str) and name in REQUESTS else "a request"

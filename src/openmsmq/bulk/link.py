@@ -7,17 +7,19 @@ import json
 import os
 import socket
 import threading
+import traceback
 from concurrent.futures import Future
 from typing import Any
 
-from openmsmq.bulk.framing import HEADER, frame_head
+from openmsmq.bulk.framing import HEADER, MAXIMUM_BYTES, frame_head
+from openmsmq.bulk.requests import invalid
 from openmsmq.model.errors import error_for
 
 Answer = tuple[Any, memoryview]
 
 
 class Link:
-    """Requests with numbers, answers in any order. When the daemon is gone, so is this process."""
+    """Requests with numbers, answers in any order. When the daemon is gone, this process ends."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -29,10 +31,13 @@ class Link:
     def ask(self, operation: str, *data: bytes | memoryview, **values: Any) -> Future[Answer]:
         """Ask `control.Control` for an operation, with bytes; the result is its value and the bytes that came along,
         or the MsmqError that it raised."""
+        length = sum(map(len, data))
+        if length > MAXIMUM_BYTES:
+            raise invalid(f"{operation}: {length} bytes at once, allowed: {MAXIMUM_BYTES}")
         future: Future[Answer] = Future()
         number = next(self._numbers)
+        head = frame_head(number, {"op": operation, **values}, length)
         self._pending[number] = future
-        head = frame_head(number, {"op": operation, **values}, sum(map(len, data)))
         with self._sending:
             for part in (head, *data):
                 self._connection.sendall(part)
@@ -55,6 +60,9 @@ class Link:
                     future.set_result((values["result"], data))
         except OSError:
             os._exit(0)  # threads of the Flight server may be anywhere; nothing here needs an end
+        except BaseException:  # without this thread all requests would wait for ever; the daemon starts another process
+            traceback.print_exc()
+            os._exit(1)
 
     def _exactly(self, length: int) -> memoryview:
         buffer = bytearray(length)
@@ -63,6 +71,6 @@ class Link:
         while at < length:
             count = self._connection.recv_into(view[at:])
             if not count:
-                raise ConnectionError("the daemon is gone")
+                raise ConnectionError("the daemon closed the connection")
             at += count
         return view

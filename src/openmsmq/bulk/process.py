@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 import socket
 import sys
 from contextlib import suppress
@@ -16,7 +17,8 @@ from openmsmq.bulk.control import Control
 logger = logging.getLogger(__name__)
 
 _NEEDED = ("pyarrow", "numpy")
-_PAUSE = 1.0  # seconds before a process that died is started again
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before a process that died is started again; they double
+_HEALTHY = 60.0  # seconds that a process has to run, for the next pause to be the first again
 _START = 60.0  # seconds that it may take to start
 _END = 5.0  # seconds that it may take to end
 
@@ -32,12 +34,13 @@ class Endpoint:
 
 
 class FlightProcess:
-    """Serves Arrow Flight beside the event loop; one that dies is started again on the same port."""
+    """Serves Arrow Flight beside the event loop; it is restarted when it ends on the same port."""
 
     def __init__(self, control: Control, endpoint: Endpoint) -> None:
         self._control = control
         self._endpoint = endpoint
         self._watch: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._serving: asyncio.Task[None] | None = None
         self.port = 0
@@ -49,6 +52,7 @@ class FlightProcess:
             raise OSError(f"Arrow Flight needs {' and '.join(missing)}: pip install 'openmsmq[flight]'")
         serving = await self._launch()
         self._watch = asyncio.create_task(self._keep(serving))
+        self._tidying = asyncio.create_task(self._control.drop_abandoned())
 
     async def _launch(self) -> asyncio.Task[None]:
         ours, theirs = socket.socketpair()
@@ -75,31 +79,52 @@ class FlightProcess:
         return serving
 
     async def _keep(self, serving: asyncio.Task[None]) -> None:
+        loop = asyncio.get_running_loop()
+        pause = _FIRST_PAUSE
         while True:
+            started = loop.time()
             await serving
-            assert self._process is not None
-            logger.error("the Flight process ended with %s, starting another", await self._process.wait())
+            code = await self._end()
+            if loop.time() - started >= _HEALTHY:
+                pause = _FIRST_PAUSE
+            logger.error(
+                "the Arrow Flight process %s; its streams and uploads were cut off and can be repeated; "
+                "it is started again in %.1f s", _described(code), pause,
+            )  # fmt: skip
             while True:
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
                 try:
                     serving = await self._launch()
                     break
                 except OSError as error:
-                    logger.error("%s", error)
+                    logger.error("%s; next try in %.1f s", error, pause)
+
+    async def _end(self) -> int:
+        """The exit code of the process, whose connection has ended."""
+        assert self._process is not None
+        try:
+            return await asyncio.wait_for(self._process.wait(), _END)
+        except TimeoutError:
+            self._process.kill()
+            return await self._process.wait()
 
     async def stop(self) -> None:
         """Its streams end; a claim stands, and a stage that is not complete is dropped."""
-        if self._watch is not None:
-            self._watch.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._watch
-        if self._serving is not None:
-            self._serving.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._serving
+        for task in (self._watch, self._tidying, self._serving):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
         if self._process is not None:
-            try:
-                await asyncio.wait_for(self._process.wait(), _END)
-            except TimeoutError:
-                self._process.kill()
-                await self._process.wait()
+            await self._end()
+
+
+def _described(code: int) -> str:
+    """How a process ended."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

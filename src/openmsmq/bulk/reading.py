@@ -6,19 +6,22 @@ import asyncio
 from array import array
 from typing import Any
 
+from openmsmq.bulk.requests import invalid
 from openmsmq.bulk.served import Served, limits, run
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import MsmqError
+from openmsmq.model.lookup_id import sequence_of
 from openmsmq.queueing.access import Caller
 from openmsmq.queueing.consuming import Slice
 from openmsmq.queueing.groups import Group
-from openmsmq.queueing.queue import Queue, sequence_of
+from openmsmq.queueing.queue import Queue
 
+_MOST_RANGES = 100_000  # of a plan, however many were asked for: one answer has them all
 PIECE_ROWS = 1024  # positions of a slice that are gathered in one turn of the loop
 
 
 class Reading:
-    """Positions are handed out in slices. Records stay on the disk; the Flight process reads them there."""
+    """Positions are returned in slices. Records stay on the disk; the Flight process reads them there."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -44,13 +47,13 @@ class Reading:
 
     async def do_position(
         self, caller: Caller, queue: str, source: str = "queue", group: str | None = None
-    ) -> dict[str, int]:
+    ) -> dict[str, Any]:
         found = self._manager.source(queue, source, caller)
         stable = self._manager.last_stable(found, self._manager.group(found, group) if group else None)
         ends = [sequence_of(key) for key in found.ends()]
         return {
             "first": min(ends, default=0), "last": max(ends, default=0),
-            "stable": stable, "count": len(found.available),
+            "stable": stable, "count": len(found.available), "queue": self._served.name_of(found)[0],
         }  # fmt: skip
 
     async def do_plan(
@@ -70,7 +73,9 @@ class Reading:
         if end is None:
             end = self._manager.last_stable(found) if holder is None else holder.end
         end, ranges = await run(
-            self._manager.divide(found, start, end, partitions, limits(max_messages, max_bytes), holder)
+            self._manager.divide(
+                found, start, end, min(partitions, _MOST_RANGES), limits(max_messages, max_bytes), holder
+            )
         )
         return {"end": end, "ranges": [dict(zip(("start", "end", "count", "bytes"), r, strict=True)) for r in ranges]}
 
@@ -89,9 +94,9 @@ class Reading:
         self,
         caller: Caller,
         queue: str,
-        source: str,
-        start: int,
-        end: int | None,
+        source: str = "queue",
+        start: int = 0,
+        end: int | None = None,
         group: str | None = None,
         token: str | None = None,
     ) -> tuple[dict[str, Any], bytes]:
@@ -117,8 +122,12 @@ class Reading:
         values = {"count": len(slice.keys), "end": end, "path": text, "source": kind, "aborts": aborts}
         return {"result": values}, slice.data()
 
-    async def do_locate(self, caller: Caller, queue: str, source: str, data: bytearray) -> tuple[dict[str, Any], bytes]:
+    async def do_locate(
+        self, caller: Caller, queue: str, data: bytearray, source: str = "queue"
+    ) -> tuple[dict[str, Any], bytes]:
         """Where messages are now that were not where a slice said; 0 for one that has gone."""
+        if len(data) % 8:
+            raise invalid(f"locate: {len(data)} bytes, allowed: lookup identifiers of 8 bytes each")
         found = self._manager.source(queue, source, caller)
         keys = array("Q", data)
         places = array("Q", [(found.location(key) or 0) if key in found.entries else 0 for key in keys])

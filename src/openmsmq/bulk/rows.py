@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from openmsmq.bulk.layout import FIXED, PART, VERSION
+from openmsmq.bulk.requests import shown
 from openmsmq.bulk.schema import WRITE_COLUMNS
-from openmsmq.model.constants import INFINITE, MAXIMUM_LABEL
-from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, error_for
+from openmsmq.model.admission import label_too_long, too_large
+from openmsmq.model.constants import INFINITE, MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE
+from openmsmq.model.errors import IllegalPropertyValue, MsmqError, error_for
 from openmsmq.model.message import NULL_IDENTIFIER, identifier_from_text
 from openmsmq.model.names import parse_format_name
 
@@ -25,33 +27,51 @@ _SID = 1  # PROPID_M_SENDERID_TYPE: a security identifier
 _NUMBERS = {
     "priority": ("priority", 0, 7, 3),
     "body_type": ("body_type", 0, 0xFFFF, 0),
-    "acknowledgment": ("acknowledgements", 0, 0x0F, 0),
-    "journaling": ("journaling", 0, 3, 0),
+    "acknowledgment": ("acknowledgements_requested", 0, 0x0F, 0),
+    "journaling": ("journaling_requested", 0, 3, 0),
     "application_tag": ("application_tag", 0, 0xFFFFFFFF, 0),
     "time_to_reach_queue": ("time_to_reach_queue", 0, INFINITE, INFINITE),
     "time_to_be_received": ("time_to_be_received", 0, INFINITE, INFINITE),
 }
 _FORMAT_NAMES = ("response_queue", "admin_queue")
+_MOST_DETAIL = 500  # characters of an error that repeats what it was given
 _NOWHERE = (0, b"")  # the target of a row that is refused
-_NO_QUEUE = IllegalPropertyValue(detail="neither destination_queue nor a queue for all rows is given")
+_NO_QUEUE = IllegalPropertyValue(detail="no destination: give destination_queue in each row, or a default queue")
 _PARTS = {
-    "body": "body", "extension": "extension", "label": "label", "response_queue": "response",
-    "admin_queue": "administration",
+    "body": "body", "extension": "extension", "label": "label", "response_queue": "response_queue_format_name",
+    "admin_queue": "administration_queue_format_name",
 }  # fmt: skip
 
 
 def checked_schema(schema: pa.Schema) -> None:
     """Raises IllegalPropertyValue naming a column that is not written, of another type, or missing."""
-    for field in schema:
-        wanted = WRITE_COLUMNS.get(field.name)
+    try:
+        fields = [(field.name, field) for field in schema]
+    except UnicodeDecodeError as error:
+        raise IllegalPropertyValue(detail=f"the name of a column is not UTF-8: {error}") from error
+    for name, field in fields:
+        wanted = WRITE_COLUMNS.get(name)
         if wanted is None:
             raise IllegalPropertyValue(
-                detail=f"column {field.name!r} is not one that is written; allowed: {', '.join(WRITE_COLUMNS)}"
+                detail=f"column {shown(name)} cannot be written; allowed: {', '.join(WRITE_COLUMNS)}"
             )
         if field.type != wanted:
-            raise IllegalPropertyValue(detail=f"column {field.name!r} is {field.type}, it has to be {wanted}")
+            raise IllegalPropertyValue(detail=f"column {shown(name)} is {field.type}, expected {wanted}")
+        if len(schema.get_all_field_indices(name)) > 1:
+            raise IllegalPropertyValue(detail=f"column {shown(name)} appears twice, allowed: once")
     if "body" not in schema.names:
-        raise IllegalPropertyValue(detail="there is no column 'body'")
+        raise IllegalPropertyValue(detail="column 'body' is missing")
+
+
+def validate(batch: pa.RecordBatch) -> None:
+    """Raises IllegalPropertyValue unless all buffers of a batch are what they claim to be: sizes, offsets, counts of
+    nulls, UTF-8. Arrow's own functions rely on that and read wherever a wrong offset leads."""
+    for name, checked in (*zip(batch.schema.names, batch.columns, strict=True), ("rows", batch)):
+        try:
+            checked.validate(full=True)
+        except (pa.ArrowException, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise IllegalPropertyValue(detail=f"{name}: malformed Arrow data: {reason}") from error
 
 
 def fail(row: int, error: MsmqError) -> None:
@@ -109,12 +129,13 @@ class Encoder:
             target: index and format name of a queue that a row names, or why it takes no rows.
             default: the queue of rows that name none.
             sender: security identifier of who sends, or nothing.
-            refuse: is told of each row that is wrong, in order, by its number in the stage. Raises, or it is left out.
+            refuse: is called for each row that is wrong, in order, by its number in the stage. Raises, or it is left
+            out.
         """
         self._target = target
         self._default = default
         self._sender = sender
-        self._tell = refuse
+        self._refuse_row = refuse
         self._known: dict[str, tuple[int, bytes]] = {}
         self._refused: dict[int, MsmqError] = {}  # of the batch that is being encoded
         self.rows = 0
@@ -132,12 +153,14 @@ class Encoder:
         for name, (field, lowest, highest, default) in _NUMBERS.items():
             fixed[field] = self._numbers(name, columns.get(name), count, lowest, highest, default)
         recoverable = columns.get("recoverable")
-        fixed["delivery"] = 1 if recoverable is None else recoverable.fill_null(True).to_numpy(zero_copy_only=False)
+        if recoverable is not None:
+            recoverable = recoverable.fill_null(True).to_numpy(zero_copy_only=False)
+        fixed["delivery_guarantee"] = 1 if recoverable is None else recoverable
         if "correlation_id" in columns:
-            fixed["correlation"] = self._correlations(columns["correlation_id"])
+            fixed["correlation_identifier"] = self._correlations(columns["correlation_id"])
         if columns["body"].null_count:
             for row in np.flatnonzero(columns["body"].is_null().to_numpy(zero_copy_only=False)).tolist():
-                self._refuse(row, IllegalPropertyValue(detail="there is no body"))
+                self._refuse(row, IllegalPropertyValue(detail="body is null"))
         for name in _FORMAT_NAMES:
             self._check_format_names(name, columns.get(name))
         targets, names = self._targets(columns.get("destination_queue"), count)
@@ -145,10 +168,10 @@ class Encoder:
         lengths: dict[str, Any] = {_PARTS[name]: _lengths(part) for name, part in parts.items()}
         if "label" in columns:
             self._check_labels(columns["label"], lengths["label"])
-        lengths["sender"], lengths["destination"] = len(self._sender), _lengths(names)
+        lengths["sender_identifier"], lengths["destination_queue_format_name"] = len(self._sender), _lengths(names)
         for name, length in lengths.items():
             fixed["lengths"][:, PART[name]] = length
-        fixed["sender_type"] = _SID if self._sender else 0
+        fixed["sender_identifier_type"] = _SID if self._sender else 0
         ends = pa.py_buffer(np.arange(0, (count + 1) * FIXED.itemsize, FIXED.itemsize))
         heads = pa.Array.from_buffers(_BYTES, count, [None, ends, pa.py_buffer(fixed.tobytes())])
         nothing = pa.scalar(b"", _BYTES)
@@ -160,10 +183,13 @@ class Encoder:
         return self._kept(records, targets)
 
     def _kept(self, records: pa.LargeBinaryArray, targets: Array) -> Encoded:
-        """The rows that are not refused; who they are is told."""
+        """Accepted rows. Refused rows are reported through `refuse`."""
+        sizes = _lengths(records)
+        for row in np.flatnonzero(sizes > MAXIMUM_MESSAGE_SIZE).tolist():
+            self._refuse(row, too_large(int(sizes[row])))
         numbers = np.arange(self.rows, self.rows + len(records))
         for row in sorted(self._refused):
-            self._tell(self.rows + row, self._refused[row])
+            self._refuse_row(self.rows + row, self._refused[row])
         self.rows += len(records)
         if self._refused:
             kept = np.ones(len(records), np.bool_)
@@ -188,8 +214,8 @@ class Encoder:
         for row, text in enumerate(column.to_pylist()):
             try:
                 found.append(identifier_from_text(text) if text else NULL_IDENTIFIER)
-            except ValueError as error:
-                self._refuse(row, IllegalPropertyValue(detail=f"correlation_id {error}"))
+            except (ValueError, OverflowError) as error:
+                self._refuse(row, IllegalPropertyValue(detail=f"correlation_id {shown(text)}: {error}"[:_MOST_DETAIL]))
                 found.append(NULL_IDENTIFIER)
         return np.frombuffer(b"".join(found), "V20")
 
@@ -199,9 +225,9 @@ class Encoder:
             return
         for row in np.flatnonzero(lengths > MAXIMUM_LABEL).tolist():
             label = column[row].as_py()
-            if len(label.encode("utf-16-le")) > 2 * MAXIMUM_LABEL:
-                detail = f"a label has at most {MAXIMUM_LABEL} characters, this one {len(label)}"
-                self._refuse(row, MsmqError(HResult.MQ_ERROR_LABEL_TOO_LONG, detail))
+            units = len(label.encode("utf-16-le")) // 2
+            if units > MAXIMUM_LABEL:
+                self._refuse(row, label_too_long(units))
 
     def _targets(self, column: pa.Array | None, count: int) -> tuple[Array, pa.LargeBinaryArray]:
         """Indices and format names of the targets."""

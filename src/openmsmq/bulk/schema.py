@@ -38,7 +38,7 @@ class Column(NamedTuple):
 COLUMNS = (
     Column("queue", pa.string(), "path name of the queue; of an outgoing queue its format name"),
     Column("source", pa.string(), "queue, journal, deadletter, xactdeadletter or outgoing"),
-    Column("sequence", pa.int64(), "position: 56 bits that rise over the whole queue manager"),
+    Column("sequence", pa.int64(), "position: a 56-bit number that increases over the whole queue manager"),
     Column("lookup_id", pa.int64(), "lookup identifier: 7 - priority in the upper byte, the sequence below"),
     Column("message_id", pa.string(), "identifier, {guid}\\number"),
     Column("correlation_id", pa.string(), "identifier, {guid}\\number", "all zero", "none"),
@@ -48,7 +48,7 @@ COLUMNS = (
     Column("priority", pa.int32(), "0 to 7", "", "3"),
     Column("recoverable", pa.bool_(), "whether it survives a restart of the queue manager", "", "true"),
     Column("label", pa.string(), "up to 249 characters", "", "empty"),
-    Column("body", pa.binary(), "the body's bytes", "bodies were not asked for", "required"),
+    Column("body", pa.binary(), "the body's bytes", "bodies were not requested", "required"),
     Column("body_type", pa.int32(), "variant type of the body", "", "0"),
     Column("body_size", pa.int64(), "bytes of the body"),
     Column("acknowledgment", pa.int32(), "flags: 1 and 4 arrival, 2 and 8 receiving; positive and negative", "", "0"),

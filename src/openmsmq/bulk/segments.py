@@ -6,6 +6,7 @@ its position and its key. What does not is reported, and the daemon is asked aga
 
 from __future__ import annotations
 
+import logging
 import os
 from array import array
 from pathlib import Path
@@ -30,6 +31,8 @@ except ImportError:  # not compiled, or no such instruction: see openmsmq.compil
         ends = (starts + sizes).tolist()
         return array("I", [crc32c(view[a:b], seed) for a, b in zip(starts.tolist(), ends, strict=True)]).tobytes()
 
+
+logger = logging.getLogger(__name__)
 
 GONE = -1
 _GAP = 4096  # bytes that are read rather than jumped over
@@ -111,6 +114,10 @@ class SegmentReader:
             if len(self._files) >= _OPEN:
                 os.close(self._files.pop(next(iter(self._files))))
         self._files[number] = handle
-        got = os.preadv(handle, [into], offset)
+        try:
+            got = os.preadv(handle, [into], offset)
+        except OSError as error:  # of a damaged disk; the messages there are reported as such
+            logger.error("segment %s: %d bytes at offset %d: %s", segment_name(number), len(into), offset, error)
+            got = 0
         if got < len(into):
             into[got:] = bytes(len(into) - got)

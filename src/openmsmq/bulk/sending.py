@@ -56,7 +56,7 @@ class Sending:
         self._listener.start()
 
     def _listen(self) -> None:
-        with suppress(*FAILURES):  # the writer is told why
+        with suppress(*FAILURES):  # the writer gets the reason when it closes
             while (answer := self._answers.read()) is not None:
                 said = json.loads(answer.to_pybytes())
                 if "handle" in said:  # the last one
@@ -83,7 +83,7 @@ class Sending:
         return self.staged
 
     def abandon(self) -> None:
-        """The stage is not wanted any more; without the mark of the end of its rows the server drops it."""
+        """Give up the stage: without the end-of-data marker the server drops it."""
         with suppress(*FAILURES):
             self._close()
 
@@ -95,12 +95,12 @@ class Sending:
         self._writer.close()
 
     def _failure(self, error: BaseException) -> Exception:
-        """What the server told: writing only sees that the stream has ended; closing says why."""
+        """What the server reported: writing only sees that the stream has ended; closing says why."""
         if not getattr(error, "extra_info", b""):
             try:
                 self._close()
-            except FAILURES as told:
-                error = told
+            except FAILURES as reported:
+                error = reported
         return self._translated(error)
 
     def _hear(self) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from openmsmq.model.errors import IllegalPropertyValue
 from openmsmq.queueing.groups import Limits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import Queue, QueueKind
@@ -59,9 +58,6 @@ async def run(steps: Generator[None, None, T]) -> T:
 
 
 def limits(messages: int | None, volume: int | None) -> Limits:
-    """What a request asks for; None for the default. Raises IllegalPropertyValue."""
-    for name, value in (("max_messages", messages), ("max_bytes", volume)):
-        if value is not None and value < 1:
-            raise IllegalPropertyValue(detail=f"{name} {value}: 1 or more")
+    """What a request asks for; None for the default."""
     defaults = Limits()
     return Limits(defaults.messages if messages is None else messages, defaults.bytes if volume is None else volume)

@@ -7,42 +7,36 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import gc
 import json
+import logging
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from openmsmq.bulk.columns import Records
+from openmsmq.bulk.columns import Records, are_sound
 from openmsmq.bulk.link import Answer, Link
-from openmsmq.bulk.rows import Encoder, checked_schema
+from openmsmq.bulk.requests import ACTIONS, check, invalid, parse, shown
+from openmsmq.bulk.rows import Encoder, checked_schema, validate
 from openmsmq.bulk.schema import END_OF_ROWS, MESSAGE_SCHEMA
 from openmsmq.bulk.segments import SegmentReader
 from openmsmq.bulk.slices import SEQUENCE_MASK, SliceReader
 from openmsmq.bulk.uploading import Upload
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, OperationCancelled
 
-ACTIONS = {
-    "queues": "what the caller may read, with counts and last stable sequences",
-    "position": "first, last and stable sequence of a queue, and its count",
-    "plan": "a range divided into parts of equal count",
-    "cursor": "how far a consumer group has removed messages",
-    "groups": "consumer groups of the queues that the caller may receive from",
-    "claim": "claim messages for a consumer group",
-    "commit": "receive what a consumer group has claimed",
-    "release": "put back what a consumer group has claimed",
-    "finalize": "make the stages of a batch visible",
-    "stages": "what is staged and not finalized, by the caller; by everybody, for administrators",
-    "last_batch": "the last batch of a sink",
-    "forget": "drop stages",
-}
+logger = logging.getLogger(__name__)
+
 _CALLER = "caller"
+
+
+T = TypeVar("T")
 
 
 def failure(error: MsmqError) -> flight.FlightServerError:
@@ -51,8 +45,33 @@ def failure(error: MsmqError) -> flight.FlightServerError:
     return flight.FlightServerError(str(error), extra_info=information)
 
 
+def _failures(error: Exception, what: str) -> Any:
+    """What a client gets to see of an error: never a traceback, which is for the log."""
+    if isinstance(error, MsmqError):
+        return failure(error)
+    if isinstance(error, flight.FlightError):
+        return error
+    if isinstance(error, pa.ArrowException):
+        return failure(invalid(f"{what}: not valid Arrow data: {str(error).partition(chr(10))[0]}"))
+    logger.error("%s failed: %r", what, error, exc_info=error)
+    return failure(MsmqError(HResult.MQ_ERROR, f"{what} failed, see the queue manager's log"))
+
+
+def _translating(method: Callable[..., T]) -> Callable[..., T]:
+    """Give the client of a call its failure as Flight carries it."""
+
+    @functools.wraps(method)
+    def translated(*arguments: Any) -> T:
+        try:
+            return method(*arguments)
+        except Exception as error:
+            raise _failures(error, method.__name__) from error
+
+    return translated
+
+
 class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
-    def __init__(self, caller: list[str | None]) -> None:
+    def __init__(self, caller: list[str] | None) -> None:
         super().__init__()
         self.caller = caller
 
@@ -78,7 +97,8 @@ class Authentication(flight.ServerMiddlewareFactory):  # type: ignore[misc]
                 if scheme.lower() != "basic" or not separator:
                     raise flight.FlightUnauthenticatedError("the authorization header has to be Basic user:password")
         try:
-            return _Caller(self._link.call("authenticate", user=user, password=password))
+            login = check("authenticate", {"user": user, "password": password})
+            return _Caller(self._link.call("authenticate", **login))
         except MsmqError as error:
             raise flight.FlightUnauthenticatedError(error.detail) from error
 
@@ -94,39 +114,33 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return list(ACTIONS.items())
 
+    @_translating
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[bytes]:
-        try:
-            if action.type not in ACTIONS:
-                raise MsmqError(
-                    HResult.MQ_ERROR_INVALID_PARAMETER, f"no action {action.type!r}; allowed: {', '.join(ACTIONS)}"
-                )
-            values = _object(action.body.to_pybytes() or b"{}")
-            answer = self._link.call(action.type, caller=_caller(context), **values)
-        except MsmqError as error:
-            raise failure(error) from error
+        if action.type not in ACTIONS:
+            raise invalid(f"no action {shown(action.type)}; allowed: {', '.join(ACTIONS)}")
+        values = check(action.type, parse(action.body.to_pybytes() or b"{}"))
+        answer = self._link.call(action.type, caller=_caller(context), **values)
         return iter([json.dumps(answer).encode()])
 
+    @_translating
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
-        try:
-            values = _object(ticket.ticket)
-            names = values.pop("columns", None) or MESSAGE_SCHEMA.names
-            unknown = [name for name in names if name not in MESSAGE_SCHEMA.names]
-            if unknown:
-                raise IllegalPropertyValue(
-                    detail=f"columns {', '.join(unknown)}: there are {', '.join(MESSAGE_SCHEMA.names)}"
-                )
-            include_body = values.pop("include_body", True)
-            query = {"caller": _caller(context), "queue": "", "source": "queue", "end": None, **values}
-            first = self._link.ask("slice", **{"start": 0, **query})
-            first.result()  # refused before the stream begins, if at all
-        except MsmqError as error:
-            raise failure(error) from error
+        values = check("read", parse(ticket.ticket))
+        names = values.pop("columns", None) or MESSAGE_SCHEMA.names
+        unknown = [name for name in names if name not in MESSAGE_SCHEMA.names]
+        if unknown:
+            raise IllegalPropertyValue(
+                detail=f"columns {', '.join(map(shown, unknown))}: there are {', '.join(MESSAGE_SCHEMA.names)}"
+            )
+        include_body = values.pop("include_body", True)
+        query = {"caller": _caller(context), "queue": "", "source": "queue", "start": 0, **values}
+        first = self._link.ask("slice", **query)
+        first.result()  # refused before the stream begins, if at all
         schema = pa.schema([MESSAGE_SCHEMA.field(name) for name in names])
-        return flight.GeneratorStream(schema, self._batches(query, first, names, include_body))
+        return flight.GeneratorStream(schema, self._batches(query, first, schema, include_body))
 
     def _batches(
-        self, query: dict[str, Any], asked: Future[Answer], names: Sequence[str], include_body: bool
-    ) -> Iterator[pa.RecordBatch]:
+        self, query: dict[str, Any], asked: Future[Answer], schema: pa.Schema, include_body: bool
+    ) -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]:
         """Slice by slice; while one is read and sent, the next is asked for, and no more: that is the backpressure."""
         where = {name: query[name] for name in ("caller", "queue", "source")}
 
@@ -143,15 +157,26 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                 keys = np.frombuffer(data, np.uint64, count)
                 last = int(keys[-1] & SEQUENCE_MASK)
                 asked = self._link.ask("slice", **{**query, "start": last, "end": values["end"]})
-                keys, buffer, starts, sizes = reader.read(keys, data)
+                found = reader.read(keys, data)
+                sound = are_sound(found.buffer, found.starts, found.sizes)
+                keys, starts, sizes = found.keys[sound], found.starts[sound], found.sizes[sound]
+                damaged = [*found.damaged.tolist(), *found.keys[~sound].tolist()]
+                path, source, aborts = values["path"], values["source"], values["aborts"]
+                rows = pa.RecordBatch.from_pylist([], schema)
                 if len(keys):
-                    path, source, aborts = values["path"], values["source"], values["aborts"]
-                    yield Records(keys, buffer, starts, sizes, path, source, include_body, aborts).batch(names)
-        except MsmqError as error:
-            raise failure(error) from error
+                    rows = Records(
+                        keys, found.buffer, starts, sizes, path, source, include_body, aborts
+                    ).batch(schema.names)  # fmt: skip
+                if damaged:
+                    yield rows, _damage(path or source, damaged)
+                elif len(keys):
+                    yield rows
+        except Exception as error:
+            raise _failures(error, "reading") from error
         finally:
             reader.close()
 
+    @_translating
     def do_put(
         self,
         context: flight.ServerCallContext,
@@ -162,52 +187,51 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         caller = _caller(context)
         handle = None
         try:
-            values = _object(descriptor.command)
+            values = check("write", parse(descriptor.command or b""))
             default = values.pop("default_queue", None)
             checked_schema(reader.schema)
             begun = self._link.call("begin_stage", caller=caller, **values)
             handle = begun["handle"]
 
-            def tell(values: dict[str, Any]) -> None:
+            def report(values: dict[str, Any]) -> None:
                 writer.write(json.dumps(values).encode())
 
-            upload = Upload(self._link, caller, handle, tell if values.get("collect") else None)
+            upload = Upload(self._link, caller, handle, report if values.get("collect") else None)
             encoder = Encoder(upload.target, default, bytes.fromhex(begun["sender"]), upload.refuse)
             staged = upload.run(encoder, _rows(reader))
             handle = None
-        except MsmqError as error:
-            raise failure(error) from error
         finally:
             if handle is not None:
                 self._link.call("drop_stage", caller=caller, stage=handle)
-        tell(staged)
+        report(staged)
+
+
+def _damage(queue: str, damaged: list[int]) -> bytes:
+    """The metadata that reports messages which can't be decoded: `{"damaged": [lookup identifier, ...]}`."""
+    for key in damaged:
+        logger.error(
+            "queue %s: message %#x can't be decoded and was skipped in a stream; receive it by lookup id to remove it",
+            queue,
+            key,
+        )
+    return json.dumps({"damaged": damaged}).encode()
 
 
 def _rows(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
     """Raises OperationCancelled when the stream ends without its mark."""
     for chunk in reader:
         if chunk.data is not None:
+            validate(chunk.data)
             yield chunk.data
-        elif chunk.app_metadata.to_pybytes() == END_OF_ROWS:
+        elif chunk.app_metadata is not None and chunk.app_metadata.to_pybytes() == END_OF_ROWS:
             return
-    raise OperationCancelled(detail="the rows broke off: the mark of their end did not come")
+    raise OperationCancelled(detail="stream ended before its end-of-data marker: upload incomplete")
 
 
-def _caller(context: flight.ServerCallContext) -> list[str | None]:
+def _caller(context: flight.ServerCallContext) -> list[str] | None:
     middleware = context.get_middleware(_CALLER)
     assert isinstance(middleware, _Caller)
     return middleware.caller
-
-
-def _object(text: bytes) -> dict[str, Any]:
-    """The JSON object of a request. Raises MsmqError."""
-    try:
-        values = json.loads(text)
-    except ValueError as error:
-        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"not JSON: {error}") from error
-    if not isinstance(values, dict) or {"op", "caller", "data"} & values.keys():
-        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "expected a JSON object of arguments")
-    return values
 
 
 def main() -> None:

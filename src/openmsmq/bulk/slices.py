@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from openmsmq.bulk.segments import GONE, Array, SegmentReader
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.lookup_id import LAST_SEQUENCE
 
-SEQUENCE_MASK = np.uint64((1 << 56) - 1)
-_TRIES = 10  # looks for a message that compaction moves again and again
+SEQUENCE_MASK = np.uint64(LAST_SEQUENCE)
+_TRIES = 10  # looks for a message that compaction moves again and again; what is not found then is damaged
+
+
+class Found(NamedTuple):
+    """What is left of a slice.
+
+    Attributes:
+        keys: lookup identifiers.
+        buffer: bytes.
+        starts, sizes: where in it the records are.
+        damaged: lookup identifiers of the messages that are there and whose records can't be read.
+    """
+
+    keys: Array
+    buffer: Array
+    starts: Array
+    sizes: Array
+    damaged: Array
 
 
 class SliceReader:
@@ -24,11 +42,8 @@ class SliceReader:
     def close(self) -> None:
         self._segments.close()
 
-    def read(self, keys: Array, data: memoryview) -> tuple[Array, Array, Array, Array]:
-        """What is still there of a slice: lookup identifiers, a buffer, where in it the records begin, their sizes.
-
-        Raises MsmqError if a message is not where the daemon says again and again.
-        """
+    def read(self, keys: Array, data: memoryview) -> Found:
+        """What is still there of a slice, and what is there but can't be read."""
         count = len(keys)
         locations = np.frombuffer(data, np.uint64, count, 8 * count).copy()
         sizes = np.frombuffer(data, np.uint32, count, 16 * count).astype(np.int64)
@@ -52,9 +67,7 @@ class SliceReader:
             if len(rows):  # compaction has moved them, or somebody has taken them
                 locations[rows] = np.frombuffer(self._locate(keys[rows].tobytes()), np.uint64)
                 rows = rows[locations[rows] != 0]
-        if len(rows):
-            raise MsmqError(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED, f"{len(rows)} messages can't be read")
         filled = [one for one in buffers if len(one)]
         merged = filled[0] if len(filled) == 1 else np.concatenate(filled or buffers)
         kept = starts != GONE
-        return keys[kept], merged, starts[kept], sizes[kept]
+        return Found(keys[kept], merged, starts[kept], sizes[kept], keys[rows])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
 
+from openmsmq.bulk.requests import invalid, shown
 from openmsmq.bulk.served import Served
 from openmsmq.model.errors import AccessDenied, MessageStorageFailed, MsmqError, OperationCancelled
 from openmsmq.model.security import ANONYMOUS, sid_bytes
@@ -36,7 +37,7 @@ class Staging:
         self._uploads: dict[str, Upload] = {}
 
     def drop_all(self) -> None:
-        """Whoever wrote them has gone."""
+        """Their writer has disconnected."""
         for handle in list(self._uploads):
             self._drop(handle)
 
@@ -47,10 +48,11 @@ class Staging:
         batch: int,
         partition: int,
         attempt: str,
-        transactional: bool,
+        transactional: bool = False,
         collect: bool = False,
+        query: str = "",
     ) -> dict[str, Any]:
-        stage = self._manager.begin_stage(sink, batch, partition, attempt, caller)
+        stage = self._manager.begin_stage(sink, batch, partition, attempt, caller, query)
         self._uploads[stage.handle] = Upload(stage, transactional, collect)
         sender = "" if caller.sid == ANONYMOUS else sid_bytes(caller.sid).hex()
         return {"handle": stage.handle, "sender": sender}
@@ -58,24 +60,28 @@ class Staging:
     async def do_target(self, caller: Caller, stage: str, queue: str) -> dict[str, Any]:
         """Where rows go that name this queue: an index for `stage`, and the format name for their records; or why they
         are refused."""
-        upload = self._upload(stage)
+        upload = self._upload(caller, stage)
         try:
             target = self._manager.stage_target(queue, upload.transactional, caller)
         except MessageStorageFailed:  # an outgoing queue can't be made now; the rows are not to blame
             raise
         except MsmqError as error:
-            return {"refused": _told(error)}
+            return {"refused": _shown_error(error)}
         upload.targets.append(target)
         return {"index": len(upload.targets) - 1, "name": target.name}
 
-    async def do_stage(
-        self, caller: Caller, stage: str, count: int, last: bool, data: bytearray | None = None
-    ) -> dict[str, Any]:
+    async def do_stage(self, caller: Caller, stage: str, count: int, last: bool, data: bytearray) -> dict[str, Any]:
         """Rows: indices of their targets, sizes, records. The answer has those that are refused, by their place. The
         stage is dropped when it fails, or a row is refused that was not to be."""
-        upload = self._upload(stage)
-        data = data or bytearray()
+        upload = self._upload(caller, stage)
         targets, sizes = array("I", data[: 4 * count]), array("I", data[4 * count : 8 * count])
+        if len(sizes) != count or 8 * count + sum(sizes) != len(data):
+            self._drop(stage)
+            raise invalid(f"stage: {len(data)} bytes for {count} rows, allowed: targets, sizes, and so many records")
+        if count and max(targets) >= len(upload.targets):
+            self._drop(stage)
+            raise invalid(f"stage: target {max(targets)}, allowed: those of {len(upload.targets)} queues")
+        self._manager.saw_writer(upload.stage.sink)
         options = {"last": last, "collect": upload.collect}
         try:
             if len(set(targets)) == 1:
@@ -97,16 +103,17 @@ class Staging:
             self._drop(stage)
             raise
         await self._served.durable()  # also in between, or the last sync would have to write everything at once
-        told = [(place, *_told(error)) for place, error in refused]
-        return {"handle": stage, "rows": upload.stage.rows, "refused": told}
+        shown = [(place, *_shown_error(error)) for place, error in refused]
+        return {"handle": stage, "rows": upload.stage.rows, "refused": shown}
 
-    def _upload(self, stage: str) -> Upload:
-        if stage not in self._uploads:
-            raise OperationCancelled(detail=f"stage {stage} was dropped")
-        return self._uploads[stage]
+    def _upload(self, caller: Caller, stage: str) -> Upload:
+        upload = self._uploads.get(stage)
+        if upload is None or upload.stage.owner != caller.sid:
+            raise OperationCancelled(detail=f"stage {shown(stage)} was dropped")
+        return upload
 
     async def do_drop_stage(self, caller: Caller, stage: str) -> None:
-        """The client went, or one of its rows can't be encoded."""
+        """The client has disconnected, or one of its rows can't be encoded."""
         self._drop(stage)
 
     def _drop(self, handle: str) -> None:
@@ -117,9 +124,16 @@ class Staging:
             except MsmqError as error:  # what was not sealed goes at the next start all the same
                 logger.warning("stage %s: %s", handle, error)
 
-    async def do_finalize(self, caller: Caller, sink: str, batch: int, stages: list[str]) -> None:
-        self._manager.finalize(sink, batch, stages, caller)
+    async def do_finalize(
+        self, caller: Caller, sink: str, batch: int, stages: list[str], query: str = "", once: bool = False
+    ) -> None:
+        self._manager.finalize(sink, batch, stages, caller, query, once)
         await self._served.durable()
+
+    async def do_renew(self, caller: Caller, sink: str) -> None:
+        """A keep-alive from a writer that has staged something."""
+        if any(stage.sink == sink and stage.owner == caller.sid for stage in self._manager.stages.values()):
+            self._manager.saw_writer(sink)
 
     async def do_stages(self, caller: Caller) -> list[dict[str, Any]]:
         try:
@@ -127,11 +141,15 @@ class Staging:
             sees_all = True
         except AccessDenied:
             sees_all = False
+        queues = self._manager.state.queues  # one may have been deleted meanwhile
         return [
             {
                 "handle": stage.handle, "sink": stage.sink, "batch": stage.batch, "partition": stage.partition,
-                "owner": stage.owner, "rows": stage.rows, "sealed": stage.sealed,
-                "queues": [self._served.name_of(self._manager.state.queues[number])[0] for number in stage.messages],
+                "owner": stage.owner, "rows": stage.rows, "sealed": stage.sealed, "query": stage.query,
+                "idle_seconds": self._manager.writer_idle(stage.sink) // 1000,
+                "queues": [
+                    self._served.name_of(queues[number])[0] for number in stage.messages if number in queues
+                ],
             }
             for stage in self._manager.stages.values()
             if sees_all or stage.owner == caller.sid
@@ -141,12 +159,15 @@ class Staging:
         return {"batch": self._manager.last_batch(sink)}
 
     async def do_forget(
-        self, caller: Caller, sink: str, batch: int | None = None, stages: list[str] | None = None
-    ) -> dict[str, int]:
+        self, caller: Caller, sink: str, batch: int | None = None, stages: list[str] | None = None,
+        memory: bool = False,
+    ) -> dict[str, int]:  # fmt: skip
         count = self._manager.forget_stages(sink, batch, stages, caller)
+        if memory:
+            self._manager.forget_sink(sink, caller)
         await self._served.durable()
         return {"count": count}
 
 
-def _told(error: MsmqError) -> tuple[int, str]:
+def _shown_error(error: MsmqError) -> tuple[int, str]:
     return error.hresult, error.detail

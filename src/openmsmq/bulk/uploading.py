@@ -1,4 +1,4 @@
-"""The rows of one `do_put` on their way to the daemon, chunk by chunk, and what is told of them meanwhile."""
+"""The rows of one `do_put` on their way to the daemon, chunk by chunk, and what is reported about them meanwhile."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from openmsmq.bulk.link import Answer, Link
+from openmsmq.bulk.requests import check
 from openmsmq.bulk.rows import NOTHING, Encoded, Encoder, fail
 from openmsmq.model.errors import MsmqError, error_for
 
@@ -23,39 +24,43 @@ _IN_FLIGHT = 8  # chunks that wait for their sync
 class Upload:
     """One stage that is being written.
 
-    Whoever finds a row that can't be sent, the encoder or the daemon, tells `refuse`. That fails the upload, unless
-    rows are collected: then the writer is told, in the order of rows, of all refused rows before the row `through`.
+    Who finds a row that can't be sent, the encoder or the daemon, calls `refuse`. That fails the upload, unless
+    rows are collected: then all refused rows before the row `through` are reported to the writer, in the order of rows.
     """
 
     def __init__(
-        self, link: Link, caller: list[str | None], handle: str, tell: Callable[[dict[str, Any]], None] | None
+        self, link: Link, caller: list[str] | None, handle: str, report: Callable[[dict[str, Any]], None] | None
     ) -> None:
-        """`tell` gets `{"through": number, "refused": [[number, HRESULT, detail], ...]}` while rows come; None fails
+        """`report` gets `{"through": number, "refused": [[number, HRESULT, detail], ...]}` while rows come; None fails
         the upload with the first row that is refused, by raising its MsmqError."""
         self._link, self._caller, self._handle = link, caller, handle
-        self._tell = tell
+        self._report = report
         self._refused: list[tuple[int, int, str]] = []
         self._asked: deque[tuple[Encoded, Future[Answer]]] = deque()
         self._through = 0
 
     def target(self, queue: str) -> tuple[int, str] | MsmqError:
         """Index and format name of a queue that rows name, or why they are refused."""
-        found = self._link.call("target", caller=self._caller, stage=self._handle, queue=queue)
+        try:
+            values = check("target", {"stage": self._handle, "queue": queue})
+        except MsmqError as error:
+            return error
+        found = self._link.call("target", caller=self._caller, **values)
         if "refused" in found:
             return error_for(*found["refused"])
         return found["index"], found["name"]
 
     def refuse(self, row: int, error: MsmqError) -> None:
         """A row can't be sent."""
-        if self._tell is None:
+        if self._report is None:
             fail(row, error)
         self._refused.append((row, error.hresult, error.detail))
 
     def run(self, encoder: Encoder, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
-        """Stage all rows. The last chunk is told to be the last.
+        """Stage all rows. The last chunk is marked as the last.
 
         Returns:
-            Handle and rows of the stage, and what was not told yet, as `tell` gets it.
+            Handle and rows of the stage, and what was not reported yet, as `report` gets it.
         """
         held = NOTHING
         for batch in batches:
@@ -64,12 +69,12 @@ class Upload:
                     if len(held):
                         self._send(held, False)
                     held = chunk
-                if self._tell is not None:
-                    self._tell_what_is_through(held, encoder.rows)
+                if self._report is not None:
+                    self._report_progress(held, encoder.rows)
         self._send(held, True)
         while self._asked:
             staged = self._answer()
-        return {"handle": staged["handle"], "rows": staged["rows"], **self._told(encoder.rows)}
+        return {"handle": staged["handle"], "rows": staged["rows"], **self._take_refused(encoder.rows)}
 
     def _send(self, chunk: Encoded, last: bool) -> None:
         if len(self._asked) >= _IN_FLIGHT:
@@ -78,14 +83,14 @@ class Upload:
         values = {"stage": self._handle, "count": len(chunk), "last": last}
         self._asked.append((chunk, self._link.ask("stage", columns, chunk.records, caller=self._caller, **values)))
 
-    def _tell_what_is_through(self, held: Encoded, encoded: int) -> None:
+    def _report_progress(self, held: Encoded, encoded: int) -> None:
         while self._asked and self._asked[0][1].done():
             self._answer()
         waiting = [chunk for chunk in (*(chunk for chunk, _ in self._asked), held) if len(chunk)]
         through = int(waiting[0].rows[0]) if waiting else encoded
-        if through > self._through and self._tell is not None:
+        if through > self._through and self._report is not None:
             self._through = through
-            self._tell(self._told(through))
+            self._report(self._take_refused(through))
 
     def _answer(self) -> dict[str, Any]:
         """What became of the chunk that has waited longest."""
@@ -95,8 +100,8 @@ class Upload:
             self.refuse(int(chunk.rows[place]), error_for(hresult, detail))
         return answer
 
-    def _told(self, through: int) -> dict[str, Any]:
-        """The refused rows before the row `through`, which are told now."""
+    def _take_refused(self, through: int) -> dict[str, Any]:
+        """The refused rows before the row `through`, which are reported now."""
         refused = sorted(self._refused)
         ready = [row for row in refused if row[0] < through]
         self._refused = refused[len(ready) :]

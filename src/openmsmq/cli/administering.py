@@ -6,8 +6,8 @@ import click
 
 from openmsmq.cli.connection import connected
 from openmsmq.cli.messages import show_first
-from openmsmq.cli.output import management_rows, print_json, print_table, report
-from openmsmq.cli.queues import json_option, path_of, purge_queue
+from openmsmq.cli.output import json_option, management_rows, print_json, print_table, report
+from openmsmq.cli.queues import path_of, purge_queue
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import Access
 
@@ -17,11 +17,11 @@ from openmsmq.model.constants import Access
 @json_option
 @connected
 def machine(qm: QueueManager, action: str, as_json: bool) -> None:
-    """Show what the queue manager tells about itself, or act on it as an administrator.
+    """Show the properties of the queue manager, or act on it as an administrator.
 
     \b
     connect, disconnect  transfer messages to other machines, or let them wait until connected or restarted
-    tidy                 give back disk space; no message is deleted
+    tidy                 release disk space that is not needed; no message is deleted
     """
     if action == "show":
         properties = {"machine_id": qm.machine_id, "version": qm.version, **qm.management()}
@@ -61,7 +61,7 @@ def list_(qm: QueueManager, as_json: bool) -> None:
 @json_option
 @connected
 def pause(qm: QueueManager, name: str, as_json: bool) -> None:
-    """Hold messages back until `resume` or the end of the server. For administrators."""
+    """Hold messages until `resume` or a restart of the server. For administrators."""
     _act(qm, "pause", name, as_json)
 
 
@@ -70,13 +70,15 @@ def pause(qm: QueueManager, name: str, as_json: bool) -> None:
 @json_option
 @connected
 def resume(qm: QueueManager, name: str, as_json: bool) -> None:
-    """Let messages out again. For administrators."""
+    """Release held messages. For administrators."""
     _act(qm, "resume", name, as_json)
 
 
 @outgoing.command()
 @click.argument("name")
-@click.option("--count", "-n", type=int, default=10, show_default=True, help="At most so many; 0 for all.")
+@click.option(
+    "--count", "-n", type=int, default=10, show_default=True, help="Maximum number of messages (0: no limit)."
+)
 @json_option
 @connected
 def peek(qm: QueueManager, name: str, count: int, as_json: bool) -> None:
@@ -86,7 +88,7 @@ def peek(qm: QueueManager, name: str, count: int, as_json: bool) -> None:
 
 @outgoing.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @connected
 def purge(qm: QueueManager, name: str, yes: bool, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from openmsmq.model.bodies import BodyError
 from openmsmq.model.constants import VarType
 from openmsmq.model.message import Message
 from openmsmq.model.nrbf import NrbfError, decode_nrbf, looks_like_nrbf
+from openmsmq.model.text import printable
 
 HEX_LINES = 32  # of 16 bytes each; whoever needs more wants the bytes: --body-only or --json
 _BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
@@ -36,13 +37,13 @@ def show(message: Message) -> Shown:
         return _binary(message.body)
     if not isinstance(value, bytes):
         kind = VarType(message.body_type).name.lower()
-        return Shown(kind, printable(str(value)), jsonable(value))
+        return Shown(kind, printable(str(value), multiline=True), jsonable(value))
     if not value:
         return Shown("empty", "", "")
     if looks_like_nrbf(value):
         try:
             decoded = jsonable(decode_nrbf(value))
-            return Shown("nrbf", printable(_pretty(decoded)), decoded)
+            return Shown("nrbf", printable(_pretty(decoded), multiline=True), decoded)
         except (NrbfError, RecursionError) as error:
             return _binary(value, f"damaged .NET binary, {error}\n")
     text = text_of(value)
@@ -54,14 +55,14 @@ def _shown_text(text: str) -> Shown:
     if stripped[:1] in ("{", "["):
         try:
             document = json.loads(text)
-            return Shown("json", printable(_pretty(document)), jsonable(document))
+            return Shown("json", printable(_pretty(document), multiline=True), jsonable(document))
         except (ValueError, RecursionError):
             pass
     if stripped.startswith("<"):
         pretty = _pretty_xml(text)
         if pretty is not None:
-            return Shown("xml", printable(pretty), text)
-    return Shown("text", printable(text), text)
+            return Shown("xml", printable(pretty, multiline=True), text)
+    return Shown("text", printable(text, multiline=True), text)
 
 
 def text_of(body: bytes) -> str | None:
@@ -84,15 +85,6 @@ def _decoded(body: bytes, codec: str) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if all(c.isprintable() or c in "\r\n\t" for c in text) else None
-
-
-def printable(text: str) -> str:
-    """`text` with everything that a terminal would obey, and halves of surrogate pairs, as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else "" if c == "\r" else c.encode("unicode_escape").decode() for c in text
-    )
 
 
 def _pretty(value: Any) -> str:

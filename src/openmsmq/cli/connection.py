@@ -12,9 +12,10 @@ import click
 import openmsmq
 from openmsmq.client.open_queue import PROTOCOLS
 from openmsmq.client.sync import QueueManager
-from openmsmq.server.config import LEVELS
+from openmsmq.rpc.pdu import AuthLevel
 
 FLIGHT_PORT = 18020
+LEVELS = ("none", "connect", "packet", "integrity", "privacy")  # of openmsmq.server.config, which loads much
 
 protocol_option = click.option(
     "--protocol",
@@ -28,7 +29,7 @@ _SERVER = (
     click.option("--host", default="localhost", envvar="OPENMSMQ_HOST", show_default=True, help="Server to talk to."),
     click.option("--port", type=int, envvar="OPENMSMQ_PORT", help="Its port; default 2103 plus the offset."),
     click.option("--port-offset", type=int, default=0, envvar="OPENMSMQ_PORT_OFFSET", help="Added to default ports."),
-    click.option("--user", envvar="OPENMSMQ_USER", help="Authenticate as DOMAIN\\\\USER or USER."),
+    click.option("--user", envvar="OPENMSMQ_USER", help="Authenticate as DOMAIN\\USER or USER."),
     click.option("--password-env", default="OPENMSMQ_PASSWORD", help="Environment variable with the password."),
 )
 
@@ -73,7 +74,7 @@ def connected(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `qm`, a connected QueueManager, from the server options and --level."""
 
     @server_options
-    @click.option("--level", type=click.Choice(list(LEVELS)), help="Protection; default integrity with --user.")
+    @click.option("--level", type=click.Choice(LEVELS), help="Protection; default integrity with --user.")
     @functools.wraps(command)
     def wrapper(*args: Any, address: Address, level: str | None, **kwargs: Any) -> Any:
         with connect(address, level) as qm:
@@ -84,6 +85,8 @@ def connected(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def connect(address: Address, level: str | None) -> QueueManager:
     domain, _, user = (address.user or "").rpartition("\\")
+    if "\\" in domain:
+        raise click.UsageError(f"--user is {address.user!r}; allowed: USER, or DOMAIN\\USER with one backslash")
     return openmsmq.connect(
         address.host,
         address.port,
@@ -91,5 +94,11 @@ def connect(address: Address, level: str | None) -> QueueManager:
         user=None if address.user is None else user,
         password=address.password(),
         domain=domain,
-        level=LEVELS[level] if level else None,
+        level=_protection(level) if level else None,
     )
+
+
+def _protection(level: str) -> AuthLevel:
+    from openmsmq.server import config
+
+    return config.LEVELS[level]

@@ -1,4 +1,4 @@
-"""`openmsmq pipeline groups|release|stages|forget`: what streams hold in queues, and how to let go of it."""
+"""`openmsmq pipeline groups|release|stages|forget`: claims and stages of streams: show and release them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from openmsmq.cli.connection import FLIGHT_PORT, Address, flight_options, server_options
-from openmsmq.cli.output import print_json, print_table
-from openmsmq.cli.queues import json_option
+from openmsmq.cli.output import echo, json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from openmsmq.bulk.client import BulkClient
@@ -41,7 +40,7 @@ def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 @_bulk
 def groups(bulk: BulkClient, as_json: bool) -> None:
-    """Consumer groups: how far they are, and what they hold, hidden from ordinary readers."""
+    """List consumer groups: their positions, and the messages they have claimed, which other readers do not get."""
     found = bulk.groups()
     if as_json:
         for group in found:
@@ -56,45 +55,51 @@ def groups(bulk: BulkClient, as_json: bool) -> None:
 @click.argument("queue")
 @click.argument("group")
 @click.option("--source", type=click.Choice(_SOURCES), default="queue", show_default=True)
-@click.option("--forget", is_flag=True, help="Drop the group and its position, too.")
+@click.option("--forget", is_flag=True, help="Also delete the group and its position.")
 @json_option
 @_bulk
 def release(bulk: BulkClient, queue: str, group: str, source: str, forget: bool, as_json: bool) -> None:
-    """Put back what a consumer GROUP holds of QUEUE, for ordinary readers; its stream claims anew."""
+    """Release the claim of a consumer GROUP on QUEUE: other readers get the messages; its stream claims again."""
     count = bulk.release(queue, group, source, forget=forget)
     if as_json:
         print_json({"released": count, "forgotten": forget})
     else:
-        click.echo(f"{count} messages are back in {queue}" + (f", and {group} is no more" if forget else ""))
+        echo(f"{count} messages were put back into {queue}" + (f"; group {group} deleted" if forget else ""))
 
 
 @click.command()
 @json_option
 @_bulk
 def stages(bulk: BulkClient, as_json: bool) -> None:
-    """What sinks have written and not made visible: yours, or everybody's for an administrator."""
+    """List stages that are not finalized: your own, or all of them for an administrator."""
     found = bulk.stages()
     if as_json:
         for stage in found:
             print_json(asdict(stage))
         return
-    columns = ("sink", "batch", "partition", "rows", "sealed", "owner")
+    columns = ("sink", "batch", "partition", "rows", "sealed", "idle_seconds", "owner")
     rows = [[*(getattr(stage, column) for column in columns), ", ".join(stage.queues)] for stage in found]
-    print_table(("SINK", "BATCH", "PARTITION", "ROWS", "COMPLETE", "OWNER", "TO"), rows)
+    print_table(("SINK", "BATCH", "PARTITION", "ROWS", "COMPLETE", "IDLE (S)", "OWNER", "TO"), rows)
 
 
 @click.command()
 @click.argument("sink")
-@click.option("--batch", type=int, help="Of this batch only.")
+@click.option("--batch", type=int, help="Only stages of this batch.")
+@click.option(
+    "--sink",
+    "memory",
+    is_flag=True,
+    help="Also forget the sink's query and last batch, so that another query may write it.",
+)
 @json_option
 @_bulk
-def forget(bulk: BulkClient, sink: str, batch: int | None, as_json: bool) -> None:
-    """Drop what SINK has staged, for a stream that will not come back: its rows are never sent."""
-    count = bulk.forget(sink, batch)
+def forget(bulk: BulkClient, sink: str, batch: int | None, memory: bool, as_json: bool) -> None:
+    """Drop the stages of a SINK whose stream will not continue: their rows are never sent."""
+    count = bulk.forget(sink, batch, memory=memory)
     if as_json:
-        print_json({"dropped": count})
+        print_json({"dropped": count, "sink_forgotten": memory})
     else:
-        click.echo(f"{count} stages dropped")
+        echo(f"{count} stages dropped" + (f", and {sink} may be written by another query" if memory else ""))
 
 
 COMMANDS = (groups, release, stages, forget)

@@ -14,12 +14,14 @@ from typing import Any
 import click
 
 from openmsmq.cli.connection import connected, protocol_option
-from openmsmq.cli.output import counted, from_json, progress, report, show_message, to_json
-from openmsmq.cli.queues import json_option, path_of
+from openmsmq.cli.output import counted, echo, json_option, progress, report
+from openmsmq.cli.queues import path_of
+from openmsmq.cli.showing import from_json, show_message, to_json
 from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import QueueNotFound, ReceiveTimeout
 from openmsmq.model.message import Message
+from openmsmq.model.text import printable_json
 
 _BATCH = 200  # messages in one transaction when many are moved
 
@@ -34,9 +36,13 @@ _BATCH = 200  # messages in one transaction when many are moved
 @click.option("--transaction", is_flag=True, help="Send in a transaction of its own.")
 @click.option("--raw", is_flag=True, help="Send the text as UTF-8 bytes, not as a VT_BSTR string.")
 @click.option("--ttl", type=click.IntRange(min=1), help="Seconds until the message expires if nobody receives it.")
-@click.option("--reach-ttl", type=click.IntRange(min=1), help="Seconds until it dies if it has not reached its queue.")
+@click.option(
+    "--reach-ttl", type=click.IntRange(min=1), help="Seconds until the message expires if it has not reached its queue."
+)
 @click.option("--response-queue", default="", help="Format name.")
-@click.option("--admin-queue", default="", help="Format name for acknowledgments; asks for all of them.")
+@click.option(
+    "--admin-queue", default="", help="Format name of the administration queue; requests all acknowledgments."
+)
 @click.option("--deadletter", is_flag=True, help="Copy to the dead-letter queue if it expires.")
 @json_option
 @connected
@@ -92,12 +98,14 @@ def send(
 
 @click.command()
 @click.argument("queue")
-@click.option("--count", "-n", type=int, default=10, show_default=True, help="At most so many; 0 for all.")
+@click.option(
+    "--count", "-n", type=int, default=10, show_default=True, help="Maximum number of messages (0: no limit)."
+)
 @protocol_option
 @json_option
 @connected
 def peek(qm: QueueManager, queue: str, count: int, protocol: str, as_json: bool) -> None:
-    """Look at messages and leave them."""
+    """Show messages without removing them."""
     show_first(qm, path_of(queue), Access.PEEK, count, as_json, protocol)
 
 
@@ -112,16 +120,24 @@ def show_first(qm: QueueManager, queue: str, access: Access, count: int, as_json
 
 @click.command()
 @click.argument("queue")
-@click.option("--count", "-n", type=int, default=1, show_default=True, help="At most so many; 0 for all there are.")
-@click.option("--timeout", type=float, default=0.0, show_default=True, help="Seconds to wait for the first.")
-@click.option("--body-only", is_flag=True, help="Write nothing but the bytes of the body.")
+@click.option(
+    "--count",
+    "-n",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Maximum number of messages (0: all that are in the queue).",
+)
+@click.option("--timeout", type=float, default=0.0, show_default=True, help="Seconds to wait for the first message.")
+@click.option("--body-only", is_flag=True, help="Write only the bytes of the body.")
 @protocol_option
 @json_option
 @connected
 def receive(
     qm: QueueManager, queue: str, count: int, timeout: float, body_only: bool, protocol: str, as_json: bool
 ) -> None:
-    """Take messages away, each when it has been written. From a transactional queue, each one in a transaction."""
+    """Receive messages: each is removed after it has been written out. From a transactional queue, each in a
+    transaction."""
     with qm.open(path_of(queue), protocol=protocol) as opened:
         transactional = _is_transactional(qm, queue)
         number = 0
@@ -159,14 +175,14 @@ def _is_transactional(qm: QueueManager, queue: str) -> bool:
         return False  # journals and dead-letter queues are read without
     try:
         return bool(qm.management(path)["transactional"] == "YES")
-    except QueueNotFound:  # of another machine, and nothing has been sent there; or missing, as opening it will tell
+    except QueueNotFound:  # of another machine, and nothing has been sent there; or missing, as opening it will show
         return False
 
 
 @click.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--move", is_flag=True, help="Take the messages away from SOURCE once they are in TARGET.")
+@click.option("--move", is_flag=True, help="Remove the messages from SOURCE once they are in TARGET.")
 @json_option
 @connected
 def copy(qm: QueueManager, source: str, target: str, move: bool, as_json: bool) -> None:
@@ -187,7 +203,7 @@ def copy(qm: QueueManager, source: str, target: str, move: bool, as_json: bool) 
 def _move_all(
     qm: QueueManager, incoming: MessageQueue, outgoing: MessageQueue, wanted: int, transactional: bool
 ) -> int:
-    """Each message is sent first and taken after, by a cursor that takes just this one: none is lost on the way."""
+    """Each message is sent first and removed afterwards, by a cursor that stands on it: none is lost."""
     count = 0
     with incoming.cursor() as cursor, progress("moving") as bar:
         task = bar.add_task("", total=wanted, rate="")
@@ -219,13 +235,13 @@ def _limited(messages: Iterable[Message], count: int) -> Iterator[Message]:
 @click.command()
 @click.argument("queue")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
-@click.option("--resume", is_flag=True, help="Append to FILE what it does not hold yet.")
+@click.option("--resume", is_flag=True, help="Append to FILE the messages that it does not contain yet.")
 @protocol_option
 @connected
 def export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protocol: str) -> None:
     """Write all messages as JSON lines to FILE or standard output: every property, the body in base64.
 
-    Takes nothing away.
+    Removes no message.
     """
     if resume and file is None:
         raise click.UsageError("--resume needs FILE")
@@ -243,11 +259,11 @@ def export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protoc
             if message.identifier.hex() in held:
                 skipped += 1
             else:
-                output.write(json.dumps(to_json(message), ensure_ascii=False) + "\n")
+                output.write(printable_json(to_json(message)) + "\n")
                 count += 1
             bar.update(task, completed=count + skipped, rate=_rate(count, started))
     known = f", {skipped} were there already" if skipped else ""
-    click.echo(f"exported {count} messages of {path_of(queue)}{known}", err=True)
+    echo(f"exported {count} messages of {path_of(queue)}{known}", err=True)
 
 
 def _exported(file: Path) -> set[str]:
@@ -270,13 +286,15 @@ def _exported(file: Path) -> set[str]:
 @click.command("import")
 @click.argument("queue")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--restart", is_flag=True, help="Begin anew, not where an interrupted import of the same file ended.")
+@click.option(
+    "--restart", is_flag=True, help="Start from the beginning, not where an interrupted import of the same file ended."
+)
 @json_option
 @connected
 def import_(qm: QueueManager, queue: str, file: Path, restart: bool, as_json: bool) -> None:
     """Send the messages of a file that `export` wrote.
 
-    Progress is kept in FILE.progress; an interrupted import goes on from there.
+    Progress is kept in FILE.progress; an interrupted import continues from there.
     """
     state = file.with_name(file.name + ".progress")
     target = path_of(queue)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import threading
 import time
@@ -18,28 +19,30 @@ import click
 from openmsmq.cli.connection import FLIGHT_PORT, Address, flight_options, server_options
 from openmsmq.cli.handling import dry_run_option
 from openmsmq.cli.holding import COMMANDS
-from openmsmq.cli.output import counted, print_json, print_table, progress, report
-from openmsmq.cli.queues import json_option
+from openmsmq.cli.output import counted, json_option, print_json, print_table, progress, report
 
 if TYPE_CHECKING:
     from openmsmq.spark.jobs import DeadLetters, Server
 
+Start = Callable[[], Any]  # of the Spark session
+
 _RPC_PORT = 2103
+_MACHINE_SOURCES = ("deadletter", "xactdeadletter")
 _PREVIEW = ("queue", "sent_time", "priority", "label", "body_size")  # columns of a dry run
 _FEW = 10
 _EMPTY = "no messages"
 _report_option = click.option(
-    "--report", "report_file", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page, for people."
+    "--report", "report_file", type=click.Path(dir_okay=False, path_type=Path), help="Write a report as an HTML page."
 )
 _where_option = click.option("--where", help="Only messages for which this Spark SQL over the columns is true.")
 
 
 @click.group()
 def pipeline() -> None:
-    """Archive, replay, explain dead letters, measure traffic: on Spark, which needs Java 17 or later. See and release
-    what streams hold: without.
+    """Archive, replay, explain dead letters, measure traffic: on Spark, which needs Java 17 or later. Show and release
+    claims and stages of streams: without Spark.
 
-    Columns that --where may use are those of the data source, and in archives also date, archived_at and removed.
+     Columns that --where may use are those of the data source, and in archives also date, archived_at and removed.
     """
 
 
@@ -48,7 +51,8 @@ for _command in COMMANDS:
 
 
 def _job(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `spark`, and make its failures one line."""
+    """Give a command `start`, which starts Spark, and make its failures one line. Spark takes long to start, so what is
+    wrong with the arguments has to be found before."""
 
     @click.option("--master", default="local[*]", show_default=True, help="Spark's: local[*], spark://HOST:PORT, yarn.")
     @functools.wraps(command)
@@ -61,7 +65,7 @@ def _job(command: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             raise click.ClickException(f"openmsmq pipeline needs {package}: pip install openmsmq[spark]") from None
         try:
-            return command(jobs.session(master), *args, **kwargs)
+            return command(functools.partial(jobs.session, master), *args, **kwargs)
         except jobs.PipelineError as error:
             raise click.ClickException(str(error)) from error
 
@@ -81,7 +85,7 @@ def _served(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @functools.wraps(command)
     def wrapper(
-        spark: Any,
+        start: Start,
         *args: Any,
         address: Address,
         flight_port: int | None,
@@ -100,7 +104,7 @@ def _served(command: Callable[..., Any]) -> Callable[..., Any]:
             protocol=protocol,
             tls_root=tls_root,
         )
-        return command(spark, server, *args, **kwargs)
+        return command(start, server, *args, **kwargs)
 
     return wrapper
 
@@ -115,7 +119,9 @@ def _credential(address: Address) -> str:
 @click.argument("queues", nargs=-1, metavar="QUEUE...")
 @click.option("--to", required=True, help="Directory, on any file system that Spark knows.")
 @click.option("--format", "format_", type=click.Choice(("parquet", "delta")), default="parquet", show_default=True)
-@click.option("--once/--continuous", default=True, help="What is there now, or what comes, until Ctrl-C.")
+@click.option(
+    "--once/--continuous", default=True, help="Archive the messages that are there now, or keep archiving until Ctrl-C."
+)
 @click.option("--interval", type=float, default=10.0, show_default=True, help="Seconds between continuous batches.")
 @click.option(
     "--source",
@@ -123,14 +129,14 @@ def _credential(address: Address) -> str:
     default="queue",
     show_default=True,
 )
-@click.option("--group", help="Take messages out of their queues, as this consumer group; without, they stay.")
-@click.option("--checkpoint", help="Where to keep how far it got; default in the archive, by server, queues and group.")
-@click.option("--batch-rows", type=click.IntRange(min=1), help="Messages a batch; default by Flight 100,000.")
+@click.option("--group", help="Receive messages as this consumer group; without it they stay in the queue.")
+@click.option("--checkpoint", help="Checkpoint directory; default: in the archive, by server, queues and group.")
+@click.option("--batch-rows", type=click.IntRange(min=1), help="Messages per batch (default with Flight: 100,000).")
 @json_option
 @_job
 @_served
 def archive(
-    spark: Any,
+    start: Start,
     server: Server,
     queues: tuple[str, ...],
     to: str,
@@ -150,6 +156,11 @@ def archive(
     """
     from openmsmq.spark import jobs
 
+    if not queues and source in ("queue", "journal"):
+        raise click.UsageError(f"name at least one QUEUE, or give --source {' or '.join(_MACHINE_SOURCES)}")
+    _check_writable(to)
+    server.check(queues, source)
+    spark = start()
     with _bar("archiving", as_json) as advance:
         rows = 0
 
@@ -189,13 +200,15 @@ def _stopping() -> Iterator[threading.Event]:
 
 @pipeline.command()
 @click.argument("directory", metavar="DIR")
-@click.option("--target", type=click.IntRange(min=1), default=128, show_default=True, help="MiB a file should have.")
+@click.option("--target", type=click.IntRange(min=1), default=128, show_default=True, help="Target file size in MiB.")
 @json_option
 @_job
-def compact(spark: Any, directory: str, target: int, as_json: bool) -> None:
+def compact(start: Start, directory: str, target: int, as_json: bool) -> None:
     """Merge the small files of an archive. What an earlier compaction left unfinished is finished first."""
     from openmsmq.spark import jobs
 
+    _check_archive(directory)
+    spark = start()
     with _bar("merging files", as_json) as advance:
         done = jobs.compact(spark, directory, target=target << 20, on_merge=lambda so_far: advance(so_far.before, ""))
     report(as_json, f"{done.before} small files are {done.after} now", asdict(done))
@@ -205,13 +218,13 @@ def compact(spark: Any, directory: str, target: int, as_json: bool) -> None:
 @click.argument("directory", metavar="DIR")
 @click.option("--to", required=True, help="Queue to send to.")
 @_where_option
-@click.option("--rate", type=float, help="Messages a second at most; they are sent one by one then.")
+@click.option("--rate", type=float, help="Maximum messages per second; they are then sent one by one.")
 @dry_run_option
 @json_option
 @_job
 @_served
 def replay(
-    spark: Any, server: Server, directory: str, to: str, where: str | None, rate: float | None, dry_run: bool,
+    start: Start, server: Server, directory: str, to: str, where: str | None, rate: float | None, dry_run: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Send the messages of an archive to a queue, in their order, with their properties.
@@ -220,6 +233,9 @@ def replay(
     """
     from openmsmq.spark import jobs
 
+    _check_archive(directory)
+    server.check((), "queue")
+    spark = start()
     chosen = jobs.selection(spark, directory, where)
     if dry_run:
         rows = chosen.count()
@@ -239,22 +255,25 @@ def replay(
 @pipeline.command()
 @_where_option
 @_report_option
-@click.option("--return", "return_", is_flag=True, help="Send them back to the queues that they were meant for.")
+@click.option("--return", "return_", is_flag=True, help="Send the messages again to their destination queues.")
 @dry_run_option
 @json_option
 @_job
 @_served
 def deadletters(
-    spark: Any, server: Server, where: str | None, report_file: Path | None, return_: bool, dry_run: bool,
+    start: Start, server: Server, where: str | None, report_file: Path | None, return_: bool, dry_run: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Why messages died: by class, destination, sender, label and age. With --return they go back."""
+    """Dead letters by reason, destination, sender, label and age; --return sends them again."""
     from openmsmq.spark import jobs
 
     if dry_run and not return_:
         raise click.UsageError("--dry-run is for --return")
     if return_ and report_file:
         raise click.UsageError("give --return or --report, not both")
+    _check_report(report_file)
+    server.check((), "deadletter")
+    spark = start()
     if return_:
         _show_returned(jobs.return_to_source(spark, server, where, dry_run=dry_run), dry_run, as_json)
         return
@@ -290,19 +309,21 @@ def _show_returned(letters: list[Any], dry_run: bool, as_json: bool) -> None:
             print_table(columns, [[getattr(letter, c) or "" for c in columns] for letter in letters])
         click.echo(f"{'would be ' if dry_run else ''}returned: {len(letters) - failed}")
     if failed:
-        raise click.ClickException(f"{failed} of {len(letters)} stayed where they were")
+        raise click.ClickException(
+            f"{failed} of {len(letters)} messages could not be returned and stay in their dead-letter queue"
+        )
 
 
 @pipeline.command()
 @click.argument("names", nargs=-1, metavar="ARCHIVE | QUEUE...")
-@click.option("--live", is_flag=True, help="What is in queues now; all private queues if none is named.")
+@click.option("--live", is_flag=True, help="Messages that are in queues now; all private queues if none is named.")
 @click.option("--source", type=click.Choice(("queue", "journal")), default="queue", help="With --live.")
 @_report_option
 @json_option
 @_job
 @_served
 def traffic(
-    spark: Any, server: Server, names: tuple[str, ...], live: bool, source: str, report_file: Path | None,
+    start: Start, server: Server, names: tuple[str, ...], live: bool, source: str, report_file: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Rates, sizes and time in queue (p50, p95, p99), by queue and hour."""
@@ -311,6 +332,12 @@ def traffic(
 
     if not live and len(names) != 1:
         raise click.UsageError("give one ARCHIVE, or --live")
+    _check_report(report_file)
+    if live:
+        server.check(names, source)
+    else:
+        _check_archive(names[0])
+    spark = start()
     figures = jobs.live_traffic(spark, server, names, source) if live else jobs.archived_traffic(spark, names[0])
     if report_file is not None:
         from openmsmq.spark.jobs.reports import traffic_page
@@ -331,6 +358,36 @@ def traffic(
     ]
     columns = ["queue", "source", "messages", "bytes", "size p50", "size p99", f"{time_name} p50", f"{time_name} p99"]
     print_table(columns, rows)
+
+
+def _local(directory: str) -> Path | None:
+    """The path of a directory on this machine; None for another file system, which only Spark knows."""
+    if re.match(r"[a-z][a-z0-9+.-]*:", directory):
+        return Path(directory.removeprefix("file:").replace("//", "/")) if directory.startswith("file:") else None
+    return Path(directory)
+
+
+def _check_writable(directory: str) -> None:
+    """Raises BadParameter for a directory that can't be written."""
+    path = _local(directory)
+    if path is None:
+        return
+    there = next((parent for parent in (path, *path.absolute().parents) if parent.exists()), None)
+    if there is None or not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise click.BadParameter(f"{directory}: {there} is not a writable directory", param_hint="--to")
+
+
+def _check_archive(directory: str) -> None:
+    """Raises BadParameter where there is no archive."""
+    path = _local(directory)
+    if path is not None and not path.is_dir():
+        raise click.BadParameter(f"{directory} is not a directory: there is no archive", param_hint="DIR")
+
+
+def _check_report(file: Path | None) -> None:
+    """Raises BadParameter for a report that can't be written when all the work is done."""
+    if file is not None and not os.access(file.parent, os.W_OK | os.X_OK):
+        raise click.BadParameter(f"{file}: {file.parent} is not a writable directory", param_hint="--report")
 
 
 @contextmanager

@@ -7,16 +7,17 @@ from typing import Any
 import click
 
 from openmsmq.cli.connection import connected
-from openmsmq.cli.output import counted, management_rows, print_json, print_table, report, time_text
+from openmsmq.cli.output import counted, json_option, management_rows, print_json, print_table, report, time_text
+from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.operations import PROPERTIES
 from openmsmq.client.sync import COUNTS, QueueManager
 from openmsmq.model.constants import Access
+from openmsmq.model.errors import MsmqError
 from openmsmq.model.security import SecurityDescriptor
 
 _FLAGS = ("journal", "transactional", "authenticate")
 _NUMBERS = ("quota", "journal_quota", "base_priority", "priv_level")
 _TEXTS = ("label", "multicast_address")
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document a line.")
 
 
 def path_of(name: str) -> str:
@@ -37,8 +38,8 @@ def queue() -> None:
 @click.option("--label", help="Text for people, at most 124 characters.")
 @click.option("--transactional", is_flag=True, help="Takes messages in transactions only.")
 @click.option("--journal", is_flag=True, help="Keep copies of received messages in the queue's journal.")
-@click.option("--quota", type=int, help="Kilobytes of messages.")
-@click.option("--journal-quota", type=int, help="Kilobytes of journal.")
+@click.option("--quota", type=int, help="Quota of the queue in kilobytes.")
+@click.option("--journal-quota", type=int, help="Quota of the journal in kilobytes.")
 @click.option("--multicast-address", help="address:port")
 @json_option
 @connected
@@ -55,15 +56,23 @@ def create(qm: QueueManager, name: str, as_json: bool, **options: Any) -> None:
 def list_(qm: QueueManager, as_json: bool) -> None:
     """List private queues with their counts, and connector queues that hold messages or are open."""
     connectors = [name for name in qm.management()["active_queues"] if name.startswith("CONNECTOR=")]
-    rows = [{"path_name": name, **qm.counts(name)} for name in [*sorted(qm.queues()), *sorted(connectors)]]
+    rows = [{"path_name": name, **_counts(qm, name)} for name in [*sorted(qm.queues()), *sorted(connectors)]]
     if as_json:
         for row in rows:
             print_json(row)
     else:
-        print_table(
-            ["queue", "messages", "bytes", "journal"],
-            [[r["path_name"], r["message_count"], r["bytes_in_queue"], r["journal_message_count"]] for r in rows],
-        )
+        columns = ("path_name", "message_count", "bytes_in_queue", "journal_message_count", "error")
+        print_table(["queue", "messages", "bytes", "journal", ""], [[r.get(c, "-") for c in columns] for r in rows])
+
+
+def _counts(qm: QueueManager, name: str) -> dict[str, Any]:
+    """The counts of a queue, and `error`: empty, or why the server does not give them to this caller."""
+    try:
+        return {**qm.counts(name), "error": ""}
+    except UNANSWERED:
+        raise
+    except MsmqError as error:  # one queue refuses, or was deleted meanwhile; that is nothing about the others
+        return {"error": error.name}
 
 
 @queue.command()
@@ -71,9 +80,9 @@ def list_(qm: QueueManager, as_json: bool) -> None:
 @json_option
 @connected
 def show(qm: QueueManager, name: str, as_json: bool) -> None:
-    """Show all properties of a queue, of its management too, and its security descriptor.
+    """Show all properties of a queue, including management properties, and its security descriptor.
 
-    Journals, system queues and outgoing queues have those of management only.
+    Journals, system queues and outgoing queues have management properties only.
     """
     path = path_of(name)
     management = qm.management(path)
@@ -92,15 +101,15 @@ def show(qm: QueueManager, name: str, as_json: bool) -> None:
         return
     for key in ("create_time", "modify_time"):
         properties[key] = time_text(properties[key])
-    told = {key: value for key, value in management.items() if key not in properties and value is not None}
-    rows = [*properties.items(), *management_rows(told), ("owner", descriptor.owner)]
+    shown = {key: value for key, value in management.items() if key not in properties and value is not None}
+    rows = [*properties.items(), *management_rows(shown), ("owner", descriptor.owner)]
     kinds = {0: "allow", 1: "deny"}
     rows += [("access", f"{kinds.get(a.type, a.type)} {a.sid} 0x{a.mask:08x}") for a in descriptor.dacl or ()]
     print_table(["property", "value"], rows)
 
 
 def _has_properties(path: str, management: dict[str, Any]) -> bool:
-    """Journals, system queues and outgoing queues are no queue objects."""
+    """Journals, system queues and outgoing queues are not queue objects."""
     is_object = management["location"] == "LOCAL" and management["type"] in ("PRIVATE", "PUBLIC")
     return is_object and not path.lower().endswith(";journal")
 
@@ -136,7 +145,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 @queue.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @connected
 def delete(qm: QueueManager, name: str, yes: bool, as_json: bool) -> None:
@@ -150,7 +159,7 @@ def delete(qm: QueueManager, name: str, yes: bool, as_json: bool) -> None:
 
 @queue.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @connected
 def purge(qm: QueueManager, name: str, yes: bool, as_json: bool) -> None:

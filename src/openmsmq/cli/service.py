@@ -11,13 +11,12 @@ from typing import Any
 
 import click
 
-from openmsmq.cli.output import print_json, print_table
-from openmsmq.cli.queues import json_option
+from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.rpc.users import UsersFile, UsersFileError
 from openmsmq.server.config import Configuration, ConfigurationError, load
 from openmsmq.server.interfaces import check_interfaces
 
-_KINDS = {"int": int, "str": str, "bool": bool}
+_KINDS = {"int": int, "int | None": int, "str": str, "bool": bool}
 
 
 def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,14 +61,17 @@ def serve(config: Path | None, **options: Any) -> None:
 @click.pass_context
 def user(context: click.Context, data_dir: Path | None, users_file: Path | None) -> None:
     """Manage the users that NTLM authenticates. A running daemon notices changes."""
-    configuration = load(options={"data_dir": data_dir, "users_file": users_file})
+    try:
+        configuration = load(options={"data_dir": data_dir, "users_file": users_file})
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from None
     context.obj = UsersFile(configuration.users_path)
     configuration.users_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 def _password(given: bool) -> str:
     if given:
-        return sys.stdin.readline().rstrip("\n")
+        return sys.stdin.readline().rstrip("\r\n")
     password: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     return password
 
@@ -80,17 +82,21 @@ _stdin_option = click.option("--password-stdin", is_flag=True, help="Read the pa
 @user.command("add")
 @click.argument("name")
 @_stdin_option
-@click.option("--admin", is_flag=True, help="May pause outgoing queues, read them, disconnect the machine, ...")
+@click.option(
+    "--admin",
+    is_flag=True,
+    help="Make the user an administrator: it may pause outgoing queues, read them, disconnect the machine, ...",
+)
 @click.pass_obj
 def user_add(users: UsersFile, name: str, password_stdin: bool, admin: bool) -> None:
     """Add a user; prints its SID."""
     with _users_errors():
-        click.echo(users.add(name, _password(password_stdin), administrator=admin).sid)
+        echo(users.add(name, _password(password_stdin), administrator=admin).sid)
 
 
 @user.command("admin")
 @click.argument("name")
-@click.option("--revoke", is_flag=True, help="No longer.")
+@click.option("--revoke", is_flag=True, help="Revoke administrator rights.")
 @click.pass_obj
 def user_admin(users: UsersFile, name: str, revoke: bool) -> None:
     """Make a user an administrator of the queue manager."""
@@ -127,7 +133,7 @@ def user_remove(users: UsersFile, name: str) -> None:
 @_stdin_option
 @click.pass_obj
 def user_passwd(users: UsersFile, name: str, password_stdin: bool) -> None:
-    """Give a user another password."""
+    """Change the password of a user."""
     with _users_errors():
         users.set_password(name, _password(password_stdin))
 
@@ -143,34 +149,45 @@ class _users_errors:
 
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--repair", is_flag=True, help="Move damaged records into a file and lose nothing else.")
-@click.option("--quarantine", type=click.Path(path_type=Path), help="That file; default: DIRECTORY/quarantine-N.")
+@click.option("--repair", is_flag=True, help="Move damaged records into a quarantine file; keep all other records.")
+@click.option("--quarantine", type=click.Path(path_type=Path), help="Quarantine file; default: DIRECTORY/quarantine-N.")
 @json_option
 def fsck(directory: Path, repair: bool, quarantine: Path | None, as_json: bool) -> None:
-    """Verify the store in a data DIRECTORY. Exit code 0 if it is sound, 1 if not."""
+    """Verify the store in a data DIRECTORY completely; the daemon reads only the log since the last checkpoint.
+
+    Exit code 0 if it is sound, 1 if not, 2 if DIRECTORY holds no store.
+    """
     from openmsmq.store import fsck as store_fsck
+    from openmsmq.store.errors import NoStore
 
     store = directory / "store" if (directory / "store").is_dir() else directory
+    try:
+        _fsck(store_fsck, store, directory, repair, quarantine, as_json)
+    except NoStore as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _fsck(store_fsck: Any, store: Path, directory: Path, repair: bool, quarantine: Path | None, as_json: bool) -> None:
     if repair:
         target = quarantine or _unused(directory)
         repaired = store_fsck.repair(str(store), str(target))
         report = repaired.after
         if repaired.quarantined:
-            click.echo(f"{len(repaired.quarantined)} damaged spots moved to {target}", err=as_json)
+            echo(f"{len(repaired.quarantined)} damaged ranges moved to {target}", err=as_json)
     else:
         report = store_fsck.verify(str(store))
     if as_json:
         print_json({**asdict(report), "clean": report.clean})
     else:
         for damage in report.damages:
-            click.echo(f"DAMAGED {damage}")
+            echo(f"DAMAGED {damage}")
         for damage in report.weak:
-            click.echo(f"weak    {damage}")
-        click.echo(
+            echo(f"weak    {damage}")
+        echo(
             f"{len(report.segments)} segments, {report.records} records, {report.messages} messages, "
             f"{report.definitions} definitions, {report.torn_bytes} torn bytes"
         )
-        click.echo("clean" if report.clean else "DAMAGED: openmsmq fsck --repair")
+        echo("clean" if report.clean else "DAMAGED: openmsmq fsck --repair")
     sys.exit(0 if report.clean else 1)
 
 
@@ -180,7 +197,7 @@ def _unused(directory: Path) -> Path:
 
 @click.command()
 @json_option
-@click.option("--markdown", is_flag=True, help="The table of the README.")
+@click.option("--markdown", is_flag=True, help="Print the table as Markdown, as in the README.")
 def protocols(as_json: bool, markdown: bool) -> None:
     """List the interfaces and operations that are served, with the tests that prove them."""
     from openmsmq.cli.protocol_table import markdown_table, rows
@@ -188,6 +205,6 @@ def protocols(as_json: bool, markdown: bool) -> None:
     if as_json:
         print_json(rows())
     elif markdown:
-        click.echo(markdown_table())
+        echo(markdown_table(), multiline=True)
     else:
         print_table(["interface", "opnum", "operation", "state", "test"], [list(row.values()) for row in rows()])

@@ -1,4 +1,4 @@
-"""`openmsmq tail` and `openmsmq dlq`: what is going on, without touching it."""
+"""`openmsmq tail` and `openmsmq dlq`: watch queues and dead letters without changing them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Callable
 import click
 
 from openmsmq.cli.connection import connected, protocol_option
-from openmsmq.cli.output import class_name, print_json, print_table, show_message, time_text
-from openmsmq.cli.queues import json_option, path_of
+from openmsmq.cli.output import echo, json_option, print_json, print_table, time_text
+from openmsmq.cli.queues import path_of
+from openmsmq.cli.showing import class_name, show_message
 from openmsmq.client.dead_letters import DEAD_LETTER_QUEUES
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import ReceiveTimeout
@@ -18,15 +19,17 @@ from openmsmq.model.message import Message
 
 @click.command()
 @click.argument("queue")
-@click.option("--from-start", is_flag=True, help="Show first what is there already.")
-@click.option("--count", "-n", type=click.IntRange(min=0), default=0, help="End after so many; 0 for never.")
+@click.option("--from-start", is_flag=True, help="First show the messages that are already there.")
+@click.option(
+    "--count", "-n", type=click.IntRange(min=0), default=0, help="Stop after this number of messages (0: never)."
+)
 @protocol_option
 @json_option
 @connected
 def tail(qm: QueueManager, queue: str, from_start: bool, count: int, protocol: str, as_json: bool) -> None:
     """Show each message that arrives and leave it in the queue. Ends with Ctrl-C.
 
-    What a receiver takes at once may be gone before it was seen; among messages with priorities, one that arrives in
+    A message that is received immediately may not be shown; among messages with priorities, one that arrives in
     front of what was shown already is not seen.
     """
     with qm.open(path_of(queue), "peek", protocol=protocol) as opened, opened.cursor() as cursor:
@@ -54,14 +57,14 @@ def _behind_the_last(cursor: Cursor) -> Callable[[float | None], Message]:
 
 @click.group()
 def dlq() -> None:
-    """Why messages died: the dead-letter queues of the server."""
+    """Show why messages became dead letters."""
 
 
 @dlq.command()
 @json_option
 @connected
 def reasons(qm: QueueManager, as_json: bool) -> None:
-    """Count the messages in both dead-letter queues by reason and by the queue they were meant for."""
+    """Count the messages in both dead-letter queues by reason and by destination queue."""
     counts: Counter[tuple[str, str]] = Counter()
     latest: dict[tuple[str, str], int] = {}
     for name in DEAD_LETTER_QUEUES:
@@ -80,4 +83,4 @@ def reasons(qm: QueueManager, as_json: bool) -> None:
     elif rows:
         print_table(list(rows[0]), [list(row.values()) for row in rows])
     else:
-        click.echo("no dead letters")
+        echo("no dead letters")

@@ -12,164 +12,48 @@ import os
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Self, TypeVar
-from weakref import WeakSet, WeakValueDictionary
+from functools import partial
+from typing import Any, Self
+from weakref import WeakValueDictionary
 
 from openmsmq.client import operations as o
 from openmsmq.client import qm2qm, qmcomm, remote_read, transactions
 from openmsmq.client.calls import (
     CALL_FAILURES,
-    Call,
     CallerRefused,
+    Held,
     ProtocolUnavailable,
     Steps,
     T,
-    fault_error,
+    holding,
     milliseconds,
+    opening,
 )
 from openmsmq.client.open_queue import (
     OpenQueue,
     Taken,
     candidates,
+    check_not_finished,
     check_second_handle,
+    closed_queue,
     to_access,
     to_identifier,
     to_seek,
 )
+from openmsmq.client.reopening import CursorHandle, Handle, Locked, countdown, open_handle
+from openmsmq.client.retrying import RECONNECT
+from openmsmq.client.runner import Runner
 from openmsmq.client.sync import ALL_SECURITY, COUNTS, STANDARD_PORT, as_message
 from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import MsmqError, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_text
-from openmsmq.rpc import aio as rpc
 from openmsmq.rpc.credentials import Credentials
-from openmsmq.rpc.errors import BindError, RpcConnectionError, RpcFault
+from openmsmq.rpc.errors import BindError
 from openmsmq.rpc.pdu import AuthLevel
-
-OpenedQueue = TypeVar("OpenedQueue", bound=OpenQueue)
-
-
-class Runner:
-    """Runs operations on a connection, which is made when the first of them needs it."""
-
-    def __init__(self, host: str, port: int, security: dict[str, Any]) -> None:
-        self._host, self._port, self._security = host, port, security
-        self._connecting = asyncio.Lock()
-        self._connection: rpc.AsyncConnection | None = None
-        self._cleaning: set[asyncio.Task[Any]] = set()
-        self._too_late: WeakSet[asyncio.Task[Any]] = WeakSet()
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-
-    async def run(self, steps: Steps[T]) -> T:
-        """What `steps` return. When the task is cancelled, they may clean up; the task waits for that."""
-        try:
-            call = next(steps)
-            while True:
-                try:
-                    answer = await self._call(call)
-                except asyncio.CancelledError as error:
-                    await self._clean_up(steps, error)
-                    raise
-                except BaseException as error:
-                    call = steps.throw(error)
-                else:
-                    call = steps.send(answer)
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
-
-    async def _clean_up(self, steps: Steps[Any], error: BaseException) -> None:
-        """Goes on in a task of its own, which a second cancellation does not reach."""
-        try:
-            call = steps.throw(error)
-        except BaseException:
-            return
-        task = asyncio.get_running_loop().create_task(self.run(_resumed(steps, call)))
-        self._cleaning.add(task)
-        task.add_done_callback(self._cleaning.discard)
-        await asyncio.wait([task])
-
-    async def finish(self, steps: Steps[Any]) -> bool:
-        """Run `steps` to their end even if the task is cancelled meanwhile; returns whether it was."""
-        task = asyncio.get_running_loop().create_task(self.run(steps))
-        cancelled = False
-        while not task.done():
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError:
-                cancelled = True
-        try:
-            task.result()
-        except CALL_FAILURES as error:
-            if cancelled:
-                raise asyncio.CancelledError from error
-            raise
-        return cancelled
-
-    async def open(self, steps: Steps[OpenedQueue]) -> OpenedQueue:
-        """Open a queue. When the task is cancelled meanwhile, the queue is closed again as soon as it is open."""
-        task = asyncio.get_running_loop().create_task(self.run(steps))
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            task.add_done_callback(self._close_unwanted)
-            raise
-        return task.result()
-
-    def _close_unwanted(self, opening: asyncio.Task[OpenedQueue]) -> None:
-        if opening.cancelled() or opening.exception() is not None:
-            return
-        task = asyncio.get_running_loop().create_task(self.run(opening.result().close()))
-        self._cleaning.add(task)
-        task.add_done_callback(self._cleaning.discard)
-
-    async def receive(self, steps: Steps[Taken], opened: OpenQueue) -> Message:
-        """Take a message and remove it."""
-        task = asyncio.current_task()
-        assert task is not None
-        if task in self._too_late:
-            self._too_late.discard(task)
-            if task.cancelling():
-                raise asyncio.CancelledError
-        taken = await self.run(steps)
-        if taken.request is not None and await self.finish(opened.end(taken.request, True)):
-            self._too_late.add(task)
-        return taken.message
-
-    async def _call(self, call: Call) -> Any:
-        connection = await self._connected()
-        syntax = await connection.bind(call.interface.uuid, call.interface.version)
-        stub = call.operation.encode_request(call.request)
-        try:
-            answer = await connection.call(call.operation.opnum, stub, interface=syntax)
-        except RpcFault as fault:
-            raise fault_error(fault, call.operation.name) from fault
-        return call.operation.decode_response(answer)
-
-    async def _connected(self) -> rpc.AsyncConnection:
-        if self._connection is None:
-            async with self._connecting:
-                if self._connection is None:
-                    self._connection = await rpc.connect(self._host, self._port, **self._security)
-        return self._connection
-
-
-def _resumed(steps: Steps[T], call: Call) -> Steps[T]:
-    """`steps` from the middle: they have yielded `call` already."""
-    while True:
-        try:
-            answer = yield call
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            call = steps.throw(error)
-        else:
-            call = steps.send(answer)
+from openmsmq.rpc.sockets import DEAD_PEER
 
 
 async def connect(
@@ -183,10 +67,15 @@ async def connect(
     level: AuthLevel | None = None,
     spnego: bool = False,
     timeout: float = 10.0,
+    reconnect_seconds: float = RECONNECT,
+    dead_peer_seconds: int = DEAD_PEER,
 ) -> QueueManager:
     """Connect to a queue manager; see `openmsmq.connect`."""
     credentials = Credentials(user, password, domain) if user is not None else None
-    security = {"credentials": credentials, "level": level, "spnego": spnego, "timeout": timeout}
+    security = {
+        "credentials": credentials, "level": level, "spnego": spnego, "timeout": timeout,
+        "dead_peer_seconds": dead_peer_seconds,
+    }  # fmt: skip
     port = port if port is not None else STANDARD_PORT + port_offset
     runner = private = Runner(host, port, security)
     if credentials is not None and level is None:
@@ -197,6 +86,7 @@ async def connect(
     except BaseException:
         await manager.close()
         raise
+    runner.reconnect_seconds = private.reconnect_seconds = reconnect_seconds
     return manager
 
 
@@ -284,23 +174,32 @@ class QueueManager(_Closing):
         await self._runner.run(o.act(None, "TIDY"))
 
     async def open(
-        self, name: str, access: str | Access = "receive", *, exclusive: bool = False, protocol: str = "auto"
+        self,
+        name: str,
+        access: str | Access = "receive",
+        *,
+        exclusive: bool = False,
+        protocol: str = "auto",
+        reconnect: bool = False,
     ) -> MessageQueue:
         access = to_access(access)
         wanted = candidates(protocol, access)
         if wanted[0] == "remoteread":
             try:
                 await self._check_remote_read()
-                opened = await self._private.open(remote_read.open_queue(name, access, exclusive, self._licence))
-                return MessageQueue(self, self._private, opened)
+                steps = partial(remote_read.open_queue, name, access, exclusive, self._licence)
+                handle = await self._private.open(open_handle(name, steps, reconnect))
+                return MessageQueue(self, self._private, handle, reconnect)
             except (CallerRefused, ProtocolUnavailable) as error:
                 self._remote_read_refused = error
                 if len(wanted) == 1:
                     raise
         if wanted[0] == "qm2qm":
-            session = await self._runner.run(qm2qm.open_queue(name, access, exclusive, self._licence))
-            return MessageQueue(self, self._runner, session)
-        return MessageQueue(self, self._runner, await self._open_qmcomm(name, access, exclusive))
+            session = partial(qm2qm.open_queue, name, access, exclusive, self._licence)
+            handle = await self._runner.open(open_handle(name, session, reconnect))
+            return MessageQueue(self, self._runner, handle, reconnect)
+        handle = await self._open_qmcomm(name, access, exclusive, reconnect)
+        return MessageQueue(self, self._runner, handle, reconnect)
 
     async def _check_remote_read(self) -> None:
         if self._remote_read_refused is not None:
@@ -312,12 +211,14 @@ class QueueManager(_Closing):
                 raise ProtocolUnavailable(detail=f"RemoteRead: {error}") from error
             self._remote_read_checked = True
 
-    async def _open_qmcomm(self, name: str, access: Access, exclusive: bool) -> qmcomm.QmcommQueue:
-        return await self._runner.open(qmcomm.open_queue(name, access, exclusive, self._client, self._licence))
+    async def _open_qmcomm(self, name: str, access: Access, exclusive: bool, reconnect: bool) -> Handle:
+        steps = partial(qmcomm.open_queue, name, access, exclusive, self._client, self._licence)
+        return await self._runner.open(open_handle(name, steps, reconnect))
 
     async def transaction(self) -> Transaction:
         """`async with await qm.transaction() as tx: await queue.send(message, transaction=tx)`."""
-        return Transaction(self, self._runner, await self._runner.run(o.enlist()))
+        held = Held("transaction", "")
+        return Transaction(self, self._runner, await self._runner.run(opening(o.enlist(), held)), held)
 
     async def join(self, transaction: Transaction) -> None:
         async with self._joining:
@@ -330,24 +231,27 @@ class QueueManager(_Closing):
 class Transaction:
     """An internal transaction; see `openmsmq.Transaction`."""
 
-    def __init__(self, manager: QueueManager, runner: Runner, enlisted: o.Enlisted) -> None:
-        self.manager, self._runner, self._enlisted = manager, runner, enlisted
+    def __init__(self, manager: QueueManager, runner: Runner, enlisted: o.Enlisted, held: Held) -> None:
+        self.manager, self._runner, self._enlisted, self.held = manager, runner, enlisted, held
+        held.name = enlisted.uow.hex()
         self.finished = False
 
     async def token(self) -> bytes:
-        return await self._runner.run(transactions.propagation_token(self.uow))
+        return await self._runner.run(holding(transactions.propagation_token(self.uow), self.held))
 
     @property
     def uow(self) -> bytes:
         return self._enlisted.uow
 
     async def commit(self) -> None:
-        await self._runner.run(o.commit(self._enlisted))
+        check_not_finished(self.finished)
+        await self._runner.run(holding(o.commit(self._enlisted), self.held))
         self.finished = True
 
     async def abort(self) -> None:
+        check_not_finished(self.finished)
         self.finished = True
-        await self._runner.run(o.abort(self._enlisted))
+        await self._runner.run(holding(o.abort(self._enlisted), self.held))
 
     async def __aenter__(self) -> Self:
         return self
@@ -360,7 +264,7 @@ class Transaction:
             return
         try:
             await self.abort()
-        except (MsmqError, RpcConnectionError):
+        except MsmqError:
             if error is None:
                 raise
 
@@ -368,58 +272,77 @@ class Transaction:
 class MessageQueue(_Closing):
     """An open queue; `async for` peeks at what is there and takes nothing away. See `openmsmq.MessageQueue`."""
 
-    def __init__(self, manager: QueueManager, runner: Runner, opened: OpenQueue) -> None:
-        self._manager, self._runner, self._opened = manager, runner, opened
-        self._qmcomm = opened if isinstance(opened, qmcomm.QmcommQueue) else None
+    def __init__(self, manager: QueueManager, runner: Runner, handle: Handle, reconnect: bool) -> None:
+        self._manager, self._runner, self._handle, self._reconnect = manager, runner, handle, reconnect
+        self._qmcomm = handle if handle.queue.protocol == "qmcomm" else None
         self._opening = asyncio.Lock()
         self._closed = False
 
     @property
     def protocol(self) -> str:
-        return self._opened.protocol
+        return self._handle.queue.protocol
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         try:
-            await self._runner.run(self._opened.close())
+            await self._runner.run(self._handle.close())
         finally:
-            if self._qmcomm is not None and self._qmcomm is not self._opened:
+            if self._qmcomm is not None and self._qmcomm is not self._handle:
                 await self._manager._runner.run(self._qmcomm.close())
 
-    async def _through_qmcomm(self, what: str) -> qmcomm.QmcommQueue:
+    async def _run(self, operation: Callable[[OpenQueue], Steps[T]]) -> T:
+        self._check_open()
+        return await self._runner.run(self._handle.run(operation))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed_queue(self._handle.queue.name)
+
+    async def _through_qmcomm(self, what: str) -> Handle:
+        self._check_open()
         async with self._opening:
             if self._qmcomm is None:
-                check_second_handle(self._opened, what)
-                self._qmcomm = await self._manager._open_qmcomm(self._opened.name, self._opened.access, False)
+                queue = self._handle.queue
+                check_second_handle(queue, what)
+                self._qmcomm = await self._manager._open_qmcomm(queue.name, queue.access, False, self._reconnect)
             return self._qmcomm
 
     async def format_name(self) -> str:
-        return await self._manager._runner.run((await self._through_qmcomm("the format name")).format_name())
+        handle = await self._through_qmcomm("the format name")
+        return await self._manager._runner.run(handle.run(lambda queue: queue.format_name()))
 
     async def send(
         self, message: Message | BodyValue, *, transaction: Transaction | None = None, **properties: Any
     ) -> str:
         message = as_message(message, properties)
-        uow = None
-        if transaction is not None:
-            await self._manager.join(transaction)
-            uow = transaction.uow
-        opened = self._qmcomm or await self._through_qmcomm("sending")
-        return identifier_text(await self._manager._runner.run(opened.send(message, uow)))
+        handle = self._qmcomm if self._qmcomm and not self._closed else await self._through_qmcomm("sending")
+        uow, held = await self._part_of(transaction)
+        steps = handle.run(lambda queue: queue.send(message, uow))
+        return identifier_text(await self._manager._runner.run(holding(steps, *held)))
+
+    async def _part_of(self, transaction: Transaction | None) -> tuple[bytes | None, tuple[Held, ...]]:
+        """The unit of work of a transaction, and what has to be there still for it."""
+        if transaction is None:
+            return None, ()
+        check_not_finished(transaction.finished)
+        await self._manager.join(transaction)
+        return transaction.uow, (transaction.held,)
 
     # -- taking messages ---------------------------------------------------------------------------------------
 
     async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
-        wait = milliseconds(timeout)
+        left = countdown(milliseconds(timeout), time.monotonic)
         if transaction is None:
-            return await self._received(self._opened.take(wait))
-        await self._manager.join(transaction)
-        if transaction.manager is not self._manager and isinstance(self._opened, remote_read.RemoteReadQueue):
-            return await self._received(self._opened.take_in_transaction(transaction.uow, wait))
-        opened = await self._through_qmcomm("a receive in a transaction")
-        return (await self._manager._runner.run(opened.take_in_transaction(transaction.uow, wait))).message
+            return await self._received(lambda queue: queue.take(left()))
+        uow, held = await self._part_of(transaction)
+        assert uow is not None
+        runner, handle = self._runner, self._handle
+        if transaction.manager is self._manager or handle.queue.protocol != "remoteread":
+            runner, handle = self._manager._runner, await self._through_qmcomm("a receive in a transaction")
+        self._check_open()
+        return await runner.receive(holding(handle.take(lambda queue: queue.take_in_transaction(uow, left())), *held))
 
     @asynccontextmanager
     async def receive_lock(self, timeout: float | None = None) -> AsyncIterator[Message]:
@@ -450,25 +373,29 @@ class MessageQueue(_Closing):
                 await self._end(taken, done)
 
     async def receive_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
-        return await self._received(self._opened.take_by_lookup_identifier(identifier, to_seek(direction)))
+        seek = to_seek(direction)
+        return await self._received(lambda queue: queue.take_by_lookup_identifier(identifier, seek))
 
     async def receive_by_correlation_id(self, identifier: bytes | str, timeout: float | None = None) -> Message:
-        wait, wanted = milliseconds(timeout), to_identifier(identifier)
-        return await self._received(self._opened.take_by_correlation_identifier(wanted, wait, time.monotonic))
+        left, wanted = countdown(milliseconds(timeout), time.monotonic), to_identifier(identifier)
+        return await self._received(lambda queue: queue.take_by_correlation_identifier(wanted, left(), time.monotonic))
 
-    async def _locked(self, timeout: float | None) -> Taken:
-        if not self._opened.two_phases:
-            raise self._opened.lacks("two phases of a receive")
-        return await self._runner.run(self._opened.take(milliseconds(timeout)))
+    async def _locked(self, timeout: float | None) -> Locked:
+        if not self._handle.queue.two_phases:
+            raise self._handle.queue.lacks("two phases of a receive")
+        self._check_open()
+        left = countdown(milliseconds(timeout), time.monotonic)
+        return await self._runner.run(self._handle.take(lambda queue: queue.take(left())))
 
-    async def _received(self, steps: Steps[Taken]) -> Message:
-        return await self._runner.receive(steps, self._opened)
+    async def _received(self, operation: Callable[[OpenQueue], Steps[Taken]]) -> Message:
+        self._check_open()
+        return await self._runner.receive(self._handle.take(operation))
 
-    async def _end(self, taken: Taken, remove: bool) -> None:
-        if taken.request is None:
+    async def _end(self, taken: Locked, remove: bool) -> None:
+        if not taken.locked:
             return
         try:
-            if await self._runner.finish(self._opened.end(taken.request, remove)):
+            if await self._runner.finish(taken.end(remove)):
                 raise asyncio.CancelledError
         except CALL_FAILURES:
             if remove:  # else the server puts it back by itself, when the queue is closed or some minutes have gone
@@ -477,25 +404,28 @@ class MessageQueue(_Closing):
     # -- looking and more --------------------------------------------------------------------------------------
 
     async def peek(self, timeout: float | None = None) -> Message:
-        return await self._runner.run(self._opened.peek(Action.PEEK_CURRENT, milliseconds(timeout)))
+        left = countdown(milliseconds(timeout), time.monotonic)
+        return await self._run(lambda queue: queue.peek(Action.PEEK_CURRENT, left()))
 
     async def peek_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
-        return await self._runner.run(self._opened.peek_by_lookup_identifier(identifier, to_seek(direction)))
+        seek = to_seek(direction)
+        return await self._run(lambda queue: queue.peek_by_lookup_identifier(identifier, seek))
 
     async def cancel(self) -> None:
-        await self._runner.run(self._opened.cancel())
+        await self._run(lambda queue: queue.cancel())
 
     async def move(self, identifier: int, to: str = "") -> None:
-        await self._runner.run(self._opened.move(identifier, to, self._manager._licence))
+        await self._run(lambda queue: queue.move(identifier, to, self._manager._licence))
 
     async def reject(self, identifier: int) -> None:
-        await self._runner.run(self._opened.reject(identifier))
+        await self._run(lambda queue: queue.reject(identifier))
 
     async def purge(self) -> None:
-        await self._runner.run(self._opened.purge())
+        await self._run(lambda queue: queue.purge())
 
     async def cursor(self) -> Cursor:
-        return Cursor(self, await self._runner.run(self._opened.create_cursor()))
+        self._check_open()
+        return Cursor(self, await self._runner.run(self._handle.cursor()))
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         async with await self.cursor() as cursor:
@@ -510,13 +440,11 @@ class MessageQueue(_Closing):
 class Cursor(_Closing):
     """See `openmsmq.Cursor`."""
 
-    def __init__(self, queue: MessageQueue, handle: int) -> None:
+    def __init__(self, queue: MessageQueue, handle: CursorHandle) -> None:
         self._queue, self._handle = queue, handle
 
     async def close(self) -> None:
-        if self._handle:
-            handle, self._handle = self._handle, 0
-            await self._queue._runner.run(self._queue._opened.close_cursor(handle))
+        await self._queue._runner.run(self._handle.close())
 
     async def peek(self, timeout: float | None = None) -> Message:
         return await self._peek(Action.PEEK_CURRENT, timeout)
@@ -525,13 +453,18 @@ class Cursor(_Closing):
         return await self._peek(Action.PEEK_NEXT, timeout)
 
     async def _peek(self, action: Action, timeout: float | None) -> Message:
-        return await self._queue._runner.run(self._queue._opened.peek(action, milliseconds(timeout), self._handle))
+        self._queue._check_open()
+        return await self._queue._runner.run(self._handle.peek(action, milliseconds(timeout)))
 
     async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
-        opened, wait = self._queue._opened, milliseconds(timeout)
-        if transaction is not None:
-            await self._queue._manager.join(transaction)
-            if transaction.manager is self._queue._manager and not isinstance(opened, qmcomm.QmcommQueue):
-                raise opened.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
-            return await self._queue._received(opened.take_in_transaction(transaction.uow, wait, self._handle))
-        return await self._queue._received(opened.take(wait, self._handle))
+        self._queue._check_open()
+        wait, runner = milliseconds(timeout), self._queue._runner
+        if transaction is None:
+            return await runner.receive(self._handle.take(lambda queue, cursor: queue.take(wait, cursor)))
+        uow, held = await self._queue._part_of(transaction)
+        assert uow is not None
+        queue = self._handle.queue
+        if transaction.manager is self._queue._manager and queue.protocol != "qmcomm":
+            raise queue.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
+        steps = self._handle.take(lambda queue, cursor: queue.take_in_transaction(uow, wait, cursor))
+        return await runner.receive(holding(steps, *held))

@@ -8,29 +8,143 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from openmsmq.model.constants import INFINITE
-from openmsmq.model.errors import AccessDenied, HResult, MsmqError, error_for, name_of
-from openmsmq.ndr import Interface, Operation
-from openmsmq.rpc.errors import ProtocolError, RpcFault
-from openmsmq.rpc.faults import NCA_S_OP_RNG_ERROR, NCA_S_UNK_IF, RPC_S_ACCESS_DENIED
+from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE
+from openmsmq.model.errors import (
+    AccessDenied,
+    ClientError,
+    HResult,
+    InsufficientResources,
+    InvalidHandle,
+    MsmqError,
+    error_for,
+    name_of,
+)
+from openmsmq.ndr import BadStubData, ByteOrder, Interface, Operation
+from openmsmq.rpc.errors import AuthenticationError, ProtocolError, RemoteProtocolError, RpcConnectionError, RpcFault
+from openmsmq.rpc.faults import (
+    NCA_S_FAULT_CONTEXT_MISMATCH,
+    NCA_S_FAULT_REMOTE_NO_MEMORY,
+    NCA_S_OP_RNG_ERROR,
+    NCA_S_UNK_IF,
+    RPC_S_ACCESS_DENIED,
+)
 
 T = TypeVar("T")
+ANSWER_MARGIN = 30.0  # seconds a server may take beyond the time it was asked to wait
+
+
+class Fate(NamedTuple):
+    """What a call means whose answer was lost. `repeatable`: it may be made again, also if it was carried out before.
+    `unknown`: what may have happened; empty where nothing stays of it."""
+
+    repeatable: bool
+    unknown: str
+
+
+REPEATABLE = Fate(True, "")  # reads, and writes that do the same when they are done twice
+HARMLESS = Fate(False, "")  # the server takes it back when the connection ends
+UNKNOWN = Fate(False, "the server may have carried it out")
+
+
+@dataclass(slots=True)
+class Association:
+    """The connections that share context handles ([MS-RPCE] 3.3.1.2.3). The server runs the handles down when the last
+    of these connections ends; then the association is not `alive` any more, and `reason` says why."""
+
+    group: int = 0
+    alive: bool = True
+    reason: str = ""
+
+    def end(self, reason: str) -> None:
+        if self.alive:
+            self.alive, self.reason = False, reason
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """Something that the server keeps for this client: an open queue, a transaction."""
+
+    what: str
+    name: str
+    association: Association | None = None  # None before it was opened
+
+    @property
+    def lost(self) -> bool:
+        return self.association is not None and not self.association.alive
 
 
 class Call(NamedTuple):
-    """A call to make. `wait` is how long the server may take in milliseconds, INFINITE for ever, 0 for at once."""
+    """A call to make. `wait` is how long the server may take in milliseconds, INFINITE for ever, 0 for at once.
+
+    `held` is what has to be there still for the call to have a meaning; `opens` is what comes to be by it.
+    """
 
     interface: Interface
     operation: Operation
     request: Any
     wait: int = 0
+    fate: Fate = UNKNOWN
+    held: tuple[Held, ...] = ()
+    opens: Held | None = None
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds after which no answer will come; None for a call that may wait for ever."""
+        return None if self.wait == INFINITE else self.wait / 1000 + ANSWER_MARGIN
+
+    @property
+    def lost(self) -> Held | None:
+        """What the call needs and the server has not any more."""
+        return next((held for held in self.held if held.lost), None)
 
 
 Steps = Generator[Call, Any, T]
 # How a call can fail: the server says so, or can't be reached, or the connection has ended.
 CALL_FAILURES = (MsmqError, ConnectionError, ProtocolError)
+# Those of them in which the server has not said what became of the call.
+UNANSWERED = (ClientError, AuthenticationError)
+
+
+def answered(error: BaseException) -> bool:
+    """Whether a call ended with what the server says about it."""
+    return isinstance(error, MsmqError) and not isinstance(error, UNANSWERED)
+
+
+class HandleLost(RpcConnectionError):
+    """The server does not keep any more what the call needs: the connection was lost or the server has restarted.
+
+    `what` is "queue", "cursor", "transaction" or "receive" (a message that was locked and not yet removed or put
+    back), `which` its name. `outcome_unknown` says whether the call may have been carried out.
+    """
+
+    def __init__(self, what: str, which: str, detail: str, *, outcome_unknown: bool = False) -> None:
+        super().__init__(f"{what} {which}: {detail}", outcome_unknown=outcome_unknown)
+        self.what = what
+        self.which = which
+
+
+# What the server does with what it kept, once its connection has ended.
+_LEFT_BEHIND = {
+    "queue": "the server has closed it; open it again, or open it with reconnect=True",
+    "cursor": "it ended with its queue; make a new one and begin from the start",
+    "transaction": "the server aborts it unless it was committed; begin a new one",
+    "receive": "the server puts the message back unless it was removed already",
+}
+
+
+def handle_lost(call: Call, held: Held, sent: bool) -> HandleLost:
+    """The error of a call that needs `held`, and was `sent` before that was lost, or not."""
+    association = held.association
+    assert association is not None
+    unknown = call.fate.unknown if sent else ""
+    became = unknown or ("nothing was changed by it" if sent else "it was not sent")
+    detail = (
+        f"lost with its connection ({association.reason}): {_LEFT_BEHIND[held.what]}. {call.operation.name}: {became}"
+    )
+    return HandleLost(held.what, held.name, detail, outcome_unknown=bool(unknown))
 
 
 class CallerRefused(AccessDenied):
@@ -43,15 +157,96 @@ class ProtocolUnavailable(MsmqError):
     hresult = HResult.MQ_ERROR_OPERATION_NOT_SUPPORTED_BY_REMOTE_COMPUTER
 
 
-def call(interface: Interface, name: str, what: str = "", *, wait: int = 0, **arguments: Any) -> Steps[Any]:
+def call(
+    interface: Interface, name: str, what: str = "", *, wait: int = 0, fate: Fate = UNKNOWN, **arguments: Any
+) -> Steps[Any]:
     """One call about `what`; raises the MsmqError of a failure HRESULT, naming it."""
     operation = interface.operation(name)
     assert operation.request is not None
-    response = yield Call(interface, operation, operation.request(**arguments), wait)
-    hresult = getattr(response, "result", 0)
-    if hresult & 0x80000000:
-        raise error_for(hresult, f"{what} ({name})" if what else name)
+    try:
+        response = yield Call(interface, operation, operation.request(**arguments), wait, fate)
+    except MsmqError as error:
+        if what and answered(error):  # a fault
+            raise type(error)(error.hresult, f"{what}: {error.detail}") from error.__cause__
+        raise
+    check(getattr(response, "result", 0), name, what)
     return response
+
+
+def check(hresult: int, operation: str, what: str) -> None:
+    """Raises the MsmqError of a failure HRESULT, with what is known of its usual cause."""
+    if hresult & 0x80000000:
+        detail = f"{what} ({operation})" if what else operation
+        hint = _HINTS.get((operation, hresult & 0xFFFFFFFF))
+        raise error_for(hresult, f"{detail}: {hint}" if hint else detail)
+
+
+_TOO_LARGE = (
+    f"a message has at most {MAXIMUM_MESSAGE_SIZE} bytes with its headers; or a quota of the queue or of the machine, "
+    "or the server's disk, is full"
+)
+_HINTS: dict[tuple[str, int], str] = {
+    ("rpc_ACSendMessageEx", HResult.MQ_ERROR_TRANSACTION_USAGE): (
+        "a transactional queue takes messages in a transaction only (send(..., transaction=tx), or --transaction), any "
+        "other queue only without one"
+    ),
+    ("rpc_ACSendMessageEx", HResult.MQ_ERROR_INSUFFICIENT_RESOURCES): _TOO_LARGE,
+    ("rpc_ACReceiveMessageEx", HResult.MQ_ERROR_TRANSACTION_USAGE): (
+        "only a transactional queue can be read in a transaction"
+    ),
+    ("rpc_ACReceiveMessageEx", HResult.MQ_ERROR_ACCESS_DENIED): (
+        "the queue's security descriptor, or the access with which it was opened, does not allow this read"
+    ),
+    ("R_QMCreateObjectInternal", HResult.MQ_ERROR_ILLEGAL_QUEUE_PATHNAME): (
+        "a private queue has the path name .\\private$\\NAME"
+    ),
+}
+
+
+def decoded(call: Call, stub: bytes, byte_order: ByteOrder) -> Any:
+    """The answer to a call. Raises RemoteProtocolError."""
+    try:
+        return call.operation.decode_response(stub, byte_order)
+    except BadStubData as error:
+        raise RemoteProtocolError(f"the server's answer can't be read: {error}") from error
+
+
+def resumed(steps: Steps[T], call: Call, change: Callable[[Call], Call] = lambda call: call) -> Steps[T]:
+    """`steps` from the middle, where they have yielded `call` already, with every call changed."""
+    try:
+        while True:
+            try:
+                answer = yield change(call)
+            except GeneratorExit:
+                steps.close()
+                raise
+            except BaseException as error:
+                call = steps.throw(error)
+            else:
+                call = steps.send(answer)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+
+
+def amended(steps: Steps[T], change: Callable[[Call], Call]) -> Steps[T]:
+    """`steps` with every call changed."""
+    try:
+        call = next(steps)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    return (yield from resumed(steps, call, change))
+
+
+def holding(steps: Steps[T], *held: Held) -> Steps[T]:
+    """`steps`, whose calls have no meaning without `held`."""
+    return amended(steps, lambda call: call._replace(held=(*held, *call.held)))
+
+
+def opening(steps: Steps[T], held: Held) -> Steps[T]:
+    """`steps` that open `held`."""
+    return amended(steps, lambda call: call._replace(opens=held))
 
 
 def quietly(steps: Steps[Any]) -> Steps[None]:
@@ -77,6 +272,11 @@ def fault_error(fault: RpcFault, operation: str) -> MsmqError:
         return CallerRefused(detail=f"{operation}: the server refuses this caller")
     if fault.status in (NCA_S_OP_RNG_ERROR, NCA_S_UNK_IF):
         return ProtocolUnavailable(detail=f"{operation}: the server does not offer it")
+    if fault.status == NCA_S_FAULT_REMOTE_NO_MEMORY:
+        return InsufficientResources(detail=f"{operation}: the request is too large for the server; {_TOO_LARGE}")
+    if fault.status == NCA_S_FAULT_CONTEXT_MISMATCH:
+        detail = f"{operation}: the server does not know the handle; it was closed, or the queue was deleted"
+        return InvalidHandle(detail=detail)
     if fault.status & 0xFFFF0000 == 0xC00E0000 or (fault.status >> 31 and not name_of(fault.status).startswith("0x")):
         return error_for(fault.status, operation)
     return MsmqError(HResult.MQ_ERROR, f"{operation}: {fault}")

@@ -1,4 +1,5 @@
-"""Dead letters: walking over a queue with a cursor that may take, and sending a message back to where it was meant."""
+"""Dead letters: iterating over a queue with a cursor that may receive, and sending a message again to its
+destination."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ DEAD_LETTER_QUEUES = ("DIRECT=OS:.\\SYSTEM$;DEADLETTER", "DIRECT=OS:.\\SYSTEM$;D
 
 
 def walk(queue: MessageQueue) -> Iterator[tuple[Cursor, Message]]:
-    """Each message, with a cursor that stands on it and may take it."""
+    """Each message, with a cursor that stands on it and may receive it."""
     with queue.cursor() as cursor:
         look: Callable[[float | None], Message] = cursor.peek
         while True:
@@ -40,10 +41,10 @@ def _next_of(cursor: Cursor) -> Callable[[float | None], Message]:
 
 
 def send_back(qm: QueueManager, cursor: Cursor, message: Message) -> None:
-    """Send the message that the cursor stands on to the queue that it was meant for, and take it away.
+    """Send the message that the cursor stands on to its destination queue, and remove it.
 
-    One that was sent in a transaction goes in one: it is in one of the two places, never in both. Another one is sent
-    first and taken after.
+    A transactional message is moved in a transaction: it is in one of the two places, never in both. Others are sent
+    first and removed afterwards.
     """
     copy = replace(message, message_class=MessageClass.NORMAL)
     with qm.open(message.destination_queue_format_name, "send") as target:

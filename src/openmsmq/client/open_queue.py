@@ -14,11 +14,13 @@ from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, Access, Action, MessageSeekAction
 from openmsmq.model.errors import (
     HResult,
+    InvalidHandle,
     MessageAlreadyReceived,
     MessageNotFound,
     MsmqError,
     ReceiveTimeout,
     SharingViolation,
+    TransactionUsage,
 )
 from openmsmq.model.message import NULL_IDENTIFIER, Message, identifier_from_text
 from openmsmq.transfer.queue_format import to_queue_format
@@ -76,6 +78,13 @@ class OpenQueue(ABC):
         """Take a message: the first one, or the one a cursor stands on."""
 
     # -- what not every protocol has ---------------------------------------------------------------------------
+
+    def send(self, message: Message, uow: bytes | None) -> Steps[bytes]:
+        """Returns the identifier of the message, 20 bytes."""
+        raise self.lacks("sending", has="MS-MQMP has (protocol='qmcomm')")
+
+    def format_name(self) -> Steps[str]:
+        raise self.lacks("format names", has="MS-MQMP has (protocol='qmcomm')")
 
     def take_in_transaction(self, uow: bytes, timeout: int, cursor: int = 0) -> Steps[Taken]:
         """As `take`, in an internal transaction."""
@@ -209,6 +218,17 @@ def to_identifier(identifier: bytes | str) -> bytes:
     if len(identifier) != len(NULL_IDENTIFIER):
         raise ValueError(f"an identifier has {len(NULL_IDENTIFIER)} bytes, not {len(identifier)}")
     return identifier
+
+
+def closed_queue(name: str) -> MsmqError:
+    """The error of an operation on a queue that the program has closed."""
+    return InvalidHandle(detail=f"{name} was closed by this program; open it again")
+
+
+def check_not_finished(finished: bool) -> None:
+    """Raises TransactionUsage for a transaction that the program has committed or aborted already."""
+    if finished:
+        raise TransactionUsage(detail="this transaction was committed or aborted before; begin a new one")
 
 
 def check_second_handle(queue: OpenQueue, what: str) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from openmsmq.client.calls import Call, Steps, call
+from openmsmq.client.calls import HARMLESS, REPEATABLE, Call, Fate, Steps, call, check
 from openmsmq.client.open_queue import queue_format
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces import ms_mqmr as mgmt
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT, XACTUOW
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model.constants import PropId, VarType
-from openmsmq.model.errors import HResult, MsmqError, QueueNotFound, error_for
+from openmsmq.model.errors import HResult, MsmqError, QueueNotFound
 from openmsmq.transfer import propvariants
 from openmsmq.transfer.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, unpack
 from openmsmq.transfer.queue_format import from_queue_format
@@ -91,6 +91,7 @@ def get_properties(name: str, wanted: tuple[str, ...]) -> Steps[dict[str, Any]]:
         m.qmcomm,
         "R_QMGetObjectProperties",
         name,
+        fate=REPEATABLE,
         pObjectFormat=_object(name),
         cp=len(propids),
         aProp=propids,
@@ -108,7 +109,8 @@ def get_properties(name: str, wanted: tuple[str, ...]) -> Steps[dict[str, Any]]:
 def set_properties(name: str, properties: Mapping[str, Any]) -> Steps[None]:
     propids, variants = _variants(properties)
     yield from call(
-        m.qmcomm, "R_QMSetObjectProperties", name, pObjectFormat=_object(name), cp=len(propids), aProp=propids,
+        m.qmcomm, "R_QMSetObjectProperties", name, fate=REPEATABLE,
+        pObjectFormat=_object(name), cp=len(propids), aProp=propids,
         apVar=variants,
     )  # fmt: skip
 
@@ -119,18 +121,18 @@ def get_security(name: str, information: int) -> Steps[bytes]:
     while True:
         operation = m.qmcomm.operation("R_QMGetObjectSecurityInternal")
         request = m.R_QMGetObjectSecurityInternal_Request(_object(name), information, size)
-        response = yield Call(m.qmcomm, operation, request)
+        response = yield Call(m.qmcomm, operation, request, fate=REPEATABLE)
         if response.result != HResult.MQ_ERROR_SECURITY_DESCRIPTOR_TOO_SMALL:
             break
         size = response.lpnLengthNeeded
-    if response.result & 0x80000000:
-        raise error_for(response.result, f"{name} ({operation.name})")
+    check(response.result, operation.name, name)
     return bytes(response.pSecurityDescriptor[: response.lpnLengthNeeded])
 
 
 def set_security(name: str, information: int, descriptor: bytes) -> Steps[None]:
     yield from call(
-        m.qmcomm, "R_QMSetObjectSecurityInternal", name, pObjectFormat=_object(name), SecurityInformation=information,
+        m.qmcomm, "R_QMSetObjectSecurityInternal", name, fate=REPEATABLE,
+        pObjectFormat=_object(name), SecurityInformation=information,
         SDSize=len(descriptor), pSecurityDescriptor=descriptor,
     )  # fmt: skip
 
@@ -138,7 +140,7 @@ def set_security(name: str, information: int, descriptor: bytes) -> Steps[None]:
 def resolve(path_name: str) -> Steps[str]:
     """The private format name of a path name."""
     response = yield from call(
-        m.qmcomm, "R_QMObjectPathToObjectFormat", path_name, lpwcsPathName=path_name,
+        m.qmcomm, "R_QMObjectPathToObjectFormat", path_name, fate=REPEATABLE, lpwcsPathName=path_name,
         pObjectFormat=m.OBJECT_FORMAT(1, QUEUE_FORMAT()),
     )  # fmt: skip
     return str(from_queue_format(response.pObjectFormat.pQueueFormat))
@@ -146,7 +148,7 @@ def resolve(path_name: str) -> Steps[str]:
 
 def query(kind: int) -> Steps[str]:
     """R_QMQueryQMRegistryInternal."""
-    response = yield from call(m.qmcomm, "R_QMQueryQMRegistryInternal", dwQueryType=kind)
+    response = yield from call(m.qmcomm, "R_QMQueryQMRegistryInternal", fate=REPEATABLE, dwQueryType=kind)
     return response.lplpMQISServer or ""
 
 
@@ -171,7 +173,8 @@ def management(name: str | None, *wanted: str) -> Steps[dict[str, Any]]:
             )
     asked = wanted or tuple(known)
     response = yield from call(
-        mgmt.qmmgmt, "R_QMMgmtGetInfo", name or "the machine", pObjectFormat=_managed(name), cp=len(asked),
+        mgmt.qmmgmt, "R_QMMgmtGetInfo", name or "the machine", fate=REPEATABLE,
+        pObjectFormat=_managed(name), cp=len(asked),
         aProp=[known[n].propid for n in asked], apVar=[PROPVARIANT(vt=VarType.VT_NULL) for _ in asked],
     )  # fmt: skip
     return {n: unpack(known, n, variant) for n, variant in zip(asked, response.apVar, strict=True)}
@@ -180,7 +183,8 @@ def management(name: str | None, *wanted: str) -> Steps[dict[str, Any]]:
 def act(name: str | None, action: str) -> Steps[None]:
     """R_QMMgmtAction on an outgoing queue, or on the machine where `name` is None."""
     yield from call(
-        mgmt.qmmgmt, "R_QMMgmtAction", f"{action} {name or 'the machine'}", pObjectFormat=_managed(name),
+        mgmt.qmmgmt, "R_QMMgmtAction", f"{action} {name or 'the machine'}", fate=REPEATABLE,
+        pObjectFormat=_managed(name),
         lpwszAction=action,
     )  # fmt: skip
 
@@ -201,6 +205,9 @@ def outgoing() -> Steps[list[dict[str, Any]]]:
 # -- transactions --------------------------------------------------------------------------------------------------
 
 
+_COMMITTED = Fate(False, "the transaction may have been committed; look for what it did before doing it again")
+
+
 class Enlisted(NamedTuple):
     uow: bytes
     handle: bytes
@@ -208,13 +215,13 @@ class Enlisted(NamedTuple):
 
 def enlist() -> Steps[Enlisted]:
     uow = os.urandom(16)
-    response = yield from call(m.qmcomm, "R_QMEnlistInternalTransaction", pUow=XACTUOW(uow))
+    response = yield from call(m.qmcomm, "R_QMEnlistInternalTransaction", fate=HARMLESS, pUow=XACTUOW(uow))
     return Enlisted(uow, response.phIntXact)
 
 
 def commit(transaction: Enlisted) -> Steps[None]:
-    yield from call(m.qmcomm, "R_QMCommitTransaction", phIntXact=transaction.handle)
+    yield from call(m.qmcomm, "R_QMCommitTransaction", fate=_COMMITTED, phIntXact=transaction.handle)
 
 
 def abort(transaction: Enlisted) -> Steps[None]:
-    yield from call(m.qmcomm, "R_QMAbortTransaction", phIntXact=transaction.handle)
+    yield from call(m.qmcomm, "R_QMAbortTransaction", fate=HARMLESS, phIntXact=transaction.handle)

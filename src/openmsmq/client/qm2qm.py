@@ -12,12 +12,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from openmsmq.client.calls import CALL_FAILURES, ProtocolUnavailable, Steps, call
+from openmsmq.client.calls import (
+    CALL_FAILURES,
+    HARMLESS,
+    REPEATABLE,
+    UNANSWERED,
+    Fate,
+    ProtocolUnavailable,
+    Steps,
+    answered,
+    call,
+)
 from openmsmq.client.open_queue import OpenQueue, Taken, queue_format
 from openmsmq.interfaces import ms_mqmp as mp
 from openmsmq.interfaces.ms_mqqp import REMOTEREADDESC, REMOTEREADDESC2, qm2qm
 from openmsmq.model.constants import Access, Action, LookupAction, MessageSeekAction, Share
 from openmsmq.model.errors import HResult, MsmqError, OperationCancelled
+from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.message import Message
 from openmsmq.packet.message_packet import MessagePacket
 from openmsmq.packet.reader import BadPacket
@@ -27,13 +38,14 @@ from openmsmq.transfer.packets import message_of
 IP_READ = 1  # fIP of R_QMGetRTQMServerPort: the port of qm2qm
 RR_NACK, RR_ACK = 1, 2
 _FIRST_WITH_NUMBERS = (5, 1, 951)  # 3.2.4.2: servers from here on have RemoteQMStartReceive2
-_SEQUENCE = 0x00FFFFFFFFFFFFFF  # SequentialId lacks the upper byte of the lookup identifier, 7 - priority
 _RECEIVE_SEEK, _PEEK_SEEK = 0x40000020, 0x40000010  # LookupAction without its MessageSeekAction
+# What may have happened to a RemoteQMEndReceive whose answer was lost.
+_REMOVED = Fate(False, "the message may have been removed; otherwise the server puts it back")
 
 
 def port() -> Steps[int]:
     """R_QMGetRTQMServerPort for qm2qm; 0 if the server does not serve it."""
-    response = yield from call(mp.qmcomm, "R_QMGetRTQMServerPort", fIP=IP_READ)
+    response = yield from call(mp.qmcomm, "R_QMGetRTQMServerPort", fate=REPEATABLE, fIP=IP_READ)
     announced: int = response.result
     return announced
 
@@ -48,31 +60,32 @@ class HandedOut:
 
 
 def open_queue(name: str, access: Access, exclusive: bool, client: bytes) -> Steps[Qm2QmQueue]:
-    """Open a queue and a session on it. `client` is a GUID that tells clients apart."""
+    """Open a queue and a session on it. `client` is a GUID that identifies the client."""
     if access not in (Access.RECEIVE, Access.PEEK):
         raise MsmqError(
             HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
             f"{name}: qm2qm opens queues for receive and peek, not for {access.name.lower()}",
         )
     opened = yield from call(
-        mp.qmcomm, "R_QMOpenRemoteQueue", name, pQueueFormat=queue_format(name), dwDesiredAccess=access,
+        mp.qmcomm, "R_QMOpenRemoteQueue", name, fate=HARMLESS, pQueueFormat=queue_format(name), dwDesiredAccess=access,
         dwShareMode=Share.DENY_RECEIVE_SHARE if exclusive else Share.DENY_NONE, pLicGuid=client,
     )  # fmt: skip
     try:
         handed_out = HandedOut(opened.phQueue, opened.dwpQueue, opened.pdwContext)
         return (yield from open_session(name, access, exclusive, client, handed_out))
     finally:
-        yield from call(mp.qmcomm, "R_QMCloseRemoteQueueContext", pphContext=opened.pphContext)
+        yield from call(mp.qmcomm, "R_QMCloseRemoteQueueContext", fate=HARMLESS, pphContext=opened.pphContext)
 
 
 def open_session(name: str, access: Access, exclusive: bool, client: bytes, opened: HandedOut) -> Steps[Qm2QmQueue]:
     """3.2.4.1, on a queue that somebody has opened."""
     response = yield from call(
-        qm2qm, "RemoteQMOpenQueue", name, pLicGuid=client, dwMQS=0, hQueue=opened.queue, pQueue=opened.pointer,
+        qm2qm, "RemoteQMOpenQueue", name, fate=HARMLESS,
+        pLicGuid=client, dwMQS=0, hQueue=opened.queue, pQueue=opened.pointer,
         dwpContext=opened.context,
     )  # fmt: skip
     try:
-        version = yield from call(qm2qm, "RemoteQmGetVersion")
+        version = yield from call(qm2qm, "RemoteQmGetVersion", fate=REPEATABLE)
         numbered = (version.pMajor, version.pMinor, version.pBuildNumber) >= _FIRST_WITH_NUMBERS
     except ProtocolUnavailable:
         numbered = False
@@ -89,7 +102,7 @@ class Qm2QmQueue(OpenQueue):
     session: bytes
     opened: HandedOut
     client: bytes
-    numbered: bool  # whether the server tells lookup identifiers
+    numbered: bool  # whether the server sends lookup identifiers
     locked: dict[int, bytes] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
     reopens: bool = True  # whether a session that had to be closed may be begun anew
@@ -101,7 +114,7 @@ class Qm2QmQueue(OpenQueue):
 
     def close(self) -> Steps[None]:
         """3.2.4.9: what is locked is put back, and what waits is cancelled, by the server."""
-        yield from call(qm2qm, "RemoteQMCloseQueue", self.name, pphContext=self.session)
+        yield from call(qm2qm, "RemoteQMCloseQueue", self.name, fate=HARMLESS, pphContext=self.session)
 
     def purge(self) -> Steps[None]:
         yield from call(qm2qm, "RemoteQMPurgeQueue", self.name, hQueue=self.opened.queue)
@@ -110,13 +123,15 @@ class Qm2QmQueue(OpenQueue):
         """R_QMCreateRemoteCursor, [MS-MQMP] 3.1.4.4: qm2qm itself makes none."""
         ignored = mp.CACTransferBufferV1(Send=mp.CACTransferBufferV1_Send())
         response = yield from call(
-            mp.qmcomm, "R_QMCreateRemoteCursor", self.name, ptb1=ignored, hQueue=self.opened.queue
+            mp.qmcomm, "R_QMCreateRemoteCursor", self.name, fate=HARMLESS, ptb1=ignored, hQueue=self.opened.queue
         )
         cursor: int = response.phCursor
         return cursor
 
     def close_cursor(self, cursor: int) -> Steps[None]:
-        yield from call(qm2qm, "RemoteQMCloseCursor", self.name, hQueue=self.opened.queue, hCursor=cursor)
+        yield from call(
+            qm2qm, "RemoteQMCloseCursor", self.name, fate=HARMLESS, hQueue=self.opened.queue, hCursor=cursor
+        )
 
     def peek(self, action: Action, timeout: int, cursor: int = 0) -> Steps[Message]:
         return (yield from self.start(action, timeout=timeout, cursor=cursor)).message
@@ -149,10 +164,10 @@ class Qm2QmQueue(OpenQueue):
         self.waiting.add(request)
         try:
             response = yield from self._call_start(action, description, identifier, timeout)
-        except (MsmqError, GeneratorExit):
-            raise  # answered, nothing is locked; or there is nobody left to make calls
-        except BaseException:
-            yield from self._give_up(request, receives)
+        except BaseException as error:
+            # Once it is answered nothing is locked; and after GeneratorExit there is nobody left to make calls.
+            if not answered(error) and not isinstance(error, GeneratorExit):
+                yield from self._give_up(request, receives)
             raise
         finally:
             self.waiting.discard(request)
@@ -174,13 +189,15 @@ class Qm2QmQueue(OpenQueue):
     ) -> Steps[Any]:
         if isinstance(action, LookupAction):
             return call(
-                qm2qm, "RemoteQMStartReceiveByLookupId", self.name, LookupId=identifier,
+                qm2qm, "RemoteQMStartReceiveByLookupId", self.name, fate=HARMLESS, LookupId=identifier,
                 lpRemoteReadDesc2=REMOTEREADDESC2(description),
             )  # fmt: skip
         if self.numbered:
             numbered = REMOTEREADDESC2(description)
-            return call(qm2qm, "RemoteQMStartReceive2", self.name, wait=timeout, lpRemoteReadDesc2=numbered)
-        return call(qm2qm, "RemoteQMStartReceive", self.name, wait=timeout, lpRemoteReadDesc=description)
+            return call(
+                qm2qm, "RemoteQMStartReceive2", self.name, fate=HARMLESS, wait=timeout, lpRemoteReadDesc2=numbered
+            )
+        return call(qm2qm, "RemoteQMStartReceive", self.name, fate=HARMLESS, wait=timeout, lpRemoteReadDesc=description)
 
     def _message(self, response: Any) -> Message:
         """The message in an answer. Raises BadPacket."""
@@ -191,7 +208,7 @@ class Qm2QmQueue(OpenQueue):
         message = message_of(MessagePacket.unpack(description.lpBuffer), absolute=False)
         message.arrival_time = description.dwArriveTime
         if numbered is not None:
-            message.lookup_identifier = (7 - message.priority) << 56 | numbered.SequentialId & _SEQUENCE
+            message.lookup_identifier = lookup_id(message.priority, sequence_of(numbered.SequentialId))
         return message
 
     def end(self, request: int, taken: bool) -> Steps[None]:
@@ -203,6 +220,8 @@ class Qm2QmQueue(OpenQueue):
             raise OperationCancelled(detail=detail)
         try:
             yield from self._end(handle, RR_ACK if taken else RR_NACK)
+        except UNANSWERED:
+            raise
         except MsmqError:
             if taken:
                 with suppress(*CALL_FAILURES):
@@ -210,7 +229,8 @@ class Qm2QmQueue(OpenQueue):
             raise
 
     def _end(self, handle: bytes, acknowledgment: int) -> Steps[None]:
-        yield from call(qm2qm, "RemoteQMEndReceive", self.name, pphContext=handle, dwAck=acknowledgment)
+        fate = _REMOVED if acknowledgment == RR_ACK else HARMLESS
+        yield from call(qm2qm, "RemoteQMEndReceive", self.name, fate=fate, pphContext=handle, dwAck=acknowledgment)
 
     def _give_up(self, request: int, receives: bool) -> Steps[None]:
         """End a request of which no answer is known. If it was answered, only the server knows the handle of the
@@ -233,12 +253,17 @@ class Qm2QmQueue(OpenQueue):
     def cancel_request(self, request: int) -> Steps[None]:
         """RemoteQMCancelReceive (3.2.4.7) for one request that waits. Raises MsmqError if it does not."""
         yield from call(
-            qm2qm, "RemoteQMCancelReceive", self.name, hQueue=self.opened.queue, pQueue=self.opened.pointer,
+            qm2qm, "RemoteQMCancelReceive", self.name, fate=HARMLESS,
+            hQueue=self.opened.queue, pQueue=self.opened.pointer,
             dwRequestID=request,
         )  # fmt: skip
 
     def cancel(self) -> Steps[None]:
         """For all that wait; one whose answer is under way gets it."""
         for request in tuple(self.waiting):
-            with suppress(MsmqError):
+            try:
                 yield from self.cancel_request(request)
+            except UNANSWERED:
+                raise
+            except MsmqError:
+                continue  # it was not waiting any more

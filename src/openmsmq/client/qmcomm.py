@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from openmsmq.client.calls import Call, Steps, call
+from openmsmq.client.calls import HARMLESS, REPEATABLE, Call, Fate, Steps, call, check
 from openmsmq.client.open_queue import OpenQueue, Taken, queue_format
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import OBJECTID
-from openmsmq.model.constants import Access, Action, Share
-from openmsmq.model.errors import HResult, MsmqError, error_for
+from openmsmq.model.constants import MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE, Access, Action, Share
+from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.transfer.receive_buffer import BufferSizes, identifier_of, message_from_receive, receive_buffer
-from openmsmq.transfer.send_buffer import send_buffer
+from openmsmq.transfer.send_buffer import send_buffer, utf16_length
 
 _TOO_SMALL = frozenset(
     [
@@ -26,11 +26,21 @@ _TOO_SMALL = frozenset(
         HResult.MQ_ERROR_SENDERID_BUFFER_TOO_SMALL,
     ]
 )
+# What may have happened to a call whose answer was lost.
+_SENT = Fate(False, "the message may be in the queue; look for it before sending it again")
+_TAKEN = Fate(False, "a message may have been taken, and is lost then; a receive in a transaction or through MS-MQRR "
+              "loses none")  # fmt: skip
+_TAKEN_IN_TRANSACTION = Fate(False, "a message may have been taken; aborting the transaction puts it back")
+_READ = {
+    Action.PEEK_CURRENT: REPEATABLE,
+    Action.PEEK_NEXT: Fate(False, "the cursor may have moved to the next message"),
+}
 
 
 def open_queue(name: str, access: Access, exclusive: bool, client: str, licence: bytes) -> Steps[QmcommQueue]:
     response = yield from call(
-        m.qmcomm, "rpc_QMOpenQueueInternal", name, pQueueFormat=queue_format(name), dwDesiredAccess=access,
+        m.qmcomm, "rpc_QMOpenQueueInternal", name, fate=HARMLESS,
+        pQueueFormat=queue_format(name), dwDesiredAccess=access,
         dwShareMode=Share.DENY_RECEIVE_SHARE if exclusive else Share.DENY_NONE, pLicGuid=licence, lpClientName=client,
     )  # fmt: skip
     if response.lplpRemoteQueueName:
@@ -38,6 +48,23 @@ def open_queue(name: str, access: Access, exclusive: bool, client: str, licence:
             HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{name} is at {response.lplpRemoteQueueName}; connect there"
         )
     return QmcommQueue(name, access, exclusive, response.phQueue, response.pdwQMContext)
+
+
+def check_sendable(queue: str, message: Message) -> None:
+    """Raises MsmqError for a message that would arrive as another one, or never: a label over 249 UTF-16 characters
+    ([MS-MQMP] 3.1.5.2), NUL in a text, a body over the limit."""
+    length = utf16_length(message.label)
+    if length > MAXIMUM_LABEL:
+        detail = f"{queue}: the label has {length} UTF-16 characters, allowed are {MAXIMUM_LABEL}"
+        raise MsmqError(HResult.MQ_ERROR_LABEL_TOO_LONG, detail)
+    texts = ("label", "response_queue_format_name", "administration_queue_format_name", "authentication_provider_name")
+    for name in texts:
+        if "\0" in getattr(message, name):
+            raise IllegalPropertyValue(detail=f"{queue}: {name} contains NUL, which ends a text on the wire")
+    size = len(message.body) + len(message.extension)
+    if size > MAXIMUM_MESSAGE_SIZE:
+        detail = f"{queue}: body and extension have {size} bytes, a message has at most {MAXIMUM_MESSAGE_SIZE}"
+        raise InsufficientResources(detail=f"{detail} with its headers")
 
 
 @dataclass(slots=True)
@@ -51,30 +78,31 @@ class QmcommQueue(OpenQueue):
     sizes: BufferSizes = field(default_factory=BufferSizes)
 
     def close(self) -> Steps[None]:
-        yield from call(m.qmcomm, "rpc_ACCloseHandle", phQueue=self.handle)
+        yield from call(m.qmcomm, "rpc_ACCloseHandle", self.name, fate=HARMLESS, phQueue=self.handle)
 
     def format_name(self) -> Steps[str]:
         size = 256
         operation = m.qmcomm.operation("rpc_ACHandleToFormatName")
         while True:
             request = m.rpc_ACHandleToFormatName_Request(self.handle, size, "\0" * size, size)
-            response = yield Call(m.qmcomm, operation, request)
+            response = yield Call(m.qmcomm, operation, request, fate=REPEATABLE)
             if response.result != HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL:
                 break
             size = response.pdwLength
-        if response.result & 0x80000000:
-            raise error_for(response.result, f"{self.name} ({operation.name})")
+        check(response.result, operation.name, self.name)
         return str(response.lpwcsFormatName).partition("\0")[0]
 
     def purge(self) -> Steps[None]:
         yield from call(m.qmcomm, "rpc_ACPurgeQueue", self.name, hQueue=self.handle)
 
     def send(self, message: Message, uow: bytes | None) -> Steps[bytes]:
-        """Returns the identifier of the message, 20 bytes."""
+        """Returns the identifier of the message, 20 bytes. Raises MsmqError for what would not arrive as it is."""
+        check_sendable(self.name, message)
         response = yield from call(
             m.qmcomm2,
             "rpc_ACSendMessageEx",
             self.name,
+            fate=_SENT,
             hQueue=self.handle,
             ptb=send_buffer(message, uow),
             pMessageID=OBJECTID(),
@@ -91,27 +119,51 @@ class QmcommQueue(OpenQueue):
         return Taken((yield from self._read(Action.RECEIVE, timeout, cursor, uow)))
 
     def _read(self, action: Action, timeout: int, cursor: int, uow: bytes | None) -> Steps[Message]:
-        """Buffers that prove too small are enlarged, and the sizes that did are kept for the next read."""
-        operation = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
+        """Buffers that prove too small are enlarged, and the sizes that did are kept for the next read.
+
+        PEEK_NEXT moves the cursor before a message is found to be too large ([MS-MQDMPR] 3.1.7.1.14, 3.2.7.3), so it is
+        PEEK_CURRENT that reads that message then. A server that leaves the cursor where it was answers with the message
+        before: one for which the buffers were large enough.
+        """
+        advancing, outgrown = action, self.sizes
         while True:
             used = replace(self.sizes)
             ptb = receive_buffer(action, timeout, cursor, uow, used)
-            response = yield Call(m.qmcomm2, operation, m.rpc_ACReceiveMessageEx_Request(self.context, ptb), timeout)
+            response = yield self._read_call(action, ptb, timeout, uow)
             if response.result not in _TOO_SMALL:
-                break
+                behind = action is not advancing and (
+                    response.result == HResult.MQ_ERROR_MESSAGE_ALREADY_RECEIVED
+                    or (not response.result and outgrown.suffice(response.ptb))
+                )
+                if not behind:
+                    break
+                action = advancing
+                continue
             self.sizes.enlarge(response.result, response.ptb)
             if self.sizes == used:  # other threads enlarge them too
                 break
-        if response.result & 0x80000000:
-            raise error_for(response.result, f"{self.name} ({operation.name})")
+            if action is Action.PEEK_NEXT:
+                action, outgrown = Action.PEEK_CURRENT, used
+        check(response.result, "rpc_ACReceiveMessageEx", self.name)
         return message_from_receive(response.ptb)
+
+    def _read_call(self, action: Action, ptb: m.CACTransferBufferV2, timeout: int, uow: bytes | None) -> Call:
+        operation = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
+        request = m.rpc_ACReceiveMessageEx_Request(self.context, ptb)
+        fate = _READ.get(action, _TAKEN if uow is None else _TAKEN_IN_TRANSACTION)
+        return Call(m.qmcomm2, operation, request, timeout, fate)
 
     def create_cursor(self) -> Steps[int]:
         response = yield from call(
-            m.qmcomm2, "rpc_ACCreateCursorEx", self.name, hQueue=self.handle, pcc=m.CACCreateRemoteCursor()
+            m.qmcomm2,
+            "rpc_ACCreateCursorEx",
+            self.name,
+            fate=HARMLESS,
+            hQueue=self.handle,
+            pcc=m.CACCreateRemoteCursor(),
         )
         handle: int = response.pcc.hCursor
         return handle
 
     def close_cursor(self, cursor: int) -> Steps[None]:
-        yield from call(m.qmcomm, "rpc_ACCloseCursor", self.name, hQueue=self.handle, hCursor=cursor)
+        yield from call(m.qmcomm, "rpc_ACCloseCursor", self.name, fate=HARMLESS, hQueue=self.handle, hCursor=cursor)

@@ -13,7 +13,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
-from openmsmq.client.calls import CALL_FAILURES, ProtocolUnavailable, Steps, call, on_failure, quietly
+from openmsmq.client.calls import (
+    CALL_FAILURES,
+    HARMLESS,
+    REPEATABLE,
+    UNANSWERED,
+    Fate,
+    ProtocolUnavailable,
+    Steps,
+    answered,
+    call,
+    on_failure,
+    quietly,
+)
 from openmsmq.client.open_queue import OpenQueue, Taken, queue_format
 from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.interfaces.ms_mqrr import RemoteRead, SectionBuffer
@@ -27,6 +39,7 @@ from openmsmq.model.constants import (
     Share,
 )
 from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.message import Message
 from openmsmq.packet.reader import BadPacket
 from openmsmq.packet.sections import Section, SectionType, join
@@ -37,23 +50,25 @@ MQ_MOVE_ACCESS = 4
 _VERSION = {"Major": 6, "Minor": 3, "BuildNumber": 0}  # of this client; servers should ignore it (3.1.4.2)
 _RECEIVE_SEEK = 0x40000020  # LookupAction of a receive, without its MessageSeekAction
 _PEEK_SEEK = 0x40000010
-_SEQUENCE = 0x00FFFFFFFFFFFFFF  # pSequenceId lacks the upper byte of the lookup identifier, 7 - priority
 # R_CancelReceive may overtake, on another connection, the R_StartReceive that it is for.
 _CANCEL_ATTEMPTS = 100
+# What may have happened to an R_EndReceive whose answer was lost.
+_REMOVED = Fate(False, "the message may have been removed; otherwise the server puts it back")
 
 
 def check_offered() -> Steps[None]:
     """R_GetServerPort: raises ProtocolUnavailable if the server does not serve RemoteRead (3.1.4.1).
 
-    Its answer, the port, is not used: a client may stay where it is, and behind a forwarded port it has to.
+    Deviation D-40: its answer, the port, is not used: a client may stay where it is, and behind a forwarded port it has
+    to.
     """
-    response = yield from call(RemoteRead, "R_GetServerPort")
+    response = yield from call(RemoteRead, "R_GetServerPort", fate=REPEATABLE)
     if not response.result:
         raise ProtocolUnavailable(detail="R_GetServerPort: the server serves RemoteRead at no port")
 
 
 def open_queue(name: str, access: Access, exclusive: bool, caller: bytes) -> Steps[RemoteReadQueue]:
-    """3.2.4.1. `caller` is a GUID that tells clients apart."""
+    """3.2.4.1. `caller` is a GUID that identifies the client."""
     if access not in (Access.RECEIVE, Access.PEEK):
         raise MsmqError(
             HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
@@ -67,7 +82,7 @@ def open_queue(name: str, access: Access, exclusive: bool, caller: bytes) -> Ste
 def _open(operation: str, name: str, access: int, share: int, caller: bytes) -> Steps[Any]:
     """R_OpenQueue and R_OpenQueueForMove: failures come as faults."""
     return call(
-        RemoteRead, operation, name, pQueueFormat=queue_format(name), dwAccess=access, dwShareMode=share,
+        RemoteRead, operation, name, fate=HARMLESS, pQueueFormat=queue_format(name), dwAccess=access, dwShareMode=share,
         pClientId=caller, fNonRoutingServer=1, fWorkgroup=1, **_VERSION,
     )  # fmt: skip
 
@@ -85,19 +100,19 @@ class RemoteReadQueue(OpenQueue):
     _requests: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def close(self) -> Steps[None]:
-        """3.2.4.13: what is locked is put back, and what waits is cancelled, by the server."""
-        yield from call(RemoteRead, "R_CloseQueue", self.name, pphContext=self.handle)
+        """3.2.4.13: what is locked is put back, and what waits is cancelled, by the server (deviation D-43)."""
+        yield from call(RemoteRead, "R_CloseQueue", self.name, fate=HARMLESS, pphContext=self.handle)
 
     def purge(self) -> Steps[None]:
         yield from call(RemoteRead, "R_PurgeQueue", self.name, phContext=self.handle)
 
     def create_cursor(self) -> Steps[int]:
-        response = yield from call(RemoteRead, "R_CreateCursor", self.name, phContext=self.handle)
+        response = yield from call(RemoteRead, "R_CreateCursor", self.name, fate=HARMLESS, phContext=self.handle)
         cursor: int = response.phCursor
         return cursor
 
     def close_cursor(self, cursor: int) -> Steps[None]:
-        yield from call(RemoteRead, "R_CloseCursor", self.name, phContext=self.handle, hCursor=cursor)
+        yield from call(RemoteRead, "R_CloseCursor", self.name, fate=HARMLESS, phContext=self.handle, hCursor=cursor)
 
     def peek(self, action: Action, timeout: int, cursor: int = 0) -> Steps[Message]:
         return (yield from self._start(action, timeout=timeout, cursor=cursor)).message
@@ -112,6 +127,7 @@ class RemoteReadQueue(OpenQueue):
     def peek_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Message]:
         return (yield from self._start(LookupAction(_PEEK_SEEK | seek), identifier=identifier)).message
 
+    # Deviation D-38: the identifier is never 0, as the paragraph on LookupId in [MS-MQRR] 3.1.4.7 has it.
     def take_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Taken]:
         return self._start(LookupAction(_RECEIVE_SEEK | seek), identifier=identifier)
 
@@ -139,11 +155,11 @@ class RemoteReadQueue(OpenQueue):
             self.transactional.add(request)
         self.waiting.add(request)
         try:
-            response = yield from call(RemoteRead, operation, self.name, wait=timeout, **arguments)
-        except (MsmqError, GeneratorExit):
-            raise  # answered, nothing is locked; or there is nobody left to make calls
-        except BaseException:
-            yield from self._give_up(request, receives)
+            response = yield from call(RemoteRead, operation, self.name, wait=timeout, fate=HARMLESS, **arguments)
+        except BaseException as error:
+            # Once it is answered nothing is locked; and after GeneratorExit there is nobody left to make calls.
+            if not answered(error) and not isinstance(error, GeneratorExit):
+                yield from self._give_up(request, receives)
             raise
         finally:
             self.waiting.discard(request)
@@ -157,7 +173,8 @@ class RemoteReadQueue(OpenQueue):
                 raise MsmqError(HResult.MQ_ERROR, detail) from error
             raise
         message.arrival_time = response.pdwArriveTime
-        message.lookup_identifier = (7 - message.priority) << 56 | response.pSequenceId & _SEQUENCE
+        # Deviation D-39: pSequenceId lacks the upper byte, 7 - priority.
+        message.lookup_identifier = lookup_id(message.priority, sequence_of(response.pSequenceId))
         return Taken(message, request if receives else None)
 
     def end(self, request: int, taken: bool) -> Steps[None]:
@@ -168,19 +185,21 @@ class RemoteReadQueue(OpenQueue):
         except GeneratorExit:
             raise
         except BaseException as error:
-            if taken or not isinstance(error, MsmqError):
+            if taken or not answered(error):
                 yield from self._put_back(request)
             raise
 
     def _end(self, request: int, acknowledgment: int) -> Steps[None]:
         operation = "R_EndTransactionalReceive" if request in self.transactional else "R_EndReceive"
         yield from call(
-            RemoteRead, operation, self.name, phContext=self.handle, dwAck=acknowledgment, dwRequestId=request
-        )
+            RemoteRead, operation, self.name, fate=_REMOVED if acknowledgment == RR_ACK else HARMLESS,
+            phContext=self.handle, dwAck=acknowledgment, dwRequestId=request,
+        )  # fmt: skip
         self.transactional.discard(request)
 
     def _put_back(self, request: int) -> Steps[None]:
-        """As far as the server can be reached: without the client it puts the message back by itself (3.1.6.2)."""
+        """Deviation D-41 from note 34: the message is put back, as far as the server can be reached; without the client
+        it does so by itself (3.1.6.2)."""
         return quietly(self._end(request, RR_NACK))
 
     def _give_up(self, request: int, receives: bool) -> Steps[None]:
@@ -192,7 +211,9 @@ class RemoteReadQueue(OpenQueue):
                 yield from self._put_back(request)
 
     def _cancel(self, request: int) -> Steps[None]:
-        yield from call(RemoteRead, "R_CancelReceive", self.name, phContext=self.handle, dwRequestId=request)
+        yield from call(
+            RemoteRead, "R_CancelReceive", self.name, fate=HARMLESS, phContext=self.handle, dwRequestId=request
+        )
 
     def cancel(self) -> Steps[None]:
         """3.2.4.11 for all that wait; one whose answer is under way gets it."""
@@ -201,16 +222,19 @@ class RemoteReadQueue(OpenQueue):
                 try:
                     yield from self._cancel(request)
                     break
+                except UNANSWERED:
+                    raise
                 except MsmqError:
                     if request not in self.waiting:
                         break
 
     def move(self, identifier: int, to: str, caller: bytes) -> Steps[None]:
-        """3.2.4.6, without a transaction: to a subqueue by its name, or to the queue itself with ""."""
+        """3.2.4.6, without a transaction: to a subqueue by its name, or to the queue itself with "". Deviation D-42:
+        ulContextTo is pMoveContext of R_OpenQueueForMove."""
         main, _, _ = self.name.partition(";")
         target = f"{main};{to}" if to else main
         opened = yield from _open("R_OpenQueueForMove", target, MQ_MOVE_ACCESS, Share.DENY_NONE, caller)
-        close = partial(call, RemoteRead, "R_CloseQueue", target, pphContext=opened.pphContext)
+        close = partial(call, RemoteRead, "R_CloseQueue", target, fate=HARMLESS, pphContext=opened.pphContext)
         moving = call(
             RemoteRead, "R_MoveMessage", f"{self.name} to {target}", phContextFrom=self.handle,
             ullContextTo=opened.pMoveContext, LookupId=identifier, pTransactionId=XACTUOW(bytes(16)),

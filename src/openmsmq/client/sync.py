@@ -7,120 +7,52 @@ import socket
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
 from openmsmq.client import operations as o
 from openmsmq.client import qm2qm, qmcomm, remote_read, transactions
-from openmsmq.client.calls import Call, CallerRefused, ProtocolUnavailable, Steps, T, fault_error, milliseconds
+from openmsmq.client.calls import (
+    CALL_FAILURES,
+    CallerRefused,
+    Held,
+    ProtocolUnavailable,
+    Steps,
+    T,
+    holding,
+    milliseconds,
+    opening,
+)
 from openmsmq.client.open_queue import (
     OpenQueue,
     Taken,
     candidates,
+    check_not_finished,
     check_second_handle,
+    closed_queue,
     to_access,
     to_identifier,
     to_seek,
 )
+from openmsmq.client.pool import Pool
+from openmsmq.client.reopening import CursorHandle, Handle, Locked, countdown, open_handle
+from openmsmq.client.retrying import RECONNECT
 from openmsmq.model.bodies import BodyValue
-from openmsmq.model.constants import INFINITE, Access, Action
-from openmsmq.model.errors import HResult, MsmqError, ReceiveTimeout
+from openmsmq.model.constants import Access, Action
+from openmsmq.model.errors import MsmqError, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_text
-from openmsmq.rpc import client as rpc
 from openmsmq.rpc.credentials import Credentials
-from openmsmq.rpc.errors import BindError, RpcConnectionError, RpcFault
+from openmsmq.rpc.errors import BindError
 from openmsmq.rpc.pdu import AuthLevel
+from openmsmq.rpc.sockets import DEAD_PEER
 
 STANDARD_PORT = 2103  # of qmcomm and qmcomm2, [MS-MQMP] 3.1.4.24
 ALL_SECURITY = 0x7  # owner, group and DACL
-_ANSWER_MARGIN = 30.0  # seconds a server may take beyond the time it was asked to wait
-_FAREWELL = 2.0  # seconds for a server to notice that a connection was given up
 COUNTS = ("message_count", "bytes_in_queue", "journal_message_count", "bytes_in_journal")
-
-
-class _Pool:
-    """Idle connections of one association group; a call takes one, or opens another when all are busy."""
-
-    def __init__(self, host: str, port: int, security: dict[str, Any]) -> None:
-        self._host, self._port, self._security = host, port, security
-        self._lock = threading.Lock()
-        self._idle: list[rpc.Connection] = []
-        self._all: set[rpc.Connection] = set()
-        self._group = 0
-        self._closed = False
-
-    def call(self, call: Call) -> Any:
-        connection = self._take(call)
-        stub = call.operation.encode_request(call.request)
-        timeout = None if call.wait == INFINITE else call.wait / 1000 + _ANSWER_MARGIN
-        try:
-            answer = connection.call(call.operation.opnum, stub, timeout=timeout)
-        except RpcFault as fault:
-            self._give(connection)
-            raise fault_error(fault, call.operation.name) from fault
-        except ConnectionError:
-            self._drop(connection)
-            raise
-        except BaseException:  # also KeyboardInterrupt: an answer may still come, so the connection is of no use
-            connection.abandon(_FAREWELL)
-            self._drop(connection)
-            raise
-        self._give(connection)
-        return call.operation.decode_response(answer)
-
-    def _take(self, call: Call) -> rpc.Connection:
-        with self._lock:
-            if self._closed:
-                raise MsmqError(HResult.MQ_ERROR_SERVICE_NOT_AVAILABLE, "the connection is closed")
-            connection = self._idle.pop() if self._idle else None
-        if connection is None:
-            connection = rpc.connect(self._host, self._port, assoc_group_id=self._group, **self._security)
-            with self._lock:
-                self._all.add(connection)
-        try:
-            connection.bind(call.interface.uuid, call.interface.version)
-        except BaseException as error:
-            if isinstance(error, BindError) and connection.core.contexts:
-                self._give(connection)  # it serves other interfaces, and may be the last one of open queues
-            else:
-                self._drop(connection)
-            raise
-        self._group = self._group or connection.core.assoc_group_id
-        return connection
-
-    def _give(self, connection: rpc.Connection) -> None:
-        with self._lock:
-            if not self._closed:
-                self._idle.append(connection)
-
-    def _drop(self, connection: rpc.Connection) -> None:
-        connection.close()
-        with self._lock:
-            self._all.discard(connection)
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            connections, self._all = self._all, set()
-        for connection in connections:
-            connection.close()
-
-    def run(self, steps: Steps[T]) -> T:
-        try:
-            call = next(steps)
-            while True:
-                try:
-                    answer = self.call(call)
-                except BaseException as error:
-                    call = steps.throw(error)
-                else:
-                    call = steps.send(answer)
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
 
 
 def connect(
@@ -134,26 +66,34 @@ def connect(
     level: AuthLevel | None = None,
     spnego: bool = False,
     timeout: float = 10.0,
+    reconnect_seconds: float = RECONNECT,
+    dead_peer_seconds: int = DEAD_PEER,
 ) -> QueueManager:
     """Connect to a queue manager.
 
     `port` defaults to 2103 + `port_offset`. With `user` the calls are authenticated by NTLM at `level`
     (PKT_INTEGRITY if not given, but PKT_PRIVACY for RemoteRead, as servers demand); without, they are anonymous.
-    `timeout` in seconds bounds the connect. Raises ConnectionError, AuthenticationError, or MsmqError when the server
-    refuses the caller.
+    `timeout` in seconds bounds the connect. A call whose connection is lost later tries for `reconnect_seconds` to
+    reach the server again, if it has not been sent or does no harm when it is done twice. `dead_peer_seconds` is how
+    long the server's machine may not acknowledge what TCP sends. Raises RpcConnectionError, AuthenticationError, or
+    MsmqError when the server refuses the caller.
     """
     credentials = Credentials(user, password, domain) if user is not None else None
-    security = {"credentials": credentials, "level": level, "spnego": spnego, "timeout": timeout}
+    security = {
+        "credentials": credentials, "level": level, "spnego": spnego, "timeout": timeout,
+        "dead_peer_seconds": dead_peer_seconds,
+    }  # fmt: skip
     port = port if port is not None else STANDARD_PORT + port_offset
-    pool = private = _Pool(host, port, security)
+    pool = private = Pool(host, port, security)
     if credentials is not None and level is None:
-        private = _Pool(host, port, security | {"level": AuthLevel.PKT_PRIVACY})
+        private = Pool(host, port, security | {"level": AuthLevel.PKT_PRIVACY})
     manager = QueueManager(pool, private)
     try:
         manager.machine_id  # noqa: B018 - proves that the server is there and accepts us
     except BaseException:
         manager.close()
         raise
+    pool.reconnect_seconds = private.reconnect_seconds = reconnect_seconds
     return manager
 
 
@@ -171,7 +111,7 @@ class _Closing(ABC):
 class QueueManager(_Closing):
     """A connection to a queue manager; see `connect`."""
 
-    def __init__(self, pool: _Pool, private: _Pool) -> None:
+    def __init__(self, pool: Pool, private: Pool) -> None:
         """`private` is for calls that servers want protected; it may be the same."""
         self._pool, self._private = pool, private
         self._remote_read_checked = False
@@ -237,7 +177,7 @@ class QueueManager(_Closing):
         return self._pool.run(o.management(name, *COUNTS))
 
     def management(self, name: str | None = None) -> dict[str, Any]:
-        """Everything MS-MQMR tells about a queue, an outgoing one by the name of its destination, or about the
+        """Management properties (MS-MQMR) of a queue, an outgoing one by the name of its destination, or about the
         machine; None for what there is no value of."""
         return self._pool.run(o.management(name))
 
@@ -246,7 +186,7 @@ class QueueManager(_Closing):
         return self._pool.run(o.outgoing())
 
     def pause(self, name: str) -> None:
-        """Let nothing out of the outgoing queue for a destination, until `resume` or the end of the server. For
+        """Hold messages in the outgoing queue for a destination, until `resume` or a restart of the server. For
         administrators, as all actions. Raises AccessDenied, QueueNotFound."""
         self._pool.run(o.act(name, "PAUSE"))
 
@@ -263,33 +203,43 @@ class QueueManager(_Closing):
         self._pool.run(o.act(None, "DISCONNECT"))
 
     def tidy(self) -> None:
-        """Make the server give back disk space that it does not need."""
+        """Make the server release disk space that it does not need."""
         self._pool.run(o.act(None, "TIDY"))
 
     def open(
-        self, name: str, access: str | Access = "receive", *, exclusive: bool = False, protocol: str = "auto"
+        self,
+        name: str,
+        access: str | Access = "receive",
+        *,
+        exclusive: bool = False,
+        protocol: str = "auto",
+        reconnect: bool = False,
     ) -> MessageQueue:
         """Open a queue by path name or format name; `access` is "receive", "send" or "peek".
 
         `exclusive` denies other readers. `protocol` is "remoteread" (MS-MQRR), "qm2qm" (MS-MQQP), "qmcomm" (MS-MQMP),
         or "auto": for reading RemoteRead where the server offers it to this caller, else qmcomm;
-        `MessageQueue.protocol` tells which. Raises QueueNotFound, SharingViolation, AccessDenied.
+        `MessageQueue.protocol` says which. With `reconnect` the queue is opened anew by its name when its handle was
+        lost, and the operation goes on, unless it may have been done already. Raises QueueNotFound, SharingViolation,
+        AccessDenied.
         """
         access = to_access(access)
         wanted = candidates(protocol, access)
         if wanted[0] == "remoteread":
             try:
                 self._check_remote_read()
-                opened = self._private.run(remote_read.open_queue(name, access, exclusive, self._licence))
-                return MessageQueue(self, self._private, opened)
+                steps = partial(remote_read.open_queue, name, access, exclusive, self._licence)
+                return MessageQueue(
+                    self, self._private, self._private.run(open_handle(name, steps, reconnect)), reconnect
+                )
             except (CallerRefused, ProtocolUnavailable) as error:
                 self._remote_read_refused = error
                 if len(wanted) == 1:
                     raise
         if wanted[0] == "qm2qm":
-            session = self._pool.run(qm2qm.open_queue(name, access, exclusive, self._licence))
-            return MessageQueue(self, self._pool, session)
-        return MessageQueue(self, self._pool, self._open_qmcomm(name, access, exclusive))
+            session = partial(qm2qm.open_queue, name, access, exclusive, self._licence)
+            return MessageQueue(self, self._pool, self._pool.run(open_handle(name, session, reconnect)), reconnect)
+        return MessageQueue(self, self._pool, self._open_qmcomm(name, access, exclusive, reconnect), reconnect)
 
     def _check_remote_read(self) -> None:
         """Once; raises CallerRefused or ProtocolUnavailable, also when an open was refused before."""
@@ -302,12 +252,14 @@ class QueueManager(_Closing):
                 raise ProtocolUnavailable(detail=f"RemoteRead: {error}") from error
             self._remote_read_checked = True
 
-    def _open_qmcomm(self, name: str, access: Access, exclusive: bool) -> qmcomm.QmcommQueue:
-        return self._pool.run(qmcomm.open_queue(name, access, exclusive, self._client, self._licence))
+    def _open_qmcomm(self, name: str, access: Access, exclusive: bool, reconnect: bool) -> Handle:
+        steps = partial(qmcomm.open_queue, name, access, exclusive, self._client, self._licence)
+        return self._pool.run(open_handle(name, steps, reconnect))
 
     def transaction(self) -> Transaction:
         """A new internal transaction: `with qm.transaction() as tx: queue.send(message, transaction=tx)`."""
-        return Transaction(self, self._pool, self._pool.run(o.enlist()))
+        held = Held("transaction", "")
+        return Transaction(self, self._pool, self._pool.run(opening(o.enlist(), held)), held)
 
     def join(self, transaction: Transaction) -> None:
         """Take part in a transaction of another queue manager; sends and receives in it do so by themselves.
@@ -326,13 +278,14 @@ class Transaction:
     Used with a queue of another queue manager it becomes a distributed one: all of it commits, or nothing.
     """
 
-    def __init__(self, manager: QueueManager, pool: _Pool, enlisted: o.Enlisted) -> None:
-        self.manager, self._pool, self._enlisted = manager, pool, enlisted
+    def __init__(self, manager: QueueManager, pool: Pool, enlisted: o.Enlisted, held: Held) -> None:
+        self.manager, self._pool, self._enlisted, self.held = manager, pool, enlisted, held
+        held.name = enlisted.uow.hex()
         self.finished = False
 
     def token(self) -> bytes:
         """The propagation token: with it and `uow` other queue managers take part."""
-        return self._pool.run(transactions.propagation_token(self.uow))
+        return self._pool.run(holding(transactions.propagation_token(self.uow), self.held))
 
     @property
     def uow(self) -> bytes:
@@ -340,12 +293,17 @@ class Transaction:
         return self._enlisted.uow
 
     def commit(self) -> None:
-        self._pool.run(o.commit(self._enlisted))
+        """Make all of it lasting. Raises HandleLost with `outcome_unknown` when no answer came; TransactionUsage after
+        the end of the transaction."""
+        check_not_finished(self.finished)
+        self._pool.run(holding(o.commit(self._enlisted), self.held))
         self.finished = True
 
     def abort(self) -> None:
+        """Undo all of it. Raises TransactionUsage after the end of the transaction."""
+        check_not_finished(self.finished)
         self.finished = True
-        self._pool.run(o.abort(self._enlisted))
+        self._pool.run(holding(o.abort(self._enlisted), self.held))
 
     def __enter__(self) -> Self:
         return self
@@ -360,7 +318,7 @@ class Transaction:
         else:
             try:
                 self.abort()
-            except (MsmqError, RpcConnectionError):
+            except MsmqError:
                 if error is None:  # the server aborts it by itself when the connection goes
                     raise
 
@@ -371,63 +329,83 @@ class MessageQueue(_Closing):
     What its protocol lacks and MS-MQMP has (transactions, `format_name`) goes by a second handle of qmcomm.
     """
 
-    def __init__(self, manager: QueueManager, pool: _Pool, opened: OpenQueue) -> None:
-        self._manager, self._pool, self._opened = manager, pool, opened
-        self._qmcomm = opened if isinstance(opened, qmcomm.QmcommQueue) else None
+    def __init__(self, manager: QueueManager, pool: Pool, handle: Handle, reconnect: bool) -> None:
+        self._manager, self._pool, self._handle, self._reconnect = manager, pool, handle, reconnect
+        self._qmcomm = handle if handle.queue.protocol == "qmcomm" else None
         self._lock = threading.Lock()
         self._closed = False
 
     @property
     def protocol(self) -> str:
         """The protocol it was opened through: "remoteread", "qm2qm" or "qmcomm"."""
-        return self._opened.protocol
+        return self._handle.queue.protocol
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         try:
-            self._pool.run(self._opened.close())
+            self._pool.run(self._handle.close())
         finally:
-            if self._qmcomm is not None and self._qmcomm is not self._opened:
+            if self._qmcomm is not None and self._qmcomm is not self._handle:
                 self._manager._pool.run(self._qmcomm.close())
 
-    def _through_qmcomm(self, what: str) -> qmcomm.QmcommQueue:
+    def _run(self, operation: Callable[[OpenQueue], Steps[T]]) -> T:
+        self._check_open()
+        return self._pool.run(self._handle.run(operation))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed_queue(self._handle.queue.name)
+
+    def _through_qmcomm(self, what: str) -> Handle:
+        self._check_open()
         with self._lock:
             if self._qmcomm is None:
-                check_second_handle(self._opened, what)
-                self._qmcomm = self._manager._open_qmcomm(self._opened.name, self._opened.access, False)
+                queue = self._handle.queue
+                check_second_handle(queue, what)
+                self._qmcomm = self._manager._open_qmcomm(queue.name, queue.access, False, self._reconnect)
             return self._qmcomm
 
     @property
     def format_name(self) -> str:
-        return self._manager._pool.run(self._through_qmcomm("the format name").format_name())
+        handle = self._through_qmcomm("the format name")
+        return self._manager._pool.run(handle.run(lambda queue: queue.format_name()))
 
     def send(self, message: Message | BodyValue, *, transaction: Transaction | None = None, **properties: Any) -> str:
         """Send a message, or a value as its body with properties by name (label="x", recoverable=True, ...).
 
         Returns the message identifier. Raises MsmqError; TransactionUsage where the queue and the send disagree about
-        transactions.
+        transactions; an RpcConnectionError with `outcome_unknown` where the message was sent and no answer came.
         """
         message = as_message(message, properties)
-        uow = None
-        if transaction is not None:
-            self._manager.join(transaction)
-            uow = transaction.uow
-        return identifier_text(self._manager._pool.run(self._through_qmcomm("sending").send(message, uow)))
+        handle = self._through_qmcomm("sending")
+        uow, held = self._part_of(transaction)
+        steps = handle.run(lambda queue: queue.send(message, uow))
+        return identifier_text(self._manager._pool.run(holding(steps, *held)))
+
+    def _part_of(self, transaction: Transaction | None) -> tuple[bytes | None, tuple[Held, ...]]:
+        """The unit of work of a transaction, and what has to be there still for it."""
+        if transaction is None:
+            return None, ()
+        check_not_finished(transaction.finished)
+        self._manager.join(transaction)
+        return transaction.uow, (transaction.held,)
 
     # -- taking messages ---------------------------------------------------------------------------------------
 
     def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
         """Take the first message; waits `timeout` seconds, for ever with None. Raises ReceiveTimeout."""
-        wait = milliseconds(timeout)
+        left = countdown(milliseconds(timeout), time.monotonic)
         if transaction is None:
-            return self._received(self._opened.take(wait))
-        self._manager.join(transaction)
-        if transaction.manager is not self._manager and isinstance(self._opened, remote_read.RemoteReadQueue):
-            return self._received(self._opened.take_in_transaction(transaction.uow, wait))
-        opened = self._through_qmcomm("a receive in a transaction")
-        return self._manager._pool.run(opened.take_in_transaction(transaction.uow, wait)).message
+            return self._received(lambda queue: queue.take(left()))
+        uow, held = self._part_of(transaction)
+        assert uow is not None
+        pool, handle = self._pool, self._handle
+        if transaction.manager is self._manager or handle.queue.protocol != "remoteread":
+            pool, handle = self._manager._pool, self._through_qmcomm("a receive in a transaction")
+        steps = handle.take(lambda queue: queue.take_in_transaction(uow, left()))
+        return self._finished(pool.run(holding(steps, *held)))
 
     @contextmanager
     def receive_lock(self, timeout: float | None = None) -> Iterator[Message]:
@@ -464,29 +442,37 @@ class MessageQueue(_Closing):
 
     def receive_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
         """Take the message with a lookup identifier, or the "next" or "previous" one. Raises MessageNotFound."""
-        return self._received(self._opened.take_by_lookup_identifier(identifier, to_seek(direction)))
+        seek = to_seek(direction)
+        return self._received(lambda queue: queue.take_by_lookup_identifier(identifier, seek))
 
     def receive_by_correlation_id(self, identifier: bytes | str, timeout: float | None = None) -> Message:
         """Take the first message with a correlation identifier; waits for one to come. Raises ReceiveTimeout."""
-        wait, wanted = milliseconds(timeout), to_identifier(identifier)
-        return self._received(self._opened.take_by_correlation_identifier(wanted, wait, time.monotonic))
+        left, wanted = countdown(milliseconds(timeout), time.monotonic), to_identifier(identifier)
+        return self._received(lambda queue: queue.take_by_correlation_identifier(wanted, left(), time.monotonic))
 
-    def _locked(self, timeout: float | None) -> Taken:
-        if not self._opened.two_phases:
-            raise self._opened.lacks("two phases of a receive")
-        return self._pool.run(self._opened.take(milliseconds(timeout)))
+    def _locked(self, timeout: float | None) -> Locked:
+        if not self._handle.queue.two_phases:
+            raise self._handle.queue.lacks("two phases of a receive")
+        left = countdown(milliseconds(timeout), time.monotonic)
+        return self._take(lambda queue: queue.take(left()))
 
-    def _received(self, steps: Steps[Taken]) -> Message:
-        taken = self._pool.run(steps)
+    def _take(self, operation: Callable[[OpenQueue], Steps[Taken]]) -> Locked:
+        self._check_open()
+        return self._pool.run(self._handle.take(operation))
+
+    def _received(self, operation: Callable[[OpenQueue], Steps[Taken]]) -> Message:
+        return self._finished(self._take(operation))
+
+    def _finished(self, taken: Locked) -> Message:
         self._end(taken, True)
         return taken.message
 
-    def _end(self, taken: Taken, remove: bool) -> None:
-        if taken.request is None:
+    def _end(self, taken: Locked, remove: bool) -> None:
+        if not taken.locked:
             return
         try:
-            self._pool.run(self._opened.end(taken.request, remove))
-        except (MsmqError, ConnectionError):
+            self._pool.run(taken.end(remove))
+        except CALL_FAILURES:
             if remove:  # else the server puts it back by itself, when the queue is closed or some minutes have gone
                 raise
 
@@ -494,31 +480,34 @@ class MessageQueue(_Closing):
 
     def peek(self, timeout: float | None = None) -> Message:
         """Look at the first message and leave it. Raises ReceiveTimeout."""
-        return self._pool.run(self._opened.peek(Action.PEEK_CURRENT, milliseconds(timeout)))
+        left = countdown(milliseconds(timeout), time.monotonic)
+        return self._run(lambda queue: queue.peek(Action.PEEK_CURRENT, left()))
 
     def peek_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
         """Look at the message with a lookup identifier, or the "next" or "previous" one. Raises MessageNotFound."""
-        return self._pool.run(self._opened.peek_by_lookup_identifier(identifier, to_seek(direction)))
+        seek = to_seek(direction)
+        return self._run(lambda queue: queue.peek_by_lookup_identifier(identifier, seek))
 
     def cancel(self) -> None:
         """End the receives and peeks of other threads that wait at this queue: they raise OperationCancelled."""
-        self._pool.run(self._opened.cancel())
+        self._run(lambda queue: queue.cancel())
 
     def move(self, identifier: int, to: str = "") -> None:
         """Move a message, by its lookup identifier, to a subqueue by name, or back to the queue itself with ""."""
-        self._pool.run(self._opened.move(identifier, to, self._manager._licence))
+        self._run(lambda queue: queue.move(identifier, to, self._manager._licence))
 
     def reject(self, identifier: int) -> None:
         """Reject a message that was received in a transaction, by its lookup identifier."""
-        self._pool.run(self._opened.reject(identifier))
+        self._run(lambda queue: queue.reject(identifier))
 
     def purge(self) -> None:
         """Delete all messages."""
-        self._pool.run(self._opened.purge())
+        self._run(lambda queue: queue.purge())
 
     def cursor(self) -> Cursor:
         """A cursor, to look at one message after the other and take the one it stands on."""
-        return Cursor(self, self._pool.run(self._opened.create_cursor()))
+        self._check_open()
+        return Cursor(self, self._pool.run(self._handle.cursor()))
 
     def __iter__(self) -> Iterator[Message]:
         with self.cursor() as cursor:
@@ -533,13 +522,11 @@ class MessageQueue(_Closing):
 class Cursor(_Closing):
     """[MS-MQDMPR] 3.2: `peek` begins, `peek_next` goes on, `receive` takes the message the cursor stands on."""
 
-    def __init__(self, queue: MessageQueue, handle: int) -> None:
+    def __init__(self, queue: MessageQueue, handle: CursorHandle) -> None:
         self._queue, self._handle = queue, handle
 
     def close(self) -> None:
-        if self._handle:
-            handle, self._handle = self._handle, 0
-            self._queue._pool.run(self._queue._opened.close_cursor(handle))
+        self._queue._pool.run(self._handle.close())
 
     def peek(self, timeout: float | None = None) -> Message:
         """The message the cursor stands on, or the first one. Raises ReceiveTimeout, MessageAlreadyReceived."""
@@ -550,20 +537,25 @@ class Cursor(_Closing):
         return self._peek(Action.PEEK_NEXT, timeout)
 
     def _peek(self, action: Action, timeout: float | None) -> Message:
-        return self._queue._pool.run(self._queue._opened.peek(action, milliseconds(timeout), self._handle))
+        self._queue._check_open()
+        return self._queue._pool.run(self._handle.peek(action, milliseconds(timeout)))
 
     def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
         """Take the message the cursor stands on. Raises MessageAlreadyReceived, MessageNotFound, ReceiveTimeout.
 
         In a transaction only if the queue was opened with protocol="qmcomm".
         """
-        opened, wait = self._queue._opened, milliseconds(timeout)
-        if transaction is not None:
-            self._queue._manager.join(transaction)
-            if transaction.manager is self._queue._manager and not isinstance(opened, qmcomm.QmcommQueue):
-                raise opened.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
-            return self._queue._received(opened.take_in_transaction(transaction.uow, wait, self._handle))
-        return self._queue._received(opened.take(wait, self._handle))
+        self._queue._check_open()
+        wait, pool = milliseconds(timeout), self._queue._pool
+        if transaction is None:
+            return self._queue._finished(pool.run(self._handle.take(lambda queue, cursor: queue.take(wait, cursor))))
+        uow, held = self._queue._part_of(transaction)
+        assert uow is not None
+        queue = self._handle.queue
+        if transaction.manager is self._queue._manager and queue.protocol != "qmcomm":
+            raise queue.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
+        steps = self._handle.take(lambda queue, cursor: queue.take_in_transaction(uow, wait, cursor))
+        return self._queue._finished(pool.run(holding(steps, *held)))
 
 
 def as_message(value: Message | BodyValue, properties: dict[str, Any]) -> Message:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openmsmq.client.calls import Steps, call
+from openmsmq.client.calls import REPEATABLE, Steps, call
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT, XACTUOW
 from openmsmq.interfaces.ms_mqrr import RemoteRead
 from openmsmq.interfaces.openmsmq_tm import TransactionManager
@@ -10,7 +10,7 @@ from openmsmq.interfaces.openmsmq_tm import TransactionManager
 
 def propagation_token(uow: bytes) -> Steps[bytes]:
     """What other queue managers need to take part in an internal transaction of this client."""
-    response = yield from call(TransactionManager, "TmGetPropagationToken", pUow=XACTUOW(uow))
+    response = yield from call(TransactionManager, "TmGetPropagationToken", fate=REPEATABLE, pUow=XACTUOW(uow))
     return bytes(response.ppbToken or b"")
 
 
@@ -29,12 +29,12 @@ def enlist(uow: bytes, secret: bytes, participant: bytes) -> Steps[None]:
     )  # fmt: skip
 
 
-def tell(operation: str, uow: bytes, secret: bytes) -> Steps[None]:
+def notify(operation: str, uow: bytes, secret: bytes) -> Steps[None]:
     """TmPrepare, TmCommit or TmAbort."""
     yield from call(TransactionManager, operation, pUow=XACTUOW(uow), pSecret=secret)
 
 
 def outcome(uow: bytes, secret: bytes) -> Steps[int]:
-    response = yield from call(TransactionManager, "TmGetOutcome", pUow=XACTUOW(uow), pSecret=secret)
+    response = yield from call(TransactionManager, "TmGetOutcome", fate=REPEATABLE, pUow=XACTUOW(uow), pSecret=secret)
     answer: int = response.pdwOutcome
     return answer

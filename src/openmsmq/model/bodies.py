@@ -40,7 +40,8 @@ class BodyError(ValueError):
 
 def encode_body(value: BodyValue) -> tuple[bytes, int]:
     """(body, body type) for a value: str VT_BSTR, int VT_I4 or VT_I8, float VT_R8, bool VT_BOOL, datetime VT_DATE,
-    Decimal VT_CY, UUID VT_CLSID, bytes as they are. Raises BodyError for other types and ints beyond 64 bits."""
+    Decimal VT_CY, UUID VT_CLSID, bytes as they are. Raises BodyError for other types, for ints beyond 64 bits, and for
+    Decimals with more than the 4 decimals of VT_CY."""
     match value:
         case None:
             return b"", VarType.VT_EMPTY
@@ -60,8 +61,13 @@ def encode_body(value: BodyValue) -> tuple[bytes, int]:
             return struct.pack("<d", value), VarType.VT_R8
         case Decimal():
             try:
-                return struct.pack("<q", int(value.scaleb(4).to_integral_value())), VarType.VT_CY
-            except (struct.error, ValueError, OverflowError, ArithmeticError):
+                scaled = value.scaleb(4)
+                if scaled != scaled.to_integral_value():
+                    raise BodyError(f"{value} has more than 4 decimals, which VT_CY can't hold; round it, or send text")
+                return struct.pack("<q", int(scaled)), VarType.VT_CY
+            except (struct.error, ValueError, OverflowError, ArithmeticError) as error:
+                if isinstance(error, BodyError):
+                    raise
                 raise BodyError(f"{value} does not fit into a currency of 64 bits with 4 decimals") from None
         case datetime():
             moment = value if value.tzinfo else value.replace(tzinfo=UTC)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from openmsmq.model.text import printable
+
 
 class HResult(IntEnum):
     """The values of [MS-MQMQ] 2.4, and those of [MS-ERREF] that the protocols name."""
@@ -177,7 +179,8 @@ def name_of(hresult: int) -> str:
 class MsmqError(Exception):
     """An operation failed with an HRESULT. Subclasses exist for what programs catch.
 
-    `hresult` is unsigned; `name` is its symbolic name; `detail` says what was wrong with which value.
+    `hresult` is unsigned; `name` is its symbolic name; `detail` says what was wrong with which value. The text of the
+    exception has the detail as `printable` makes it.
     """
 
     hresult: int = HResult.MQ_ERROR
@@ -186,7 +189,7 @@ class MsmqError(Exception):
         if hresult is not None:
             self.hresult = hresult & 0xFFFFFFFF
         self.detail = detail
-        super().__init__(f"{self.name}: {detail}" if detail else self.name)
+        super().__init__(f"{self.name}: {printable(detail)}" if detail else self.name)
 
     @property
     def name(self) -> str:
@@ -278,3 +281,11 @@ def error_for(hresult: int, detail: str = "") -> MsmqError:
     """The exception for an HRESULT, of the subclass that programs catch where there is one."""
     hresult &= 0xFFFFFFFF
     return _EXCEPTIONS.get(hresult, MsmqError)(hresult, detail)
+
+
+class ClientError(MsmqError):
+    """An operation failed without an answer from the server. Made of its text alone, and shown as it."""
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(None, detail)
+        self.args = (printable(detail),)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from openmsmq.model.bodies import BodyValue, decode_body, encode_body
 from openmsmq.model.constants import INFINITE
+from openmsmq.model.lookup_id import sequence_of
 
 NULL_GUID = bytes(16)
 NULL_IDENTIFIER = bytes(20)
@@ -57,6 +58,7 @@ class Message:
     lookup_identifier: int = 0
     source_machine_identifier: bytes = NULL_GUID
     sent_time: int = 0
+    sent_milliseconds: int = 0  # of the second in `sent_time`, which the wire leaves out (deviation D-21)
     arrival_time: int = 0
     transaction_identifier: bytes = NULL_IDENTIFIER
     first_in_transaction: bool = False
@@ -114,13 +116,13 @@ class Message:
     @property
     def sequence(self) -> int:
         """The 56-bit sequence part of the lookup identifier: rises over the whole queue manager."""
-        return self.lookup_identifier & 0x00FFFFFFFFFFFFFF
+        return sequence_of(self.lookup_identifier)
 
     def deadline(self) -> int:
         """When the message expires in its destination queue, in milliseconds since 1970 UTC; 0 for never."""
         if self.time_to_be_received == INFINITE:
             return 0
-        return (self.sent_time + self.time_to_be_received) * 1000
+        return (self.sent_time + self.time_to_be_received) * 1000 + self.sent_milliseconds
 
 
 def identifier_text(identifier: bytes) -> str:

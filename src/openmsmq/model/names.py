@@ -6,6 +6,7 @@ backslash, semicolon, plus, comma and quotation mark: the ABNF allows ASCII only
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +15,11 @@ from uuid import UUID
 
 from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
 
-MAXIMUM_QUEUE_NAME = 124  # characters, MS-MQMQ 2.1.1
+MAXIMUM_QUEUE_NAME = 124  # WCHARs, MS-MQMQ 2.1.1
 MAXIMUM_COMPUTER_NAME = 256
-MAXIMUM_SUBQUEUE_NAME = 32
+MAXIMUM_SUBQUEUE_NAME = 31  # WCHARs, [MS-MQRR] 2.2.5.3: SubQueueName has 32 with its terminator
 MAXIMUM_FORMAT_NAME = 32 * 1024  # characters; a multiple-element name of some 100 elements. Nobody needs more
+# Deviation D-30 from [MS-MQMQ] 2.1.1, which has visible ASCII characters only.
 _EXCLUDED = re.compile(r'[\\;+,"\x00-\x1f\x7f\ud800-\udfff]')
 _PROTOCOLS = ("TCP", "OS", "HTTP", "HTTPS", "IPX")
 
@@ -72,8 +74,9 @@ def parse_path_name(text: str) -> PathName:
 
 
 def _checked(text: str, name: str, maximum: int, what: str) -> str:
-    if not 1 <= len(name) <= maximum:
-        raise _bad_path(text, f"the {what} has {len(name)} characters, allowed are 1 to {maximum}")
+    units = len(name) if name.isascii() else len(name.encode("utf-16-le", "surrogatepass")) // 2
+    if not 1 <= units <= maximum:
+        raise _bad_path(text, f"the {what} has {units} characters (UTF-16 code units), allowed are 1 to {maximum}")
     if bad := _EXCLUDED.search(name):
         if bad.group() >= "\ud800":
             raise _bad_path(text, f"the {what} contains half of a surrogate pair")
@@ -87,6 +90,18 @@ def _bad_path(text: str, reason: str) -> IllegalQueuePathName:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 100 else text[:97] + "...")
+
+
+def parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that a host in a format name is, IPv6 with or without brackets; None for a name."""
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)
+    return mapped or address
 
 
 # -- format names ------------------------------------------------------------------------------------------------
@@ -218,6 +233,8 @@ def parse_format_name(text: str) -> FormatName:
 def _parse_single(text: str) -> SingleFormatName:
     prefix, separator, rest = text.partition("=")
     parser = _PARSERS.get(prefix.strip().upper())
+    if text.lower().startswith("formatname:"):
+        raise _bad(text, "leave out System.Messaging's prefix 'FormatName:'; a format name begins with DIRECT=, ...")
     if not separator or parser is None:
         raise _bad(text, f"expected one of {', '.join(f'{name}=' for name in _PARSERS)}")
     return parser(text, rest)

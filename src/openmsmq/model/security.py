@@ -19,6 +19,12 @@ AUTHENTICATED_USERS = "S-1-5-11"
 LOCAL_SYSTEM = "S-1-5-18"
 ADMINISTRATORS = "S-1-5-32-544"
 
+# What settings call them.
+WELL_KNOWN = {
+    "everyone": EVERYONE, "anonymous": ANONYMOUS, "authenticated": AUTHENTICATED_USERS,
+    "administrators": ADMINISTRATORS,
+}  # fmt: skip
+
 ACCESS_ALLOWED_ACE_TYPE = 0
 ACCESS_DENIED_ACE_TYPE = 1
 _OBJECT_ACE_TYPES = frozenset([0x05, 0x06, 0x07, 0x08, 0x0B, 0x0C, 0x0F, 0x10])  # need revision 4, [MS-DTYP] 2.4.5
@@ -165,6 +171,20 @@ def sid_text(data: bytes) -> str:
     if len(data) != 8 + 4 * data[1]:
         raise ValueError("bytes after the SID")
     return sid
+
+
+def owner_in(descriptor: bytes) -> bytes:
+    """The SID of the owner in a self-relative descriptor, in its binary form; empty if there is none. In a fraction of
+    the time of `parse`."""
+    if len(descriptor) < _HEADER.size:
+        return b""
+    at: int = _HEADER.unpack_from(descriptor)[3]
+    return descriptor[at : at + 8 + 4 * descriptor[at + 1]] if 0 < at < len(descriptor) - 1 else b""
+
+
+def is_sid(data: bytes) -> bool:
+    """Whether the bytes are one security identifier."""
+    return len(data) >= 8 and data[0] == 1 and data[1] <= 15 and len(data) == 8 + 4 * data[1]
 
 
 def sid_at(data: bytes, offset: int) -> str:

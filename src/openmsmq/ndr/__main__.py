@@ -3,4 +3,4 @@
 from openmsmq import interfaces
 
 if __name__ == "__main__":
-    print(interfaces.__path__[-1])
+    print(interfaces.__path__[-1] if interfaces.directory else "in memory")

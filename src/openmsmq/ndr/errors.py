@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from openmsmq.model.errors import ClientError, HResult
 
-class NdrError(ValueError):
+
+class NdrError(ClientError, ValueError):
     """A value can't be encoded; the message names the field. This is the caller's mistake."""
+
+    hresult = HResult.MQ_ERROR_INVALID_PARAMETER
 
 
 class BadStubData(Exception):

@@ -231,11 +231,11 @@ class Decoder(Emitter):
             referent = self.local("r")
             self.line(f"{referent} = {target}")
             with self.block(f"if {referent} in s.full:"):
-                self.line(f"{target} = s.full[{referent}]")
+                self.line(f"{target} = s.alias({referent}, {_kind(pointer.to)!r})")
             with self.block(f"elif {referent}:"):
                 self._pointee(pointer.to, target, owner, where, switch=switch)
                 self.flush()
-                self.line(f"s.full[{referent}] = {target}")
+                self.line(f"s.full[{referent}] = {_kind(pointer.to)!r}, {target}")
         else:
             with self.block(f"if {target}:"):
                 self._pointee(pointer.to, target, owner, where, switch=switch)
@@ -299,7 +299,7 @@ class Decoder(Emitter):
         check = f"if {absent}{count} != {wanted}: raise {error}"
         if self.available is None:
             self.line(check)
-        else:  # a parameter may come after the array whose size it tells
+        else:  # a parameter may come after the array whose size it holds
             self.late.append(check)
             self.lines.insert(self.preamble, f"    {count} = None")
 
@@ -377,3 +377,8 @@ class Decoder(Emitter):
                 self._pointer(element, value, owner, where)
                 self.line(f"{target}[{index}] = {value}")
         self.forget_alignment()
+
+
+def _kind(wire_type: w.WireType) -> str:
+    """Names the type of a pointee, so that full pointers to different types are not taken for the same."""
+    return str(getattr(wire_type, "name", "")) or type(wire_type).__name__.lower()

@@ -48,8 +48,15 @@ class DecodeState:
     __slots__ = ("depth", "full")
 
     def __init__(self) -> None:
-        self.full: dict[int, Any] = {}
+        self.full: dict[int, tuple[str, Any]] = {}
         self.depth = 0
+
+    def alias(self, referent: int, kind: str) -> Any:
+        """What a full pointer refers to that was met before. Raises BadStubData if that is of another type."""
+        found, value = self.full[referent]
+        if found != kind:
+            raise BadStubData(f"a full pointer to {kind} refers to {found}")
+        return value
 
     def enter(self) -> None:
         self.depth += 1

@@ -152,7 +152,8 @@ class TransactionHeader:
 
 @dataclass(slots=True)
 class SecurityHeader:
-    """2.2.20.6. The sizes decide what is present; the flag AI follows them, and independent senders omit it."""
+    """2.2.20.6. Deviation D-31: the sizes decide what is present; the flag AI follows them, and independent senders
+    omit it."""
 
     sender_type: int = 0
     authenticated: bool = False

@@ -13,7 +13,7 @@ _EXTENSION = struct.Struct("<IIB3x")
 _SUBQUEUE = struct.Struct("<IIIII64s64s")
 _ADDRESS = struct.Struct("<IHHI16s")
 _DEAD_LETTER, _SUBQUEUE_PRESENT, _DEAD_LETTER_INVALID, _ADDRESS_PRESENT = 1, 2, 8, 16
-MAXIMUM_SUBQUEUE_NAME = 31  # WCHARs without the terminator
+MAXIMUM_SUBQUEUE_NAME = 31  # WCHARs without the terminator; also in model/names.py, which knows no packets
 
 
 class AddressType(IntEnum):
@@ -26,7 +26,8 @@ class AddressType(IntEnum):
 
 @dataclass(slots=True)
 class SubqueueHeader:
-    """2.2.5.3. Of no meaning while `subqueue` is empty. `last_move_time` in milliseconds, modulo 2**32."""
+    """2.2.5.3; D-33 in docs/deviations.md has the order of the bits. Of no meaning while `subqueue` is empty.
+    `last_move_time` in milliseconds, modulo 2**32."""
 
     acknowledgement_class: int = 0
     abort_count: int = 0

@@ -33,8 +33,9 @@ class Section:
 def divide(packet: MessagePacket, maximum_body: int, maximum_compound: int) -> list[Section]:
     """The packet as one section, or as two when the payload is longer than the reader asked for.
 
-    `maximum_body` and `maximum_compound` in bytes: dwMaxBodySize and dwMaxCompoundMessageSize. The padding behind
-    the payload belongs to the second section, so that both, each at its allocated size, make the whole packet.
+    `maximum_body` and `maximum_compound` in bytes: dwMaxBodySize and dwMaxCompoundMessageSize. Deviation D-34: the
+    padding behind the payload belongs to the second section, so that both, each at its allocated size, make the whole
+    packet.
     """
     headers, payload, trailers = packet.pack_parts()
     srmp = packet.message.srmp is not None

@@ -3,7 +3,8 @@
 One queue manager coordinates: the one at which the client began its internal transaction. Others enlist by the
 propagation token. The coordinator writes its decision to commit in one batch with its own part of the transaction, and
 forgets it when all participants have committed; of a transaction that it does not know it says that it was aborted.
-A participant that is prepared asks until it is told; one that is not, and can't reach its coordinator, gives up.
+A prepared participant asks for the outcome until it gets one; an unprepared one whose coordinator can't be reached
+aborts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 
 from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.queueing.transactions import Transaction
+from openmsmq.queueing.transactions import Transaction, TransactionEvent
 from openmsmq.store import Drop, Put, StoreFull
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,9 @@ class Whereabouts:
             values = json.loads(data)
             return cls(str(values["name"]), tuple(map(str, values["addresses"])), int(values["port"]))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"these are no whereabouts: {error}") from error
+            raise MsmqError(
+                HResult.MQ_ERROR_INVALID_PARAMETER, f"not a valid transaction manager address (whereabouts): {error}"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,8 @@ class Coordinator:
         here: Whereabouts,
         when_durable: Callable[[Callable[[], object]], None],
     ) -> None:
-        """`here` is what others are told; `when_durable` runs an action once all that is written is on the disk."""
+        """`here` is the address that participants get; `when_durable` runs an action once all that is written is on the
+        disk."""
         self._manager, self._network, self.here, self._when_durable = manager, network, here, when_durable
         self._distributed: dict[bytes, _Distributed] = {}
         self._asked_since: dict[bytes, float] = {}  # when the coordinator of a transaction did not answer first
@@ -121,8 +125,7 @@ class Coordinator:
 
     def token(self, transaction: Transaction) -> bytes:
         """The propagation token of an internal transaction, which may become a distributed one by it."""
-        if not transaction.is_open:
-            raise TransactionSequence(detail="the transaction has ended")
+        transaction.check(TransactionEvent.WORK)
         distributed = self._distributed.get(transaction.identifier)
         if distributed is None:
             distributed = _Distributed(transaction, secrets.token_bytes(16))
@@ -134,8 +137,7 @@ class Coordinator:
         distributed = self._distributed.get(uow)
         if distributed is None or not secrets.compare_digest(distributed.secret, secret):
             raise TransactionSequence(detail="no such unit of work")
-        if not distributed.transaction.is_open:
-            raise TransactionSequence(detail="the transaction has ended")
+        distributed.transaction.check(TransactionEvent.WORK)
         where = Whereabouts.decode(participant)
         if where not in distributed.participants:
             distributed.participants.append(where)
@@ -146,11 +148,9 @@ class Coordinator:
         return distributed is not None and bool(distributed.participants)
 
     async def commit(self, transaction: Transaction) -> None:
-        """Prepare everywhere, decide, and tell. Raises MsmqError after everything was aborted."""
+        """Prepare everywhere, decide, and send the decision. Raises MsmqError after everything was aborted."""
         distributed = self._distributed[transaction.identifier]
-        if not transaction.is_open:
-            raise TransactionSequence(detail="the transaction has ended")
-        transaction.sealed = True
+        self._manager.close(transaction)
         uow, secret, participants = transaction.identifier, distributed.secret, distributed.participants
         try:
             await asyncio.gather(*(self._network.prepare(where, uow, secret) for where in participants))
@@ -162,10 +162,10 @@ class Coordinator:
             raise
         finally:
             self._distributed.pop(uow, None)
-        await self._tell_decision(_DECISION + uow)
+        await self._send_decision(_DECISION + uow)
 
     async def ended(self, transaction: Transaction) -> None:
-        """A transaction has ended without `commit`. Participants are told that it was aborted; they would find out."""
+        """A transaction has ended without `commit`. Participants are notified of the abort."""
         distributed = self._distributed.pop(transaction.identifier, None)
         if distributed is not None:
             await self._abort_elsewhere(distributed)
@@ -182,7 +182,7 @@ class Coordinator:
             return Outcome.COMMITTED
         return Outcome.IN_PROGRESS if uow in self._distributed else Outcome.ABORTED
 
-    async def _tell_decision(self, name: bytes) -> None:
+    async def _send_decision(self, name: bytes) -> None:
         """Let participants commit what has been decided, once that is durable; forget it when all have."""
         await self._durable()
         store = self._manager.state.store
@@ -194,7 +194,8 @@ class Coordinator:
                 there = Whereabouts(where["name"], tuple(where["addresses"]), where["port"])
                 await self._network.commit(there, name.removeprefix(_DECISION), bytes.fromhex(secret))
         except MsmqError as error:
-            logger.info("a participant does not know of its commit yet: %s", error)
+            uow = name.removeprefix(_DECISION).hex()
+            logger.info("transaction %s: a participant has not confirmed the commit and is asked again: %s", uow, error)
             return
         if name in store.definitions:  # another round may have been faster
             with suppress(StoreFull):
@@ -203,31 +204,39 @@ class Coordinator:
     # -- as participant ----------------------------------------------------------------------------------------
 
     def enlist(self, uow: bytes, token: bytes) -> Coroutine[Any, Any, None]:
-        """Take part in a transaction of another queue manager. Raises MsmqError, at once or when awaited."""
+        """Take part in a transaction of another queue manager; once more with the same token changes nothing, because
+        clients enlist whenever they open a queue ([MS-MQRR] 3.2.4.2). Raises MsmqError, at once or when awaited."""
         decoded = Token.decode(token)
-        if uow in self._manager.transactions:
-            raise TransactionSequence(detail="the unit of work is enlisted already")
+        self._is_enlisted(uow, token)
         return self._enlist(uow, token, decoded)
 
     async def _enlist(self, uow: bytes, token: bytes, decoded: Token) -> None:
+        if self._is_enlisted(uow, token):
+            return
         await self._network.enlist(decoded.coordinator, uow, decoded.secret, self.here.encode())
-        self._manager.create_transaction(uow).coordinator = token
+        if not self._is_enlisted(uow, token):  # by another call meanwhile
+            self._manager.create_transaction(uow).coordinator = token
+
+    def _is_enlisted(self, uow: bytes, token: bytes) -> bool:
+        """Raises TransactionSequence if the unit of work is another transaction's. Deviation D-24 from [MS-MQRR]
+        3.1.4.12: enlisting again with the same token changes nothing."""
+        transaction = self._manager.transactions.get(uow)
+        if transaction is not None and transaction.coordinator != token:
+            raise TransactionSequence(detail="the unit of work is enlisted already, with another token")
+        return transaction is not None
 
     def prepare_branch(self, uow: bytes, secret: bytes) -> None:
         """TmPrepare. Raises TransactionSequence, MessageStorageFailed; the coordinator then aborts."""
         transaction = self._branch(uow, secret)
         if transaction is None:
             raise TransactionSequence(detail="no such unit of work is enlisted")
-        if not transaction.is_prepared:
-            self._manager.prepare(transaction)
+        self._manager.prepare(transaction)
 
     def commit_branch(self, uow: bytes, secret: bytes) -> None:
         """TmCommit: of one that is not here the commit was carried out before."""
         transaction = self._branch(uow, secret)
         if transaction is not None:
-            if not transaction.is_prepared:
-                raise TransactionSequence(detail="the transaction is not prepared")
-            self._manager.commit(transaction)
+            self._manager.commit(transaction, event=TransactionEvent.OUTCOME_COMMIT)
 
     def abort_branch(self, uow: bytes, secret: bytes) -> None:
         """TmAbort."""
@@ -255,25 +264,27 @@ class Coordinator:
                 outcome = await self._network.outcome(token.coordinator, uow, token.secret)
             except MsmqError as error:
                 since = self._asked_since.setdefault(uow, now)
-                if transaction.is_prepared or now - since < PATIENCE or transaction.finished:
+                if transaction.is_prepared or now - since < PATIENCE or transaction.has_ended:
                     continue
-                logger.warning("a transaction is aborted, its coordinator can't be reached: %s", error)
+                logger.warning(
+                    "transaction %s is aborted, because its coordinator can't be reached: %s", uow.hex(), error
+                )
                 outcome = Outcome.ABORTED
             self._asked_since.pop(uow, None)
-            if transaction.finished or outcome == Outcome.IN_PROGRESS:
+            if transaction.has_ended or outcome == Outcome.IN_PROGRESS:
                 continue
             with suppress(MsmqError):  # a full disk: asked again
                 if outcome == Outcome.ABORTED:
                     self._manager.abort(transaction)
                 elif transaction.is_prepared:
-                    self._manager.commit(transaction)
+                    self._manager.commit(transaction, event=TransactionEvent.OUTCOME_COMMIT)
 
     # -- what runs beside --------------------------------------------------------------------------------------
 
     async def settle(self, now: float) -> None:
-        """One round of telling and asking."""
+        """Send decisions to participants once, and ask for the outcome of transactions in doubt."""
         for name in [name for name in self._manager.state.store.definitions if name.startswith(_DECISION)]:
-            await self._tell_decision(name)
+            await self._send_decision(name)
         await self._ask_outcomes(now)
 
     async def run(self, clock: Callable[[], float]) -> None:
@@ -282,7 +293,7 @@ class Coordinator:
             try:
                 await self.settle(clock())
             except Exception:
-                logger.exception("the transactions in doubt could not be settled")
+                logger.exception("transactions in doubt could not be resolved; next attempt in %d s", RETRY)
             await asyncio.sleep(RETRY)
 
     async def _durable(self) -> None:

@@ -16,10 +16,10 @@ from uuid import UUID
 
 from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
-from openmsmq.model.message import Message
 from openmsmq.ndr import BadStubData, Interface, NdrError, Operation
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.transactions import Transaction
+from openmsmq.rpc.association import Holder
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
 from openmsmq.rpc.pdu import AuthLevel
@@ -70,14 +70,16 @@ class NdrInterface:
         try:
             request = operation.decode_request(call.stub, call.byte_order)
         except BadStubData as error:
-            logger.info("%s from %s: %s", operation.name, call.peer, error)
+            logger.info(
+                "%s from %s: malformed request, answered with RPC_X_BAD_STUB_DATA: %s", operation.name, call.peer, error
+            )
             raise Fault(RPC_X_BAD_STUB_DATA) from None
         store = self.environment.store
         before = store.position
         try:
             response = handler(call, request)
         except MsmqError as error:
-            logger.debug("%s: %s", operation.name, error)
+            logger.debug("%s failed: %s", operation.name, error)
             response = self.failure(operation, request, error.hresult)
         if response is not None:
             self.finish(call, operation, response, store.position != before)
@@ -87,9 +89,13 @@ class NdrInterface:
         try:
             stub = operation.encode_response(response)
         except NdrError:
-            logger.exception("the response of %s can't be encoded", operation.name)
+            logger.exception("%s: the response can't be encoded, answered with RPC_X_BAD_STUB_DATA", operation.name)
             call.fault(RPC_X_BAD_STUB_DATA)
             return
+        self.send(call, stub, durable)
+
+    def send(self, call: Call, stub: bytes, durable: bool) -> None:
+        """Send a response that is encoded; `durable` as for `finish`."""
         if durable:
             self.environment.when_durable(lambda: None if call.over else call.reply(stub))
         else:
@@ -145,14 +151,10 @@ def present(value: T | None, name: str) -> T:
 def owned_transaction(interface: NdrInterface, call: Call, identifier: XACTUOW) -> Transaction:
     """An enlisted transaction: a distributed one, or an internal one of the same client. Raises TransactionSequence."""
     transaction = interface.environment.manager.transaction(identifier.rgb)
-    if transaction.owner not in (None, call.association):
+    owner: Holder | None = transaction.owner
+    if owner is not None and not owner.admits(call.holder):
         raise TransactionSequence(detail="the unit of work belongs to another client")
     return transaction
-
-
-def accept_all(message: Message) -> int:
-    """For reads that answer with a packet, which has no buffers that could be too small."""
-    return HResult.MQ_OK
 
 
 def check(condition: bool, detail: str, hresult: int = HResult.MQ_ERROR_INVALID_PARAMETER) -> None:

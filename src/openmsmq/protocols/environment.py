@@ -74,7 +74,7 @@ class Environment:
     ports: dict[int, int] = field(default_factory=dict)
     # Runs an action after so many seconds; what it returns can be cancelled.
     later: Callable[[float, Callable[[], None]], Timer] = field(kw_only=True)
-    # Makes the store give back what it does not need ([MS-MQMR] 3.1.4.2, TIDY); may take its time, deletes no message.
+    # Makes the store release what it does not need ([MS-MQMR] 3.1.4.2, TIDY); may take long, deletes no message.
     tidy: Callable[[], None] = field(kw_only=True)
     # Whether a SID, or None for anonymous callers, is an administrator.
     is_administrator: Callable[[str | None], bool] = field(default=lambda sid: False)

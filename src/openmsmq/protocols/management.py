@@ -1,4 +1,4 @@
-"""What R_QMMgmtGetInfo tells ([MS-MQMR] 3.1.4.1): each property of the machine and of a queue, from the model."""
+"""What R_QMMgmtGetInfo returns ([MS-MQMR] 3.1.4.1): each property of the machine and of a queue, from the model."""
 
 from __future__ import annotations
 
@@ -59,11 +59,12 @@ MACHINE: dict[str, Callable[[State], Any]] = {
 def _path_name(state: State, queue: Queue) -> str | None:
     if isinstance(queue, OutgoingQueue):
         return path_name_of(queue.destination)
+    # Deviation D-51: a connector queue has no path name.
     return None if isinstance(queue, ConnectorQueue) else queue.properties.path_name
 
 
 def _qualified_format_name(state: State, queue: Queue) -> str:
-    """A direct format name of QualifiedPathname; a host without domain has none but its own name."""
+    """Deviation D-48: a direct format name of QualifiedPathname; a host without domain has none but its own name."""
     if isinstance(queue, OutgoingQueue | ConnectorQueue):
         return format_name(state, queue)
     computer, _, rest = queue.properties.path_name.partition("\\")
@@ -87,15 +88,15 @@ def _is_private(queue: Queue) -> bool:
 
 
 def _foreign(state: State, queue: Queue) -> str:
-    """Deviation from [MS-MQMR] 3.1.4.1: UNKNOWN without a directory for all but private queues. The operator told that
-    what is in a connector queue goes to foreign queues, which [MS-MQMQ] 2.3.12.6 asks for."""
+    """Deviation D-50 from [MS-MQMR] 3.1.4.1: UNKNOWN without a directory for all but private queues. The operator
+    declared that what is in a connector queue goes to foreign queues, which [MS-MQMQ] 2.3.12.6 asks for."""
     if queue.kind is QueueKind.CONNECTOR:
         return "YES"
-    return "NO" if _is_private(queue) else "UNKNOWN"
+    return "NO" if _is_private(queue) and queue.kind is not QueueKind.SYSTEM else "UNKNOWN"
 
 
 def _transactional(state: State, queue: Queue) -> str:
-    """Deviation from [MS-MQMR] 3.1.4.1: `NO` for a destination that nobody has asked would be a guess; [MS-MQMQ]
+    """Deviation D-47 from [MS-MQMR] 3.1.4.1: `NO` for a destination that nobody has asked would be a guess; [MS-MQMQ]
     2.3.12.5 has a word for it."""
     if isinstance(queue, OutgoingQueue):
         return "UNKNOWN"
@@ -111,8 +112,8 @@ def _next_hops(state: State, queue: Queue) -> list[str] | None:
     return queue.next_hops if known and isinstance(queue, OutgoingQueue) else None
 
 
-def _transfer(tell: Callable[[OutgoingTransferInfo], Any]) -> Callable[[State, Queue], Any]:
-    return lambda state, queue: tell(queue.transfer_info) if isinstance(queue, OutgoingQueue) else None
+def _transfer(value_of: Callable[[OutgoingTransferInfo], Any]) -> Callable[[State, Queue], Any]:
+    return lambda state, queue: value_of(queue.transfer_info) if isinstance(queue, OutgoingQueue) else None
 
 
 QUEUE: dict[str, Callable[[State, Queue], Any]] = {

@@ -16,6 +16,7 @@ from openmsmq.model import names
 from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
 from openmsmq.queueing.readers import Accept
+from openmsmq.rpc.association import Holder
 
 
 class RemoteSession(Protocol):
@@ -59,13 +60,13 @@ class NoRemoteQueueManagers:
 
 @dataclass(slots=True, eq=False)
 class RemoteQueueProxyHandle:
-    """3.1.1.5. `owner` is the association of the client; cursors are by their own handles, 3.1.1.6."""
+    """3.1.1.5. `owner` is the client that opened it; cursors are by their own handles, 3.1.1.6."""
 
     context: int
     format_name: names.FormatName
     access: Access
     session: RemoteSession
-    owner: Any
+    owner: Holder
     cursors: dict[int, int] = field(default_factory=dict)
     _handles: Iterator[int] = field(default_factory=lambda: itertools.count(0x100))
 

@@ -16,12 +16,13 @@ from openmsmq.interfaces import ms_mqqp as m
 from openmsmq.model.constants import Action, LookupAction, MessageSeekAction
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueDeleted, TransactionSequence
 from openmsmq.model.message import Message
-from openmsmq.ndr import Operation
-from openmsmq.protocols.dispatch import NdrInterface, accept_all, check
+from openmsmq.ndr import NdrError, Operation
+from openmsmq.protocols.dispatch import NdrInterface, check
 from openmsmq.protocols.environment import MSMQ_VERSION, Environment
 from openmsmq.queueing.readers import OpenQueueDescriptor, RemoteReadState, WaitingMessageReadOperation
 from openmsmq.rpc.association import NULL_HANDLE
 from openmsmq.rpc.call import Call
+from openmsmq.rpc.faults import Fault
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.transfer.packets import user_message_of
 
@@ -31,7 +32,6 @@ RR_NACK, RR_ACK = 1, 2
 BUILD_NUMBER = 9600  # 6531 or greater means: as Windows 7 or later (note 24)
 BY_SERVER = 1  # REMOTEREADDESC.Reserved
 FIRST, LAST = 0, 0xFFFFFFFFFFFFFFFF  # lookup identifiers that mean the ends of the queue
-_SEQUENCE_MASK = 0x00FFFFFFFFFFFFFF
 _ACTIONS = {int(action): action for action in Action}
 _LOOKUP_ACTIONS = {int(action): action for action in LookupAction}
 _ENDS = {
@@ -56,6 +56,71 @@ class RemoteReadEntry:
 
     descriptor: OpenQueueDescriptor
     lookup_identifier: int
+
+
+class PendingStart:
+    """A RemoteQMStartReceive, RemoteQMStartReceive2 or RemoteQMStartReceiveByLookupId from its request to its
+    answer. `waits`: it is among the session's waiting requests."""
+
+    __slots__ = (
+        "_call", "_description", "_destructive", "_entry", "_handle", "_interface", "_operation", "_response", "_stub",
+        "waits",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        interface: Qm2Qm,
+        call: Call,
+        entry: OpenQueueEntry,
+        description: m.REMOTEREADDESC,
+        destructive: bool,
+        operation: Operation,
+        response: MakeResponse,
+    ) -> None:
+        self._interface, self._call, self._entry, self._description = interface, call, entry, description
+        self._destructive, self._operation, self._response = destructive, operation, response
+        self._handle, self._stub = NULL_HANDLE, b""
+        self.waits = False
+
+    def prepare(self, message: Message) -> int:
+        """See `readers.Accept`: the whole answer is encoded, with the handle that ends the receive, before the message
+        is taken."""
+        description = self._description
+        description.Reserved = BY_SERVER
+        description.lpBuffer = user_message_of(message).pack()
+        description.dwSize = len(description.lpBuffer)
+        description.dwArriveTime = message.arrival_time
+        if self._destructive:
+            read = RemoteReadEntry(self._entry.descriptor, message.lookup_identifier)
+            try:
+                self._handle = self._call.handles.create(PCTX_REMOTEREAD_HANDLE_TYPE, read, self._interface.put_back)
+            except Fault:  # the client holds too many
+                return HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
+        sequence = message.sequence
+        assert self._operation.encode_response is not None
+        try:
+            self._stub = self._operation.encode_response(self._response(self._handle, sequence, HResult.MQ_OK))
+        except NdrError:
+            self._forget_handle()
+            raise
+        return HResult.MQ_OK
+
+    def _forget_handle(self) -> None:
+        if self._handle != NULL_HANDLE:
+            self._call.handles.close(self._handle, PCTX_REMOTEREAD_HANDLE_TYPE)
+            self._handle = NULL_HANDLE
+
+    def answer(self, status: int, message: Message | None) -> None:
+        interface = self._interface
+        if self.waits:
+            self._entry.waiting.pop(self._description.dwRequestID, None)
+        if message is not None:
+            interface.send(self._call, self._stub, interface.environment.must_wait(message))
+            return
+        self._forget_handle()
+        self._description.Reserved = BY_SERVER
+        self._description.lpBuffer, self._description.dwSize = None, 0
+        interface.finish(self._call, self._operation, self._response(NULL_HANDLE, 0, status), durable=False)
 
 
 class Qm2Qm(NdrInterface):
@@ -85,21 +150,22 @@ class Qm2Qm(NdrInterface):
 
     def RemoteQMOpenQueue(self, call: Call, q: m.RemoteQMOpenQueue_Request) -> m.RemoteQMOpenQueue_Response:
         """3.1.4.3: takes the open queue over from whoever opened it. Access was checked then; the handle is random,
-        so that nobody finds it by trying."""
+        so that nobody finds it by trying, and is taken once (deviation D-71 from [MS-MQMP] 3.1.4.2)."""
         check(q.pQueue != 0 and q.pQueue == q.dwpContext, f"pQueue is {q.pQueue:#x}, dwpContext {q.dwpContext:#x}")
         descriptor = self.environment.manager.descriptors.get(q.dwpContext)
         if descriptor is None or descriptor.remote_read_state is not RemoteReadState.OPENED:
+            call.failed_guess()
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{q.dwpContext:#x} is not open for a remote reader")
         entry = OpenQueueEntry(descriptor)
-        handle = call.association.handles.create(PCTX_RRSESSION_HANDLE_TYPE, entry, self._close)
+        handle = call.handles.create(PCTX_RRSESSION_HANDLE_TYPE, entry, self._close)
         descriptor.remote_read_state = RemoteReadState.READY_FOR_READ
-        descriptor.owner = call.association
+        descriptor.owner = call.holder
         self._sessions[descriptor.handle] = entry
         return m.RemoteQMOpenQueue_Response(phContext=handle)
 
     def RemoteQMCloseQueue(self, call: Call, q: m.RemoteQMCloseQueue_Request) -> m.RemoteQMCloseQueue_Response:
         """3.1.4.4: what waits is cancelled, what is locked is put back."""
-        self._close(call.association.handles.close(q.pphContext, PCTX_RRSESSION_HANDLE_TYPE))
+        self._close(call.handles.close(q.pphContext, PCTX_RRSESSION_HANDLE_TYPE))
         return m.RemoteQMCloseQueue_Response(pphContext=NULL_HANDLE)
 
     def _close(self, entry: OpenQueueEntry) -> None:
@@ -108,7 +174,7 @@ class Qm2Qm(NdrInterface):
 
     def _session(self, call: Call, handle: int, failure: int) -> OpenQueueEntry:
         entry = self._sessions.get(handle)
-        if entry is None or entry.descriptor.owner is not call.association:
+        if entry is None or not entry.descriptor.owner.admits(call.holder):
             raise MsmqError(failure, f"{handle:#x} is no queue that this client has open")
         return entry
 
@@ -117,12 +183,12 @@ class Qm2Qm(NdrInterface):
         entry = self._session(call, q.hQueue, HResult.MQ_ERROR_INVALID_HANDLE)
         cursor = entry.descriptor.cursors.get(q.hCursor)
         if cursor is None:
-            raise InvalidHandle(detail=f"no cursor {q.hCursor:#x} on this queue")
+            raise InvalidHandle(detail=f"{entry.descriptor.name}: no cursor {q.hCursor:#x}")
         self.environment.manager.close_cursor(cursor)
         return m.RemoteQMCloseCursor_Response()
 
     def RemoteQMPurgeQueue(self, call: Call, q: m.RemoteQMPurgeQueue_Request) -> m.RemoteQMPurgeQueue_Response:
-        """3.1.4.7."""
+        """3.1.4.7. Deviation D-72: failures are returned as HRESULT."""
         entry = self._session(call, q.hQueue, HResult.MQ_ERROR_INVALID_HANDLE)
         self.environment.manager.purge(entry.descriptor)
         return m.RemoteQMPurgeQueue_Response()
@@ -140,7 +206,7 @@ class Qm2Qm(NdrInterface):
         self._by_position(call, q.lpRemoteReadDesc, self._start, response)
 
     def RemoteQMStartReceive2(self, call: Call, q: m.RemoteQMStartReceive2_Request) -> None:
-        """3.1.4.10: as RemoteQMStartReceive, and tells the lookup identifier."""
+        """3.1.4.10: as RemoteQMStartReceive, and returns the lookup identifier."""
 
         def response(handle: bytes, sequence: int, status: int) -> Any:
             q.lpRemoteReadDesc2.SequentialId = sequence
@@ -163,12 +229,13 @@ class Qm2Qm(NdrInterface):
         check(not description.ulTimeout, f"ulTimeout with {action.name} by lookup identifier")
         entry = self._session(call, description.hRemoteQueue, HResult.MQ_ERROR_INVALID_PARAMETER)
         self._may_take(entry, action.destructive)
+        start = PendingStart(self, call, entry, description, action.destructive, self._start_by_lookup, response)
         self.environment.manager.read_by_lookup_identifier(
             entry.descriptor,
             q.LookupId,
             _ENDS.get((action.seek, q.LookupId), action.seek),
-            accept_all,
-            partial(self._answer, call, entry, description, action.destructive, self._start_by_lookup, response),
+            start.prepare,
+            start.answer,
             destructive=action.destructive,
             two_phase=action.destructive,
         )
@@ -187,59 +254,36 @@ class Qm2Qm(NdrInterface):
         cursor = None
         if description.hCursor:
             cursor = entry.descriptor.cursors.get(description.hCursor)
-            check(cursor is not None, f"no cursor {description.hCursor:#x} on this queue", invalid)
+            check(cursor is not None, f"{entry.descriptor.name}: no cursor {description.hCursor:#x}", invalid)
         destructive = action is Action.RECEIVE
         self._may_take(entry, destructive)
-        manager = self.environment.manager
-        reader = manager.read(
+        start = PendingStart(self, call, entry, description, destructive, operation, response)
+        reader = self.environment.manager.read(
             entry.descriptor,
             action,
             description.ulTimeout,
-            accept_all,
-            partial(self._answer, call, entry, description, destructive, operation, response),
+            start.prepare,
+            start.answer,
             cursor=cursor,
             two_phase=destructive,
         )
         if reader is not None:
+            start.waits = True
             entry.waiting[request] = reader
             call.on_cancel = partial(self._cancel, reader)
 
     @staticmethod
     def _may_take(entry: OpenQueueEntry, destructive: bool) -> None:
         denied = destructive and not entry.descriptor.destructive
-        check(not denied, "the queue was opened with peek access", HResult.MQ_ERROR_ACCESS_DENIED)
+        check(not denied, f"{entry.descriptor.name} was opened with PEEK access", HResult.MQ_ERROR_ACCESS_DENIED)
 
     def _cancel(self, reader: WaitingMessageReadOperation) -> None:
         self.environment.manager.cancel(reader)
 
-    def _answer(
-        self,
-        call: Call,
-        entry: OpenQueueEntry,
-        description: m.REMOTEREADDESC,
-        destructive: bool,
-        operation: Operation,
-        response: MakeResponse,
-        status: int,
-        message: Message | None,
-    ) -> None:
-        entry.waiting.pop(description.dwRequestID, None)
-        handle, sequence = NULL_HANDLE, 0
-        description.Reserved = BY_SERVER
-        if message is not None:
-            sequence = message.lookup_identifier & _SEQUENCE_MASK
-            description.lpBuffer = user_message_of(message).pack()
-            description.dwSize = len(description.lpBuffer)
-            description.dwArriveTime = message.arrival_time
-            if destructive:
-                read = RemoteReadEntry(entry.descriptor, message.lookup_identifier)
-                handle = call.association.handles.create(PCTX_REMOTEREAD_HANDLE_TYPE, read, self._put_back)
-        self.finish(call, operation, response(handle, sequence, status), self.environment.must_wait(message))
-
     def RemoteQMEndReceive(self, call: Call, q: m.RemoteQMEndReceive_Request) -> m.RemoteQMEndReceive_Response:
-        """3.1.4.2: the message goes, or is put back in its place. A failure leaves it locked, to be ended again."""
+        """3.1.4.2: the message is removed, or put back in its place. A failure leaves it locked, to be ended again."""
         check(q.pphContext != NULL_HANDLE, "pphContext is NULL", HResult.MQ_ERROR_INVALID_HANDLE)
-        handles = call.association.handles
+        handles = call.handles
         read: RemoteReadEntry = handles.get(q.pphContext, PCTX_REMOTEREAD_HANDLE_TYPE)
         try:
             self._end(read, delete=q.dwAck == RR_ACK)
@@ -252,7 +296,7 @@ class Qm2Qm(NdrInterface):
     def _end(self, read: RemoteReadEntry, *, delete: bool) -> None:
         self.environment.manager.end_two_phase(read.descriptor, read.lookup_identifier, delete)
 
-    def _put_back(self, read: RemoteReadEntry) -> None:
+    def put_back(self, read: RemoteReadEntry) -> None:
         """3.1.6.2: the client is gone; its queue may have been closed first, which put the message back."""
         with suppress(QueueDeleted, TransactionSequence):
             self._end(read, delete=False)
@@ -261,10 +305,10 @@ class Qm2Qm(NdrInterface):
         """3.1.4.6: ends a request that waits. One that has its message already is not cancelled but ended."""
         check(q.pQueue != 0 and q.pQueue == q.hQueue, f"pQueue is {q.pQueue:#x}, hQueue {q.hQueue:#x}")
         entry = self._session(call, q.hQueue, HResult.MQ_ERROR_INVALID_HANDLE)
-        check(bool(entry.waiting), "no request waits on this queue", HResult.MQ_ERROR_INVALID_HANDLE)
+        check(bool(entry.waiting), f"{entry.descriptor.name}: no request is waiting", HResult.MQ_ERROR_INVALID_HANDLE)
         reader = entry.waiting.get(q.dwRequestID)
         if reader is None:
-            raise MsmqError(HResult.MQ_ERROR, f"no request {q.dwRequestID} waits")
+            raise MsmqError(HResult.MQ_ERROR, f"{entry.descriptor.name}: no request {q.dwRequestID} is waiting")
         self.environment.manager.cancel(reader, HResult.MQ_INFORMATION_REMOTE_CANCELED_BY_CLIENT)
         return m.RemoteQMCancelReceive_Response()
 

@@ -23,7 +23,7 @@ from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import Fault
 from openmsmq.transfer.propvariants import pack_properties, unpack_properties
 from openmsmq.transfer.queue_format import UNKNOWN, from_queue_format, to_queue_format
-from openmsmq.transfer.send_buffer import utf16_length
+from openmsmq.transfer.send_buffer import NULL_UOW, utf16_length
 
 # Kinds of context handles.
 RPC_QUEUE_HANDLE = "RPC_QUEUE_HANDLE"
@@ -33,6 +33,8 @@ PCTX_OPENREMOTE_HANDLE_TYPE = "PCTX_OPENREMOTE_HANDLE_TYPE"
 MQDS_QUEUE = 1
 OBJECT_QUEUE = 1
 RESERVED_CURSOR = 0x0000000B
+# 3.1.4.17; MOVE belongs to R_OpenQueueForMove.
+_ACCESS_MODES = (Access.RECEIVE, Access.SEND, Access.PEEK, Access.RECEIVE_ADMIN, Access.PEEK_ADMIN)
 QUERY_SERVERS, QUERY_TIME_TO_REACH_QUEUE, QUERY_ENTERPRISE, QUERY_VERSION, QUERY_MACHINE = range(5)
 
 
@@ -72,7 +74,7 @@ class QmComm(NdrInterface):
         except SharingViolation as error:
             raise MsmqError(HResult.STATUS_SHARING_VIOLATION, error.detail) from None
         self.environment.manager.hand_out(descriptor)
-        handle = call.association.handles.create(PCTX_OPENREMOTE_HANDLE_TYPE, descriptor, self._close_context)
+        handle = call.handles.create(PCTX_OPENREMOTE_HANDLE_TYPE, descriptor, self._close_context)
         value = descriptor.handle
         return m.R_QMOpenRemoteQueue_Response(pphContext=handle, pdwContext=value, dwpQueue=value, phQueue=value)
 
@@ -80,7 +82,7 @@ class QmComm(NdrInterface):
         self, call: Call, q: m.R_QMCloseRemoteQueueContext_Request
     ) -> m.R_QMCloseRemoteQueueContext_Response:
         """3.1.4.3."""
-        self._close_context(call.association.handles.close(q.pphContext, PCTX_OPENREMOTE_HANDLE_TYPE))
+        self._close_context(call.handles.close(q.pphContext, PCTX_OPENREMOTE_HANDLE_TYPE))
         return m.R_QMCloseRemoteQueueContext_Response(pphContext=NULL_HANDLE)
 
     def _close_context(self, descriptor: OpenQueueDescriptor) -> None:
@@ -97,7 +99,7 @@ class QmComm(NdrInterface):
         descriptor = manager.descriptor(q.hQueue)
         if descriptor.remote_read_state is RemoteReadState.NONE:
             descriptor = owned_descriptor(self, call, q.hQueue)
-        cursor = manager.open_cursor(descriptor)
+        cursor = manager.open_cursor(descriptor, call.association.handles.charge)
         return m.R_QMCreateRemoteCursor_Response(phCursor=cursor.handle)
 
     # -- queue objects ---------------------------------------------------------------------------------------
@@ -211,19 +213,17 @@ class QmComm(NdrInterface):
     def R_QMEnlistInternalTransaction(
         self, call: Call, q: m.R_QMEnlistInternalTransaction_Request
     ) -> m.R_QMEnlistInternalTransaction_Response:
-        """3.1.4.14: a client that goes without ending it aborts it (3.1.7.3)."""
+        """3.1.4.14: a client that disconnects without ending it aborts it (3.1.7.3)."""
+        check(q.pUow.rgb != NULL_UOW, "pUow is null, which stands for no transaction")
         manager = self.environment.manager
         transaction = manager.create_transaction(q.pUow.rgb)
-        transaction.owner = call.association
-        try:
-            handle = call.association.handles.create(RPC_INT_XACT_HANDLE, transaction, self._abort)
-        except Fault:
-            manager.abort(transaction)
-            raise
+        transaction.owner = call.holder
+        handle = call.handles.create(RPC_INT_XACT_HANDLE, transaction, self._abort)
         return m.R_QMEnlistInternalTransaction_Response(phIntXact=handle)
 
     def _abort(self, transaction: Transaction) -> None:
-        """A transaction whose commit is under way goes its way; others are aborted, and whoever took part is told."""
+        """A transaction whose commit is under way is completed; others are aborted, and the participants are
+        notified."""
         if transaction.is_open:
             distributed = self.environment.coordinator.is_distributed(transaction)
             self.environment.manager.abort(transaction)
@@ -235,7 +235,7 @@ class QmComm(NdrInterface):
     ) -> m.R_QMCommitTransaction_Response | None:
         """3.1.4.15: a commit that fails, for want of disk space, leaves the transaction and its handle. Where other
         queue managers take part, a failure aborts it."""
-        handles = call.association.handles
+        handles = call.handles
         transaction = handles.get(q.phIntXact, RPC_INT_XACT_HANDLE)
         if self.environment.coordinator.is_distributed(transaction):
             handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
@@ -252,7 +252,7 @@ class QmComm(NdrInterface):
 
     def R_QMAbortTransaction(self, call: Call, q: m.R_QMAbortTransaction_Request) -> None:
         """3.1.4.16. The answer need not wait for the disk: what is not committed there is aborted anyway."""
-        transaction = call.association.handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
+        transaction = call.handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
         check(transaction.is_open, "the transaction has ended", HResult.MQ_ERROR_TRANSACTION_SEQUENCE)
         self._abort(transaction)
         response = m.R_QMAbortTransaction_Response(phIntXact=NULL_HANDLE)
@@ -268,10 +268,9 @@ class QmComm(NdrInterface):
         try:
             access = Access(q.dwDesiredAccess)
         except ValueError:
-            allowed = ", ".join(f"{a:#x}" for a in Access)
-            raise MsmqError(
-                HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"dwDesiredAccess is {q.dwDesiredAccess:#x}, not {allowed}"
-            ) from None
+            raise _unsupported_access(q.dwDesiredAccess) from None
+        if access not in _ACCESS_MODES:
+            raise _unsupported_access(access)
         share = _share(q.dwShareMode)
         name = from_queue_format(q.pQueueFormat)
         if q.hRemoteQueue:
@@ -282,14 +281,15 @@ class QmComm(NdrInterface):
             self.answer_later(call, q, self._open_remote(call, q, name, path, access))
             return None
         check(q.dwpRemoteContext == 0, "dwpRemoteContext without hRemoteQueue")
+        check(q.dwpQueue == 0, "dwpQueue without hRemoteQueue")
         try:
             descriptor = self._open(call, name, access, share)
-        except QueueNotFound:
+        except QueueNotFound:  # deviation D-29: the path name is for queues of other machines only
             remote = self._remote_path(name, access)
             if remote is None:
                 raise
             return m.rpc_QMOpenQueueInternal_Response(lplpRemoteQueueName=str(remote), phQueue=NULL_HANDLE)
-        handle = call.association.handles.create(RPC_QUEUE_HANDLE, descriptor, self._close)
+        handle = call.handles.create(RPC_QUEUE_HANDLE, descriptor, self._close)
         unset = NULL if q.lplpRemoteQueueName is not None else None
         return m.rpc_QMOpenQueueInternal_Response(
             lplpRemoteQueueName=unset, pdwQMContext=descriptor.handle, phQueue=handle
@@ -297,7 +297,7 @@ class QmComm(NdrInterface):
 
     def _open(self, call: Call, name: names.FormatName, access: Access, share: Share) -> OpenQueueDescriptor:
         caller = self.environment.caller(call)
-        return self.environment.manager.open_queue(name, access, share, caller, owner=call.association)
+        return self.environment.manager.open_queue(name, access, share, caller, owner=call.holder)
 
     async def _open_remote(
         self,
@@ -311,16 +311,10 @@ class QmComm(NdrInterface):
         environment = self.environment
         opened = HandedOver(q.hRemoteQueue, q.dwpQueue, q.dwpRemoteContext)
         session = await environment.remote.open(path.computer, str(name), access, opened)
-        context = environment.manager.unused_handle()
-        while context in environment.proxies:
-            context = environment.manager.unused_handle()
-        proxy = RemoteQueueProxyHandle(context, name, access, session, call.association)
+        context = environment.manager.unused_handle({*environment.proxies, *environment.manager.descriptors})
+        proxy = RemoteQueueProxyHandle(context, name, access, session, call.holder)
         environment.proxies[context] = proxy
-        try:
-            handle = call.association.handles.create(RPC_QUEUE_HANDLE, proxy, self._close)
-        except Fault:
-            self._close(proxy)
-            raise
+        handle = call.handles.create(RPC_QUEUE_HANDLE, proxy, self._close)
         return m.rpc_QMOpenQueueInternal_Response(
             lplpRemoteQueueName=NULL if q.lplpRemoteQueueName is not None else None,
             pdwQMContext=context,
@@ -344,12 +338,12 @@ class QmComm(NdrInterface):
 
     def rpc_ACCloseHandle(self, call: Call, q: m.rpc_ACCloseHandle_Request) -> m.rpc_ACCloseHandle_Response:
         """3.1.4.18."""
-        self._close(call.association.handles.close(q.phQueue, RPC_QUEUE_HANDLE))
+        self._close(call.handles.close(q.phQueue, RPC_QUEUE_HANDLE))
         return m.rpc_ACCloseHandle_Response(phQueue=NULL_HANDLE)
 
     def rpc_ACCloseCursor(self, call: Call, q: m.rpc_ACCloseCursor_Request) -> m.rpc_ACCloseCursor_Response:
         """3.1.4.19."""
-        opened = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+        opened = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
         if q.hCursor == RESERVED_CURSOR:
             return m.rpc_ACCloseCursor_Response()
         if q.hCursor not in opened.cursors:
@@ -368,7 +362,7 @@ class QmComm(NdrInterface):
         self, call: Call, q: m.rpc_ACHandleToFormatName_Request
     ) -> m.rpc_ACHandleToFormatName_Response:
         """3.1.4.21: the buffer comes back as long as it went in, terminated even where it is too small."""
-        opened = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+        opened = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
         size = q.dwFormatNameRPCBufferLen
         check(q.pdwLength == size, f"pdwLength is {q.pdwLength}, dwFormatNameRPCBufferLen {size}")
         check(q.lpwcsFormatName is not None or size == 0, "lpwcsFormatName is NULL")
@@ -384,7 +378,7 @@ class QmComm(NdrInterface):
 
     def rpc_ACPurgeQueue(self, call: Call, q: m.rpc_ACPurgeQueue_Request) -> m.rpc_ACPurgeQueue_Response | None:
         """3.1.4.22."""
-        opened = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+        opened = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
         if isinstance(opened, RemoteQueueProxyHandle):
             self.answer_later(call, q, self._purge_remote(opened))
             return None
@@ -419,11 +413,16 @@ class QmComm(NdrInterface):
 
 
 def owned_descriptor(interface: NdrInterface, call: Call, handle: int) -> OpenQueueDescriptor:
-    """The open queue that a DWORD names, if it belongs to the caller's association: such values can be guessed."""
+    """The open queue that a DWORD names, if it is the caller's own (deviation D-14). Raises InvalidHandle."""
     descriptor = interface.environment.manager.descriptor(handle)
-    if descriptor.owner is not call.association:
+    if not descriptor.owner.admits(call.holder):
         raise InvalidHandle(detail=f"the open queue {handle:#x} belongs to another client")
     return descriptor
+
+
+def _unsupported_access(access: int) -> MsmqError:
+    allowed = ", ".join(f"{mode:#x}" for mode in _ACCESS_MODES)
+    return MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"dwDesiredAccess is {access:#x}, allowed are {allowed}")
 
 
 def _share(value: int) -> Share:

@@ -16,7 +16,7 @@ from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, owned_descriptor
 from openmsmq.queueing.readers import WaitingMessageReadOperation
 from openmsmq.queueing.transactions import Transaction
 from openmsmq.rpc.call import Call
-from openmsmq.transfer.receive_buffer import fill, objectid
+from openmsmq.transfer.receive_buffer import check_sizes, fill, objectid
 from openmsmq.transfer.send_buffer import CACTB_RECEIVE, NULL_UOW, message_from_send
 
 # Bytes that may wait for a sync nobody has asked for: sends in transactions that have not committed.
@@ -28,25 +28,40 @@ class PendingRead:
     """An rpc_ACReceiveMessageEx from its request to its answer.
 
     While it waits, only the bytes of the request are kept; the buffer decoded from them takes several times as much.
+    `removes` (deviation D-26): the message is gone with the answer, so a client that is known to be gone gets none.
     """
 
-    __slots__ = ("_call", "_interface", "_ptb")
+    __slots__ = ("_call", "_interface", "_ptb", "_removes", "_stub")
     _operation = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
 
-    def __init__(self, interface: QmComm2, call: Call, ptb: m.CACTransferBufferV2) -> None:
-        self._interface, self._call = interface, call
+    def __init__(self, interface: QmComm2, call: Call, ptb: m.CACTransferBufferV2, removes: bool) -> None:
+        self._interface, self._call, self._removes = interface, call, removes
         self._ptb: m.CACTransferBufferV2 | None = ptb
+        self._stub = b""
 
     def wait(self) -> None:
         self._ptb = None
 
-    def fill(self, message: Message) -> int:
-        return self._interface.fill(self._buffer(), message)
+    def prepare(self, message: Message) -> int:
+        """See `readers.Accept`: the whole answer is encoded before the message is taken."""
+        if self._removes and self._call.abandoned:
+            return HResult.MQ_ERROR_OPERATION_CANCELLED
+        ptb = self._buffer()
+        status = self._interface.fill(ptb, message)
+        if status == HResult.MQ_OK:
+            response = m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=status)
+            assert self._operation.encode_response is not None
+            self._stub = self._operation.encode_response(response)
+            self._ptb = None
+        return status
 
     def answer(self, status: int, message: Message | None) -> None:
+        interface = self._interface
+        if message is not None:
+            interface.send(self._call, self._stub, interface.environment.must_wait(message))
+            return
         response = m.rpc_ACReceiveMessageEx_Response(ptb=self._buffer(), result=status)
-        durable = self._interface.environment.must_wait(message)
-        self._interface.finish(self._call, self._operation, response, durable)
+        interface.finish(self._call, self._operation, response, durable=False)
 
     def _buffer(self) -> m.CACTransferBufferV2:
         if self._ptb is None:
@@ -73,7 +88,7 @@ class QmComm2(NdrInterface):
     ) -> m.rpc_ACSendMessageEx_Response | None:
         """3.1.5.2. In a transaction the answer need not wait for the disk; the commit's does."""
         environment = self.environment
-        descriptor = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+        descriptor = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
         if isinstance(descriptor, RemoteQueueProxyHandle):
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.format_name} was not opened for sending")
         message = message_from_send(q.ptb, environment.sender_sid(call))
@@ -98,25 +113,29 @@ class QmComm2(NdrInterface):
         if action is None:
             allowed = ", ".join(f"{a:#x}" for a in Action)
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"Action is {receive.Action:#x}, not {allowed}")
+        check_sizes(ptb)
         transaction = self._transaction(call, ptb)
         proxy = environment.proxies.get(q.hQMContext)
-        if proxy is not None and proxy.owner is call.association:
+        if proxy is not None and proxy.owner.admits(call.holder):
             self._receive_remotely(call, q, action, proxy, transaction)
             return
         descriptor = owned_descriptor(self, call, q.hQMContext)
         if descriptor.access is Access.SEND or (action is Action.RECEIVE and not descriptor.destructive):
-            raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"opened with {descriptor.access.name} access")
+            raise MsmqError(
+                HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.name} was opened with {descriptor.access.name} access"
+            )
         cursor = None
         if receive.Cursor:
             cursor = descriptor.cursors.get(receive.Cursor)
             if cursor is None:
-                raise InvalidHandle(detail=f"no cursor {receive.Cursor:#x} on this queue")
-        pending = PendingRead(self, call, ptb)
+                raise InvalidHandle(detail=f"{descriptor.name}: no cursor {receive.Cursor:#x}")
+        removes = action is Action.RECEIVE and transaction is None
+        pending = PendingRead(self, call, ptb, removes)
         reader = environment.manager.read(
             descriptor,
             action,
             receive.RequestTimeout,
-            pending.fill,
+            pending.prepare,
             pending.answer,
             cursor=cursor,
             transaction=transaction,
@@ -161,11 +180,11 @@ class QmComm2(NdrInterface):
     ) -> m.rpc_ACCreateCursorEx_Response | None:
         """3.1.5.4. The other members served clients that had to make remote cursors themselves; they come back as
         they were."""
-        descriptor = call.association.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
+        descriptor = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
         if isinstance(descriptor, RemoteQueueProxyHandle):
             self.answer_later(call, q, self._create_remote_cursor(q, descriptor))
             return None
-        q.pcc.hCursor = self.environment.manager.open_cursor(descriptor).handle
+        q.pcc.hCursor = self.environment.manager.open_cursor(descriptor, call.association.handles.charge).handle
         return m.rpc_ACCreateCursorEx_Response(pcc=q.pcc)
 
     @staticmethod
@@ -176,7 +195,8 @@ class QmComm2(NdrInterface):
         return m.rpc_ACCreateCursorEx_Response(pcc=q.pcc)
 
     def _transaction(self, call: Call, ptb: m.CACTransferBufferV2) -> Transaction | None:
-        """The enlisted transaction of pUow. A zero unit of work is none: clients pass a buffer they did not fill."""
+        """The enlisted transaction of pUow. Deviation D-11: a zero unit of work is none: clients pass a buffer they did
+        not fill."""
         uow = ptb.old.pUow
         if uow is None or uow.rgb == NULL_UOW:
             return None

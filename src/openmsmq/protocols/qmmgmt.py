@@ -15,6 +15,7 @@ from openmsmq.queueing.access import Caller, demand
 from openmsmq.queueing.outgoing import OutgoingQueue
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.rpc.call import Call
+from openmsmq.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
 from openmsmq.transfer.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, Property, pack
 from openmsmq.transfer.queue_format import from_queue_format
 
@@ -27,11 +28,12 @@ class QmMgmt(NdrInterface):
         "R_QMMgmtAction": "served; EOD_RESEND answers MQ_ERROR: nothing is transferred yet",
     }
 
-    # -- telling -----------------------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------------------
 
     def R_QMMgmtGetInfo(self, call: Call, q: m.R_QMMgmtGetInfo_Request) -> m.R_QMMgmtGetInfo_Response:
-        """3.1.4.1. Reads without opening: an open with receive access, as published, would fail while somebody
-        holds the queue exclusively."""
+        """3.1.4.1. Deviation D-46: reads without opening: an open with receive access, as published, would fail while
+        somebody holds the queue exclusively."""
+        _reject_null_arrays(q.apVar)
         state, caller = self.environment.manager.state, self.environment.caller(call)
         if q.pObjectFormat.type == MGMT_MACHINE:
             demand(state.security, caller, MachineAccessMask.GET_MACHINE_PROPERTIES, "the queue manager")
@@ -56,14 +58,14 @@ class QmMgmt(NdrInterface):
 
     @staticmethod
     def _answer(
-        known: dict[str, Property], propids: list[int], tell: Callable[[str], object]
+        known: dict[str, Property], propids: list[int], value_of: Callable[[str], object]
     ) -> m.R_QMMgmtGetInfo_Response:
         names = {entry.propid: name for name, entry in known.items()}
         values: list[PROPVARIANT] = []
         for propid in propids:
             if propid not in names:
                 raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPID, f"{propid}; known are 1 to {max(names)}")
-            values.append(pack(known, names[propid], tell(names[propid])))
+            values.append(pack(known, names[propid], value_of(names[propid])))
         return m.R_QMMgmtGetInfo_Response(apVar=values)
 
     # -- acting ------------------------------------------------------------------------------------------------
@@ -86,7 +88,7 @@ class QmMgmt(NdrInterface):
         return {
             "CONNECT": lambda: manager.set_online(True),
             "DISCONNECT": lambda: manager.set_online(False),
-            # Deviation: published as Purge Queue for every queue, which is not what the description says.
+            # Deviation D-56: published as Purge Queue for every queue, which is not what the description says.
             "TIDY": self.environment.tidy,
         }
 
@@ -101,6 +103,17 @@ class QmMgmt(NdrInterface):
     def _outgoing(self, target: m.MGMT_OBJECT) -> OutgoingQueue:
         queue = self._queue(target)
         return queue if isinstance(queue, OutgoingQueue) else _not_outgoing(queue)
+
+
+def _reject_null_arrays(variants: list[PROPVARIANT]) -> None:
+    """3.1.4: the RPC runtime rejects a NULL pointer with a nonzero conformant value. Of what arrives here, only counted
+    arrays in PROPVARIANTs can be so; each is a count and a pointer."""
+    for variant in variants:
+        for name in variant.__slots__:
+            counted = getattr(variant, name)
+            count, pointer = (*getattr(counted, "__slots__", ()), "", "")[:2]
+            if pointer and getattr(counted, count) and getattr(counted, pointer) is None:
+                raise Fault(RPC_X_BAD_STUB_DATA)
 
 
 def _not_outgoing(queue: Queue) -> NoReturn:

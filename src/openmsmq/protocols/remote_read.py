@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from openmsmq.interfaces import ms_mqrr as m
 from openmsmq.model.constants import Access, Action, LookupAction, MessageClass, Share
@@ -20,7 +20,7 @@ from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueDelete
 from openmsmq.model.message import Message
 from openmsmq.ndr import Operation
 from openmsmq.packet.sections import divide
-from openmsmq.protocols.dispatch import NdrInterface, accept_all, check, owned_transaction, present
+from openmsmq.protocols.dispatch import NdrInterface, check, owned_transaction, present
 from openmsmq.protocols.environment import Environment, Timer
 from openmsmq.queueing.access import Caller
 from openmsmq.queueing.readers import Cursor, OpenQueueDescriptor, WaitingMessageReadOperation
@@ -34,12 +34,12 @@ from openmsmq.transfer.queue_format import CONNECTOR, DIRECT, MACHINE, PRIVATE, 
 from openmsmq.transfer.send_buffer import NULL_UOW
 
 QUEUE_CONTEXT_HANDLE = "QUEUE_CONTEXT_HANDLE"
-# Deviation from 3.1.4.2, which leaves connector queues out: an application on another machine may read them as well.
+# Deviation D-54 from 3.1.4.2, which leaves connector queues out: an application on another machine may read them as
+# well.
 READABLE_FORMATS = (PUBLIC, PRIVATE, DIRECT, MACHINE, CONNECTOR, SUBQUEUE)
 RR_NACK, RR_ACK = 1, 2
 CLEANUP_TIMEOUT = 300.0  # seconds a message stays locked for a client that does not end its receive (3.1.2.2, note 11)
 RPC_PORT = 0  # the key of our own port among `Environment.ports`
-_SEQUENCE_MASK = 0x00FFFFFFFFFFFFFF
 _ACTIONS: dict[int, Action | LookupAction] = {int(action): action for action in (*Action, *LookupAction)}
 _StartRequest = m.R_StartReceive_Request | m.R_StartTransactionalReceive_Request
 
@@ -57,7 +57,7 @@ class PendingRequestEntry:
 
 @dataclass(slots=True, eq=False)
 class RemoteQueue:
-    """What a context handle stands for: an open queue and its part of the PendingRequestTable. `unprotected` tells
+    """What a context handle stands for: an open queue and its part of the PendingRequestTable. `unprotected` says
     whether callers need no protection for it, as was settled when it was opened. `move_context` names one that was
     opened for moving."""
 
@@ -72,6 +72,58 @@ class RemoteQueue:
         """The name of the subqueue that is open, or empty."""
         queue = self.descriptor.queue
         return queue.name if queue is not None and queue.parent is not None else ""
+
+
+class PendingReceive:
+    """An R_StartReceive or R_StartTransactionalReceive from its request to its answer."""
+
+    __slots__ = ("_call", "_destructive", "_entry", "_interface", "_operation", "_q", "_queue", "_stub")
+
+    def __init__(
+        self,
+        interface: RemoteRead,
+        call: Call,
+        q: _StartRequest,
+        operation: Operation,
+        queue: RemoteQueue,
+        entry: PendingRequestEntry,
+        destructive: bool,
+    ) -> None:
+        self._interface, self._call, self._q, self._operation = interface, call, q, operation
+        self._queue, self._entry, self._destructive = queue, entry, destructive
+        self._stub = b""
+
+    def prepare(self, message: Message) -> int:
+        """See `readers.Accept`: the whole answer is encoded before the message is taken."""
+        q = self._q
+        response = self._response(HResult.MQ_OK)
+        response.pdwArriveTime = message.arrival_time
+        response.pSequenceId = message.sequence
+        packet = packet_of(message, self._queue.subqueue)
+        response.ppPacketSections = [
+            m.SectionBuffer(section.type, section.size_alloc, len(section.data), section.data)
+            for section in divide(packet, q.dwMaxBodySize, q.dwMaxCompoundMessageSize)
+        ]
+        response.pdwNumberOfSections = len(response.ppPacketSections)
+        assert self._operation.encode_response is not None
+        self._stub = self._operation.encode_response(response)
+        return HResult.MQ_OK
+
+    def answer(self, status: int, message: Message | None) -> None:
+        interface, queue, request = self._interface, self._queue, self._q.dwRequestId
+        self._entry.reader = None
+        if message is None or not self._destructive:
+            queue.pending.pop(request, None)
+        else:
+            interface.keep_until_ended(queue, request, self._entry, message.lookup_identifier)
+        if message is None:
+            interface.finish(self._call, self._operation, self._response(status), durable=False)
+        else:
+            interface.send(self._call, self._stub, interface.environment.must_wait(message))
+
+    def _response(self, status: int) -> Any:
+        assert self._operation.response is not None
+        return self._operation.response(result=status)
 
 
 class RemoteRead(NdrInterface):
@@ -116,17 +168,13 @@ class RemoteRead(NdrInterface):
         waives = self.environment.remote_read_security.waives
         unprotected = waives(bool(q.fWorkgroup), lambda: manager.grants_reading(name, Caller.anonymous()))
         self._demand(call, unprotected)
-        descriptor = manager.open_queue(name, access, share, self.environment.caller(call), owner=association)
+        descriptor = manager.open_queue(name, access, share, self.environment.caller(call), owner=call.holder)
         if unprotected:
             self._unprotected[association] += 1
         return RemoteQueue(descriptor, association, unprotected)
 
     def _handle(self, call: Call, queue: RemoteQueue) -> bytes:
-        try:
-            return call.association.handles.create(QUEUE_CONTEXT_HANDLE, queue, self._close)
-        except Fault:  # the client holds too many
-            self._close(queue)
-            raise
+        return call.handles.create(QUEUE_CONTEXT_HANDLE, queue, self._close)
 
     def _demand(self, call: Call, unprotected: bool) -> None:
         """Raise Fault unless the caller is protected as this interface and this server ask, or need not be: what was
@@ -140,7 +188,7 @@ class RemoteRead(NdrInterface):
     def R_CloseQueue(self, call: Call, q: m.R_CloseQueue_Request) -> m.R_CloseQueue_Response:
         """3.1.4.3: what is locked is put back, what waits is cancelled."""
         self._queue(call, q.pphContext)
-        self._close(call.association.handles.close(q.pphContext, QUEUE_CONTEXT_HANDLE))
+        self._close(call.handles.close(q.pphContext, QUEUE_CONTEXT_HANDLE))
         return m.R_CloseQueue_Response(pphContext=NULL_HANDLE)
 
     def _close(self, queue: RemoteQueue) -> None:
@@ -159,7 +207,8 @@ class RemoteRead(NdrInterface):
 
     def R_CreateCursor(self, call: Call, q: m.R_CreateCursor_Request) -> m.R_CreateCursor_Response:
         """3.1.4.4."""
-        cursor = self.environment.manager.open_cursor(self._queue(call, q.phContext).descriptor)
+        descriptor = self._queue(call, q.phContext).descriptor
+        cursor = self.environment.manager.open_cursor(descriptor, call.association.handles.charge)
         return m.R_CreateCursor_Response(phCursor=cursor.handle)
 
     def R_CloseCursor(self, call: Call, q: m.R_CloseCursor_Request) -> m.R_CloseCursor_Response:
@@ -170,7 +219,9 @@ class RemoteRead(NdrInterface):
     def R_PurgeQueue(self, call: Call, q: m.R_PurgeQueue_Request) -> m.R_PurgeQueue_Response:
         """3.1.4.6."""
         descriptor = self._queue(call, q.phContext).descriptor
-        check(descriptor.destructive, "purging needs receive access", HResult.STATUS_ACCESS_DENIED)
+        check(
+            descriptor.destructive, f"{descriptor.name}: purging requires receive access", HResult.STATUS_ACCESS_DENIED
+        )
         self.environment.manager.purge(descriptor)
         return m.R_PurgeQueue_Response()
 
@@ -179,32 +230,40 @@ class RemoteRead(NdrInterface):
         self._receive(call, q, self._start, None)
 
     def R_StartTransactionalReceive(self, call: Call, q: m.R_StartTransactionalReceive_Request) -> None:
-        """3.1.4.13: as R_StartReceive, and the message stays locked until the end of the transaction. A transaction
-        identifier of zero stands for NULL, which a reference pointer can't be."""
+        """3.1.4.13: as R_StartReceive, and the message stays locked until the end of the transaction. Deviation D-70:
+        an internal transaction serves too. An identifier of zero stands for NULL, which a reference pointer can't
+        be."""
         if q.pTransactionId.rgb == NULL_UOW:
             self._receive(call, q, self._start_transactional, None)
             return
         queue = self._queue(call, q.phContext)
+        action = _action(q)
+        if q.hCursor:  # parameters, cursor, queue, action: the first that is wrong is what the client hears of
+            _cursor(queue, q.hCursor)
         transactional = queue.descriptor.queue is not None and queue.descriptor.queue.properties.transactional
         usage = HResult.MQ_ERROR_TRANSACTION_USAGE
         check(transactional, f"{queue.descriptor.format_name} is not transactional", usage)
-        check(_is_destructive(_action(q)), "peeking in a transaction", usage)
+        check(_is_destructive(action), "peeking in a transaction", usage)
+        # Deviation D-68: a transaction that is not found is an error and is not created.
         self._receive(call, q, self._start_transactional, owned_transaction(self, call, q.pTransactionId))
 
     def _receive(self, call: Call, q: _StartRequest, operation: Operation, transaction: Transaction | None) -> None:
         queue = self._queue(call, q.phContext)
         action = _action(q)
         destructive = _is_destructive(action)
-        if destructive and not queue.descriptor.destructive:
-            raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, "the queue was opened with peek access")
+        opened = queue.descriptor
+        if opened.access is Access.MOVE or (destructive and not opened.destructive):
+            raise MsmqError(
+                HResult.MQ_ERROR_ACCESS_DENIED, f"{opened.name} was opened with {opened.access.name} access"
+            )
         check(q.dwRequestId not in queue.pending, f"dwRequestId {q.dwRequestId} is in use")
         manager = self.environment.manager
-        entry = PendingRequestEntry(transaction)
+        entry = PendingRequestEntry(transaction)  # deviation D-36: for every request, not for receives only
         queue.pending[q.dwRequestId] = entry
-        reply = partial(self._answer, call, q, operation, queue, entry, destructive)
+        receive = PendingReceive(self, call, q, operation, queue, entry, destructive)
         if isinstance(action, LookupAction):
             manager.read_by_lookup_identifier(
-                queue.descriptor, q.LookupId, action.seek, accept_all, reply, destructive=destructive,
+                queue.descriptor, q.LookupId, action.seek, receive.prepare, receive.answer, destructive=destructive,
                 two_phase=destructive, transaction=transaction,
             )  # fmt: skip
             return
@@ -214,8 +273,8 @@ class RemoteRead(NdrInterface):
             del queue.pending[q.dwRequestId]
             raise
         reader = manager.read(
-            queue.descriptor, action, q.ulTimeout, accept_all, reply, cursor=cursor, two_phase=destructive,
-            transaction=transaction,
+            queue.descriptor, action, q.ulTimeout, receive.prepare, receive.answer, cursor=cursor,
+            two_phase=destructive, transaction=transaction,
         )  # fmt: skip
         if reader is not None:
             entry.reader = reader
@@ -224,39 +283,14 @@ class RemoteRead(NdrInterface):
     def _cancel(self, reader: WaitingMessageReadOperation) -> None:
         self.environment.manager.cancel(reader)
 
-    def _answer(
-        self,
-        call: Call,
-        q: _StartRequest,
-        operation: Operation,
-        queue: RemoteQueue,
-        entry: PendingRequestEntry,
-        destructive: bool,
-        status: int,
-        message: Message | None,
-    ) -> None:
-        entry.reader = None
-        assert operation.response is not None
-        response = operation.response(result=status)
-        if message is None or not destructive:
-            queue.pending.pop(q.dwRequestId, None)
-        else:
-            entry.lookup_identifier = message.lookup_identifier
-            entry.cleanup = self.environment.later(
-                CLEANUP_TIMEOUT, partial(self._clean_up, queue, q.dwRequestId, entry)
-            )
-        if message is not None:
-            response.pdwArriveTime = message.arrival_time
-            response.pSequenceId = message.lookup_identifier & _SEQUENCE_MASK
-            response.ppPacketSections = [
-                m.SectionBuffer(section.type, section.size_alloc, len(section.data), section.data)
-                for section in divide(packet_of(message, queue.subqueue), q.dwMaxBodySize, q.dwMaxCompoundMessageSize)
-            ]
-            response.pdwNumberOfSections = len(response.ppPacketSections)
-        self.finish(call, operation, response, self.environment.must_wait(message))
+    def keep_until_ended(self, queue: RemoteQueue, request: int, entry: PendingRequestEntry, key: int) -> None:
+        """The message is locked for the client, which has a limited time to end the receive."""
+        entry.lookup_identifier = key
+        entry.cleanup = self.environment.later(CLEANUP_TIMEOUT, partial(self._clean_up, queue, request, entry))
 
     def _clean_up(self, queue: RemoteQueue, request: int, entry: PendingRequestEntry) -> None:
-        """3.1.5.1: nobody has ended the receive, so the message is put back."""
+        """3.1.5.1: nobody has ended the receive, so the message is put back. Deviation D-35: the timer started when the
+        message was locked, not with the request."""
         if queue.pending.get(request) is entry:
             del queue.pending[request]
             with suppress(QueueDeleted):
@@ -264,7 +298,8 @@ class RemoteRead(NdrInterface):
 
     def _end(self, queue: RemoteQueue, entry: PendingRequestEntry, acknowledgment: int) -> None:
         """Dequeue Message End, [MS-MQDMPR] 3.1.7.1.12. A message that a transaction received stays locked; one that
-        did not arrive leaves the transaction and is available again, as the table of dwAck in 3.1.4.15 has it."""
+        did not arrive leaves the transaction and is available again, as the table of dwAck in 3.1.4.15 has it
+        (D-69)."""
         manager, key = self.environment.manager, entry.lookup_identifier
         if entry.transaction is None:
             manager.end_two_phase(queue.descriptor, key, delete=acknowledgment == RR_ACK)
@@ -275,11 +310,13 @@ class RemoteRead(NdrInterface):
         """3.1.4.8: ends the waiting R_StartReceive. One that has its message already is not cancelled but ended."""
         entry = self._queue(call, q.phContext).pending.get(q.dwRequestId)
         if entry is None or entry.reader is None or not self.environment.manager.cancel(entry.reader):
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"no receive {q.dwRequestId} is waiting")
+            raise MsmqError(
+                HResult.MQ_ERROR_INVALID_PARAMETER, f"no receive with dwRequestId {q.dwRequestId} is waiting"
+            )
         return m.R_CancelReceive_Response()
 
     def R_EndReceive(self, call: Call, q: m.R_EndReceive_Request) -> m.R_EndReceive_Response:
-        """3.1.4.9: the message goes, or is put back in its place. A failure leaves it locked, to be ended again."""
+        """3.1.4.9: the message is removed, or put back in its place. A failure leaves it locked, to be ended again."""
         self._end_receive(call, q)
         return m.R_EndReceive_Response()
 
@@ -292,9 +329,13 @@ class RemoteRead(NdrInterface):
 
     def _end_receive(self, call: Call, q: m.R_EndReceive_Request | m.R_EndTransactionalReceive_Request) -> None:
         queue = self._queue(call, q.phContext)
-        check(bool(queue.pending), "no receive is pending on this queue", HResult.MQ_ERROR_INVALID_HANDLE)
+        check(bool(queue.pending), f"{queue.descriptor.name}: no receive is pending", HResult.MQ_ERROR_INVALID_HANDLE)
         entry = present(queue.pending.get(q.dwRequestId), f"the receive {q.dwRequestId}")
-        check(entry.reader is None, f"the receive {q.dwRequestId} is waiting", HResult.MQ_ERROR_MESSAGE_NOT_FOUND)
+        check(
+            entry.reader is None,
+            f"{queue.descriptor.name}: the receive {q.dwRequestId} is still waiting",
+            HResult.MQ_ERROR_MESSAGE_NOT_FOUND,
+        )
         self._end(queue, entry, q.dwAck)
         del queue.pending[q.dwRequestId]
         if entry.cleanup is not None:
@@ -304,19 +345,19 @@ class RemoteRead(NdrInterface):
         """3.1.4.10: between a queue and its subqueues, at once or when the transaction commits."""
         source = self._queue(call, q.phContextFrom)
         target = self._targets.get(q.ullContextTo)
-        if target is None or target.descriptor.owner is not call.association:
+        if target is None or not target.descriptor.owner.admits(call.holder):
             raise InvalidHandle(detail=f"ullContextTo {q.ullContextTo:#x} names no queue that is open for moving")
         self._demand(call, target.unprotected)
         transaction = None
-        if q.pTransactionId.rgb != NULL_UOW:
-            transaction = owned_transaction(self, call, q.pTransactionId)
+        if q.pTransactionId.rgb != NULL_UOW:  # looked up last: relation, usage, message, transaction
+            transaction = partial(owned_transaction, self, call, q.pTransactionId)
         self.environment.manager.move(source.descriptor, target.descriptor, q.LookupId, transaction)
         return m.R_MoveMessage_Response()
 
     def R_SetUserAcknowledgementClass(
         self, call: Call, q: m.R_SetUserAcknowledgementClass_Request
     ) -> m.R_SetUserAcknowledgementClass_Response:
-        """3.1.4.14: the message that a transaction has received dies of rejection when the transaction commits."""
+        """3.1.4.14: the message that a transaction has received is rejected when the transaction commits."""
         queue = self._queue(call, q.phContext)
         rejected = MessageClass.NACK_RECEIVE_REJECTED
         check(q.usClass in (0, rejected), f"usClass is {q.usClass:#x}, allowed are 0 and {rejected:#x}")
@@ -324,7 +365,7 @@ class RemoteRead(NdrInterface):
         return m.R_SetUserAcknowledgementClass_Response()
 
     def R_QMEnlistRemoteTransaction(self, call: Call, q: m.R_QMEnlistRemoteTransaction_Request) -> None:
-        """3.1.4.12: by the propagation token, which tells who coordinates. It names no queue; a client that needs no
+        """3.1.4.12: by the propagation token, which names the coordinator. It names no queue; a client that needs no
         protection for one that it has open needs none here."""
         self._demand(call, call.association in self._unprotected)
         enlisting = self.environment.coordinator.enlist(q.pTransactionId.rgb, q.pbPropagationToken)
@@ -336,7 +377,7 @@ class RemoteRead(NdrInterface):
         return m.R_QMEnlistRemoteTransaction_Response()
 
     def _queue(self, call: Call, handle: bytes) -> RemoteQueue:
-        queue: RemoteQueue = call.association.handles.get(handle, QUEUE_CONTEXT_HANDLE)
+        queue: RemoteQueue = call.handles.get(handle, QUEUE_CONTEXT_HANDLE)
         self._demand(call, queue.unprotected)
         return queue
 
@@ -368,5 +409,5 @@ def _action(q: _StartRequest) -> Action | LookupAction:
 def _cursor(queue: RemoteQueue, handle: int) -> Cursor:
     cursor = queue.descriptor.cursors.get(handle)
     if cursor is None:
-        raise MsmqError(HResult.STATUS_INVALID_HANDLE, f"no cursor {handle:#x} on this queue")
+        raise MsmqError(HResult.STATUS_INVALID_HANDLE, f"{queue.descriptor.name}: no cursor {handle:#x}")
     return cursor

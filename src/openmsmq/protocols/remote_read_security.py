@@ -27,8 +27,9 @@ class RemoteReadSecurity:
 
     @property
     def serves_workgroups(self) -> bool:
-        """Deviation from note 19: it asks for `any of` fWorkgroup and the absence of the value that denies workgroup
-        clients. Taken literally, fWorkgroup would matter only where workgroup clients are denied, and let them in."""
+        """Deviation D-32 from note 19: it asks for `any of` fWorkgroup and the absence of the value that denies
+        workgroup clients. Taken literally, fWorkgroup would matter only where workgroup clients are denied, and let
+        them in."""
         return self.allow_nonauthenticated_rpc and not self.deny_workgroup_client
 
     @property

@@ -41,7 +41,7 @@ class TransactionManager(NdrInterface):
         return m.TmAbort_Response()
 
     def TmGetOutcome(self, call: Call, q: m.TmGetOutcome_Request) -> None:
-        """Asked by a participant that has not been told."""
+        """Called by a participant that does not know the outcome yet."""
         outcome = self.environment.coordinator.outcome(q.pUow.rgb, q.pSecret)
         self._answer(call, m.TmGetOutcome_Response(pdwOutcome=outcome))
 

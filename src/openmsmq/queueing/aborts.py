@@ -1,5 +1,5 @@
-"""Abort counts in the log ([MS-MQRR] 2.2.5.3, AbortCounter): a definition for each stored message that a transaction
-gave back, which goes with the message. To write the message again would cost its size for each abort.
+"""Abort counts in the log ([MS-MQRR] 2.2.5.3, AbortCounter, D-66): a definition for each stored message that a
+transaction put back, which goes with the message. To write the message again would cost its size for each abort.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from openmsmq.model import security
@@ -48,14 +49,12 @@ def default_queue_security(owner: str) -> SecurityDescriptor:
     )
 
 
-def default_machine_security() -> SecurityDescriptor:
-    """Workgroup mode: Everyone may create queues and read the system queues; only the system changes the machine."""
-    everyone = (
-        MachineAccessMask.CREATE_QUEUE
-        | MachineAccessMask.GET_MACHINE_PROPERTIES
-        | MachineAccessMask.RECEIVE_DEADLETTER_MESSAGE
-        | MachineAccessMask.RECEIVE_JOURNAL_QUEUE_MESSAGE
-    )
+def default_machine_security(readers: Iterable[str] = ()) -> SecurityDescriptor:
+    """Workgroup mode: Everyone may create queues; only the system changes the machine. Deviation D-23 from
+    [MS-MQDMPR] 3.1.7.1.3.1: the system queues hold messages of queues that a caller may not read, so administrators
+    read them, and `readers` (SIDs)."""
+    everyone = MachineAccessMask.CREATE_QUEUE | MachineAccessMask.GET_MACHINE_PROPERTIES
+    reading = MachineAccessMask.RECEIVE_DEADLETTER_MESSAGE | MachineAccessMask.RECEIVE_JOURNAL_QUEUE_MESSAGE
     return SecurityDescriptor(
         owner=security.ADMINISTRATORS,
         group=security.ADMINISTRATORS,
@@ -63,6 +62,7 @@ def default_machine_security() -> SecurityDescriptor:
             security.allow(security.ADMINISTRATORS, MachineAccessMask.GENERIC_ALL),
             security.allow(security.LOCAL_SYSTEM, MachineAccessMask.GENERIC_ALL),
             security.allow(security.EVERYONE, everyone),
+            *(security.allow(reader, reading) for reader in readers),
         ),
     )
 

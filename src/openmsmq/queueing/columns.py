@@ -7,6 +7,7 @@ from array import array
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.store import QueueColumns
 
 try:
@@ -17,7 +18,6 @@ except ImportError:  # not compiled, or not wanted: see openmsmq.compiled
 
 _LOCATION_BITS = 64
 _LOCATION_MASK = (1 << _LOCATION_BITS) - 1
-_SEQUENCE_MASK = (1 << 56) - 1
 
 
 def columns_of(entries: dict[int, Any], left_out: set[int], deadlines: dict[int, int]) -> QueueColumns:
@@ -39,10 +39,10 @@ def columns_in_python(entries: dict[int, Any], left_out: set[int], deadlines: di
     keys = [key for key, entry in entries.items() if isinstance(entry, int) and key not in left_out]
     values = [entries[key] for key in keys]
     columns = QueueColumns(
-        keys=array("Q", [key & _SEQUENCE_MASK for key in keys]),
+        keys=array("Q", [key & LAST_SEQUENCE for key in keys]),
         locations=array("Q", [value & _LOCATION_MASK for value in values]),
         sizes=array("I", [value >> _LOCATION_BITS for value in values]),
-        deadlines=array("Q", [key & ~_SEQUENCE_MASK | deadlines.get(key, 0) for key in keys]),
+        deadlines=array("Q", [key & ~LAST_SEQUENCE | deadlines.get(key, 0) for key in keys]),
     )
     columns.sort()
     return columns

@@ -6,16 +6,16 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from openmsmq.model.constants import MessageClass
-from openmsmq.model.errors import MsmqError, TransactionSequence
+from openmsmq.model.errors import MessageStorageFailed, TransactionSequence
 from openmsmq.queueing.aborts import abort_definition
-from openmsmq.queueing.core import storing
+from openmsmq.queueing.core import UNREADABLE, storing
+from openmsmq.queueing.message_record import decode_message
 from openmsmq.queueing.notes import decode_note, encode_note
-from openmsmq.queueing.plan import Plan
+from openmsmq.queueing.plan import Plan, store_insert
 from openmsmq.queueing.queue import Lock, LockKind, Queue
-from openmsmq.queueing.readers import OpenQueueDescriptor
-from openmsmq.queueing.records import decode_message, split_deadline_word
+from openmsmq.queueing.records import split_deadline_word
 from openmsmq.queueing.subqueues import Subqueues
-from openmsmq.queueing.transactions import Dequeued, Enqueued, Moved, Transaction
+from openmsmq.queueing.transactions import Dequeued, Enqueued, Moved, Transaction, TransactionEvent, TransactionState
 from openmsmq.store import Operation, Put, QueueColumns, StoreFull
 
 logger = logging.getLogger(__name__)
@@ -27,10 +27,11 @@ class Committing(Subqueues):
     """The operations on transactions."""
 
     def create_transaction(self, identifier: bytes) -> Transaction:
-        """Create Transaction, 3.1.7.1.8. Raises TransactionSequence if the identifier (16 bytes) is in use."""
+        """Create Transaction, 3.1.7.1.8. Raises TransactionSequence if the identifier (16 bytes) is in use,
+        MessageStorageFailed (disk full)."""
         if identifier in self.transactions:
             raise TransactionSequence(detail="the unit of work is enlisted already")
-        transaction = Transaction(identifier, next(self._transaction_numbers) & 0xFFFFFFFF)
+        transaction = Transaction(identifier, self.new_transaction_number())
         self.transactions[identifier] = transaction
         return transaction
 
@@ -46,26 +47,30 @@ class Committing(Subqueues):
 
         Raises TransactionSequence if it has ended, MessageStorageFailed (disk full); it is then still open.
         """
-        if transaction.finished:
-            raise TransactionSequence(detail="the transaction has ended")
+        transaction.check(TransactionEvent.PREPARE)
+        if transaction.is_prepared:
+            return
+        # Deviation D-06 from 3.1.4.3: the flags are those of the first and last send, not operation.
         last = transaction.last_send
         if last is not None:
             last.message.last_in_transaction = True
         try:
             with storing():
-                if last is not None:
-                    self.write_ahead(transaction, last)
-                self.state.store.prepare(transaction.number, encode_note(transaction))
-        except MsmqError:
+                inserts = [] if last is None or not last.is_held else [store_insert(last.queue, last.message)]
+                locations = self.state.store.prepare(transaction.number, encode_note(transaction), inserts)
+        except BaseException:
             if last is not None:
                 last.message.last_in_transaction = False
             raise
-        transaction.sealed = transaction.is_prepared = True
+        for insert, location in zip(inserts, locations, strict=True):
+            assert last is not None
+            self.written_ahead(transaction, last, location, len(insert.payload))
+        transaction.advance(TransactionEvent.PREPARE)
 
     def recover_transaction(self, number: int, note: bytes, pending: Mapping[int, QueueColumns]) -> None:
         """Take up a prepared transaction after a restart: what it sent, received and moved is locked again."""
         identifier, coordinator, work = decode_note(note)
-        transaction = Transaction(identifier, number, coordinator=coordinator, sealed=True, is_prepared=True)
+        transaction = Transaction(identifier, number, coordinator=coordinator, state=TransactionState.PREPARED)
         transaction.wrote_pending = bool(pending)
         queues = self.state.queues
         for queue_number, columns in pending.items():
@@ -92,48 +97,73 @@ class Committing(Subqueues):
         message.body = b""
         return Enqueued(queue, message, size, location)
 
-    def commit(self, transaction: Transaction, decision: Iterable[Operation] = ()) -> None:
-        """Transaction Commit, 3.1.4.4, with the flags that Transaction Prepare (3.1.4.3) sets: one atomic batch.
-        `decision` joins it: what a coordinator has to remember.
+    def close(self, transaction: Transaction) -> None:
+        """Take no more work: votes are collected. Raises TransactionSequence."""
+        transaction.advance(TransactionEvent.CLOSE)
 
-        Raises MessageStorageFailed (disk full); the transaction is then still open.
+    def commit(
+        self,
+        transaction: Transaction,
+        decision: Iterable[Operation] = (),
+        event: TransactionEvent = TransactionEvent.COMMIT,
+    ) -> None:
+        """Transaction Commit, 3.1.4.4, with the flags that Transaction Prepare (3.1.4.3) sets: one atomic batch.
+        `decision` joins it: what a coordinator has to remember. `event` is OUTCOME_COMMIT where another queue manager
+        has decided.
+
+        Raises TransactionSequence, MessageStorageFailed (disk full); the transaction is then still open.
         """
-        if transaction.last_send is not None:
-            transaction.last_send.message.last_in_transaction = True
-        self._finish(transaction)
+        transaction.check(event)
+        last = transaction.last_send
+        if last is not None:
+            last.message.last_in_transaction = True
         try:
             with storing():
                 plan = Plan(self.state)
                 plan.also(decision)
                 for operation in transaction.operations:
-                    if isinstance(operation, Enqueued):
-                        plan.commit_send(operation)
-                        continue
-                    queue, key = operation.queue, operation.lookup_identifier
-                    if key not in queue.entries:
-                        continue
-                    if isinstance(operation, Dequeued):
-                        plan.remove(queue, key, queue.message(key), operation.reason)
-                    else:
-                        plan.move(queue, key, queue.message(key), self._target(operation))
+                    self._gather(plan, operation)
                 plan.carry_out(transaction)
-        except MsmqError:
-            if transaction.last_send is not None:  # more may be sent before the next try
-                transaction.last_send.message.last_in_transaction = False
-            transaction.finished = False
-            self.transactions[transaction.identifier] = transaction
+        except BaseException:
+            if last is not None:  # more may be sent before the next try
+                last.message.last_in_transaction = False
             raise
+        transaction.advance(event)
+        self.transactions.pop(transaction.identifier, None)
+
+    def _gather(self, plan: Plan, operation: Enqueued | Dequeued | Moved) -> None:
+        """Add an operation of a transaction that commits. Raises MessageStorageFailed for an unreadable message."""
+        if isinstance(operation, Enqueued):
+            try:
+                plan.commit_send(operation)
+            except UNREADABLE as error:
+                detail = f"a message sent to {operation.queue.properties.path_name} can't be read again: {error}"
+                raise MessageStorageFailed(detail=detail) from error
+            return
+        queue, key = operation.queue, operation.lookup_identifier
+        if key not in queue.entries:
+            return
+        if isinstance(operation, Dequeued):
+            plan.remove(queue, key, self.readable(queue, key), operation.reason)
+        else:
+            plan.move(queue, key, self.readable(queue, key), self._target(operation))
 
     def abort(self, transaction: Transaction) -> None:
-        """Transaction Abort, 3.1.4.5: sends vanish, receives return to their place. Nobody need wait for the disk: what
-        has not committed is aborted by a restart too."""
-        self._finish(transaction)
+        """Transaction Abort, 3.1.4.5: sends are discarded, receives are put back. No reply waits for the disk: what
+        has not committed is aborted by a restart too. Raises TransactionSequence if it has ended."""
+        is_stored = transaction.wrote_pending or transaction.is_prepared
+        transaction.advance(TransactionEvent.ABORT)
+        self.transactions.pop(transaction.identifier, None)
         self._count_abort(transaction)
-        if transaction.wrote_pending or transaction.is_prepared:
+        if is_stored:
             try:
                 self.state.store.abort(transaction.number)
             except StoreFull as error:  # what never commits is dropped at the next start all the same
-                logger.warning("the abort of a transaction found no room: %s", error)
+                logger.warning(
+                    "transaction %d: the abort could not be stored and takes effect at the next start: %s",
+                    transaction.number,
+                    error,
+                )
         for operation in transaction.operations:
             if isinstance(operation, Enqueued):
                 if not operation.queue.deleted and operation.message.lookup_identifier in operation.queue.entries:
@@ -156,20 +186,9 @@ class Committing(Subqueues):
             for start in range(0, len(puts), _COUNTS_BATCH):
                 self.state.store.append(puts[start : start + _COUNTS_BATCH])
         except StoreFull as error:
-            logger.warning("the abort counts of %d messages end with this run: %s", len(puts), error)
-
-    def withdraw(self, transaction: Transaction, descriptor: OpenQueueDescriptor, lookup_identifier: int) -> None:
-        """Take a receive out of a transaction: the message is available again. Nothing happens if the transaction or
-        the queue is gone."""
-        queue = descriptor.queue
-        lock = queue.locked.get(lookup_identifier) if queue is not None else None
-        if queue is None or lock is None or lock.owner is not transaction or transaction.sealed:
-            return
-        transaction.operations = [
-            o for o in transaction.operations
-            if isinstance(o, Enqueued) or o.queue is not queue or o.lookup_identifier != lookup_identifier
-        ]  # fmt: skip
-        self._release(queue, lookup_identifier)
+            logger.warning(
+                "the abort counts of %d messages could not be stored and end with this run: %s", len(puts), error
+            )
 
     def _target(self, move: Moved) -> Queue:
         """Where a move goes; a subqueue that vanished meanwhile, being empty and closed, is made again."""
@@ -177,9 +196,3 @@ class Committing(Subqueues):
         if target.deleted and target.parent is not None:
             return self.subqueue(target.parent, target.name)
         return target
-
-    def _finish(self, transaction: Transaction) -> None:
-        if transaction.finished:
-            raise TransactionSequence(detail="the transaction has ended")
-        transaction.finished = True
-        self.transactions.pop(transaction.identifier, None)

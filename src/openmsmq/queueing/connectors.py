@@ -1,6 +1,6 @@
 """Connector queues: where messages for foreign systems wait for a connector application ([MS-MQMQ] 1.1, 2.1.6).
 
-Each foreign site has two of them, one for messages of transactions. A directory would tell which sites there are and
+Each foreign site has two of them, one for messages of transactions. A directory would say which sites there are and
 which machines belong to them; without one the operator does, as `ForeignSite`s.
 """
 

@@ -8,6 +8,7 @@ can still appear in a queue below the latest number is locked there now: see `la
 
 from __future__ import annotations
 
+import logging
 import sys
 from array import array
 from bisect import bisect_right
@@ -15,20 +16,26 @@ from itertools import accumulate, takewhile
 
 from openmsmq.model.constants import Access, MessageClass, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, QueueDeleted, TransactionSequence
+from openmsmq.model.lookup_id import LAST_SEQUENCE, sequence_of
 from openmsmq.model.names import DirectFormatName, FormatName, Suffix, parse_format_name, parse_path_name
 from openmsmq.queueing.access import Caller
 from openmsmq.queueing.columns import places_of
-from openmsmq.queueing.core import storing
+from openmsmq.queueing.core import UNREADABLE, storing
 from openmsmq.queueing.groups import MAXIMUM_NAME, Group, Limits, Steps, parse_group_definition
+from openmsmq.queueing.message_record import encode_message
 from openmsmq.queueing.opening import Opening
 from openmsmq.queueing.plan import Plan
-from openmsmq.queueing.queue import LAST_SEQUENCE, LockKind, Queue, sequence_of
-from openmsmq.queueing.records import DRAFT_HEAD, encode_message, is_asking
+from openmsmq.queueing.queue import LockKind, Queue
+from openmsmq.queueing.records import DRAFT_HEAD, is_asking
 from openmsmq.store import Drop, Put, RemoveMany
 
+logger = logging.getLogger(__name__)
+
+# Locks that do not hold back `last_stable`: claims are looked at by their groups, the others never come back.
+_NEVER_APPEARS = (LockKind.CLAIM, LockKind.QUARANTINE)
 _STEP = 1024  # positions that one step of an operation goes through
 _BATCH = 1024  # messages that one step of a commit removes
-_LOUD = 32  # of these with journal copies or acknowledgments, which take much longer
+_SINGLE_STEPS = 32  # of these with journal copies or acknowledgments, which take much longer
 _SLICE_ROWS = 4096
 _SLICE_BYTES = 8 << 20
 _SLICE_RECORDS = 256  # their records are made by the event loop
@@ -51,7 +58,8 @@ class Consuming(Opening):
         if source == "outgoing":
             if access is not Access.PEEK:
                 raise MsmqError(
-                    HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, "messages on their way to others can't be claimed"
+                    HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
+                    f"{text}: messages of an outgoing queue can't be claimed",
                 )
             access = Access.PEEK_ADMIN
         descriptor = self.open_queue(source_name(text, source), access, Share.DENY_NONE, caller)
@@ -72,7 +80,7 @@ class Consuming(Opening):
         lowest = self.state.sequence + 1
         groups = self.groups.get(queue.number, {}).values()
         if len(queue.locked) > sum(len(other.keys) for other in groups):
-            held = (sequence_of(key) for key, lock in queue.locked.items() if lock.kind is not LockKind.CLAIM)
+            held = (sequence_of(key) for key, lock in queue.locked.items() if lock.kind not in _NEVER_APPEARS)
             lowest = min(held, default=lowest)
         for other in groups:
             if other is not group and other.keys:
@@ -85,6 +93,7 @@ class Consuming(Opening):
         """What readers may take (or the group has claimed) with start < sequence <= end, as ranges of nearly equal
         count: the end and (start, end, count, bytes) of each."""
         check_positions(start=start, end=end)
+        self._check_given(start)
         if limits == Limits():
             total = queue.count_within(start, end) if group is None else group.until(end) - group.until(start)
         else:
@@ -143,18 +152,21 @@ class Consuming(Opening):
             raise TransactionSequence(detail=f"a newer claim of group {name!r} has fenced this one, or it was released")
         return group
 
-    def claim(self, queue: Queue, name: str, start: int, limits: Limits) -> Steps[Group]:
+    def claim(self, queue: Queue, name: str, start: int, limits: Limits, token: str | None = None) -> Steps[Group]:
         """Remove what the former claim of a group holds at or below `start`, and claim what lies behind, in the order
         of sequences, up to the last stable one. While a claim that begins at `start` stands, it is claimed again. The
-        token is new in either case.
+        token is new in either case. With `token` only the holder of the latest claim gets on.
 
-        Raises TransactionSequence if the group has removed what is behind `start`, IllegalPropertyValue for a name or
-        position that is none, MessageStorageFailed (disk full), QueueDeleted.
+        Raises TransactionSequence if the group has removed what is behind `start`, if `start` lies beyond every number
+        that was given, or if `token` is not the latest; IllegalPropertyValue for a name or position that is none,
+        MessageStorageFailed (disk full), QueueDeleted.
         """
         check_positions(start=start)
+        _check_exists(queue)
+        self._check_given(start)
         if not name or len(name) > MAXIMUM_NAME:
             raise IllegalPropertyValue(detail=f"{name!r}: the name of a group has 1 to {MAXIMUM_NAME} characters")
-        group = self.group(queue, name)
+        group = self.group(queue, name, token)
         before = None if group is None else group.cursor
         if group is None:
             group = Group(queue, name, start, end=start)
@@ -175,14 +187,38 @@ class Consuming(Opening):
                 self.state.store.append([self._definition_of(group, group.cursor)])
             except BaseException:
                 self._unlock(group, group.keys)
+                if before is None:
+                    self._remove_group(group)
                 raise
         return group
+
+    def _add_group(self, group: Group) -> None:
+        """A group is there, if it was not."""
+        groups = self.groups.setdefault(group.queue.number, {})
+        if group.name not in groups:
+            groups[group.name] = group
+            group.queue.pins += 1
+
+    def _remove_group(self, group: Group) -> None:
+        del self.groups[group.queue.number][group.name]
+        group.queue.pins -= 1
+        self.state.forget_unused(group.queue)
+
+    def _check_given(self, start: int) -> None:
+        """Raises TransactionSequence for an offset of another time: of before a backup of the store was restored, or of
+        another queue manager. Whoever waited there would wait for a long time, and miss what comes meanwhile."""
+        if start > self.state.sequence:
+            raise TransactionSequence(
+                detail=f"start {start} lies beyond {self.state.sequence}, the highest sequence that this queue manager "
+                "has given: the offset is of another queue manager, or newer than the backup from which this one was "
+                "restored. Begin with a new checkpoint, and a new or forgotten consumer group"
+            )
 
     def _extend(self, group: Group, start: int, limits: Limits) -> Steps[None]:
         """Lock step by step. Each step takes all there is up to where it ends, so nothing that comes back between two
         steps can come to lie within the claim."""
         queue = group.queue
-        self.groups.setdefault(queue.number, {})[group.name] = group
+        self._add_group(group)
         group.cursor = group.end = start
         group.overdue.clear()
         group.lock.purge_pending = False
@@ -231,28 +267,40 @@ class Consuming(Opening):
     def _receive(self, group: Group, keys: list[int]) -> None:
         """Remove the first of these messages: what has no consequences all at once, the others, fewer, as plans."""
         queue = group.queue
-        places = self._quiet(queue, keys)
-        done = loud = 0
+        places = self._plain_run(queue, keys)
+        done = single = 0
         try:
-            while done < len(keys) and loud < _LOUD:
+            while done < len(keys) and single < _SINGLE_STEPS:
                 run = _until_none(places, done)
                 if run:
-                    quiet = keys[done : done + len(run)]
-                    self.state.store.append([RemoveMany([sequence_of(key) for key in quiet], run)])
-                    queue.remove_locked(quiet)
+                    plain = keys[done : done + len(run)]
+                    self.state.store.append([RemoveMany([sequence_of(key) for key in plain], run)])
+                    queue.remove_locked(plain)
                     done += len(run)
                 else:
-                    key = keys[done]
-                    plan = Plan(self.state)
-                    plan.remove(queue, key, queue.message(key), MessageClass.ACK_RECEIVE)
-                    plan.carry_out()
-                    loud += 1
+                    self._receive_one(queue, keys[done])
+                    single += 1
                     done += 1
         finally:
             group.overdue.difference_update(keys[:done])
             del group.keys[:done]
 
-    def _quiet(self, queue: Queue, keys: list[int]) -> list[int | None]:
+    def _receive_one(self, queue: Queue, key: int) -> None:
+        """Remove a message with what follows from its receipt: nothing of one that can't be decoded."""
+        plan = Plan(self.state)
+        try:
+            message = queue.message(key)
+        except UNREADABLE as error:
+            logger.error(
+                "queue %s: message %#x can't be decoded: received by its group without copy or acknowledgment: %s",
+                queue.properties.path_name, key, error,
+            )  # fmt: skip
+            plan.remove_unreadable(queue, key)
+        else:
+            plan.remove(queue, key, message, MessageClass.ACK_RECEIVE)
+        plan.carry_out()
+
+    def _plain_run(self, queue: Queue, keys: list[int]) -> list[int | None]:
         """Where the stored messages are from whose receiving nothing follows but that they go; None for others."""
         if queue.is_destination and queue.properties.journaling:
             return [None] * len(keys)
@@ -260,7 +308,11 @@ class Consuming(Opening):
         places = [None if key in aborts or key in asking else queue.location(key) for key in keys]
         old = bisect_right(keys, queue.recovered_until, key=sequence_of)
         if old and queue.is_destination:
-            heads = iter(self.state.store.heads([place for place in places[:old] if place is not None], DRAFT_HEAD))
+            stored_ones = [place for place in places[:old] if place is not None]
+            try:
+                heads = iter(self.state.store.heads(stored_ones, DRAFT_HEAD))
+            except UNREADABLE:  # one of them; `_receive_one` finds out which
+                return [None] * old + places[old:]
             places[:old] = [None if place is None or is_asking(next(heads)) else place for place in places[:old]]
         return places
 
@@ -276,11 +328,11 @@ class Consuming(Opening):
                 group.keys = keys
                 raise
         group.end, group.token = group.cursor, ""
-        if forget:
-            del self.groups[group.queue.number][group.name]
         for first in range(0, len(keys), _STEP):
             self._unlock(group, keys[first : first + _STEP])
             yield
+        if forget and not group.queue.deleted:
+            self._remove_group(group)
         return len(keys)
 
     def _unlock(self, group: Group, keys: list[int]) -> None:
@@ -290,7 +342,7 @@ class Consuming(Opening):
                 continue
             if clean and key not in group.overdue:
                 queue.unlock(key)
-                self.state.serve(queue, key)
+                self.state.outbox.arrived(queue, key)
             else:
                 self._release(queue, key)
         if keys is group.keys:
@@ -301,14 +353,16 @@ class Consuming(Opening):
         """What to remember of a group."""
         return Put(group.definition, group.encode(cursor, group.keys, group.end if group.keys else cursor))
 
-    def recover_group(self, name: bytes, value: bytes) -> None:
-        """Take up a group after a restart: what it had claimed is locked again."""
+    def recover_group(self, name: bytes, value: bytes) -> bool:
+        """Take up a group after a restart: what it had claimed is locked again. Returns whether its queue is there."""
         number, group_name = parse_group_definition(name)
         queue = self.state.queues.get(number)
-        if queue is not None:
-            group = Group(queue, group_name)
-            group.restore(value)
-            self.groups.setdefault(number, {})[group_name] = group
+        if queue is None:
+            return False
+        group = Group(queue, group_name)
+        group.restore(value)
+        self._add_group(group)
+        return True
 
 
 class Slice:

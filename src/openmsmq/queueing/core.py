@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable
+import struct
+from collections.abc import Callable, Container, Iterable
 from types import TracebackType
 
 from openmsmq.model import names
@@ -20,20 +21,21 @@ from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.access import Caller, demand
 from openmsmq.queueing.groups import Group
+from openmsmq.queueing.outbox import answered
 from openmsmq.queueing.plan import Plan, store_insert
-from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind
 from openmsmq.queueing.readers import OpenQueueDescriptor, WaitingMessageReadOperation
-from openmsmq.queueing.stages import Stage
 from openmsmq.queueing.state import State
 from openmsmq.queueing.timers import Timers
 from openmsmq.queueing.transactions import Enqueued, Transaction
-from openmsmq.store import Drop, Operation, StoreFull
+from openmsmq.store import DamagedRecord, Drop, Operation, StoreFailed, StoreFull
 
 logger = logging.getLogger(__name__)
 
-RANDOM_HANDLES = 0x40000000  # handles that nobody may guess are above; the counted ones do not get there
 _FIRST_HANDLE = 0x100  # above the reserved cursor value 0x0000000b of [MS-MQMP] 3.1.4.19
 RETRY = 10_000  # milliseconds until an expired message that the full disk kept is tried again
+# What reading and decoding a stored record raises.
+UNREADABLE = (DamagedRecord, ValueError, OSError, struct.error)
 
 
 class Core:
@@ -44,15 +46,12 @@ class Core:
         self.descriptors: dict[int, OpenQueueDescriptor] = {}
         self.transactions: dict[bytes, Transaction] = {}
         self.groups: dict[int, dict[str, Group]] = {}  # consumer groups by number of their queue and name
-        self.stages: dict[str, Stage] = {}  # by handle
+        self.stages = state.stages
+        self.writers_seen: dict[str, int] = {}  # sink -> milliseconds since 1970 UTC of the last keep-alive
         self._random = random
-        self._handles = itertools.count(_FIRST_HANDLE)
         self._readers = itertools.count(1)
-        self._transaction_numbers = itertools.count(1)
-        self._timeouts: Timers[WaitingMessageReadOperation] = Timers(_is_waiting, self._tell_deadline)
-
-    def _tell_deadline(self) -> None:
-        self.state.deadline_changed()
+        self._recovered_numbers: frozenset[int] = frozenset()  # of transactions and stages of an earlier run
+        self._timeouts: Timers[WaitingMessageReadOperation] = Timers(_is_waiting, state.outbox.deadline_changed)
 
     def lowest_staged(self, queue: Queue, otherwise: int) -> int:
         """The lowest sequence that is staged for a queue."""
@@ -91,15 +90,65 @@ class Core:
         except KeyError:
             raise InvalidHandle(detail=f"no open queue has the handle {handle:#x}") from None
 
+    def new_transaction_number(self) -> int:
+        """The number of a transaction, in the store and in its messages (32 bits). Taken from the sequence numbers, so
+        that transactions before and after a restart differ. Raises MessageStorageFailed (disk full)."""
+        with storing():
+            while True:
+                number = self.state.next_sequence() & 0xFFFFFFFF
+                if number and number not in self._recovered_numbers:
+                    return number
+
+    def unused_handle(self, used: Container[int]) -> int:
+        """A random value for a DWORD that names an open queue or a cursor: nobody finds one by trying those near to
+        it."""
+        while True:
+            handle = int.from_bytes(self._random(4), "little")
+            if handle >= _FIRST_HANDLE and handle not in used:
+                return handle
+
+    def readable(self, queue: Queue, lookup_identifier: int) -> Message:
+        """The message at a position. Raises MessageStorageFailed if its record can't be read or decoded; the position
+        is then in quarantine, unless somebody holds it."""
+        try:
+            return queue.message(lookup_identifier)
+        except UNREADABLE as error:
+            if lookup_identifier not in queue.locked:
+                self.quarantine(queue, lookup_identifier, error)
+            detail = f"message {lookup_identifier:#x} of {queue.properties.path_name} can't be read: {error}"
+            raise MessageStorageFailed(detail=detail) from error
+
+    def quarantine(self, queue: Queue, lookup_identifier: int, error: BaseException) -> None:
+        """Keep a position whose record can't be decoded out of the way of readers. It stays in the store, where
+        `openmsmq fsck` finds it, and goes when the queue is purged or deleted."""
+        logger.error(
+            "queue %s: message %#x can't be decoded and is hidden from readers until the queue is purged: %s",
+            queue.properties.path_name, lookup_identifier, error,
+        )  # fmt: skip
+        lock = Lock(LockKind.QUARANTINE, None)
+        if lookup_identifier in queue.locked:
+            queue.locked[lookup_identifier] = lock
+        else:
+            queue.lock(lookup_identifier, lock)
+
+    def end_read(self, reader: WaitingMessageReadOperation, status: int) -> None:
+        """A read that waits ends without a message."""
+        reader.leave()
+        answered(reader, status, None)
+
     def write_ahead(self, transaction: Transaction, send: Enqueued) -> None:
         """Store a send of a transaction before its commit, pending. Raises what the store raises."""
-        if send.location is not None or send.queue.deleted:
-            return
-        insert = store_insert(send.queue, send.message)
-        send.location = self.state.store.append_pending(transaction.number, [insert])[0]
+        if send.is_held:
+            insert = store_insert(send.queue, send.message)
+            location = self.state.store.append_pending(transaction.number, [insert])[0]
+            self.written_ahead(transaction, send, location, len(insert.payload))
+
+    @staticmethod
+    def written_ahead(transaction: Transaction, send: Enqueued, location: int, size: int) -> None:
+        """A send of a transaction is in the store, pending, with a record of so many bytes."""
         transaction.wrote_pending = True
-        send.size = len(insert.payload)
-        send.queue.settle(send.message.lookup_identifier, send.location, send.size)
+        send.location, send.size = location, size
+        send.queue.settle(send.message.lookup_identifier, location, size)
         send.message.body = b""  # on disk now; only the headers are needed for what the commit entails
 
     def _delete(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
@@ -112,7 +161,14 @@ class Core:
         """Remove many messages, a bounded batch at a time."""
         plan = Plan(self.state)
         for key in keys:
-            plan.remove(queue, key, queue.message(key), reason)
+            try:
+                message = queue.message(key)
+            except UNREADABLE as error:
+                path_name = queue.properties.path_name
+                logger.error("queue %s: message %#x is removed; it could not be decoded: %s", path_name, key, error)
+                plan.remove_unreadable(queue, key)
+            else:
+                plan.remove(queue, key, message, reason)
             if plan.is_full:
                 plan.carry_out()
                 plan = Plan(self.state)
@@ -121,33 +177,39 @@ class Core:
     def _release(self, queue: Queue, lookup_identifier: int) -> None:
         """Put a locked position back: purged if that was asked meanwhile, expired if its time came, else available."""
         lock = queue.locked[lookup_identifier]
-        message = queue.message(lookup_identifier)
+        try:
+            message = queue.message(lookup_identifier)
+        except UNREADABLE as error:
+            self.quarantine(queue, lookup_identifier, error)
+            return
         deadline = queue.deadline_of(message)
         reason = None
         if lock.purge_pending:
-            # Deviation from [MS-MQDMPR] 3.1.4.5: not AckReceive, because nobody has received the message.
+            # Deviation D-04 from [MS-MQDMPR] 3.1.4.5: not AckReceive, because nobody has received the message.
             reason = MessageClass.NACK_Q_PURGED
         elif deadline and deadline <= self.state.clock():
+            # Deviation D-05 from [MS-MQDMPR] 3.1.7.2.7: decided when the transaction has ended.
             reason = queue.expiry_reason(message)
         if reason is not None:
             try:
                 self._delete(queue, lookup_identifier, message, reason)
                 return
             except MessageStorageFailed as error:  # whoever puts it back is not to blame, and may hold more locks
-                logger.error("%s: %#x stays: %s", queue.properties.path_name, lookup_identifier, error)
+                name = queue.properties.path_name
+                logger.error("queue %s: message %#x could not be removed: %s", name, lookup_identifier, error)
                 if deadline:
                     self.state.expiry.add(self.state.clock() + RETRY, lookup_identifier, queue.number)
         queue.unlock(lookup_identifier)
-        self.state.serve(queue, lookup_identifier)
+        self.state.outbox.arrived(queue, lookup_identifier)
 
 
 def _is_waiting(_: int, reader: WaitingMessageReadOperation) -> bool:
-    queue = reader.descriptor.queue
-    return queue is not None and reader.number in queue.waiting
+    return reader.number in reader.descriptor.waiting
 
 
 class storing:
-    """A full disk is the operation's failure, with nothing changed; a failed store is the end of the process."""
+    """A full disk is the operation's failure, with nothing changed. A failed store is the end of the process, and until
+    then the failure of every operation: whoever comes in between gets an answer."""
 
     def __enter__(self) -> None:
         pass
@@ -155,5 +217,5 @@ class storing:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if isinstance(error, StoreFull):
+        if isinstance(error, StoreFull | StoreFailed):
             raise MessageStorageFailed(detail=str(error)) from error

@@ -8,8 +8,8 @@ from typing import Any
 
 from openmsmq.model import names
 from openmsmq.model.constants import MachineAccessMask, MessageClass, PropId, QueueAccessMask, SecurityInformation
-from openmsmq.model.errors import HResult, IllegalQueuePathName, MsmqError, QueueExists
-from openmsmq.model.security import SecurityDescriptor
+from openmsmq.model.errors import HResult, IllegalQueuePathName, InsufficientResources, MsmqError, QueueExists
+from openmsmq.model.security import SecurityDescriptor, sid_bytes
 from openmsmq.queueing import properties as queue_properties
 from openmsmq.queueing.access import Caller, default_queue_security, demand
 from openmsmq.queueing.connectors import connector_definition
@@ -21,6 +21,10 @@ from openmsmq.queueing.state import subqueue_definition
 from openmsmq.store import Drop, Put
 
 QUEUE_PREFIX = b"queue/"
+_ADMINISTER = MachineAccessMask.SET_MACHINE_PROPERTIES
+_SECURITY_PARTS = (
+    SecurityInformation.OWNER | SecurityInformation.GROUP | SecurityInformation.DACL | SecurityInformation.SACL
+)
 
 
 class Definitions(Core):
@@ -48,6 +52,7 @@ class Definitions(Core):
         if state.queue_for_path_name(path) is not None:
             raise QueueExists(detail=str(path))
         demand(state.security, caller, MachineAccessMask.CREATE_QUEUE, "the queue manager")
+        self._check_limits(caller)
         if PropId.PROPID_Q_PATHNAME in values:
             repeated = names.parse_path_name(values[PropId.PROPID_Q_PATHNAME])
             if state.queue_for_path_name(repeated) is not None or repeated.name.lower() != path.name.lower():
@@ -74,24 +79,38 @@ class Definitions(Core):
             state.store.append([Put(_definition(number), encode_properties(properties)), numbered])
         return state.register(number, properties)
 
+    def _check_limits(self, caller: Caller) -> None:
+        """Raises InsufficientResources naming the limit."""
+        state, limits = self.state, self.state.machine.limits
+        if len(state.by_name) >= limits.max_queues:
+            raise InsufficientResources(detail=f"there are {limits.max_queues} private queues already (max_queues)")
+        owned = state.owned_by(sid_bytes(caller.sid))
+        if owned >= limits.max_queues_per_owner and not state.security.grants(caller.sids, _ADMINISTER):
+            raise InsufficientResources(
+                detail=f"{caller.name or caller.sid} owns {owned} queues, the limit is {limits.max_queues_per_owner} "
+                "(max_queues_per_owner); administrators have none"
+            )
+
     def delete_queue(self, queue: Queue, caller: Caller) -> None:
         """Delete Queue, [MS-MQDMPR] 3.1.7.1.4, with its subqueues, its journal and all its messages."""
         self.demand(queue, caller, QueueAccessMask.DELETE_QUEUE)
         if queue.kind is not QueueKind.PRIVATE:
-            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "only a private queue can be deleted")
+            raise MsmqError(
+                HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+                f"{queue.properties.path_name}: only private queues can be deleted",
+            )
         family = self.state.family(queue)
         with storing():
-            for doomed in family:
-                self._remove_all(doomed, MessageClass.NACK_Q_DELETED)
+            for member in family:
+                self._remove_all(member, MessageClass.NACK_Q_DELETED)
             subqueues = [Drop(subqueue_definition(subqueue.number)) for subqueue in queue.subqueues.values()]
             self.state.store.append([Drop(_definition(queue.number)), *subqueues, *self.drop_groups(family)])
         self.state.forget(queue)
-        for doomed in family:
-            self.groups.pop(doomed.number, None)
-        for closing in family:
-            for reader in list(closing.waiting.values()):
-                reader.end(HResult.MQ_ERROR_QUEUE_DELETED)
-            for descriptor in closing.descriptors:
+        for member in family:
+            self.groups.pop(member.number, None)
+            for reader in list(member.waiting.values()):
+                self.end_read(reader, HResult.MQ_ERROR_QUEUE_DELETED)
+            for descriptor in member.descriptors:
                 descriptor.queue = None
 
     def _remove_all(self, queue: Queue, reason: MessageClass) -> None:
@@ -113,7 +132,8 @@ class Definitions(Core):
         self._only_private(queue)
         machine = self.state.machine
         computed = {
-            "path_name_dns": f"{machine.qualified_name}{queue.properties.path_name[len(machine.computer_name) :]}"
+            # The stored path name may begin with an earlier name of the computer.
+            "path_name_dns": f"{machine.qualified_name}\\{queue.properties.path_name.partition(chr(92))[2]}"
             if machine.qualified_name
             else "",
             "ads_path": "",
@@ -126,21 +146,30 @@ class Definitions(Core):
 
     def set_security(self, queue: Queue, information: int, descriptor: bytes, caller: Caller) -> None:
         """Replace the parts of the security descriptor that `information` (SECURITY_INFORMATION) names."""
+        parts = information & _SECURITY_PARTS
+        if not parts:
+            raise MsmqError(
+                HResult.MQ_ERROR_INVALID_PARAMETER,
+                f"SecurityInformation {information:#x} names no part: 1 owner, 2 group, 4 DACL, 8 SACL",
+            )
         wanted = 0
         if information & SecurityInformation.OWNER:
             wanted |= QueueAccessMask.TAKE_QUEUE_OWNERSHIP
-        if information & ~SecurityInformation.OWNER:
+        if parts & ~SecurityInformation.OWNER:
             wanted |= QueueAccessMask.CHANGE_QUEUE_PERMISSIONS
         self.demand(queue, caller, wanted)
         self._only_guarded(queue)
         current = SecurityDescriptor.parse(queue.properties.security)
-        merged = current.merge(SecurityDescriptor.parse(descriptor), information)
+        given = SecurityDescriptor.parse(descriptor)
+        if information & SecurityInformation.OWNER and given.owner is None:
+            raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "a new owner is announced, but there is none")
+        merged = current.merge(given, information)
         self._define(queue, replace(queue.properties, security=merged.pack()))
 
     def get_security(self, queue: Queue, information: int, caller: Caller) -> bytes:
         """The parts of the security descriptor that `information` names, self-relative.
 
-        Deviation from [MS-MQMP] 3.1.4.7: the published rules are chained with `Else if` and would return one part
+        Deviation D-09 from [MS-MQMP] 3.1.4.7: the published rules are chained with `Else if` and would return one part
         only; every part that is asked for is returned.
         """
         self.demand(queue, caller, QueueAccessMask.GET_QUEUE_PERMISSIONS)
@@ -154,7 +183,7 @@ class Definitions(Core):
         self.state.update(queue, properties)
 
     def _only_guarded(self, queue: Queue) -> None:
-        """Deviation from [MS-MQMP] 3.1.4.6 and 3.1.4.7, which know private queues only: a connector queue has a
+        """Deviation D-55 from [MS-MQMP] 3.1.4.6 and 3.1.4.7, which know private queues only: a connector queue has a
         descriptor too, which a directory would keep."""
         if queue.kind is not QueueKind.CONNECTOR:
             self._only_private(queue)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from openmsmq.model.constants import INFINITE
-from openmsmq.queueing.queue import Lock, LockKind, Queue, sequence_of
+from openmsmq.model.constants import INFINITE, MAXIMUM_LABEL
+from openmsmq.model.lookup_id import sequence_of
+from openmsmq.queueing.queue import Lock, LockKind, Queue
 
 T = TypeVar("T")
 
@@ -21,7 +22,7 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
 
 GROUP_PREFIX = b"group/"
-MAXIMUM_NAME = 249  # characters of the name of a group or sink, as of a label
+MAXIMUM_NAME = MAXIMUM_LABEL  # characters of the name of a group or sink
 
 
 class Limits(NamedTuple):

@@ -7,26 +7,26 @@ each chapter, all over `core.Core`; here are recovery, checkpoints and timers.
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
-from openmsmq.model.errors import HResult, MessageStorageFailed
+from openmsmq.model.errors import HResult
 from openmsmq.queueing.aborts import ABORT_PREFIX, parse_abort_definition
 from openmsmq.queueing.connectors import CONNECTOR_PREFIX
-from openmsmq.queueing.core import RETRY
+from openmsmq.queueing.core import RETRY, UNREADABLE
 from openmsmq.queueing.definitions import QUEUE_PREFIX
 from openmsmq.queueing.foreign import Foreign
 from openmsmq.queueing.groups import GROUP_PREFIX, Group
-from openmsmq.queueing.queue import LockKind, entries_of, stored
+from openmsmq.queueing.outbox import Alone, Outside
+from openmsmq.queueing.queue import LockKind, Queue, entries_of, stored
 from openmsmq.queueing.records import TIME_MASK, decode_properties, split_deadline_word
 from openmsmq.queueing.state import SUBQUEUE_PREFIX, Machine, State
 from openmsmq.queueing.storage import MessageStore
 from openmsmq.queueing.transactions import Enqueued, Transaction
 from openmsmq.queueing.transferring import OUTGOING_PREFIX
-from openmsmq.store import DamagedRecord, Drop, Operation, Prepared, QueueColumns, Remove
+from openmsmq.store import Drop, Operation, Prepared, QueueColumns, Remove, StoreFailed
 
 logger = logging.getLogger(__name__)
 
@@ -44,16 +44,16 @@ class QueueManager(Foreign):
         random: Callable[[int], bytes],
         recovered: Mapping[int, QueueColumns] | None = None,
         prepared: Mapping[int, Prepared] | None = None,
+        outside: Outside | None = None,
     ) -> None:
-        """`recovered` holds the live messages by queue number, `prepared` the transactions whose outcome is not known,
-        as the store found them."""
-        super().__init__(State(machine, store, clock), random)
-        self.state.take = self._satisfy
+        """`outside` is the owner, who calls `turn` and `expire`. `recovered` holds the live messages by queue number,
+        `prepared` the transactions whose outcome is not known, as the store found them."""
+        super().__init__(State(machine, store, clock, outside or Alone()), random)
         self._recover(recovered or {})
         for number, transaction in (prepared or {}).items():
             if not self.recover_stage(number, transaction.note, transaction.queues):
                 self.recover_transaction(number, transaction.note, transaction.queues)
-        self._transaction_numbers = itertools.count(max(prepared or {}, default=0) + 1)
+        self._recovered_numbers = frozenset(prepared or {})
         for queue in list(self.state.queues.values()):
             self.state.forget_unused(queue)
         self.declare_sites()
@@ -85,7 +85,8 @@ class QueueManager(Foreign):
                     state.expiry.add(deadline, key, number)
         for name, value in state.store.definitions.items():
             if name.startswith(GROUP_PREFIX):
-                self.recover_group(name, value)
+                if not self.recover_group(name, value):
+                    orphans.append(Drop(name))
             elif name.startswith(ABORT_PREFIX):
                 number, key = parse_abort_definition(name)
                 queue = state.queues.get(number)
@@ -108,7 +109,7 @@ class QueueManager(Foreign):
                 else:
                     known = lock.kind is LockKind.ENQUEUE
                 if not known:
-                    with suppress(DamagedRecord, ValueError, OSError):
+                    with suppress(*UNREADABLE):
                         deadlines.setdefault(queue.number, {})[key] = queue.deadline_of(queue.message(key))
             yield queue.number, queue.columns(deadlines.get(queue.number, {}))
 
@@ -142,21 +143,34 @@ class QueueManager(Foreign):
     def expire(self) -> None:
         """Waiting Message Read Timer Expired and Time To Be Received Timer Expired (3.1.6.3, 3.1.7.2.7)."""
         now = self.state.clock()
-        for _, reader in self._timeouts.due(now):
-            self.cancel(reader, HResult.MQ_ERROR_IO_TIMEOUT)
-        for lookup_identifier, number in self.state.expiry.due(now):
+        while (timeout := self._timeouts.pop(now)) is not None:
+            self.cancel(timeout[1], HResult.MQ_ERROR_IO_TIMEOUT)
+        while (due := self.state.expiry.pop(now)) is not None:
+            lookup_identifier, number = due
             queue = self.state.queues.get(number)
-            # A message that was moved there and back is due twice; one that is locked is looked at when it is put back.
-            if queue is None or lookup_identifier not in queue.entries:
-                continue
-            if (lock := queue.locked.get(lookup_identifier)) is not None:
-                if isinstance(lock.owner, Group):
-                    lock.owner.overdue.add(lookup_identifier)
+            if queue is None or lookup_identifier not in queue.entries:  # moved there and back, it is due twice
                 continue
             try:
-                message = queue.message(lookup_identifier)
-                self._delete(queue, lookup_identifier, message, queue.expiry_reason(message))
-            except (MessageStorageFailed, DamagedRecord, ValueError, OSError) as error:
-                logger.error("%s: %#x stays: %s", queue.properties.path_name, lookup_identifier, error)
+                self._expire_message(queue, lookup_identifier)
+            except StoreFailed:
+                raise  # the daemon ends
+            except Exception as error:  # one message must not stop the timers of all others
+                logger.error(
+                    "queue %s: message %#x is due and could not be removed, next try in %d s: %s",
+                    queue.properties.path_name, lookup_identifier, RETRY // 1000, error,
+                )  # fmt: skip
                 self.state.expiry.add(now + RETRY, lookup_identifier, number)
         self.drop_unused()
+
+    def _expire_message(self, queue: Queue, lookup_identifier: int) -> None:
+        """A message is due. One that is locked is looked at when it is put back."""
+        lock = queue.locked.get(lookup_identifier)
+        if lock is None:
+            try:
+                message = queue.message(lookup_identifier)
+            except UNREADABLE as error:
+                self.quarantine(queue, lookup_identifier, error)
+                return
+            self._delete(queue, lookup_identifier, message, queue.expiry_reason(message))
+        elif isinstance(lock.owner, Group):
+            lock.owner.overdue.add(lookup_identifier)

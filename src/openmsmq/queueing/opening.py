@@ -6,9 +6,15 @@ from contextlib import suppress
 
 from openmsmq.model import names
 from openmsmq.model.constants import Access, MachineAccessMask, QueueAccessMask, Share
-from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound, SharingViolation
+from openmsmq.model.errors import (
+    AccessDenied,
+    HResult,
+    IllegalFormatName,
+    MsmqError,
+    QueueNotFound,
+    SharingViolation,
+)
 from openmsmq.queueing.access import Caller, demand
-from openmsmq.queueing.core import RANDOM_HANDLES
 from openmsmq.queueing.outgoing import can_go_out
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.readers import OpenQueueDescriptor, RemoteReadState
@@ -32,6 +38,8 @@ _QUEUE_RIGHTS = {
     QueueKind.CONNECTOR: _OF_DESTINATION,
 }
 
+_SENDERS_SHARE = "share mode DENY_RECEIVE is not allowed with send access"
+_PARTS_OF_PATHS = ("private$", "system$")  # what stands first where somebody forgot the computer
 _DESTRUCTIVE = (Access.RECEIVE, Access.RECEIVE_ADMIN)
 _ADMIN = (Access.RECEIVE_ADMIN, Access.PEEK_ADMIN)
 
@@ -52,8 +60,9 @@ class Opening(Transferring):
         self._check_operation(format_name, access, share)
         queue = self._opened(format_name, access, caller)
         self._check_sharing(queue, access, share)
-        descriptor = OpenQueueDescriptor(next(self._handles), format_name, access, share, queue, owner)
-        queue.descriptors.add(descriptor)
+        handle = self.unused_handle(self.descriptors)
+        descriptor = OpenQueueDescriptor(handle, format_name, access, share, queue, owner)
+        queue.opened(descriptor)
         self.descriptors[descriptor.handle] = descriptor
         return descriptor
 
@@ -69,18 +78,9 @@ class Opening(Transferring):
         return False
 
     def hand_out(self, descriptor: OpenQueueDescriptor) -> None:
-        """Make an open queue one for a remote reader. Its client will give the handle away, and whoever shows it may
-        read, so it becomes one that is not found by trying."""
-        del self.descriptors[descriptor.handle]
-        descriptor.handle, descriptor.remote_read_state = self.unused_handle(), RemoteReadState.OPENED
-        self.descriptors[descriptor.handle] = descriptor
-
-    def unused_handle(self) -> int:
-        """A random value that is no handle of an open queue."""
-        while True:
-            handle = int.from_bytes(self._random(4), "little") | RANDOM_HANDLES
-            if handle not in self.descriptors:
-                return handle
+        """Make an open queue one for a remote reader: its client will pass the handle on, which another queue manager
+        may use once (deviation D-71)."""
+        descriptor.remote_read_state = RemoteReadState.OPENED
 
     def _opened(self, name: names.SingleFormatName, access: Access, caller: Caller) -> Queue:
         """The queue to open, which the caller may open so."""
@@ -101,8 +101,8 @@ class Opening(Transferring):
             return queue
         parent = self.parent_of(name)
         if parent is not None and isinstance(name, names.DirectFormatName):
-            self._demand_open(parent, access, caller)
-            return self.subqueue(parent, name.subqueue)
+            self._demand_open(parent, access, caller)  # deviation D-65: the parent's descriptor
+            return self.subqueue(parent, name.subqueue)  # deviation D-63: made by opening it
         if access is not Access.SEND or self.state.is_local(name):
             raise QueueNotFound(detail=str(name))
         connector = self.state.connector_for(name)
@@ -128,8 +128,9 @@ class Opening(Transferring):
                 HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "a multiple-element format name is for sending only"
             )
         if share is not Share.DENY_NONE:
-            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, "sending can't deny others")
-        descriptor = OpenQueueDescriptor(next(self._handles), format_name, access, share, None, owner)
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, _SENDERS_SHARE)
+        handle = self.unused_handle(self.descriptors)
+        descriptor = OpenQueueDescriptor(handle, format_name, access, share, None, owner)
         seen: set[str] = set()
         for element in format_name.elements:
             if str(element).lower() in seen:
@@ -146,7 +147,9 @@ class Opening(Transferring):
     def _check_operation(self, name: names.SingleFormatName, access: Access, share: Share) -> None:
         sending = access is Access.SEND
         if sending and share is not Share.DENY_NONE:
-            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, "sending can't deny others")
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, _SENDERS_SHARE)
+        if isinstance(name, names.DirectFormatName):
+            _check_host(name)
         if isinstance(name, names.DistributionListFormatName):
             raise MsmqError(HResult.MQ_ERROR_NO_DS, f"{name}: no directory to resolve a distribution list")
         is_http = isinstance(name, names.DirectFormatName) and name.is_http
@@ -178,33 +181,48 @@ class Opening(Transferring):
 
     def _check_sharing(self, queue: Queue, access: Access, share: Share) -> None:
         """The rules at the end of 3.1.7.1.5: who may read beside whom."""
-        for other in queue.descriptors:
-            exclusive = other.share is Share.DENY_RECEIVE_SHARE
-            if exclusive and other.destructive:
-                violated = share is Share.DENY_RECEIVE_SHARE or access in _DESTRUCTIVE
-            elif exclusive:  # a peeker that denies receivers
-                violated = access in _DESTRUCTIVE
-            else:
-                violated = other.destructive and share is Share.DENY_RECEIVE_SHARE
-            if violated:
-                raise SharingViolation(detail=f"{queue.properties.path_name} is open for reading already")
+        denies, receives = share is Share.DENY_RECEIVE_SHARE, access in _DESTRUCTIVE
+        violated = (
+            (queue.exclusive_receivers and (denies or receives))
+            or (queue.exclusive_peekers and receives)
+            or (queue.receivers and denies)
+        )
+        if violated:
+            raise SharingViolation(
+                detail=f"{queue.properties.path_name} is already open, and one of the two openers denies other "
+                "receivers"
+            )
 
     def close_queue(self, descriptor: OpenQueueDescriptor) -> None:
         """Close Queue, [MS-MQDMPR] 3.1.7.1.6: waiting reads are cancelled, two-phase reads put back."""
         self.descriptors.pop(descriptor.handle, None)
         for part in descriptor.parts:
             self.close_queue(part)
-        descriptor.cursors.clear()
-        queue, descriptor.queue = descriptor.queue, None
+        for cursor in list(descriptor.cursors.values()):
+            self.close_cursor(cursor)
+        queue = descriptor.queue
         if queue is None:
             return
-        queue.descriptors.discard(descriptor)
-        for reader in [r for r in queue.waiting.values() if r.descriptor is descriptor]:
-            queue.waiting.pop(reader.number, None)
-            reader.end(HResult.MQ_ERROR_OPERATION_CANCELLED)
+        queue.closed(descriptor)
+        for reader in list(descriptor.waiting.values()):
+            self.end_read(reader, HResult.MQ_ERROR_OPERATION_CANCELLED)
+        descriptor.queue = None
         for key in sorted(descriptor.held):
             lock = queue.locked.get(key)
             if lock is not None and lock.owner is descriptor:
                 self._release(queue, key)
         descriptor.held.clear()
         self.state.forget_unused(queue)
+
+
+def _check_host(name: names.DirectFormatName) -> None:
+    """Raises IllegalFormatName for a host that can't be one: messages for it would wait until they expire (deviation
+    D-27 from [MS-MQMQ] 2.1.2)."""
+    if name.protocol.upper() == "TCP" and names.parse_address(name.host) is None:
+        raise IllegalFormatName(
+            detail=f"{name}: {name.host!r} is no IP address; for a computer name write DIRECT=OS:{name.host}\\..."
+        )
+    if name.host.lower() in _PARTS_OF_PATHS:
+        raise IllegalFormatName(
+            detail=f"{name}: {name.host!r} is no computer; a queue of this machine is DIRECT=OS:.\\{name.host}\\..."
+        )

@@ -6,7 +6,6 @@ a `Transport`; there is none yet, so no queue is ever connected.
 
 from __future__ import annotations
 
-import ipaddress
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
@@ -174,8 +173,7 @@ def known_hops(name: names.SingleFormatName) -> list[str]:
     """NextHops as far as they need no lookup, [MS-MQMQ] 2.3.12.12: the address in a direct format name."""
     if not isinstance(name, names.DirectFormatName):
         return []
-    try:
-        address = ipaddress.ip_address(name.host)
-    except ValueError:
+    address = names.parse_address(name.host)
+    if address is None:
         return []
     return [f"{'IP' if address.version == 4 else 'IPv6'}={address}"]

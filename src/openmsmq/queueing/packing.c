@@ -222,10 +222,106 @@ end:
     return heads;
 }
 
+/* The parts of a message record (queueing/records.py), whose lengths, uint32 each, end its fixed part. */
+enum { BODY, EXTENSION, SENDER, CERTIFICATE, KEY, SIGNATURE, LABEL, DESTINATION, ADMINISTRATION, RESPONSE, STATUS,
+       PROVIDER, PARTS };
+
+/* Whether bytes are UTF-8 of at most so many UTF-16 code units. */
+static bool is_text(const char *text, size_t length, size_t longest)
+{
+    unsigned char all = 0;
+    for (size_t i = 0; i < length; i++)
+        all |= (unsigned char)text[i];
+    if (all < 0x80)
+        return length <= longest;
+    if (length > 3 * longest) /* a code unit takes three bytes at most */
+        return false;
+    PyObject *decoded = PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, "strict");
+    if (decoded == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    Py_ssize_t count = PyUnicode_GET_LENGTH(decoded), units = count;
+    if (PyUnicode_KIND(decoded) == PyUnicode_4BYTE_KIND)
+        for (Py_ssize_t i = 0; i < count; i++)
+            units += PyUnicode_READ_CHAR(decoded, i) > 0xFFFF;
+    Py_DECREF(decoded);
+    return (size_t)units <= longest;
+}
+
+/* What `queueing.drafts._is_plain` says. */
+static bool is_plain(const unsigned char *record, size_t size, const Py_buffer *mask, const Py_buffer *template,
+                     const Py_buffer *sender, const Py_buffer *destination, uint32_t longest_label)
+{
+    size_t fixed = mask->len;
+    uint64_t differs = 0;
+    if (size < fixed)
+        return false;
+    for (size_t at = 0; at < fixed; at += 8) {
+        uint64_t given, wanted, decided;
+        memcpy(&given, record + at, 8);
+        memcpy(&wanted, (const char *)template->buf + at, 8);
+        memcpy(&decided, (const char *)mask->buf + at, 8);
+        differs |= (given ^ wanted) & decided;
+    }
+    if (differs)
+        return false;
+    uint32_t lengths[PARTS];
+    uint64_t total = fixed;
+    memcpy(lengths, record + fixed - sizeof lengths, sizeof lengths);
+    for (int part = 0; part < PARTS; part++)
+        total += lengths[part];
+    if (total != size || lengths[ADMINISTRATION] || lengths[RESPONSE] || lengths[SENDER] != sender->len
+        || lengths[DESTINATION] != destination->len)
+        return false;
+    const unsigned char *at = record + fixed + lengths[BODY] + lengths[EXTENSION];
+    return memcmp(at, sender->buf, sender->len) == 0 && is_text((const char *)at + sender->len, lengths[LABEL], longest_label)
+        && memcmp(record + size - destination->len, destination->buf, destination->len) == 0;
+}
+
+/* The places of the records that are to be looked at more closely. */
+static PyObject *odd(PyObject *module, PyObject *arguments)
+{
+    PyObject *found = NULL;
+    Py_buffer records, bounds, mask, template, sender, destination;
+    unsigned int longest_label;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*y*I", &records, &bounds, &mask, &template, &sender, &destination,
+                          &longest_label))
+        return NULL;
+    Py_ssize_t count = bounds.len / 8 - 1;
+    const int64_t *bound = bounds.buf;
+    bool right = count >= 0 && bounds.len % 8 == 0 && bound[0] >= 0 && mask.len == template.len && mask.len % 8 == 0
+        && mask.len >= (Py_ssize_t)(PARTS * sizeof(uint32_t));
+    for (Py_ssize_t i = 0; right && i < count; i++)
+        right = bound[i] <= bound[i + 1] && bound[i + 1] <= records.len;
+    if (!right)
+        PyErr_SetString(PyExc_ValueError, "the bounds are not within the records");
+    else
+        found = PyList_New(0);
+    for (Py_ssize_t i = 0; found != NULL && i < count; i++) {
+        const unsigned char *record = (const unsigned char *)records.buf + bound[i];
+        if (is_plain(record, bound[i + 1] - bound[i], &mask, &template, &sender, &destination, longest_label))
+            continue;
+        PyObject *place = PyLong_FromSsize_t(i);
+        if (place == NULL || PyList_Append(found, place) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(place);
+    }
+    PyBuffer_Release(&records);
+    PyBuffer_Release(&bounds);
+    PyBuffer_Release(&mask);
+    PyBuffer_Release(&template);
+    PyBuffer_Release(&sender);
+    PyBuffer_Release(&destination);
+    return found;
+}
+
 static PyMethodDef functions[] = {
     {"pack", pack, METH_VARARGS, "pack(entries, left_out, deadlines): keys, locations, sizes, deadlines"},
     {"places", places, METH_VARARGS, "places(entries, keys, start, most, volume): locations, sizes, bytes"},
     {"stamp", stamp, METH_VARARGS, "stamp(records, bounds, patches, counter_at, counter, head): heads"},
+    {"odd", odd, METH_VARARGS,
+     "odd(records, bounds, mask, template, sender, destination, longest_label): places of records to look at"},
     {NULL},
 };
 

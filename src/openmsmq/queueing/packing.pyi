@@ -9,3 +9,13 @@ def places(
 def stamp(
     records: bytearray, bounds: Any, patches: list[tuple[int, bytes]], counter_at: int, counter: int, head: int, /
 ) -> bytes: ...
+def odd(
+    records: bytes | bytearray,
+    bounds: Any,
+    mask: bytes,
+    template: bytes,
+    sender: bytes,
+    destination: bytes,
+    longest_label: int,
+    /,
+) -> list[int]: ...

@@ -12,10 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from openmsmq.model.constants import INFINITE, Acknowledge, Delivery, Journal, MessageClass
+from openmsmq.model.lookup_id import priority_part, sequence_of
 from openmsmq.model.message import NULL_IDENTIFIER, Message
 from openmsmq.queueing.aborts import abort_definition
+from openmsmq.queueing.message_record import encode_message
 from openmsmq.queueing.queue import Queue, QueueKind
-from openmsmq.queueing.records import deadline_word, encode_message
+from openmsmq.queueing.records import deadline_word
 from openmsmq.queueing.transactions import Enqueued, Transaction
 from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFull
 
@@ -23,14 +25,13 @@ if TYPE_CHECKING:
     from openmsmq.queueing.stages import Stage
     from openmsmq.queueing.state import State
 
-_SEQUENCE_MASK = (1 << 56) - 1
 # Plain numbers: `&` with a member of an IntFlag makes a new member, which costs fifty times as much.
 _JOURNAL, _DEADLETTER = int(Journal.JOURNAL), int(Journal.DEADLETTER)
 _POS_ARRIVAL, _POS_RECEIVE = int(Acknowledge.POS_ARRIVAL), int(Acknowledge.POS_RECEIVE)
 _NEG_ARRIVAL, _NEG_RECEIVE = int(Acknowledge.NEG_ARRIVAL), int(Acknowledge.NEG_RECEIVE)
 _ARRIVED = 0x4000  # bit of a message class: the message had reached its queue
-# What a message died of that was removed from an outgoing or a connector queue: it never was in its destination queue,
-# so it was neither received nor purged there. Other reasons are what they are.
+# Deviation D-58: why a message was discarded that was removed from an outgoing or a connector queue: it never was in
+# its destination queue, so it was neither received nor purged there. Other reasons are what they are.
 _IN_TRANSIT = {
     MessageClass.ACK_RECEIVE: MessageClass.NACK_DELETED,
     MessageClass.NACK_Q_PURGED: MessageClass.NACK_DELETED,
@@ -53,20 +54,32 @@ class Plan:
         self._sends: list[Enqueued] = []  # sends of the transaction that commits
         self._deadlines: list[tuple[int, int, int]] = []  # of staged messages: milliseconds, position, queue number
         self._added: dict[int, int] = {}  # bytes by queue number, for quotas within the plan
+        self._freed: dict[int, int] = {}  # bytes of what is removed, by number of the queue whose quota they count for
+        # What follows from the removals and arrivals, in the order of `_complete`.
+        self._copies: list[tuple[Queue, Message, MessageClass | None, int]] = []
+        self._acknowledgments: list[tuple[Message, MessageClass]] = []
+        self._following = 0  # bytes of these
 
     # -- gathering -------------------------------------------------------------------------------------------
 
-    def has_room(self, queue: Queue, size: int) -> bool:
-        """Whether the quotas of queue and machine allow so many bytes more."""
-        added = self._added.get(queue.number, 0)
-        if queue.properties.quota != INFINITE and queue.charged_bytes + added + size > queue.quota_bytes:
-            return False
-        return self._state.has_room(size + sum(self._added.values()))
+    def has_room(self, queue: Queue, size: int, *, reuse: bool = False) -> bool:
+        """Whether the quotas of queue and machine allow so many bytes more; with `reuse` what this plan removes counts
+        as gone."""
+        state, quota = self._state, queue.properties.quota
+        if quota != INFINITE:
+            charged = queue.charged_bytes + state.staged_bytes(queue) + self._added.get(queue.number, 0)
+            if reuse:
+                charged -= self._freed.get(queue.number, 0)
+            if charged + size > queue.quota_bytes:
+                return False
+        if state.machine.quota == INFINITE:
+            return True
+        return state.has_room(size + sum(self._added.values()) - (sum(self._freed.values()) if reuse else 0))
 
     @property
     def is_full(self) -> bool:
         """Whether a sweep over many messages should carry out this plan and begin another."""
-        return len(self._removals) >= _SWEEP_MESSAGES or sum(self._added.values()) >= _SWEEP_BYTES
+        return len(self._removals) >= _SWEEP_MESSAGES or self._following >= _SWEEP_BYTES
 
     def insert(self, queue: Queue, message: Message, size: int) -> None:
         """Put a message, whose lookup identifier is set, into a queue."""
@@ -83,7 +96,7 @@ class Plan:
         if queue.kind is QueueKind.OUTGOING:  # it has not arrived yet
             return
         if message.journaling_requested & _JOURNAL:
-            self._copy(self._state.system_journal, message)
+            self._copy(self._state.system_journal, message, message.size)
         if message.acknowledgements_requested & _POS_ARRIVAL and queue.is_destination:
             self._acknowledge(message, MessageClass.ACK_REACH_QUEUE)
 
@@ -91,22 +104,23 @@ class Plan:
         """Message Position Deleted ([MS-MQDMPR] 3.1.7.2.1) and what it entails ([MS-MQQB] 3.1.7.2)."""
         location = queue.location(lookup_identifier)
         if location is not None:
-            self._operations.append(Remove(lookup_identifier & _SEQUENCE_MASK, location))
+            self._operations.append(Remove(sequence_of(lookup_identifier), location))
         self._vacate(queue, lookup_identifier)
+        size = self._free(queue, lookup_identifier)
         in_transit = False
         if not queue.is_destination:
             if queue.kind not in (QueueKind.OUTGOING, QueueKind.CONNECTOR):
                 return
             if reason is MessageClass.ACK_RECEIVE and queue.kind is QueueKind.CONNECTOR:
-                return  # with the connector application now, which sends the acknowledgments
+                return  # D-53: with the connector application now, which sends the acknowledgments
             if reason is MessageClass.ACK_REACH_QUEUE:  # transferred; the destination sends the acknowledgments
                 if message.journaling_requested & _JOURNAL:
-                    self._copy(self._state.system_journal, message)
+                    self._copy(self._state.system_journal, message, size)
                 return
             in_transit, reason = True, _IN_TRANSIT.get(reason, reason)
         if reason is MessageClass.ACK_RECEIVE:
             if queue.properties.journaling and queue.journal is not None:
-                self._copy(queue.journal, message)
+                self._copy(queue.journal, message, size)
             if message.acknowledgements_requested & _POS_RECEIVE:
                 self._acknowledge(message, reason)
             return
@@ -116,7 +130,21 @@ class Plan:
         if message.journaling_requested & _DEADLETTER and undelivered:
             state = self._state
             target = state.transactional_dead_letters if message.is_transactional else state.dead_letters
-            self._copy(target, message, reason)
+            self._copy(target, message, size, reason)
+
+    def remove_unreadable(self, queue: Queue, lookup_identifier: int) -> None:
+        """Remove a message whose record can't be decoded: nothing follows, because nobody knows what it asked for."""
+        location = queue.location(lookup_identifier)
+        assert location is not None  # what is in memory needs no decoding
+        self._operations.append(Remove(sequence_of(lookup_identifier), location))
+        self._vacate(queue, lookup_identifier)
+        self._free(queue, lookup_identifier)
+
+    def _free(self, queue: Queue, lookup_identifier: int) -> int:
+        """Bytes that a message leaves for what follows from its removal."""
+        head, size = queue.parent or queue, queue.size_of(lookup_identifier)
+        self._freed[head.number] = self._freed.get(head.number, 0) + size
+        return size
 
     def _vacate(self, queue: Queue, lookup_identifier: int) -> None:
         if lookup_identifier in queue.aborts:
@@ -134,7 +162,7 @@ class Plan:
         )
         location = queue.location(lookup_identifier)
         if location is not None:
-            sequence = lookup_identifier & _SEQUENCE_MASK
+            sequence = sequence_of(lookup_identifier)
             word = deadline_word(lookup_identifier, moved.deadline())
             self._operations.append(Move(sequence, location, target.number, sequence, word, encode_message(moved)))
         self._vacate(queue, lookup_identifier)
@@ -146,7 +174,7 @@ class Plan:
 
     def discard(self, lookup_identifier: int, location: int) -> None:
         """Drop a staged message whose queue is no more; its stage commits in the same batch."""
-        self._operations.append(Remove(lookup_identifier & _SEQUENCE_MASK, location))
+        self._operations.append(Remove(sequence_of(lookup_identifier), location))
 
     def expire(self, queue: Queue, lookup_identifier: int, deadline: int) -> None:
         """A staged message that arrives has a deadline."""
@@ -165,22 +193,41 @@ class Plan:
             message = send.queue.message(message.lookup_identifier)  # its body was written ahead
         self.arrive(send.queue, message)
 
-    def _copy(self, queue: Queue, message: Message, reason: MessageClass | None = None) -> None:
+    def _copy(self, queue: Queue, message: Message, size: int, reason: MessageClass | None = None) -> None:
+        """`size` is what the original counts for."""
+        self._copies.append((queue, message, reason, size))
+        self._following += size
+
+    def _acknowledge(self, message: Message, message_class: MessageClass) -> None:
+        self._acknowledgments.append((message, message_class))
+        self._following += message.size
+
+    def _complete(self) -> None:
+        """Add what follows from the removals and arrivals, as far as there is room. Dead letters and journal copies
+        come first and may have the room of what this very plan removes: a copy is as large as its original, so the
+        machine's quota never costs one."""
+        for queue, message, reason, size in self._copies:
+            self._insert_copy(queue, message, reason, size)
+        for message, message_class in self._acknowledgments:
+            self._insert_acknowledgment(message, message_class)
+
+    def _insert_copy(self, queue: Queue, message: Message, reason: MessageClass | None, size: int) -> None:
         """A copy for a journal or dead-letter queue; discarded where that queue's quota is exceeded."""
         copy = replace(message, message_class=message.message_class if reason is None else reason)
-        size = copy.size
-        if not self.has_room(queue, size):
+        if not self.has_room(queue, size, reuse=True):
             self._state.note_discarded(queue, message)
             return
         self._state.number(copy, queue)
         self.insert(queue, copy, size)
 
-    def _acknowledge(self, message: Message, message_class: MessageClass) -> None:
-        """Send Administration Acknowledgment, [MS-MQQB] 3.1.7.15. Without a queue to go to it is discarded."""
+    def _insert_acknowledgment(self, message: Message, message_class: MessageClass) -> None:
+        """Send Administration Acknowledgment, [MS-MQQB] 3.1.7.15. Without a queue to go to it is discarded. A negative
+        one carries the body, unless that is private."""
         queue = self._state.local_queue_for_text(message.administration_queue_format_name)
         if queue is None or queue.kind is not QueueKind.PRIVATE or queue.properties.transactional:
             return
         positive = message_class in (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE)
+        bare = positive or bool(message.privacy_level)
         acknowledgment = Message(
             message_class=message_class,
             correlation_identifier=message.identifier,
@@ -188,11 +235,11 @@ class Plan:
             destination_queue_format_name=message.administration_queue_format_name,
             delivery_guarantee=message.delivery_guarantee,
             label=message.label,
-            body=b"" if positive else message.body,
-            body_type=0 if positive else message.body_type,
+            body=b"" if bare else message.body,
+            body_type=0 if bare else message.body_type,
         )
         size = acknowledgment.size
-        if not self.has_room(queue, size):
+        if not self.has_room(queue, size, reuse=True):
             self._state.note_discarded(queue, acknowledgment)
             return
         self._state.stamp(acknowledgment, queue)
@@ -203,11 +250,13 @@ class Plan:
     def carry_out(
         self, transaction: Transaction | None = None, stages: tuple[list[Stage], list[Stage]] | None = None
     ) -> None:
-        """Write the batch and apply it, then offer what became available to waiting readers. With it ends a
-        transaction, or some stages are committed and others dropped.
+        """Write the batch and apply it; readers are offered what became available in a turn of their own. With it ends
+        a transaction, or some stages are committed and others dropped.
 
         Raises what the store raises; then nothing was applied.
         """
+        if self._copies or self._acknowledgments:
+            self._complete()
         state = self._state
         committed = stages[0] if stages is not None else []
         if stages is not None:
@@ -232,7 +281,8 @@ class Plan:
                 state.expiry.add(deadline, key, queue.number)
             arrived.append((queue, key))
         for queue, key in arrived:
-            state.serve(queue, key)
+            if queue.waiting or queue.kind is QueueKind.OUTGOING:
+                state.outbox.arrived(queue, key)
         for queue, _ in self._removals:
             if queue.parent is not None:
                 state.forget_unused(queue)
@@ -243,7 +293,7 @@ class Plan:
         for operation in self._operations:
             if isinstance(operation, Insert | Move):
                 assert operation.payload is not None
-                key = (operation.deadline & ~_SEQUENCE_MASK) | operation.key
+                key = priority_part(operation.deadline) | operation.key
                 placed[key] = next(places), len(operation.payload)
         return placed
 
@@ -267,7 +317,7 @@ class Plan:
             if queue.deleted:  # written ahead, and its queue went before the commit
                 if send.location is not None:
                     with suppress(StoreFull):  # the commit stands; what stays behind goes at the next start
-                        self._state.store.append([Remove(key & _SEQUENCE_MASK, send.location)])
+                        self._state.store.append([Remove(sequence_of(key), send.location)])
                 continue
             if key in placed:
                 queue.settle(key, *placed[key])
@@ -283,7 +333,7 @@ def store_insert(queue: Queue, message: Message) -> Insert:
     lookup_identifier = message.lookup_identifier
     return Insert(
         queue.number,
-        lookup_identifier & _SEQUENCE_MASK,
+        sequence_of(lookup_identifier),
         deadline_word(lookup_identifier, queue.deadline_of(message)),
         encode_message(message),
     )

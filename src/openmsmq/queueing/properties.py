@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from openmsmq.model.admission import utf16_units
 from openmsmq.model.constants import INFINITE, PropId
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
 from openmsmq.model.message import NULL_GUID
 from openmsmq.model.names import parse_format_name
 
-MAXIMUM_LABEL = 124  # characters, MS-MQMQ 2.3.1.8
+MAXIMUM_LABEL = 124  # WCHARs, MS-MQMQ 2.3.1.8
 PRIV_LEVEL_NONE, PRIV_LEVEL_OPTIONAL, PRIV_LEVEL_BODY = 0, 1, 2
 
 
@@ -58,7 +59,7 @@ def _is_multicast(value: str) -> bool:
     return True
 
 
-_LABEL = _Rule("label", lambda v: len(v) <= MAXIMUM_LABEL, f"at most {MAXIMUM_LABEL} characters", True, True)
+_LABEL = _Rule("label", lambda v: utf16_units(v) <= MAXIMUM_LABEL, f"at most {MAXIMUM_LABEL} characters", True, True)
 _RULES: dict[int, _Rule] = {
     PropId.PROPID_Q_INSTANCE: _Rule("instance", bool, ""),
     PropId.PROPID_Q_TYPE: _Rule("type", lambda v: len(v) == 16, "a GUID", True, True),

@@ -7,17 +7,19 @@ the order of lookup identifiers, whose upper byte is 7 - priority.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from openmsmq.model.constants import Acknowledge, MessageClass
+from openmsmq.model.constants import INFINITE, Acknowledge, MessageClass, Share
+from openmsmq.model.lookup_id import PRIORITY_PARTS, PRIORITY_STEP, priority_part, sequence_of
 from openmsmq.model.message import Message
 from openmsmq.queueing.columns import columns_of
+from openmsmq.queueing.message_record import decode_message
 from openmsmq.queueing.positions import Positions
 from openmsmq.queueing.properties import QueueProperties
-from openmsmq.queueing.records import decode_message
 from openmsmq.store import QueueColumns
 
 if TYPE_CHECKING:
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 
 _LOCATION_BITS = 64
 _LOCATION_MASK = (1 << _LOCATION_BITS) - 1
-_SEQUENCE_MASK = LAST_SEQUENCE = (1 << 56) - 1
-_PRIORITY_MASK = 0xFF << 56
 _POS_RECEIVE = int(Acknowledge.POS_RECEIVE)  # members of an IntFlag are slow
 
 Stored = int  # size << 64 | location: one Python integer for what the index must know of a stored message
@@ -47,6 +47,7 @@ class LockKind(Enum):
     READ = "read"  # read in two phases and not acknowledged
     TRANSFER = "transfer"  # on its way to another machine, not acknowledged
     CLAIM = "claim"  # claimed by a consumer group
+    QUARANTINE = "quarantine"  # its record can't be decoded; it can be purged and deleted, nothing else
 
 
 @dataclass(slots=True)
@@ -60,9 +61,12 @@ class Lock:
 class Queue:
     """`number` names the queue in the store. `journal` is None for journals and system queues; a subqueue has its
     parent's. `subqueues` by lower-case name. `exactly_once` is, of a connector queue for messages without transaction,
-    the one for the others. `aborts` counts receives and moves that were rolled back, by lookup identifier, of stored
-    messages; the log has it too, see `aborts`. `asking` are those whose receipt is to be acknowledged; of
-    messages up to the sequence `recovered_until` only their records say it."""
+    the one for the others. `arrived` are positions that have not been offered to `waiting` readers yet. `aborts` counts
+    receives and moves that were rolled back, by lookup identifier, of stored messages; the log has it too, see
+    `aborts`. `asking` are those whose receipt is to be acknowledged; of messages up to the sequence `recovered_until`
+    only their records say it. `receivers`, `exclusive_receivers` and `exclusive_peekers` count how the queue is open,
+    so that opening it once more costs the same however often it is open. `pins` counts the
+    consumer groups, for whose sake an empty subqueue stays."""
 
     number: int
     kind: QueueKind
@@ -72,9 +76,13 @@ class Queue:
     entries: dict[int, Message | Stored] = field(default_factory=dict)
     available: Positions = field(default_factory=Positions)
     locked: dict[int, Lock] = field(default_factory=dict)
-    total_bytes: int = 0
+    total_bytes: int = 0  # deviation D-07: changed by insertion and deletion only
     descriptors: set[OpenQueueDescriptor] = field(default_factory=set)
+    receivers: int = 0
+    exclusive_receivers: int = 0
+    exclusive_peekers: int = 0
     waiting: dict[int, WaitingMessageReadOperation] = field(default_factory=dict)
+    arrived: deque[int] = field(default_factory=deque)
     deleted: bool = False
     parent: Queue | None = None
     subqueues: dict[str, Queue] = field(default_factory=dict)
@@ -82,6 +90,7 @@ class Queue:
     aborts: dict[int, int] = field(default_factory=dict)
     asking: set[int] = field(default_factory=set)
     recovered_until: int = 0
+    pins: int = 0
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -121,8 +130,25 @@ class Queue:
         return message.deadline() if self.is_destination else 0
 
     def expiry_reason(self, message: Message) -> MessageClass:
-        """Why a message dies here when its time has come."""
+        """The class for a message that expires here."""
         return MessageClass.NACK_RECEIVE_TIMEOUT
+
+    def opened(self, descriptor: OpenQueueDescriptor) -> None:
+        self.descriptors.add(descriptor)
+        self._count(descriptor, 1)
+
+    def closed(self, descriptor: OpenQueueDescriptor) -> None:
+        self.descriptors.discard(descriptor)
+        self._count(descriptor, -1)
+
+    def _count(self, descriptor: OpenQueueDescriptor, by: int) -> None:
+        if descriptor.share is Share.DENY_RECEIVE_SHARE:
+            if descriptor.destructive:
+                self.exclusive_receivers += by
+            else:
+                self.exclusive_peekers += by
+        if descriptor.destructive:
+            self.receivers += by
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -160,7 +186,7 @@ class Queue:
         """The first available positions with start < sequence <= end, in the order of their sequence."""
         found: list[int] = []
         priorities = 0
-        for upper in range(0, 8 << 56, 1 << 56):
+        for upper in PRIORITY_PARTS:
             if part := self.available.between(upper | start + 1, upper | end, limit):
                 found += part
                 priorities += 1
@@ -171,13 +197,13 @@ class Queue:
 
     def count_within(self, start: int, end: int) -> int:
         """How many available positions have start < sequence <= end."""
-        return sum(self.available.count(upper | start + 1, upper | end) for upper in range(0, 8 << 56, 1 << 56))
+        return sum(self.available.count(upper | start + 1, upper | end) for upper in PRIORITY_PARTS)
 
     def ends(self) -> list[int]:
         """The first and last available position of each priority: among them are the lowest and highest sequence."""
         found = []
-        for upper in range(0, 8 << 56, 1 << 56):
-            first, last = self.available.after(upper - 1), self.available.before(upper + (1 << 56))
+        for upper in PRIORITY_PARTS:
+            first, last = self.available.after(upper - 1), self.available.before(upper + PRIORITY_STEP)
             if first is not None and last is not None and first <= last:
                 found += [first, last]
         return found
@@ -194,11 +220,12 @@ class Queue:
         return volume
 
     def position_of(self, lookup_identifier: int) -> int | None:
-        """The position that a lookup identifier names, with or without its upper byte; None if there is none."""
+        """The position that a lookup identifier names, with or without its upper byte (deviation D-37); None if there
+        is none."""
         if lookup_identifier in self.entries:
             return lookup_identifier
-        sequence = lookup_identifier & _SEQUENCE_MASK
-        candidates = (upper << 56 | sequence for upper in range(8))
+        sequence = sequence_of(lookup_identifier)
+        candidates = (upper | sequence for upper in PRIORITY_PARTS)
         return next((key for key in candidates if key in self.entries), None)
 
     # -- changing --------------------------------------------------------------------------------------------
@@ -290,14 +317,16 @@ class Queue:
         return columns_of(self.entries, left_out, deadlines)
 
 
-def sequence_of(lookup_identifier: int) -> int:
-    """The 56 bits that rise over the whole queue manager."""
-    return lookup_identifier & _SEQUENCE_MASK
+def over_quota(queue: Queue, machine_quota: int) -> str:
+    """Why a message has no room, for an error: the quotas of the queue and of the machine, in kilobytes."""
+    quotas = (queue.properties.quota, machine_quota)
+    of_queue, of_machine = ["unlimited" if quota == INFINITE else f"{quota} KB" for quota in quotas]
+    return f"queue {queue.properties.path_name}: its quota ({of_queue}) or the machine's ({of_machine}) is exceeded"
 
 
 def entries_of(columns: QueueColumns) -> tuple[list[int], list[Stored]]:
     """The inverse of `Queue.columns`: lookup identifiers and entries."""
-    keys = [word & _PRIORITY_MASK | key for word, key in zip(columns.deadlines, columns.keys, strict=True)]
+    keys = [priority_part(word) | key for word, key in zip(columns.deadlines, columns.keys, strict=True)]
     values = [size << _LOCATION_BITS | place for size, place in zip(columns.sizes, columns.locations, strict=True)]
     return keys, values
 

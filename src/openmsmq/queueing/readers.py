@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 START = 0  # below every lookup identifier: the position of a cursor that has not been used
 
-# Offered a message before it is taken; answers MQ_OK to accept it or the failure to report (a buffer too small).
+# Is offered a message before it is taken, and builds the whole answer. Returns MQ_OK to accept the message or the
+# failure to report (a buffer too small); raises ValueError for a message that has no form in the reader's protocol.
 Accept = Callable[[Message], int]
-# Told the outcome of a read: MQ_OK and the message, or a failure and None.
+# Gets the outcome of a read: MQ_OK and the message that `Accept` has accepted, or a failure and None.
 Reply = Callable[[int, Message | None], None]
 
 
@@ -36,7 +37,7 @@ class RemoteReadState(Enum):
 class OpenQueueDescriptor:
     """An opened queue. `queue` becomes None when the queue is deleted; `parts` holds the elements of a
     multiple-element format name. `owner` is whatever the protocol binds it to. `held` has the positions that are locked
-    for it by reads in two phases."""
+    for it by reads in two phases, `waiting` its reads that wait."""
 
     handle: int
     format_name: FormatName
@@ -47,6 +48,7 @@ class OpenQueueDescriptor:
     parts: list[OpenQueueDescriptor] = field(default_factory=list)
     cursors: dict[int, Cursor] = field(default_factory=dict)
     held: set[int] = field(default_factory=set)
+    waiting: dict[int, WaitingMessageReadOperation] = field(default_factory=dict)
     remote_read_state: RemoteReadState = RemoteReadState.NONE
     name: str = ""  # the text of `format_name`, which every message sent here carries
 
@@ -56,6 +58,10 @@ class OpenQueueDescriptor:
     @property
     def destructive(self) -> bool:
         return self.access in (Access.RECEIVE, Access.RECEIVE_ADMIN)
+
+
+# Called with 1 when something is made for a client, and with -1 when it is gone; raises if the client has too much.
+Charge = Callable[[int], None]
 
 
 class CursorState(Enum):
@@ -69,7 +75,7 @@ class CursorState(Enum):
 class Cursor:
     """[MS-MQDMPR] 3.2. `position` is the last lookup identifier it has been at, or START.
 
-    Deviation from 3.2.7.6: a wait that expires puts the cursor back to where and how it was before. As written, an
+    Deviation D-03 from 3.2.7.6: a wait that expires puts the cursor back to where and how it was before. As written, an
     expired receive would set it to End, from where nothing is ever found again, and an expired peek would leave it in
     WaitPeek, for which no rule exists.
     """
@@ -79,6 +85,7 @@ class Cursor:
     position: int = START
     state: CursorState = CursorState.UNREAD
     before_wait: CursorState = CursorState.UNREAD
+    charge: Charge | None = None
 
     def for_peek(self, queue: Queue) -> tuple[int, int | None]:
         """Get Message For Peek, 3.2.7.2: (status, position). Status MQ_OK with None means: wait."""
@@ -130,10 +137,17 @@ class WaitingMessageReadOperation:
     transaction: Transaction | None = None
     two_phase: bool = False
 
-    def end(self, status: int) -> None:
-        """Leave the queue without a message."""
+    def wait(self, queue: Queue) -> None:
+        """Join the line of the queue's readers."""
+        if self.cursor is not None:
+            self.cursor.wait(self.destructive)
+        queue.waiting[self.number] = self.descriptor.waiting[self.number] = self
+
+    def leave(self) -> None:
+        """Leave the line; nothing happens if the read does not wait."""
+        if self.descriptor.waiting.pop(self.number, None) is None:
+            return
         if self.descriptor.queue is not None:
             self.descriptor.queue.waiting.pop(self.number, None)
         if self.cursor is not None:
             self.cursor.wait_ended()
-        self.reply(status, None)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, Delivery
+from openmsmq.model.admission import check_message
+from openmsmq.model.constants import Access, Delivery
 from openmsmq.model.errors import (
     HResult,
     InsufficientResources,
     MsmqError,
     QueueDeleted,
-    TransactionSequence,
     TransactionUsage,
 )
 from openmsmq.model.message import Message
 from openmsmq.queueing.core import storing
 from openmsmq.queueing.plan import Plan, new_identifier
 from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
-from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind
+from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind, over_quota
 from openmsmq.queueing.readers import OpenQueueDescriptor
 from openmsmq.queueing.reading import Reading
-from openmsmq.queueing.transactions import Enqueued, Transaction
+from openmsmq.queueing.transactions import Enqueued, Transaction, TransactionEvent
 
 
 class Sending(Reading):
@@ -42,8 +42,8 @@ class Sending(Reading):
             return self._enqueue(descriptor.parts or [descriptor], message, transaction)
 
     def _enqueue(self, targets: list[OpenQueueDescriptor], message: Message, transaction: Transaction | None) -> bytes:
-        if transaction is not None and not transaction.is_open:
-            raise TransactionSequence(detail="the transaction has ended")
+        if transaction is not None:
+            transaction.check(TransactionEvent.WORK)
         plan = Plan(self.state)
         copies: list[tuple[Queue, Message, int]] = []
         for target in targets:
@@ -54,8 +54,9 @@ class Sending(Reading):
                 queue = queue.exactly_once
             copy = message if len(targets) == 1 else replace(message)
             copy.destination_queue_format_name = target.name
-            if queue.kind is QueueKind.OUTGOING and copy.time_to_reach_queue == INFINITE:
-                copy.time_to_reach_queue = self.state.machine.default_time_to_reach_queue
+            if queue.kind is QueueKind.OUTGOING:  # [MS-MQDMPR] 3.1.1.12, note 12 (D-20): the machine has a maximum
+                longest = self.state.machine.default_time_to_reach_queue
+                copy.time_to_reach_queue = min(copy.time_to_reach_queue, longest)
             size = copy.size
             self._check_message(queue, copy, size, transaction)
             if self.state.throttled or not plan.has_room(queue, size):
@@ -73,8 +74,8 @@ class Sending(Reading):
 
     def _why_full(self, queue: Queue) -> str:
         if self.state.throttled:
-            return "the queue manager takes no messages while its disk is nearly full"
-        return f"the quota of {queue.properties.path_name} or of the machine"
+            return "the queue manager accepts no messages: its disk has less free space than minimum_free_megabytes"
+        return over_quota(queue, self.state.machine.quota)
 
     def _check_message(self, queue: Queue, message: Message, size: int, transaction: Transaction | None) -> None:
         is_outgoing = queue.kind is QueueKind.OUTGOING  # nobody here knows whether the destination is transactional
@@ -84,10 +85,7 @@ class Sending(Reading):
             raise TransactionUsage(detail=f"{queue.properties.path_name} takes messages in transactions only")
         if transaction is not None and not queue.properties.transactional and not is_outgoing:
             raise TransactionUsage(detail=f"{queue.properties.path_name} is not transactional")
-        if size > MAXIMUM_MESSAGE_SIZE:
-            raise InsufficientResources(
-                detail=f"the message has {size} bytes with its headers, at most {MAXIMUM_MESSAGE_SIZE}"
-            )
+        check_message(message, 0, size)
         if queue.properties.authentication:  # signatures can't be verified here, so none counts as authentic
             raise MsmqError(HResult.MQ_ERROR_MESSAGE_NOT_AUTHENTICATED, queue.properties.path_name)
         privacy = queue.properties.privacy_level

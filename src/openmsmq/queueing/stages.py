@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from openmsmq.model.errors import MsmqError
-from openmsmq.queueing.queue import LAST_SEQUENCE, Queue, Stored
-from openmsmq.queueing.transactions import Transaction
+from openmsmq.model.lookup_id import sequence_of
+from openmsmq.queueing.drafts import Form
+from openmsmq.queueing.queue import Queue, Stored
+from openmsmq.queueing.transactions import Transaction, TransactionState
 
 SINK_PREFIX = b"sink/"
+_FORMER_BATCH_WRITE = re.compile(rb"sink/batch/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(slots=True)
@@ -20,11 +24,13 @@ class Target:
     Attributes:
         name: format name that the messages carry.
         is_transactional: they are messages of a transaction.
+        form: what the records of the rows have in common.
     """
 
     queue: Queue
     name: str
     is_transactional: bool
+    form: Form
 
 
 class Draft(NamedTuple):
@@ -48,10 +54,10 @@ class Stage:
     Attributes:
         handle: names it; random.
         owner: SID of who staged it.
+        query: whose batch it is, as in `SinkMemory`.
         transaction: number of its transaction in the store; `identifier` of its transactional messages has it too.
         rows: how many messages.
         in_transaction: how many of them are messages of its transaction.
-        sealed: it is complete, and survives a restart.
         messages: queue number to lookup identifier to where the store keeps the message.
         lowest: queue number to the lowest sequence in it.
         volume: bytes by queue number, with the one that is held.
@@ -67,8 +73,8 @@ class Stage:
     attempt: str
     owner: str
     transaction: Transaction
+    query: str = ""
     rows: int = 0
-    sealed: bool = False
     messages: dict[int, dict[int, Stored]] = field(default_factory=dict)
     lowest: dict[int, int] = field(default_factory=dict)
     volume: dict[int, int] = field(default_factory=dict)
@@ -79,13 +85,13 @@ class Stage:
 
     def add(self, queue: int, lookup_identifier: int, entry: Stored) -> None:
         self.messages.setdefault(queue, {})[lookup_identifier] = entry
-        sequence = lookup_identifier & LAST_SEQUENCE
+        sequence = sequence_of(lookup_identifier)
         self.lowest[queue] = min(sequence, self.lowest.get(queue, sequence))
 
     def add_all(self, queue: int, lookup_identifiers: list[int], entries: list[Stored]) -> None:
         """Add rows whose sequences rise."""
         self.messages.setdefault(queue, {}).update(zip(lookup_identifiers, entries, strict=True))
-        self.lowest.setdefault(queue, lookup_identifiers[0] & LAST_SEQUENCE)
+        self.lowest.setdefault(queue, sequence_of(lookup_identifiers[0]))
         self.rows += len(entries)
 
     def charge(self, queue: int, size: int) -> None:
@@ -93,20 +99,52 @@ class Stage:
         self.volume[queue] = self.volume.get(queue, 0) + size
 
     @property
+    def sealed(self) -> bool:
+        """Whether it is complete, and survives a restart."""
+        return self.transaction.is_prepared
+
+    @property
     def note(self) -> bytes:
         """What the store remembers of it beside the messages."""
-        names = ("handle", "sink", "batch", "partition", "attempt", "owner", "rows")
+        names = ("handle", "sink", "batch", "partition", "attempt", "owner", "query", "rows")
         return json.dumps({"stage": {name: getattr(self, name) for name in names}}).encode()
 
 
 def stage_of_note(number: int, note: bytes) -> Stage | None:
-    """The stage that a note of a prepared transaction tells of; None if it is another transaction's."""
+    """The stage that a note of a prepared transaction describes; None if it is another transaction's."""
     values = json.loads(note)
     if not isinstance(values, dict):
         return None
     stage = values["stage"]
-    transaction = Transaction(bytes.fromhex(stage["handle"]), number, is_prepared=True)
-    return Stage(**stage, transaction=transaction, sealed=True)
+    transaction = Transaction(bytes.fromhex(stage["handle"]), number, state=TransactionState.PREPARED)
+    return Stage(**stage, transaction=transaction)
+
+
+class SinkMemory(NamedTuple):
+    """What the queue manager remembers of a sink.
+
+    Attributes:
+        batch: number of the batch that was finalized last.
+        owner: SID of who finalized it.
+        query: identity of the query whose batches these are; empty if it gave none, or an earlier version wrote this.
+        once: when it was written, in seconds since 1970 UTC, if no more batches come; 0 for a sink that goes on.
+    """
+
+    batch: int
+    owner: str
+    query: str = ""
+    once: int = 0
+
+    def encode(self) -> bytes:
+        return json.dumps(self._asdict()).encode()
+
+
+def decode_sink(name: bytes, value: bytes) -> SinkMemory:
+    """The memory of a sink from its definition. Before there was `once`, batch writes had sinks of a random name."""
+    memory = SinkMemory(**json.loads(value))
+    if not memory.once and not memory.batch and _FORMER_BATCH_WRITE.fullmatch(name):
+        return memory._replace(once=1)
+    return memory
 
 
 def sink_definition(sink: str) -> bytes:

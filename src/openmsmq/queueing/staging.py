@@ -7,52 +7,66 @@ their queues, as every send does that has not committed.
 
 from __future__ import annotations
 
-import json
+import logging
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 
-from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, Share
+from openmsmq.model.admission import CLEARLY_SMALL
+from openmsmq.model.constants import INFINITE, Access, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError, QueueDeleted
+from openmsmq.model.lookup_id import lookup_id, priority_part
 from openmsmq.model.message import NULL_IDENTIFIER, Message
+from openmsmq.model.security import ANONYMOUS, sid_bytes
 from openmsmq.queueing.access import Caller
 from openmsmq.queueing.consuming import Consuming, queue_name
-from openmsmq.queueing.core import storing
+from openmsmq.queueing.core import UNREADABLE, storing
+from openmsmq.queueing.drafts import form_of, odd_drafts, why_not
 from openmsmq.queueing.groups import MAXIMUM_NAME
+from openmsmq.queueing.message_record import decode_message
 from openmsmq.queueing.plan import Plan, new_identifier
-from openmsmq.queueing.queue import LAST_SEQUENCE, Queue, QueueKind, stored
-from openmsmq.queueing.records import (
-    DRAFT_HEAD,
-    deadline_word,
-    decode_message,
-    is_asking,
-    is_eventful,
-    stamp_draft,
-    stamp_drafts,
+from openmsmq.queueing.queue import Queue, QueueKind, over_quota, stored
+from openmsmq.queueing.records import DRAFT_HEAD, deadline_word, is_asking, is_eventful, stamp_draft, stamp_drafts
+from openmsmq.queueing.stages import (
+    SINK_PREFIX,
+    Draft,
+    Refusal,
+    SinkMemory,
+    Stage,
+    Target,
+    decode_sink,
+    sink_definition,
+    stage_of_note,
 )
-from openmsmq.queueing.stages import Draft, Refusal, Stage, Target, sink_definition, stage_of_note
-from openmsmq.queueing.transactions import Transaction
-from openmsmq.store import Insert, Operation, Put, QueueColumns, Rows
+from openmsmq.queueing.transactions import Transaction, TransactionEvent
+from openmsmq.store import Drop, Insert, Operation, Put, QueueColumns, Rows
+
+logger = logging.getLogger(__name__)
 
 _LOCATION_MASK = (1 << 64) - 1
 LAST_BATCH = (1 << 63) - 1
+_FORGOTTEN_AT_ONCE = 1000  # definitions in one batch
 
 
 class Staging(Consuming):
     """The operations on stages and sinks."""
 
-    def begin_stage(self, sink: str, batch: int, partition: int, attempt: str, caller: Caller) -> Stage:
-        """A stage to `add` to and to `seal`. Raises IllegalPropertyValue, MsmqError for a batch that is older than the
-        last one of the sink, AccessDenied for a sink of somebody else."""
+    def begin_stage(
+        self, sink: str, batch: int, partition: int, attempt: str, caller: Caller, query: str = ""
+    ) -> Stage:
+        """A stage to `add` to and to `seal`. `query` identifies whose batch it is. Raises IllegalPropertyValue,
+        MsmqError for a batch that is older than the last one of the sink, or of another query, AccessDenied for a sink
+        of somebody else."""
         if not sink or len(sink) > MAXIMUM_NAME:
             raise IllegalPropertyValue(detail=f"{sink!r}: the name of a sink has 1 to {MAXIMUM_NAME} characters")
         if not 0 <= batch <= LAST_BATCH or partition < 0:
             raise IllegalPropertyValue(detail=f"batch {batch}, partition {partition}: numbers from 0")
-        self._check_batch(sink, batch, caller)
+        self._check_batch(sink, batch, caller, query)
         handle = self._random(16)
-        transaction = Transaction(handle, next(self._transaction_numbers) & 0xFFFFFFFF)
-        stage = Stage(handle.hex(), sink, batch, partition, attempt, caller.sid, transaction)
+        transaction = Transaction(handle, self.new_transaction_number())
+        stage = Stage(handle.hex(), sink, batch, partition, attempt, caller.sid, transaction, query)
         self.stages[stage.handle] = stage
+        self.saw_writer(sink)
         return stage
 
     def stage_target(self, text: str, transactional: bool, caller: Caller) -> Target:
@@ -67,7 +81,8 @@ class Staging(Consuming):
         self.close_queue(descriptor)
         if queue is None:
             raise MsmqError(
-                HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"{name}: a row goes to one queue, write more rows"
+                HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+                f"{name}: multiple-element format names are not supported here; write one row per destination",
             )
         if queue.exactly_once is not None:
             queue = queue.exactly_once if transactional else queue
@@ -75,7 +90,8 @@ class Staging(Consuming):
             transactional = bool(queue.properties.transactional)
         transaction = Transaction(NULL_IDENTIFIER[:16], 0) if transactional else None
         self._check_message(queue, Message(), 0, transaction)
-        return Target(queue, str(name), transactional)
+        sender = b"" if caller.sid == ANONYMOUS else sid_bytes(caller.sid)
+        return Target(queue, str(name), transactional, form_of(sender, str(name)))
 
     def stage(self, stage: Stage, drafts: Sequence[Draft], *, last: bool, collect: bool = False) -> list[Refusal]:
         """Store some rows, in their order; `last` says that no more come for the stage. What is no row's fault leaves
@@ -119,13 +135,13 @@ class Staging(Consuming):
         """`stage` for rows that go to one queue, whose records lie end to end from `start` on; `sizes`, array('I'), has
         the bytes of each. In a fraction of the time, if there is nothing special about them."""
         bounds = array("q", accumulate(sizes, initial=start))
-        if not self._are_plain(stage, target, sizes):
+        if not self._are_plain(stage, target, records, bounds, sizes):
             drafts = [Draft(target, records[begin:end]) for begin, end in pairwise(bounds)]
             return self.stage(stage, drafts, last=last, collect=collect)
         state, queue = self.state, target.queue
         first = state.next_sequences(len(sizes))
         keys = array("Q", range(first, first + len(sizes)))
-        words, remarkable = stamp_drafts(records, bounds, first, state.clock() // 1000, state.machine.identifier)
+        words, remarkable = stamp_drafts(records, bounds, first, state.clock(), state.machine.identifier)
         positions = [word | key for word, key in zip(words, keys, strict=True)]
         eventful, asking = [], []
         for index in remarkable:
@@ -146,15 +162,20 @@ class Staging(Consuming):
             stage.asking.setdefault(queue.number, []).extend(asking)
         return []
 
-    def _are_plain(self, stage: Stage, target: Target, sizes: array[int]) -> bool:
-        """Whether rows can be staged all at once: the stage and the queue are there, there is room for all, and
-        nothing is to be filled in but identity and times."""
+    def _are_plain(
+        self, stage: Stage, target: Target, records: bytearray, bounds: array[int], sizes: array[int]
+    ) -> bool:
+        """Whether rows can be staged all at once: the stage and the queue are there, there is room for all, each is a
+        message, and nothing is to be filled in but identity and times."""
         queue = target.queue
         if stage.handle not in self.stages or stage.held is not None or not sizes:
             return False
         if target.is_transactional or queue.kind is QueueKind.OUTGOING or queue.deleted:
             return False
-        return max(sizes) <= MAXIMUM_MESSAGE_SIZE and self._has_room_to_stage(queue, sum(sizes), {})
+        if max(sizes) > CLEARLY_SMALL or not self._has_room_to_stage(queue, sum(sizes), {}):
+            return False
+        odd = odd_drafts(records, bounds, target.form)
+        return not any(why_not(records[bounds[place] : bounds[place + 1]], target.form) for place in odd)
 
     def _why_not(self, draft: Draft, added: dict[int, int]) -> MsmqError | None:
         """Why a row can't be staged beside those that have `added` so many bytes by queue number; None if it can, and
@@ -162,17 +183,17 @@ class Staging(Consuming):
         queue, size = draft.target.queue, len(draft.record)
         if queue.deleted:
             return QueueDeleted(detail=queue.properties.path_name)
-        if size > MAXIMUM_MESSAGE_SIZE:
-            return InsufficientResources(detail=f"{size} bytes with its headers, at most {MAXIMUM_MESSAGE_SIZE}")
+        if (error := why_not(draft.record, draft.target.form)) is not None:
+            return error
         if not self._has_room_to_stage(queue, size, added):
-            return InsufficientResources(detail=f"the quota of {queue.properties.path_name} or of the machine")
+            return InsufficientResources(detail=over_quota(queue, self.state.machine.quota))
         added[queue.number] = added.get(queue.number, 0) + size
         return None
 
     def _store(self, stage: Stage, drafts: Sequence[Draft], last: int | None) -> None:
         """Give rows their numbers and write them; `last` is the index of the one that ends the transaction."""
         state, transaction = self.state, stage.transaction
-        now = state.clock() // 1000
+        now = state.clock()
         inserts, eventful = [], []
         asking: dict[int, list[int]] = {}
         in_transaction = stage.in_transaction
@@ -188,7 +209,7 @@ class Staging(Consuming):
                 record, sequence, now, state.machine.identifier, mark if target.is_transactional else None, flags,
                 state.machine.default_time_to_reach_queue if queue.kind is QueueKind.OUTGOING else INFINITE,
             )  # fmt: skip
-            key = (7 - priority) << 56 | sequence
+            key = lookup_id(priority, sequence)
             deadline = 0
             if is_eventful(record):
                 eventful.append((queue.number, key))
@@ -202,7 +223,7 @@ class Staging(Consuming):
             locations = state.store.append_pending(transaction.number, inserts)
         transaction.wrote_pending = True
         for insert, location in zip(inserts, locations, strict=True):
-            key = insert.deadline & ~LAST_SEQUENCE | insert.key
+            key = priority_part(insert.deadline) | insert.key
             stage.add(insert.queue, key, stored(location, len(insert.payload)))
         stage.rows += len(inserts)
         stage.in_transaction = in_transaction
@@ -214,7 +235,7 @@ class Staging(Consuming):
         """The stage is complete; from now on it survives a restart. Raises MessageStorageFailed."""
         with storing():
             self.state.store.prepare(stage.transaction.number, stage.note)
-        stage.sealed = stage.transaction.is_prepared = True
+        stage.transaction.advance(TransactionEvent.PREPARE)
 
     def drop_stage(self, stage: Stage) -> None:
         """The stage is no more, complete or not."""
@@ -223,14 +244,17 @@ class Staging(Consuming):
                 self.state.store.settle([], [stage.transaction.number])
         self.stages.pop(stage.handle, None)
 
-    def finalize(self, sink: str, batch: int, handles: Iterable[str], caller: Caller) -> None:
+    def finalize(
+        self, sink: str, batch: int, handles: Iterable[str], caller: Caller, query: str = "", once: bool = False
+    ) -> None:
         """Make exactly these stages visible, and drop all others of this and earlier batches of the sink: one atomic
-        batch, which also remembers the number. A second time, for the last batch, it changes nothing.
+        batch, which also remembers the number and the query. A second time, for the last batch of the same query, it
+        changes nothing. What is remembered of a sink that is written `once` goes some time later.
 
-        Raises MsmqError for an older batch or a stage that is not there, AccessDenied, MessageStorageFailed; then
-        nothing has changed.
+        Raises MsmqError for an older batch, a batch of another query or a stage that is not there, AccessDenied,
+        MessageStorageFailed; then nothing has changed.
         """
-        done = self._check_batch(sink, batch, caller) == batch
+        done = self._check_batch(sink, batch, caller, query) == batch
         chosen = [] if done else [self._chosen(sink, batch, handle, caller) for handle in dict.fromkeys(handles)]
         others = [
             stage for stage in self.stages.values()
@@ -240,7 +264,9 @@ class Staging(Consuming):
             return
         decision: list[Operation] = []
         if not done:
-            decision.append(Put(sink_definition(sink), json.dumps({"batch": batch, "owner": caller.sid}).encode()))
+            now = self.state.clock() // 1000
+            memory = SinkMemory(batch, caller.sid, query, now if once else 0)
+            decision.append(Put(sink_definition(sink), memory.encode()))
         with storing():
             plan = Plan(self.state)
             plan.also(decision)
@@ -269,28 +295,97 @@ class Staging(Consuming):
             queue = self.state.queues.get(number)
             if queue is not None:
                 location = stage.messages[number][key] & _LOCATION_MASK
-                message = decode_message(self.state.store.read(location), key)
+                try:
+                    message = decode_message(self.state.store.read(location), key)
+                except UNREADABLE as error:
+                    logger.error(
+                        "queue %s: staged message %#x can't be decoded; it arrives without copy, acknowledgment and "
+                        "time limit: %s", queue.properties.path_name, key, error,
+                    )  # fmt: skip
+                    continue
                 plan.arrive(queue, message)
                 plan.expire(queue, key, queue.deadline_of(message))
 
     def last_batch(self, sink: str) -> int | None:
         """The number of the sink's batch that was finalized last."""
-        value = self.state.store.definitions.get(sink_definition(sink))
-        return None if value is None else int(json.loads(value)["batch"])
+        memory = self._memory_of(sink)
+        return None if memory is None else memory.batch
+
+    def _memory_of(self, sink: str) -> SinkMemory | None:
+        name = sink_definition(sink)
+        value = self.state.store.definitions.get(name)
+        return None if value is None else decode_sink(name, value)
+
+    def forget_sink(self, sink: str, caller: Caller) -> bool:
+        """Drop what is remembered of a sink, so that another query may write it. Returns whether there was anything.
+        Raises AccessDenied, MessageStorageFailed."""
+        memory = self._memory_of(sink)
+        if memory is None:
+            return False
+        self._check_owner(memory.owner, f"sink {sink!r}", caller)
+        with storing():
+            self.state.store.append([Drop(sink_definition(sink))])
+        return True
+
+    # -- writers that are gone ---------------------------------------------------------------------------------
+
+    def saw_writer(self, sink: str) -> None:
+        """A keep-alive from the writer of a sink: the idle time of its stages starts again."""
+        self.writers_seen[sink] = self.state.clock()
+
+    def writer_idle(self, sink: str) -> int:
+        """Milliseconds since the last keep-alive from the writer of a sink; since the start at most."""
+        now = self.state.clock()
+        return now - self.writers_seen.setdefault(sink, now)
+
+    def drop_abandoned(self, limit: int) -> int:
+        """Drop the stages of sinks whose writers have sent no keep-alive for so many milliseconds, and what is
+        remembered of batch writes of that age. Returns how many stages were dropped."""
+        sinks = {stage.sink for stage in self.stages.values()}
+        for sink in self.writers_seen.keys() - sinks:
+            del self.writers_seen[sink]
+        dropped = 0
+        for sink in sinks:
+            if (idle := self.writer_idle(sink)) >= limit:
+                dropped += self._drop_abandoned(sink, idle)
+        self._forget_batch_writes(self.state.clock() // 1000 - limit // 1000)
+        return dropped
+
+    def _drop_abandoned(self, sink: str, idle: int) -> int:
+        abandoned = [stage for stage in self.stages.values() if stage.sink == sink]
+        for stage in abandoned:
+            self.drop_stage(stage)
+        logger.warning(
+            "sink %s: dropped %d stages with %d rows, which were never finalized: no keep-alive from their writer %s "
+            "for %d s (setting stage_time_limit)",
+            sink, len(abandoned), sum(stage.rows for stage in abandoned), abandoned[0].owner, idle // 1000,
+        )  # fmt: skip
+        return len(abandoned)
+
+    def _forget_batch_writes(self, before: int) -> None:
+        """Drop what is remembered of batch writes that ended before a time (seconds): nobody repeats them now."""
+        definitions = self.state.store.definitions
+        old: list[Operation] = [
+            Drop(name) for name, value in definitions.items()
+            if name.startswith(SINK_PREFIX) and 0 < decode_sink(name, value).once < before
+        ]  # fmt: skip
+        with storing():
+            for start in range(0, len(old), _FORGOTTEN_AT_ONCE):
+                self.state.store.append(old[start : start + _FORGOTTEN_AT_ONCE])
 
     def forget_stages(self, sink: str, batch: int | None, handles: Iterable[str] | None, caller: Caller) -> int:
         """Drop stages of a sink: of one batch or of all, named ones or all. Returns how many."""
         wanted = None if handles is None else set(handles)
-        doomed = [
+        dropped = [
             stage for stage in self.stages.values()
             if stage.sink == sink and stage.sealed and (batch is None or stage.batch == batch)
             and (wanted is None or stage.handle in wanted)
         ]  # fmt: skip
-        for stage in doomed:
+        for stage in dropped:
             self._check_owner(stage.owner, f"stage {stage.handle}", caller)
-        for stage in doomed:
+        for stage in dropped:
             self.drop_stage(stage)
-        return len(doomed)
+        return len(dropped)
 
     def recover_stage(self, number: int, note: bytes, pending: Mapping[int, QueueColumns]) -> bool:
         """Take up a stage after a restart. Returns whether the prepared transaction is one."""
@@ -301,7 +396,7 @@ class Staging(Consuming):
         for queue, columns in pending.items():
             heads = self.state.store.heads(columns.locations, DRAFT_HEAD)
             for (sequence, location, size, word), head in zip(columns.rows(), heads, strict=True):
-                key = word & ~LAST_SEQUENCE | sequence
+                key = priority_part(word) | sequence
                 stage.add(queue, key, stored(location, size))
                 stage.charge(queue, size)
                 if is_eventful(head):
@@ -311,34 +406,37 @@ class Staging(Consuming):
         self.stages[stage.handle] = stage
         return True
 
-    def _check_batch(self, sink: str, batch: int, caller: Caller) -> int | None:
-        """The last batch of the sink, which is not newer than `batch`."""
-        value = self.state.store.definitions.get(sink_definition(sink))
-        if value is None:
+    def _check_batch(self, sink: str, batch: int, caller: Caller, query: str) -> int | None:
+        """The last batch of the sink, which is not newer than `batch`, and is of the same query."""
+        memory = self._memory_of(sink)
+        if memory is None:
             return None
-        known = json.loads(value)
-        self._check_owner(known["owner"], f"sink {sink!r}", caller)
-        last = int(known["batch"])
-        if batch < last:
+        self._check_owner(memory.owner, f"sink {sink!r}", caller)
+        if memory.query and memory.query != query:
             raise MsmqError(
-                HResult.MQ_ERROR_TRANSACTION_SEQUENCE, f"batch {batch} of sink {sink!r} is older than its last, {last}"
+                HResult.MQ_ERROR_TRANSACTION_SEQUENCE,
+                f"sink {sink!r} belongs to query {memory.query}, whose batch {memory.batch} was sent last; this is "
+                f"batch {batch} of query {query or '(none)'}. A second stream needs a sinkId of its own. If "
+                f"it replaces the other one, or its checkpoint was replaced: openmsmq pipeline forget --sink '{sink}'",
             )
-        return last
+        if batch < memory.batch:
+            raise MsmqError(
+                HResult.MQ_ERROR_TRANSACTION_SEQUENCE,
+                f"batch {batch} of sink {sink!r} is older than its last, {memory.batch}: its rows were sent, or its "
+                f"checkpoint was replaced; then: openmsmq pipeline forget --sink '{sink}'",
+            )
+        return memory.batch
 
     def _check_owner(self, owner: str, what: str, caller: Caller) -> None:
         if owner != caller.sid:
             self.demand_administrator(caller, what)
 
     def _has_room_to_stage(self, queue: Queue, size: int, added: Mapping[int, int]) -> bool:
-        machine, properties = self.state.machine, queue.properties
-        if properties.quota != INFINITE:
-            staged = sum(stage.volume.get(queue.number, 0) for stage in self.stages.values())
-            if queue.charged_bytes + staged + added.get(queue.number, 0) + size > queue.quota_bytes:
+        if queue.properties.quota != INFINITE:
+            charged = queue.charged_bytes + self.state.staged_bytes(queue) + added.get(queue.number, 0)
+            if charged + size > queue.quota_bytes:
                 return False
-        if machine.quota == INFINITE:
-            return True
-        staged = sum(sum(stage.volume.values()) for stage in self.stages.values())
-        return self.state.has_room(staged + sum(added.values()) + size)
+        return self.state.has_room(sum(added.values()) + size)
 
 
 def _latest_of_transaction(drafts: Sequence[Draft]) -> int | None:

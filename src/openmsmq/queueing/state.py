@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,15 +12,18 @@ from uuid import UUID
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import HResult, IllegalFormatName, InsufficientResources, MsmqError
+from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import Message
-from openmsmq.model.security import SecurityDescriptor
+from openmsmq.model.security import SecurityDescriptor, owner_in
 from openmsmq.queueing.access import default_machine_security
 from openmsmq.queueing.connectors import ConnectorQueue, ForeignSite, foreign_host
+from openmsmq.queueing.limits import Limits
+from openmsmq.queueing.outbox import Outbox, Outside
 from openmsmq.queueing.outgoing import NoTransport, OutgoingQueue, Transport, path_name_of
 from openmsmq.queueing.plan import new_identifier
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import Queue, QueueKind
-from openmsmq.queueing.readers import WaitingMessageReadOperation
+from openmsmq.queueing.stages import Stage
 from openmsmq.queueing.storage import MessageStore
 from openmsmq.queueing.timers import Timers
 from openmsmq.store import Drop, Put, StoreFull
@@ -29,14 +33,18 @@ logger = logging.getLogger(__name__)
 SEQUENCE_BLOCK = 1 << 16  # sequence numbers reserved in the store at a time, so that express ones need no record
 JOURNAL_BIT = 0x80000000  # number of a queue's journal = number of the queue with this bit
 SYSTEM_JOURNAL, SYSTEM_DEADLETTER, SYSTEM_DEADXACT = 0x7FFFFFF1, 0x7FFFFFF2, 0x7FFFFFF3
-LAST_QUEUE_NUMBER = 0x7FFFFF00
+# Private format names with low numbers mean the queues of the queue manager itself: 3 is notify_queue$, 4 order_queue$
+# ([MS-MQCN] 1.9, [MS-MQQB] 2.2.4).
+FIRST_QUEUE_NUMBER, LAST_QUEUE_NUMBER = 0x10, 0x7FFFFF00
 SUBQUEUE_PREFIX = b"subqueue/"
 _LAST_NUMBER = b"last-queue-number"
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Who this queue manager is. `addresses` are the texts by which DIRECT=TCP reaches it, besides loopback.
+    """Who this queue manager is. `addresses` are those by which DIRECT=TCP reaches it, besides loopback, as
+    `str(ipaddress.ip_address(...))` has them; `aliases` are further computer names of it, in lower case: earlier ones,
+    and those that were configured.
 
     Quotas are in kilobytes.
     """
@@ -45,33 +53,37 @@ class Machine:
     identifier: bytes
     qualified_name: str = ""
     addresses: frozenset[str] = frozenset()
+    aliases: frozenset[str] = frozenset()
     quota: int = INFINITE
     journal_quota: int = INFINITE
     security: SecurityDescriptor | None = None
     default_time_to_reach_queue: int = 345600  # seconds, 4 days ([MS-MQDMPR] 3.1.1.12)
     foreign_sites: tuple[ForeignSite, ...] = ()
+    limits: Limits = Limits()
 
     def is_local(self, host: str) -> bool:
-        """Whether a computer name or address means this machine."""
+        """Whether a computer name or address, in any spelling of it, means this machine."""
         host = host.lower()
-        return (
-            host in (".", "localhost", "::1", self.computer_name.lower(), self.qualified_name.lower())
-            or host.startswith("127.")
-            or host in self.addresses
-        )
+        own = (".", "localhost", self.computer_name.lower(), self.qualified_name.lower())
+        if host in own or host in self.aliases:
+            return True
+        address = names.parse_address(host)
+        return address is not None and (address.is_loopback or str(address) in self.addresses)
 
 
 class State:
     """Shared by the parts of the queue manager; see `manager.QueueManager` for its operations."""
 
-    def __init__(self, machine: Machine, store: MessageStore, clock: Callable[[], int]) -> None:
+    def __init__(self, machine: Machine, store: MessageStore, clock: Callable[[], int], outside: Outside) -> None:
         """`clock` returns milliseconds since 1970 UTC."""
         self.machine = machine
         self.store = store
         self.clock = clock
+        self.outbox = Outbox(outside)
         self.security = machine.security or default_machine_security()
         self.queues: dict[int, Queue] = {}
         self.by_name: dict[str, Queue] = {}  # private queues by lower-case name
+        self._owned: Counter[bytes] | None = None  # private queues by the SID of their owner
         self.outgoing: dict[str, OutgoingQueue] = {}  # by lower-case format name
         self.connectors: dict[names.FormatName, ConnectorQueue] = {}
         self.foreign_machines: dict[str, ConnectorQueue] = {}  # by lower-case name or address
@@ -79,9 +91,9 @@ class State:
         self.online = True  # QueueManager.ConnectionActive
         self.sequence = store.high_key
         self._reserved = store.high_key
-        self.deadline_changed: Callable[[], None] = _nothing  # told when something expires earlier than all else
         # Of messages: lookup identifier, queue number.
-        self.expiry: Timers[int] = Timers(self._is_present, self._tell_deadline)
+        self.expiry: Timers[int] = Timers(self._is_present, self.outbox.deadline_changed)
+        self.stages: dict[str, Stage] = {}  # by handle
         self.throttled = False  # Begin and End Flow Control, [MS-MQDMPR] 3.1.7.2.5 and 6: no message comes in
         self.discarded = 0  # copies and acknowledgments that found no room
         self.system_journal = self._system_queue(SYSTEM_JOURNAL, "journal", machine.journal_quota)
@@ -95,9 +107,6 @@ class State:
         self.queues[number] = queue
         return queue
 
-    def _tell_deadline(self) -> None:
-        self.deadline_changed()
-
     # -- queues ----------------------------------------------------------------------------------------------
 
     def register(self, number: int, properties: QueueProperties) -> Queue:
@@ -108,10 +117,16 @@ class State:
         self.queues[number] = queue
         self.queues[journal.number] = journal
         self.by_name[names.parse_path_name(properties.path_name).name.lower()] = queue
+        self._count_owner(properties, 1)
         return queue
 
+    def _count_owner(self, properties: QueueProperties, by: int) -> None:
+        if self._owned is not None:
+            self._owned[owner_in(properties.security)] += by
+
     def register_subqueue(self, number: int, parent: Queue, name: str) -> Queue:
-        """Make a subqueue known: as its parent in everything but name and messages. The quota is the parent's."""
+        """Make a subqueue known: as its parent in everything but name and messages. Journal (deviation D-64) and quota
+        are the parent's."""
         properties = _of_subqueue(parent.properties, name)
         queue = Queue(number, QueueKind.SUBQUEUE, properties, self.store.read, parent.journal, parent=parent)
         self.queues[number] = parent.subqueues[name.lower()] = queue
@@ -120,6 +135,7 @@ class State:
     def forget(self, queue: Queue) -> None:
         """A private queue is no more, nor its journal and subqueues."""
         del self.by_name[names.parse_path_name(queue.properties.path_name).name.lower()]
+        self._count_owner(queue.properties, -1)
         for member in self.family(queue):
             member.deleted = True
             del self.queues[member.number]
@@ -130,8 +146,10 @@ class State:
         return [queue, *queue.subqueues.values(), *([queue.journal] if queue.journal is not None else [])]
 
     def forget_unused(self, queue: Queue) -> None:
-        """A subqueue that is empty and not open goes by itself."""
-        if queue.kind is not QueueKind.SUBQUEUE or queue.entries or queue.descriptors or queue.deleted:
+        """A subqueue that is empty, not open and without consumer group goes by itself."""
+        if queue.kind is not QueueKind.SUBQUEUE or queue.deleted:
+            return
+        if queue.entries or queue.descriptors or queue.pins:
             return
         assert queue.parent is not None
         with suppress(StoreFull):  # an empty subqueue in the log goes at the next start
@@ -172,6 +190,9 @@ class State:
 
     def update(self, queue: Queue, properties: QueueProperties) -> None:
         """Give a queue new properties, which its subqueues and its journal's quota follow."""
+        if queue.kind is QueueKind.PRIVATE:
+            self._count_owner(queue.properties, -1)
+            self._count_owner(properties, 1)
         queue.properties = properties
         if queue.journal is not None:
             queue.journal.properties = replace(queue.journal.properties, quota=properties.journal_quota)
@@ -234,6 +255,12 @@ class State:
             return None
         return self.by_name.get(path.name.lower())
 
+    def owned_by(self, sid: bytes) -> int:
+        """How many private queues have this owner (a SID in its binary form)."""
+        if self._owned is None:  # nobody has asked before; a start with many queues need not look at each
+            self._owned = Counter(owner_in(queue.properties.security) for queue in self.by_name.values())
+        return self._owned[sid]
+
     def owner_of(self, journal: Queue) -> Queue:
         """The queue that a journal belongs to."""
         return self.queues[journal.number & ~JOURNAL_BIT]
@@ -262,7 +289,7 @@ class State:
     def new_queue_number(self) -> tuple[int, Put]:
         """A number that no queue has or had: messages of a deleted queue must not appear in a new one. What comes
         with it goes into the batch that defines the queue."""
-        number = int(self.store.definitions.get(_LAST_NUMBER, b"0")) + 1
+        number = max(int(self.store.definitions.get(_LAST_NUMBER, b"0")) + 1, FIRST_QUEUE_NUMBER)
         if number > LAST_QUEUE_NUMBER:
             raise InsufficientResources(detail=f"all {LAST_QUEUE_NUMBER} queue numbers are used up")
         return number, Put(_LAST_NUMBER, str(number).encode())
@@ -284,47 +311,43 @@ class State:
     def number(self, message: Message, queue: Queue) -> None:
         """Give a message its place in a queue: lookup identifier and arrival time.
 
-        Deviation from [MS-MQDMPR] 3.1.7.1.9: the upper byte is 7 - Priority for every message; as written it would be
-        for transactional ones only, which would not order by arrival within priority (3.1.1.2).
+        Deviation D-01 from [MS-MQDMPR] 3.1.7.1.9: the upper byte is 7 - Priority for every message; as written it would
+        be for transactional ones only, which would not order by arrival within priority (3.1.1.2).
         """
-        message.lookup_identifier = (7 - message.priority) << 56 | self.next_sequence()
-        message.arrival_time = self.clock() // 1000
+        self._number(message, self.clock())
+
+    def _number(self, message: Message, now: int) -> None:
+        message.lookup_identifier = lookup_id(message.priority, self.next_sequence())
+        message.arrival_time = now // 1000
 
     def stamp(self, message: Message, queue: Queue) -> None:
         """As `number`, and identity: identifier, source machine and time of sending."""
-        self.number(message, queue)
+        now = self.clock()
+        self._number(message, now)
         message.identifier = new_identifier(self.machine.identifier, message.sequence)
         message.source_machine_identifier = self.machine.identifier
-        message.sent_time = message.arrival_time
+        message.sent_time, message.sent_milliseconds = message.arrival_time, now % 1000
 
     # -- quotas ----------------------------------------------------------------------------------------------
+
+    def staged_bytes(self, queue: Queue | None = None) -> int:
+        """Bytes that are staged for a queue, or for all queues: they count for quotas as if they were there."""
+        if queue is None:
+            return sum(sum(stage.volume.values()) for stage in self.stages.values())
+        return sum(stage.volume.get(queue.number, 0) for stage in self.stages.values())
 
     def has_room(self, size: int) -> bool:
         """Whether the machine quota allows so many bytes more."""
         if self.machine.quota == INFINITE:
             return True
-        return sum(queue.total_bytes for queue in self.queues.values()) + size <= self.machine.quota * 1024
+        charged = sum(queue.total_bytes for queue in self.queues.values()) + self.staged_bytes()
+        return charged + size <= self.machine.quota * 1024
 
     def note_discarded(self, queue: Queue, message: Message) -> None:
         self.discarded += 1
-        logger.warning("no room in %s: a copy of %r was discarded", queue.properties.path_name, message.label)
-
-    # -- readers ---------------------------------------------------------------------------------------------
-
-    take: Callable[[WaitingMessageReadOperation, Queue, int], bool]  # set by the reading part
-
-    def serve(self, queue: Queue, lookup_identifier: int) -> None:
-        """Message Position Available, [MS-MQDMPR] 3.1.7.2.2: offer a position to waiting readers, first come first
-        served; peeking ones all see it, one destructive reader takes it."""
-        if queue.kind is QueueKind.OUTGOING:
-            self.transport.wake()
-        if not queue.waiting:
-            return
-        for reader in list(queue.waiting.values()):
-            if lookup_identifier not in queue.entries or lookup_identifier in queue.locked:
-                return
-            if reader.number in queue.waiting and self.take(reader, queue, lookup_identifier):
-                return
+        logger.warning(
+            "queue %s is over its quota: discarded a copy of message %s", queue.properties.path_name, message.id
+        )
 
 
 def subqueue_definition(number: int) -> bytes:
@@ -334,10 +357,6 @@ def subqueue_definition(number: int) -> bytes:
 
 def _of_subqueue(parent: QueueProperties, name: str) -> QueueProperties:
     return replace(parent, path_name=f"{parent.path_name};{name}", quota=INFINITE)
-
-
-def _nothing() -> None:
-    return None
 
 
 def not_here(name: names.FormatName) -> MsmqError:

@@ -15,7 +15,7 @@ class Timers(Generic[T]):
     """Entries are (deadline in milliseconds, number, item); numbers of equal deadlines and items differ."""
 
     def __init__(self, is_pending: Callable[[int, T], bool], head_changed: Callable[[], None]) -> None:
-        """`is_pending(number, item)` tells whether what the deadline is for has not ended before; `head_changed` is
+        """`is_pending(number, item)` returns whether what the deadline is for has not ended before; `head_changed` is
         called when a deadline earlier than all others was added."""
         self._heap: list[tuple[int, int, T]] = []
         self._is_pending = is_pending
@@ -42,11 +42,11 @@ class Timers(Generic[T]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now: int) -> list[tuple[int, T]]:
-        """Take what is pending and due: (number, item), in order of deadline."""
-        taken = []
+    def pop(self, now: int) -> tuple[int, T] | None:
+        """Take the earliest entry that is pending and due: (number, item). One at a time, so that a failure at one
+        loses no other."""
         while self._heap and self._heap[0][0] <= now:
             _, number, item = heapq.heappop(self._heap)
             if self._is_pending(number, item):
-                taken.append((number, item))
-        return taken
+                return number, item
+        return None

@@ -1,11 +1,22 @@
-"""Units of work ([MS-MQDMPR] 3.1.1.13 and 3.1.1.14)."""
+"""Units of work ([MS-MQDMPR] 3.1.1.13 and 3.1.1.14), and the table of their states.
+
+`TRANSITIONS` says what may happen to a transaction in which state, and what state follows; `Transaction.advance` is the
+only place that changes one. An *internal* transaction is ACTIVE to its end. One that this queue manager coordinates is
+CLOSED while votes are collected: a crash aborts it. One that another queue manager coordinates is PREPARED while it is
+in doubt: it survives a restart. A stage of a data pipeline is PREPARED once it is complete.
+
+There is no state for a commit under way: between the gathering of a change and its write nothing else runs, and the
+state moves after the write.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
 
 from openmsmq.model.constants import MessageClass
+from openmsmq.model.errors import TransactionSequence
 from openmsmq.model.message import Message
 
 if TYPE_CHECKING:
@@ -21,10 +32,15 @@ class Enqueued:
     size: int
     location: int | None = None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether it is to be stored yet."""
+        return self.location is None and not self.queue.deleted
+
 
 @dataclass(slots=True)
 class Dequeued:
-    """A receive of the transaction; the position is locked until its end. `reason` is what the message dies of: the
+    """A receive of the transaction; the position is locked until its end. `reason` is why the message is removed: the
     reader may reject it (R_SetUserAcknowledgementClass)."""
 
     queue: Queue
@@ -41,13 +57,39 @@ class Moved:
     target: Queue
 
 
+class TransactionState(Enum):
+    ACTIVE = "active"
+    CLOSED = "closed"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+class TransactionEvent(Enum):
+    WORK = "work"  # a send, receive, move or rejection
+    CLOSE = "close"  # we coordinate, and begin to collect votes
+    PREPARE = "prepare"  # we take part, and promise to commit
+    COMMIT = "commit"  # of our own accord, or as its coordinator
+    OUTCOME_COMMIT = "commit as the coordinator decided"
+    ABORT = "abort"
+
+
+_S, _E = TransactionState, TransactionEvent
+# Event -> state -> the state that follows. What is not listed is refused and changes nothing.
+TRANSITIONS: Final[dict[TransactionEvent, dict[TransactionState, TransactionState]]] = {
+    _E.WORK: {_S.ACTIVE: _S.ACTIVE},
+    _E.CLOSE: {_S.ACTIVE: _S.CLOSED},
+    _E.PREPARE: {_S.ACTIVE: _S.PREPARED, _S.PREPARED: _S.PREPARED},
+    _E.COMMIT: {_S.ACTIVE: _S.COMMITTED, _S.CLOSED: _S.COMMITTED},
+    _E.OUTCOME_COMMIT: {_S.PREPARED: _S.COMMITTED},
+    _E.ABORT: {_S.ACTIVE: _S.ABORTED, _S.CLOSED: _S.ABORTED, _S.PREPARED: _S.ABORTED},
+}
+
+
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """`identifier` is the XACTUOW; `number` names the transaction in the store and in message properties.
-
-    A distributed one is `sealed` when its end has begun: it takes no more work. When it `is_prepared`, it survives a
-    restart and its outcome is for the coordinator to say, of whom `coordinator` tells whatever is needed to ask.
-    """
+    """`identifier` is the XACTUOW; `number` names the transaction in the store and in message properties. `coordinator`
+    is whatever is needed to ask the coordinator of a distributed one."""
 
     identifier: bytes
     number: int
@@ -55,12 +97,30 @@ class Transaction:
     last_send: Enqueued | None = None  # held back from the store until it is known whether it is the last one
     wrote_pending: bool = False
     coordinator: bytes = b""
-    sealed: bool = False
-    is_prepared: bool = False
-    finished: bool = False
+    state: TransactionState = TransactionState.ACTIVE
     owner: Any = None  # whatever the protocol binds it to; None for a distributed one
 
     @property
     def is_open(self) -> bool:
         """Whether it takes more work."""
-        return not (self.finished or self.sealed)
+        return self.state is TransactionState.ACTIVE
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it survives a restart."""
+        return self.state is TransactionState.PREPARED
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in (TransactionState.COMMITTED, TransactionState.ABORTED)
+
+    def check(self, event: TransactionEvent) -> TransactionState:
+        """The state that follows an event. Raises TransactionSequence if the state does not allow it."""
+        following = TRANSITIONS[event].get(self.state)
+        if following is None:
+            raise TransactionSequence(detail=f"the transaction is {self.state.value}: no {event.value} any more")
+        return following
+
+    def advance(self, event: TransactionEvent) -> None:
+        """The event has happened. Raises as `check`."""
+        self.state = self.check(event)

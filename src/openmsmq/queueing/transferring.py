@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from operator import itemgetter
 
 from openmsmq.model import names
 from openmsmq.model.constants import MachineAccessMask, MessageClass
@@ -15,18 +16,17 @@ from openmsmq.model.errors import InsufficientResources, MessageStorageFailed, Q
 from openmsmq.model.message import Message
 from openmsmq.queueing.access import Caller, demand
 from openmsmq.queueing.committing import Committing
-from openmsmq.queueing.core import storing
+from openmsmq.queueing.core import UNREADABLE, storing
 from openmsmq.queueing.outgoing import OutgoingQueue
 from openmsmq.queueing.queue import Lock, LockKind, Queue
 from openmsmq.queueing.state import State
 from openmsmq.queueing.timers import Timers
-from openmsmq.store import DamagedRecord, Drop, Put
+from openmsmq.store import Drop, Put
 
 logger = logging.getLogger(__name__)
 
 OUTGOING_PREFIX = b"outgoing/"
 UNUSED_PERIOD = 300_000  # milliseconds between two looks at an outgoing queue, which find it unused
-MAXIMUM_OUTGOING = 1 << 16  # queues: opening names at random must not fill memory and log
 
 
 class Transferring(Committing):
@@ -34,7 +34,7 @@ class Transferring(Committing):
 
     def __init__(self, state: State, random: Callable[[int], bytes]) -> None:
         super().__init__(state, random)
-        self._looks: Timers[OutgoingQueue] = Timers(lambda _, queue: not queue.deleted, self._tell_deadline)
+        self._looks: Timers[OutgoingQueue] = Timers(lambda _, queue: not queue.deleted, state.outbox.deadline_changed)
 
     # -- queues ----------------------------------------------------------------------------------------------
 
@@ -47,8 +47,12 @@ class Transferring(Committing):
         MessageStorageFailed."""
         queue = self.state.outgoing_queue(name)
         if queue is None:
-            if len(self.state.outgoing) >= MAXIMUM_OUTGOING:
-                raise InsufficientResources(detail=f"there are {MAXIMUM_OUTGOING} outgoing queues already")
+            maximum = self.state.machine.limits.max_outgoing_queues
+            if len(self.state.outgoing) >= maximum:  # opening names at random must not fill memory and log
+                raise InsufficientResources(
+                    detail=f"there are {maximum} outgoing queues already (max_outgoing_queues); unused ones go within "
+                    "ten minutes"
+                )
             number, numbered = self.state.new_queue_number()
             with storing():
                 self.state.store.append([Put(_definition(number), str(name).encode()), numbered])
@@ -79,7 +83,9 @@ class Transferring(Committing):
     def drop_unused(self) -> None:
         """Drop outgoing queues that were found unused at two looks in a row; one on hold stays, or the hold would be
         lost."""
-        for _, queue in self._looks.due(self.state.clock()):
+        now = self.state.clock()
+        while (look := self._looks.pop(now)) is not None:
+            queue = look[1]
             if queue.is_active or queue.on_hold or queue.touched or self.lowest_staged(queue, 0):
                 queue.touched = False
                 self._look_later(queue)
@@ -88,7 +94,7 @@ class Transferring(Committing):
                 with storing():
                     self.state.store.append([Drop(_definition(queue.number))])
             except MessageStorageFailed as error:
-                logger.warning("%s: %s", queue.properties.path_name, error)
+                logger.warning("queue %s is unused and could not be dropped: %s", queue.properties.path_name, error)
                 self._look_later(queue)
                 continue
             self.state.forget_outgoing(queue)
@@ -98,42 +104,44 @@ class Transferring(Committing):
     def pause(self, queue: OutgoingQueue) -> None:
         """Pause Queue, 3.1.7.2.3: nothing leaves the queue."""
         queue.on_hold = True
-        self.state.transport.wake()
+        self.state.outbox.wake()
 
     def resume(self, queue: OutgoingQueue) -> None:
         """Resume Queue, 3.1.7.2.4."""
         queue.on_hold = False
-        self.state.transport.wake()
+        self.state.outbox.wake()
 
     def set_online(self, online: bool) -> None:
         """Bring Online and Take Offline, 3.1.4.13 and 3.1.4.12. ConnectionActive is no persistent attribute: a queue
         manager that starts is online."""
         self.state.online = online
-        self.state.transport.wake()
+        self.state.outbox.wake()
 
     # -- what a transport does ---------------------------------------------------------------------------------
 
     def next_to_transfer(self) -> tuple[OutgoingQueue, Message] | None:
         """Dispatch Send Message, 3.1.7.3.9: of all that may leave, the message of highest priority that waits longest.
-        It stays locked until `transferred` or `put_back`. An expired one is left to its timer, an unreadable one to
-        `openmsmq fsck`; both hold up their own queue only."""
+        It stays locked until `transferred` or `put_back`. An expired one is left to its timer and holds up its own
+        queue only; one that can't be decoded goes into quarantine."""
         if not self.state.online:
             return None
         heads = [
-            (key, queue)
+            (head, queue)
             for queue in self.state.outgoing.values()
-            if not queue.on_hold and (key := queue.first()) is not None
+            if not queue.on_hold and (head := queue.first()) is not None
         ]
-        for key, queue in sorted(heads, key=lambda head: head[0]):
-            try:
-                message = queue.message(key)
-            except (DamagedRecord, ValueError, OSError) as error:
-                logger.error("%s: message %#x can't be read: %s", queue.properties.path_name, key, error)
-                continue
-            deadline = queue.deadline_of(message)
-            if not deadline or deadline > self.state.clock():
-                queue.lock(key, Lock(LockKind.TRANSFER, queue))
-                return queue, message
+        for _, queue in sorted(heads, key=itemgetter(0)):
+            while (key := queue.first()) is not None:
+                try:
+                    message = queue.message(key)
+                except UNREADABLE as error:
+                    self.quarantine(queue, key, error)
+                    continue
+                deadline = queue.deadline_of(message)
+                if not deadline or deadline > self.state.clock():
+                    queue.lock(key, Lock(LockKind.TRANSFER, queue))
+                    return queue, message
+                break
         return None
 
     def transferred(self, queue: OutgoingQueue, message: Message) -> None:
@@ -144,7 +152,7 @@ class Transferring(Committing):
         self._delete(queue, message.lookup_identifier, message, MessageClass.ACK_REACH_QUEUE)
 
     def put_back(self, queue: OutgoingQueue, message: Message) -> None:
-        """The transfer failed: the message returns to its place, or dies there if it was purged or expired."""
+        """The transfer failed: the message returns to its place, or is discarded if it was purged or has expired."""
         self._release(queue, message.lookup_identifier)
 
 

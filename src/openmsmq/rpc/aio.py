@@ -22,30 +22,40 @@ from openmsmq.rpc.client_connection import (
     ResponseReceived,
 )
 from openmsmq.rpc.credentials import Credentials, SecurityChoice, choose_security
-from openmsmq.rpc.errors import BindError, LocalProtocolError, RpcConnectionError, RpcFault
+from openmsmq.rpc.errors import AuthenticationError, BindError, LocalProtocolError, RpcConnectionError, RpcFault
 from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
-from openmsmq.rpc.sockets import set_options
+from openmsmq.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
 
 
 class AsyncConnection(asyncio.Protocol):
     """A connection to one endpoint; see `connect`."""
 
-    def __init__(self, core: ClientConnection, security: SecurityChoice) -> None:
+    def __init__(self, core: ClientConnection, security: SecurityChoice, dead_peer_seconds: int = DEAD_PEER) -> None:
         self._core = core
+        self._dead_peer_seconds = dead_peer_seconds
         self._security: SecurityChoice | None = security
         self._interface: SyntaxId | None = None
-        self._calls: dict[int, asyncio.Future[bytes]] = {}
+        self._calls: dict[int, asyncio.Future[ResponseReceived]] = {}
         self._binding: asyncio.Future[None] | None = None
         self._bind_lock = asyncio.Lock()
         self._transport: asyncio.Transport | None = None
         self._lost: str | None = None
+        self._untrusted = False
         self._flush_scheduled = False
 
     @property
     def core(self) -> ClientConnection:
         """The protocol state, for what this class does not offer."""
         return self._core
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can still be sent: neither side has closed the connection, as far as is known here."""
+        if self._lost is not None or self._transport is None or self._transport.is_closing():
+            return False
+        sock = self._transport.get_extra_info("socket")
+        return sock is None or not peer_has_closed(sock.fileno())
 
     async def __aenter__(self) -> Self:
         return self
@@ -85,13 +95,19 @@ class AsyncConnection(asyncio.Protocol):
 
         Raises `RpcFault` for a fault, `RpcConnectionError` if the connection is lost.
         """
+        return (await self.exchange(opnum, stub, object_uuid, interface=interface)).stub
+
+    async def exchange(
+        self, opnum: int, stub: bytes, object_uuid: UUID | None = None, *, interface: SyntaxId | None = None
+    ) -> ResponseReceived:
+        """As `call`; returns the answer with its byte order."""
         target = interface or self._interface
         if target is None:
             raise LocalProtocolError("no interface is bound")
         self._check_connected()
         call_id = self._core.request(target, opnum, stub, object_uuid)
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[bytes] = loop.create_future()
+        future: asyncio.Future[ResponseReceived] = loop.create_future()
         self._calls[call_id] = future
         if not self._flush_scheduled:
             # Calls that are made in one iteration leave in one write.
@@ -111,14 +127,14 @@ class AsyncConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         sock = transport.get_extra_info("socket")
         if sock is not None:
-            set_options(sock)
+            set_options(sock, self._dead_peer_seconds)
 
     def data_received(self, data: bytes) -> None:
         for event in self._core.receive_data(data):
             if isinstance(event, ResponseReceived):
                 future = self._calls.pop(event.call_id, None)
                 if future is not None and not future.done():
-                    future.set_result(event.stub)
+                    future.set_result(event)
             elif isinstance(event, FaultReceived):
                 future = self._calls.pop(event.call_id, None)
                 if future is not None and not future.done():
@@ -126,7 +142,7 @@ class AsyncConnection(asyncio.Protocol):
             elif isinstance(event, Bound | BindRefused):
                 self._bound(event)
             elif isinstance(event, ConnectionEnded):
-                self._lost = event.reason
+                self._lost, self._untrusted = event.reason, event.untrusted
                 self.close()
         self._flush()
 
@@ -135,16 +151,19 @@ class AsyncConnection(asyncio.Protocol):
         calls, self._calls = self._calls, {}
         for future in calls.values():
             if not future.done():
-                future.set_exception(RpcConnectionError(reason))
+                future.set_exception(self._failure(reason))
         if self._binding is not None and not self._binding.done():
-            self._binding.set_exception(RpcConnectionError(reason))
+            self._binding.set_exception(self._failure(reason))
+
+    def _failure(self, reason: str) -> RpcConnectionError | AuthenticationError:
+        return (AuthenticationError if self._untrusted else RpcConnectionError)(reason)
 
     def _bound(self, event: Bound | BindRefused) -> None:
         binding, self._binding = self._binding, None
         if binding is None or binding.done():
             return
         if isinstance(event, BindRefused):
-            binding.set_exception(BindError(f"the bind was refused with {event.status:#x}"))
+            binding.set_exception(BindError(f"the bind was refused with {event.status:#x}", event.status))
         else:
             binding.set_result(None)
 
@@ -156,7 +175,7 @@ class AsyncConnection(asyncio.Protocol):
 
     def _check_connected(self) -> None:
         if self._lost is not None or self._transport is None:
-            raise RpcConnectionError(self._lost or "not connected")
+            raise self._failure(self._lost or "not connected")
 
 
 async def connect(
@@ -170,6 +189,7 @@ async def connect(
     max_fragment: int | None = None,
     limits: Limits | None = None,
     assoc_group_id: int = 0,
+    dead_peer_seconds: int = DEAD_PEER,
 ) -> AsyncConnection:
     """As `client.connect`, for asyncio."""
     security = choose_security(credentials, level, spnego=spnego)
@@ -177,7 +197,9 @@ async def connect(
     core = ClientConnection(max_fragment=max_fragment, limits=limits, assoc_group_id=assoc_group_id)
     try:
         async with asyncio.timeout(timeout):
-            _, protocol = await loop.create_connection(lambda: AsyncConnection(core, security), host, port)
+            _, protocol = await loop.create_connection(
+                lambda: AsyncConnection(core, security, dead_peer_seconds), without_brackets(host), port
+            )
     except OSError as error:  # TimeoutError is one
         raise RpcConnectionError(f"{host}:{port}: {error or 'no answer in time'}") from error
     return protocol

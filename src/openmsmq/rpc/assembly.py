@@ -14,11 +14,17 @@ class Budget:
     any of them has authenticated.
     """
 
-    __slots__ = ("limit", "used")
+    __slots__ = ("limit", "peak", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        self.peak = 0  # most that was used since somebody set it back
+
+    def book(self, size: int) -> None:
+        self.used += size
+        if self.used > self.peak:
+            self.peak = self.used
 
 
 class Account:
@@ -38,7 +44,7 @@ class Account:
     def book(self, size: int) -> None:
         """Hold so many bytes more, or fewer if negative."""
         self.held += size
-        self._budget.used += size
+        self._budget.book(size)
 
     def clear(self) -> None:
         """Give everything back."""

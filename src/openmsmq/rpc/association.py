@@ -1,16 +1,20 @@
 """Association groups and the context handles that live in them.
 
 C706 5.1.6, 9.3.3.2 and [MS-RPCE] 3.3.1.5.7, 2.2.1.1.4: connections of one client share a group, a context handle is
-valid in its group only, and when the group's last connection goes its handles are run down.
+valid in its group only, and when the group's last connection goes its handles are run down. The identifier of a group
+is no secret, so (deviation D-15) a handle also belongs to the caller who got it, and to the protection that this caller
+had.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
-from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, NCA_S_FAULT_REMOTE_NO_MEMORY, Fault
+from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, NCA_S_FAULT_REMOTE_NO_MEMORY, RPC_S_ACCESS_DENIED, Fault
+from openmsmq.rpc.pdu import AuthLevel
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +23,30 @@ NULL_HANDLE: Final = bytes(HANDLE_SIZE)
 # Context handles of one association. An application holds one for each open queue, cursor and transaction; this
 # bounds what a client that never closes anything can cost.
 MAX_HANDLES: Final = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds something that a handle stands for: a caller in an association, with a level of protection.
+
+    Attributes:
+        association: where the handle is valid.
+        sid: security identifier of the caller; None for an anonymous one, who is nobody else.
+        level: the least one at which the handle may be used: a request that anybody could have sent, because it is not
+            signed, does nothing in the name of a caller who signs.
+    """
+
+    association: Association
+    sid: str | None
+    level: AuthLevel
+
+    def __str__(self) -> str:
+        return f"{self.association.peer_host} ({self.sid or 'anonymous'}, {self.level.name})"
+
+    def admits(self, caller: Holder) -> bool:
+        """Whether a caller may use what this holder has."""
+        return caller.association is self.association and caller.sid == self.sid and caller.level >= self.level
+
 
 Random = Callable[[int], bytes]
 Rundown = Callable[[Any], None]
@@ -30,37 +58,56 @@ class ContextHandles:
     def __init__(self, random: Random, maximum: int = MAX_HANDLES) -> None:
         self._random = random
         self._maximum = maximum
-        self._entries: dict[bytes, tuple[str, Any, Rundown | None]] = {}
+        self._entries: dict[bytes, tuple[str, Any, Rundown | None, Holder]] = {}
+        self._charged = 0
         self._over = False
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def create(self, kind: str, obj: Any, rundown: Rundown | None = None) -> bytes:
+    def create(self, holder: Holder, kind: str, obj: Any, rundown: Rundown | None = None) -> bytes:
         """A new handle for `obj`. `rundown(obj)` is called if the client goes without closing it.
 
-        If the client is gone already, which happens to a call that was under way, it is called at once. Raises
-        `Fault` when the association holds too many.
+        If the client is gone already, which happens to a call that was under way, it is called at once. It is called
+        too when the association holds too many; then `Fault` is raised.
         """
         if self._over:
             _run_down(kind, obj, rundown)
             return bytes(4) + self._random(16)
-        if len(self._entries) >= self._maximum:
-            raise Fault(NCA_S_FAULT_REMOTE_NO_MEMORY)
+        try:
+            self._check_room()
+        except Fault:
+            _run_down(kind, obj, rundown)
+            raise
         handle = bytes(4) + self._random(16)
-        self._entries[handle] = (kind, obj, rundown)
+        self._entries[handle] = (kind, obj, rundown, holder)
         return handle
 
-    def get(self, handle: bytes, kind: str) -> Any:
-        """What the handle stands for. Raises `Fault` for one that is null, unknown here, or of another kind."""
+    def charge(self, by: int) -> None:
+        """Count something that has no context handle of its own, a cursor, or with -1 count it no more. Raises as
+        `create`."""
+        if by > 0:
+            self._check_room()
+        self._charged += by
+
+    def _check_room(self) -> None:
+        if len(self._entries) + self._charged >= self._maximum:
+            raise Fault(NCA_S_FAULT_REMOTE_NO_MEMORY)
+
+    def get(self, holder: Holder, handle: bytes, kind: str) -> Any:
+        """What the handle stands for. Raises `Fault`: context mismatch for one that is null, unknown here or of
+        another kind, access denied for one of another caller or a better protected one."""
         entry = self._entries.get(bytes(handle))
         if entry is None or entry[0] != kind:
             raise Fault(NCA_S_FAULT_CONTEXT_MISMATCH)
+        if not entry[3].admits(holder):
+            log.warning("%s: a %s handle was refused to another caller or at a lower level", holder, kind)
+            raise Fault(RPC_S_ACCESS_DENIED)
         return entry[1]
 
-    def close(self, handle: bytes, kind: str) -> Any:
+    def close(self, holder: Holder, handle: bytes, kind: str) -> Any:
         """Forget the handle without running it down, and return what it stood for. Raises as `get` does."""
-        obj = self.get(handle, kind)
+        obj = self.get(holder, handle, kind)
         del self._entries[bytes(handle)]
         return obj
 
@@ -68,8 +115,8 @@ class ContextHandles:
         """Run every handle down, newest first: a cursor before the queue it belongs to."""
         self._over = True
         while self._entries:
-            _, entry = self._entries.popitem()
-            _run_down(*entry)
+            _, (kind, obj, rundown, _) = self._entries.popitem()
+            _run_down(kind, obj, rundown)
 
 
 def _run_down(kind: str, obj: Any, rundown: Rundown | None) -> None:
@@ -80,16 +127,47 @@ def _run_down(kind: str, obj: Any, rundown: Rundown | None) -> None:
             log.exception("rundown of a %s handle failed", kind)
 
 
+class HeldHandles:
+    """The context handles of an association as one caller sees them: its own."""
+
+    __slots__ = ("_handles", "holder")
+
+    def __init__(self, handles: ContextHandles, holder: Holder) -> None:
+        self._handles, self.holder = handles, holder
+
+    def create(self, kind: str, obj: Any, rundown: Rundown | None = None) -> bytes:
+        """See `ContextHandles.create`."""
+        return self._handles.create(self.holder, kind, obj, rundown)
+
+    def get(self, handle: bytes, kind: str) -> Any:
+        """See `ContextHandles.get`."""
+        return self._handles.get(self.holder, handle, kind)
+
+    def close(self, handle: bytes, kind: str) -> Any:
+        """See `ContextHandles.close`."""
+        return self._handles.close(self.holder, handle, kind)
+
+
 class Association:
     """One association group."""
 
-    __slots__ = ("connections", "group_id", "handles", "peer_host")
+    __slots__ = ("_latest", "_latest_caller", "connections", "group_id", "handles", "peer_host")
 
     def __init__(self, group_id: int, peer_host: str, handles: ContextHandles) -> None:
+        self._latest_caller: object = None
+        self._latest: HeldHandles | None = None
         self.group_id = group_id
         self.peer_host = peer_host
         self.handles = handles
         self.connections = 0
+
+    def held_by(self, caller: object, sid: str | None, level: AuthLevel) -> HeldHandles:
+        """The handles as a caller sees them. The latest caller's are kept: it mostly makes the next call too."""
+        latest = self._latest
+        if latest is None or self._latest_caller is not caller:
+            latest = self._latest = HeldHandles(self.handles, Holder(self, sid, level))
+            self._latest_caller = caller
+        return latest
 
 
 class AssociationTable:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
-from openmsmq.rpc.association import Association
+from openmsmq.rpc.association import Association, HeldHandles, Holder
 from openmsmq.rpc.errors import LocalProtocolError
+from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel, ByteOrder, SyntaxId
 from openmsmq.rpc.security import ANONYMOUS, Channel, Identity
+from openmsmq.rpc.throttle import Attempt
 
 if TYPE_CHECKING:
     from openmsmq.rpc.server_connection import ServerConnection
@@ -145,9 +147,34 @@ class Call:
         return association
 
     @property
+    def holder(self) -> Holder:
+        """Who holds what this call makes, and whose handles it may use."""
+        return self.handles.holder
+
+    @property
+    def handles(self) -> HeldHandles:
+        """The context handles of the caller in its association."""
+        caller = self.caller
+        return self.association.held_by(caller, caller.identity.sid, caller.level)
+
+    @property
     def peer(self) -> str:
         """The address of the client's host."""
         return self.connection.peer_host
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody will read the answer: the client is gone, perhaps since a moment ago. Asks the kernel."""
+        hung_up = self.connection.hung_up
+        return self._cancelled or (hung_up is not None and hung_up())
+
+    def failed_guess(self) -> None:
+        """The call showed a value that only its owner knows, and it was not one; see `throttle`. Raises `Fault` when
+        the client has used up its tries."""
+        failures = self.connection.failures
+        if failures.refuses(self.peer, Attempt.CALL):
+            raise Fault(RPC_S_ACCESS_DENIED)
+        failures.count(self.peer, Attempt.CALL)
 
     @property
     def cancelled(self) -> bool:
@@ -186,7 +213,7 @@ class Call:
         return self._over
 
     def cancel(self) -> None:
-        """Tell the handler that the client no longer wants an answer (C706 9.1.1.4)."""
+        """Notify the handler that the client no longer wants an answer (C706 9.1.1.4)."""
         if self._cancelled or self._over:
             return
         self._cancelled = True

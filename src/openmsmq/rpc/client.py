@@ -26,10 +26,17 @@ from openmsmq.rpc.client_connection import (
     ResponseReceived,
 )
 from openmsmq.rpc.credentials import Credentials, SecurityChoice, choose_security
-from openmsmq.rpc.errors import BindError, LocalProtocolError, RpcConnectionError, RpcFault
+from openmsmq.rpc.errors import (
+    AnswerTimeout,
+    AuthenticationError,
+    BindError,
+    LocalProtocolError,
+    RpcConnectionError,
+    RpcFault,
+)
 from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
-from openmsmq.rpc.sockets import set_options
+from openmsmq.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
 
 RECEIVE_SIZE = 65536
 
@@ -53,6 +60,11 @@ class Connection:
     def core(self) -> ClientConnection:
         """The protocol state, for what this class does not offer."""
         return self._core
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can still be sent: neither side has closed the connection, as far as is known here."""
+        return self._socket.fileno() >= 0 and not peer_has_closed(self._socket.fileno())
 
     def close(self) -> None:
         """Close the connection; the server runs context handles down with the last one of an association."""
@@ -85,7 +97,7 @@ class Connection:
                 self._core.bind([interface])
             event = self._exchange(lambda e: isinstance(e, Bound | BindRefused))
             if isinstance(event, BindRefused):
-                raise BindError(f"bind of {interface} was refused with {event.status:#x}")
+                raise BindError(f"bind of {interface} was refused with {event.status:#x}", event.status)
             if interface not in self._core.contexts:
                 raise BindError(f"the server does not offer {interface}")
         self._interface = interface
@@ -103,8 +115,20 @@ class Connection:
         """Call an operation and return the stub of its answer.
 
         `timeout` in seconds; after it the connection is closed, because the answer may still come. Raises `RpcFault`
-        for a fault, `RpcConnectionError` if the connection is lost.
+        for a fault, `RpcConnectionError` if the connection is lost, `AnswerTimeout` after `timeout`.
         """
+        return self.exchange(opnum, stub, object_uuid, interface=interface, timeout=timeout).stub
+
+    def exchange(
+        self,
+        opnum: int,
+        stub: bytes,
+        object_uuid: UUID | None = None,
+        *,
+        interface: SyntaxId | None = None,
+        timeout: float | None = None,
+    ) -> ResponseReceived:
+        """As `call`; returns the answer with its byte order."""
         target = interface or self._interface
         if target is None:
             raise LocalProtocolError("no interface is bound")
@@ -113,7 +137,7 @@ class Connection:
         if isinstance(event, FaultReceived):
             raise RpcFault(event.status)
         assert isinstance(event, ResponseReceived)
-        return event.stub
+        return event
 
     def _exchange(self, wanted: Callable[[Event], bool], timeout: float | None = None) -> Event:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -130,7 +154,7 @@ class Connection:
                 found = None
                 for event in self._core.receive_data(received):
                     if isinstance(event, ConnectionEnded):
-                        raise RpcConnectionError(event.reason)
+                        raise (AuthenticationError if event.untrusted else RpcConnectionError)(event.reason)
                     if wanted(event):
                         found = event
                 if found is not None:
@@ -140,8 +164,8 @@ class Connection:
                     return found
         except TimeoutError as error:
             self.close()
-            raise RpcConnectionError("the server did not answer in time") from error
-        except RpcConnectionError:
+            raise AnswerTimeout("the server did not answer in time") from error
+        except (RpcConnectionError, AuthenticationError):
             self.close()
             raise
         except OSError as error:
@@ -163,19 +187,21 @@ def connect(
     max_fragment: int | None = None,
     limits: Limits | None = None,
     assoc_group_id: int = 0,
+    dead_peer_seconds: int = DEAD_PEER,
 ) -> Connection:
     """Connect to an endpoint. Nothing is sent before the first `bind`.
 
     `timeout` bounds the connect alone. `level` defaults to PKT_INTEGRITY with credentials and to NONE without.
     `spnego` negotiates the mechanism instead of speaking NTLM at once. `assoc_group_id` joins the association of
-    another connection to the same server (its `core.assoc_group_id`), and so shares its context handles. Raises
+    another connection to the same server (its `core.assoc_group_id`), and so shares its context handles.
+    `dead_peer_seconds` is how long a server may be silent that does not acknowledge what TCP sends. Raises
     `RpcConnectionError`.
     """
     security = choose_security(credentials, level, spnego=spnego)
     try:
-        sock = socket.create_connection((host, port), timeout)
+        sock = socket.create_connection((without_brackets(host), port), timeout)
         sock.settimeout(None)
-        set_options(sock)
+        set_options(sock, dead_peer_seconds)
     except OSError as error:
         raise RpcConnectionError(f"{host}:{port}: {error}") from error
     core = ClientConnection(max_fragment=max_fragment, limits=limits, assoc_group_id=assoc_group_id)

@@ -36,6 +36,7 @@ from openmsmq.rpc.pdu import (
     PFC_WHOLE,
     AuthLevel,
     AuthVerifier,
+    ByteOrder,
     Header,
     PacketType,
     SyntaxId,
@@ -62,10 +63,11 @@ class BindRefused:
 
 @dataclass(frozen=True, slots=True)
 class ResponseReceived:
-    """The whole answer to a call."""
+    """The whole answer to a call, in the byte order that its PDU header names ([C706] 14.1)."""
 
     call_id: int
     stub: bytes
+    byte_order: ByteOrder = "<"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,11 @@ class ShutdownRequested:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEnded:
-    """The server broke the protocol, or a signature was wrong; the connection must be closed."""
+    """The server broke the protocol, or, with `untrusted`, a signature or login was wrong; the connection must be
+    closed."""
 
     reason: str
+    untrusted: bool = False
 
 
 Event = Bound | BindRefused | ResponseReceived | FaultReceived | ShutdownRequested | ConnectionEnded
@@ -220,7 +224,7 @@ class ClientConnection:
                 found = None
         except (RemoteProtocolError, AuthenticationError) as error:
             self._ended = True
-            events.append(ConnectionEnded(str(error)))
+            events.append(ConnectionEnded(str(error), isinstance(error, AuthenticationError)))
         return events
 
     def _handle(self, header: Header, raw: bytes, events: list[Event]) -> None:
@@ -300,7 +304,7 @@ class ClientConnection:
                 raise RemoteProtocolError("a second first fragment")
             if flags & PFC_LAST_FRAG:
                 del self._calls[call_id]
-                events.append(ResponseReceived(call_id, stub))
+                events.append(ResponseReceived(call_id, stub, header.byte_order))
                 return
             pieces = self._answers[call_id] = []
         elif pieces is None:
@@ -314,7 +318,7 @@ class ClientConnection:
             del self._calls[call_id], self._answers[call_id]
             stub = b"".join(pieces)
             self._answered -= len(stub)
-            events.append(ResponseReceived(call_id, stub))
+            events.append(ResponseReceived(call_id, stub, header.byte_order))
 
     def _open(self, channel: Channel | None, header: Header, raw: bytes, start: int) -> bytes:
         """The stub of a fragment, checked as the call's channel demands.

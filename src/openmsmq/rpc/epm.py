@@ -52,7 +52,8 @@ class Endpoint:
     object_uuid: UUID | None = None
 
     def tower(self, reached_at: str) -> Tower:
-        return Tower(self.interface, self.port, self.host or reached_at)
+        # A tower has an IPv4 address ([C706] appendix L); 0.0.0.0 says nothing to who came by IPv6.
+        return Tower(self.interface, self.port, self.host or ("" if ":" in reached_at else reached_at))
 
 
 class EndpointMapper:
@@ -84,7 +85,7 @@ class EndpointMapper:
                 stub = self._map(call, request)
             case "ept_lookup_handle_free":
                 if request.entry_handle != NULL_HANDLE:
-                    call.association.handles.close(request.entry_handle, _HANDLE_KIND)
+                    call.handles.close(request.entry_handle, _HANDLE_KIND)
                 stub = operation.encode_response(wire.ept_lookup_handle_free_Response(NULL_HANDLE, 0))
             case "ept_insert" | "ept_delete" | "ept_inq_object" | "ept_mgmt_delete":
                 # [MS-RPCE] 2.2.1.2.6-10: the method raises this as an exception.
@@ -149,7 +150,7 @@ class EndpointMapper:
         self, call: Call, handle: bytes, size: int, begin: Callable[[], list[Endpoint]]
     ) -> tuple[list[Endpoint], bytes]:
         """The next `size` endpoints of an inquiry, and the handle for the rest: null when there is none."""
-        handles = call.association.handles
+        handles = call.handles
         remaining: list[Endpoint] = begin() if handle == NULL_HANDLE else handles.close(handle, _HANDLE_KIND)
         page, rest = remaining[:size], remaining[size:]
         return page, handles.create(_HANDLE_KIND, rest) if rest else NULL_HANDLE

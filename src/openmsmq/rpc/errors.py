@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from openmsmq.model.errors import AccessDenied, ClientError, HResult
+from openmsmq.model.text import printable
 
-class ProtocolError(Exception):
+
+class ProtocolError(ClientError):
     """Something broke the rules of the protocol."""
 
 
@@ -15,16 +18,40 @@ class RemoteProtocolError(ProtocolError):
     """The peer broke the rules; the connection cannot go on."""
 
 
-class AuthenticationError(Exception):
+class AuthenticationError(AccessDenied):
     """A security provider refused: bad password, bad token, bad signature, or too weak a negotiation."""
 
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(None, detail)
+        self.args = (printable(detail),)
 
-class RpcConnectionError(ConnectionError):
-    """The connection was refused, lost or timed out before the answer came."""
+
+class RpcConnectionError(ClientError, ConnectionError):
+    """The connection was refused or lost before the answer came.
+
+    `outcome_unknown`: the request may have reached the server, and whether it was carried out is not known.
+    """
+
+    hresult = HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE
+
+    def __init__(self, detail: str = "", *, outcome_unknown: bool = False) -> None:
+        super().__init__(detail)
+        self.outcome_unknown = outcome_unknown
+
+
+class AnswerTimeout(RpcConnectionError):
+    """The server accepted the request and did not answer in time."""
 
 
 class BindError(RpcConnectionError):
-    """The server did not accept the interface: a bind_nak, or a rejected presentation context."""
+    """The server did not accept the interface: a bind_nak, or a rejected presentation context.
+
+    `reason` is that of the bind_nak ([C706] 12.6.3.1) or the status of a fault; None for a rejected context.
+    """
+
+    def __init__(self, detail: str = "", reason: int | None = None) -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 class RpcFault(Exception):

@@ -10,19 +10,30 @@ import asyncio
 import logging
 import os
 import socket
+import time
+from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 
 from openmsmq.ndr import BadStubData
 from openmsmq.rpc.assembly import Budget
 from openmsmq.rpc.association import AssociationTable, Random
 from openmsmq.rpc.call import Call, Caller, InterfaceTable
-from openmsmq.rpc.faults import NCA_S_FAULT_UNSPEC, NCA_S_OP_RNG_ERROR, RPC_S_ACCESS_DENIED, RPC_X_BAD_STUB_DATA, Fault
+from openmsmq.rpc.faults import (
+    NCA_S_FAULT_CONTEXT_MISMATCH,
+    NCA_S_FAULT_UNSPEC,
+    NCA_S_OP_RNG_ERROR,
+    RPC_S_ACCESS_DENIED,
+    RPC_X_BAD_STUB_DATA,
+    Fault,
+)
 from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.security import AcceptorFactory
 from openmsmq.rpc.server_connection import CallCancelled, ConnectionEnded, Event, ServerConnection
-from openmsmq.rpc.sockets import set_options
+from openmsmq.rpc.sockets import DEAD_PEER, peer_has_closed, set_options
+from openmsmq.rpc.throttle import Attempt, FailureLimits, PeerFailures
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +41,13 @@ log = logging.getLogger(__name__)
 SWEEP_PERIOD: Final = 5.0
 # How often a server that shuts down looks whether its calls have ended.
 SHUT_DOWN_POLL: Final = 0.02
+FLUSH_TIME: Final = 0.5  # seconds that peers have to take what has been answered
 # Connections that wait to be accepted: after a restart all clients come back at once.
 LISTEN_BACKLOG: Final = 1024
-# Replies are handed to the transport when so much has gathered, which tells whether the peer reads them.
+# Replies are handed to the transport when so much has gathered, which shows whether the peer reads them.
 FLUSH_SIZE: Final = 256 * 1024
+# What calls with handles of others end in.
+_GUESSES: Final = frozenset([RPC_S_ACCESS_DENIED, NCA_S_FAULT_CONTEXT_MISMATCH])
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +72,7 @@ class ServerLimits:
     """Bounds for all connections together, and times in seconds.
 
     max_connections: file descriptors are finite, and the log needs some.
+    max_connections_per_peer: of one host, so that no host takes all; on loopback all clients are one host.
     incomplete_requests: bytes of requests whose last fragment has not come, on all connections together; sixty of the
         largest size. A request that does not fit is refused with nca_s_fault_remote_no_memory.
     first_pdu: a connection that has not bound by then is closed; a client binds at once.
@@ -68,7 +83,9 @@ class ServerLimits:
         handles for days and MSMQ clients do.
     """
 
-    max_connections: int = 4096
+    max_connections: int = 8192
+    max_connections_per_peer: int = 4096
+    failures: FailureLimits = FailureLimits()
     incomplete_requests: int = 256 * 1024 * 1024
     unread_bytes: int = 64 * 1024 * 1024
     first_pdu: float = 30.0
@@ -104,6 +121,7 @@ class RpcServer:
         limits: Limits | None = None,
         server_limits: ServerLimits | None = None,
         sweep_period: float = SWEEP_PERIOD,
+        dead_peer_seconds: int = DEAD_PEER,
     ) -> None:
         self.interfaces = interfaces or InterfaceTable()
         self.policy = policy or SecurityPolicy()
@@ -113,10 +131,13 @@ class RpcServer:
         self.associations = AssociationTable(random)
         self.statistics = Statistics()
         self.budget = Budget(self.server_limits.incomplete_requests)
+        self.failures = PeerFailures(time.monotonic, self.server_limits.failures)
         self.connections: set[_Connection] = set()
+        self.peers: Counter[str] = Counter()  # connections by host
         self._unflushed: list[_Connection] = []
         self._servers: list[asyncio.Server] = []
         self._sweep_period = sweep_period
+        self.dead_peer_seconds = dead_peer_seconds
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def listen(self, host: str, port: int, interfaces: InterfaceTable | None = None) -> tuple[str, int]:
@@ -166,7 +187,8 @@ class RpcServer:
             connection.close()
 
     async def shut_down(self, grace: float) -> None:
-        """Take no new connections, let pending calls end for at most `grace` seconds, then close everything.
+        """Take no new connections, let pending calls end for at most `grace` seconds, send what has been answered, then
+        close everything.
 
         Calls that wait for a message usually wait on, so the whole time passes while there are any.
         """
@@ -174,6 +196,12 @@ class RpcServer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace
         while any(connection.pending for connection in self.connections) and loop.time() < deadline:
+            await asyncio.sleep(SHUT_DOWN_POLL)
+        await asyncio.sleep(0)  # replies leave in the next turn of the loop
+        for connection in tuple(self.connections):
+            connection.finish()
+        flushed = loop.time() + FLUSH_TIME
+        while self.connections and loop.time() < flushed:
             await asyncio.sleep(SHUT_DOWN_POLL)
         self.close()
 
@@ -193,6 +221,8 @@ class RpcServer:
                 raise Fault(RPC_S_ACCESS_DENIED)
             interface.call(call)
         except Fault as fault:
+            if fault.status in _GUESSES:
+                self._count_guess(call)
             self._refuse(call, fault.status)
         except BadStubData as error:
             log.info("%s opnum %d from %s: %s", interface.name, opnum, call.peer, error)
@@ -200,6 +230,14 @@ class RpcServer:
         except Exception:
             log.exception("%s opnum %d failed", interface.name, opnum)
             self._refuse(call, NCA_S_FAULT_UNSPEC)
+
+    def _count_guess(self, call: Call) -> None:
+        """Somebody may be trying handles; whoever does so fast loses the connection each time."""
+        if self.failures.refuses(call.peer, Attempt.CALL):
+            for connection in tuple(self.connections):
+                if connection.serves(call):
+                    asyncio.get_running_loop().call_soon(connection.close)
+        self.failures.count(call.peer, Attempt.CALL)
 
     def _refuse(self, call: Call, status: int) -> None:
         self.statistics.faults += 1
@@ -232,29 +270,39 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self._server
         self._transport = cast(asyncio.Transport, transport)
-        if len(server.connections) >= server.server_limits.max_connections:
-            log.info("connection refused: there are %d already", len(server.connections))
+        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        host: str = peer[0] if peer else ""
+        limits = server.server_limits
+        if len(server.connections) >= limits.max_connections:
+            log.warning("connection from %s refused: max_connections, %d, are open", host, limits.max_connections)
+            self._transport.abort()
+            return
+        if server.peers[host] >= limits.max_connections_per_peer:
+            maximum = limits.max_connections_per_peer
+            log.warning("connection from %s refused: it has max_connections_per_peer, %d, open", host, maximum)
             self._transport.abort()
             return
         self._loop = asyncio.get_running_loop()
         self._connected = self._heard = self._loop.time()
-        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self._core = ServerConnection(
             self._interfaces,
             server.associations,
-            peer_host=peer[0] if peer else "",
+            peer_host=host,
             local_host=local[0] if local else "",
             # C706 12.6.4.4: the secondary address is the endpoint; for TCP, its port.
             secondary_address=str(local[1]).encode() if local else b"",
             acceptor=server.acceptor,
             limits=server.limits,
             budget=server.budget,
+            failures=server.failures,
         )
         self._core.on_output = self._output_ready
         sock = transport.get_extra_info("socket")
         if sock is not None:
-            set_options(sock)
+            set_options(sock, server.dead_peer_seconds)
+            self._core.hung_up = partial(peer_has_closed, sock.fileno())
         server.connections.add(self)
+        server.peers[host] += 1
         server.statistics.connections += 1
 
     def data_received(self, data: bytes) -> None:
@@ -306,6 +354,9 @@ class _Connection(asyncio.Protocol):
         self._server.connections.discard(self)
         core, self._core = self._core, None
         if core is not None:
+            self._server.peers[core.peer_host] -= 1
+            if not self._server.peers[core.peer_host]:
+                del self._server.peers[core.peer_host]
             for call in core.connection_lost():
                 self._cancel(call)
             core.leave()
@@ -334,6 +385,15 @@ class _Connection(asyncio.Protocol):
     def pending(self) -> int:
         """How many calls wait for their answer."""
         return self._core.pending if self._core is not None else 0
+
+    def serves(self, call: Call) -> bool:
+        """Whether the call came by this connection."""
+        return self._core is call.connection
+
+    def finish(self) -> None:
+        """Close once what has been answered is sent."""
+        if self._transport is not None:
+            self._transport.close()
 
     def close(self) -> None:
         """Close without waiting for a peer that does not read."""

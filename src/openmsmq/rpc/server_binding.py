@@ -44,6 +44,7 @@ from openmsmq.rpc.pdu import (
     padded_verifier,
 )
 from openmsmq.rpc.security import ANONYMOUS, AcceptorFactory, Channel, normal_level
+from openmsmq.rpc.throttle import Attempt, PeerFailures
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,9 @@ class Binder:
         secondary_address: bytes,
         acceptor: AcceptorFactory | None,
         limits: Limits,
+        failures: PeerFailures,
     ) -> None:
+        self._failures = failures
         self._interfaces = interfaces
         self._associations = associations
         self._peer_host = peer_host
@@ -91,6 +94,7 @@ class Binder:
         self.channels: dict[int, Channel] = {}
         self.max_xmit_frag = limits.max_fragment
         self.header_signing = False
+        self._unprotected = False  # whether contexts were made without authentication
         # Who calls in a request without a verifier; None if that is to be refused. See `channel_of`.
         self.plain_caller: Caller | None = UNAUTHENTICATED
         self._callers: dict[Channel, Caller] = {}
@@ -104,7 +108,7 @@ class Binder:
                 raise _Refused(RejectReason.LOCAL_LIMIT_EXCEEDED, 0)
             joined = self.association
             if joined is None:
-                joined = self._associations.join(pdu.assoc_group_id, self._peer_host)
+                joined = self._join(pdu.assoc_group_id)
             elif pdu.assoc_group_id not in (0, joined.group_id):
                 joined = None
             if joined is None:
@@ -120,7 +124,7 @@ class Binder:
         except _Refused as refusal:
             return BindNak(pdu.call_id, refusal.reason).pack()
         self.max_xmit_frag = min(self._limits.max_fragment, pdu.max_recv_frag)
-        self.header_signing = bool(pdu.flags & PFC_SUPPORT_HEADER_SIGN)
+        self._agree_on_header_signing(pdu)
         return BindAck(
             pdu.call_id,
             answers,
@@ -140,6 +144,7 @@ class Binder:
             answers, verifier = self._negotiate(pdu)
         except _Refused as refusal:
             return FaultPdu(pdu.call_id, refusal.status).pack()
+        self._agree_on_header_signing(pdu)
         return AlterContextResp(
             pdu.call_id,
             answers,
@@ -150,12 +155,28 @@ class Binder:
             verifier=verifier,
         ).pack()
 
+    def _join(self, group_id: int) -> Association | None:
+        if not group_id:
+            return self._associations.join(0, self._peer_host)
+        if self._failures.refuses(self._peer_host, Attempt.JOIN):
+            raise _Refused(RejectReason.TEMPORARY_CONGESTION, 0)  # not: there is no such group
+        joined = self._associations.join(group_id, self._peer_host)
+        if joined is None:
+            self._failures.count(self._peer_host, Attempt.JOIN)
+        return joined
+
+    def _agree_on_header_signing(self, pdu: Bind) -> None:
+        """Once agreed, by bind or alter_context, it holds for the connection ([MS-RPCE] 3.3.1.5.2.2, D-17)."""
+        self.header_signing = self.header_signing or bool(pdu.flags & PFC_SUPPORT_HEADER_SIGN)
+
     def _negotiate(self, pdu: Bind) -> tuple[tuple[ContextAnswer, ...], AuthVerifier | None]:
         accepted: dict[int, BoundContext] = {}
         answers = tuple(self._answer(context, accepted) for context in pdu.contexts)
         if len(self.contexts.keys() | accepted.keys()) > self._limits.max_contexts:
             raise _Refused(RejectReason.LOCAL_LIMIT_EXCEEDED, RPC_S_PROTOCOL_ERROR)
         verifier = self._security_leg(pdu) if pdu.verifier else None
+        if not pdu.verifier and accepted:
+            self._unprotected = True
         self.contexts.update(accepted)
         return answers, verifier
 
@@ -168,7 +189,7 @@ class Binder:
         interface = self._interfaces.find(context.abstract_syntax)
         if interface is None:
             return ContextAnswer(ContextResult.PROVIDER_REJECTION, ProviderReason.ABSTRACT_SYNTAX_NOT_SUPPORTED)
-        if NDR not in context.transfer_syntaxes:
+        if NDR not in context.transfer_syntaxes:  # deviation D-28: NDR64 is not offered
             reason = ProviderReason.PROPOSED_TRANSFER_SYNTAXES_NOT_SUPPORTED
             return ContextAnswer(ContextResult.PROVIDER_REJECTION, reason)
         accepted[context.context_id] = BoundContext(interface, context.abstract_syntax, NDR)
@@ -180,8 +201,9 @@ class Binder:
         """One leg of an authentication ([MS-RPCE] 3.3.1.5.2.1): the verifier of the answer.
 
         A bind always begins a new context, also under an id that is taken. An alter_context goes on with a context
-        that waits for a further leg, and begins one otherwise, unless it only repeats the leg that completed one:
-        Samba adds interfaces that way after auth3. The context stays as it is, and the answer has no token.
+        that waits for a further leg, and begins one otherwise, unless it only repeats the leg that completed one
+        (deviation D-60): Samba adds interfaces that way after auth3. The context stays as it is, and the answer has no
+        token.
         """
         verifier = pdu.verifier
         assert verifier is not None
@@ -190,6 +212,8 @@ class Binder:
         altering = isinstance(pdu, AlterContext)
         if altering and channel is not None and channel.repeats(verifier.auth_type, level, verifier.value):
             return None
+        if self._failures.refuses(self._peer_host, Attempt.LOGIN):
+            raise _Refused(RejectReason.TEMPORARY_CONGESTION, RPC_S_ACCESS_DENIED)
         going_on = altering and channel is not None and channel.waits
         if going_on:
             assert channel is not None
@@ -244,21 +268,31 @@ class Binder:
         self._set_plain_caller()
 
     def _log_failure(self, error: AuthenticationError) -> None:
+        self._failures.count(self._peer_host, Attempt.LOGIN)
         log.warning("authentication from %s failed: %s", self._peer_host, error)
 
     # --- requests --------------------------------------------------------------------------------------------------
 
     def _implied(self) -> Channel | None:
-        """The channel of requests without a verifier: the only one, if its level is CONNECT (3.3.1.5.4)."""
-        if len(self.channels) == 1:
-            (channel,) = self.channels.values()
-            if channel.level == AuthLevel.CONNECT:
-                return channel
-        return None
+        """The channel of requests without a verifier: the only one, if its level is CONNECT (3.3.1.5.4), or one of
+        several (deviation D-16) that all are of this level and of one user, as clients have who authenticate for each
+        interface."""
+        channels = list(self.channels.values())
+        if not channels or any(channel.level != AuthLevel.CONNECT for channel in channels):
+            return None
+        users = {channel.context.identity for channel in channels if channel.usable}
+        return channels[0] if len(channels) == 1 or (len(users) == 1 and all(c.usable for c in channels)) else None
 
     def _set_plain_caller(self) -> None:
         channel = self._implied()
-        self.plain_caller = self.caller(channel) if channel is None or channel.usable else None
+        usable = self._serves_plain if channel is None else channel.usable
+        self.plain_caller = self.caller(channel) if usable else None
+
+    @property
+    def _serves_plain(self) -> bool:
+        """Whether requests without a verifier are served, as an anonymous caller's: not where the client has asked for
+        protection with everything it bound, because somebody in the middle may have sent such a request."""
+        return self._unprotected or all(channel.level < AuthLevel.PKT for channel in self.channels.values())
 
     def channel_of(self, header: Header, raw: bytes) -> tuple[Channel | None, int]:
         """The channel that a request belongs to, and the status to refuse it with (0: go on)."""
@@ -271,7 +305,7 @@ class Binder:
         else:
             channel = self._implied()
             if channel is None:
-                return None, 0
+                return None, 0 if self._serves_plain else RPC_S_ACCESS_DENIED
         return channel, 0 if channel.usable else RPC_S_ACCESS_DENIED
 
     def caller(self, channel: Channel | None) -> Caller:
@@ -280,6 +314,9 @@ class Binder:
             return UNAUTHENTICATED
         caller = self._callers.get(channel)
         if caller is None:
-            caller = Caller(channel.context.identity or ANONYMOUS, AuthLevel(channel.level))
+            identity = channel.context.identity or ANONYMOUS
+            # Deviation D-18: the session key of an anonymous login is known to everybody, so it protects nothing.
+            level = AuthLevel.NONE if identity.anonymous else AuthLevel(channel.level)
+            caller = Caller(identity, level)
             self._callers[channel] = caller
         return caller

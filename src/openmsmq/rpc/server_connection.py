@@ -46,6 +46,7 @@ from openmsmq.rpc.pdu import (
 from openmsmq.rpc.security import AcceptorFactory, fragments
 from openmsmq.rpc.server_binding import Binder
 from openmsmq.rpc.splitter import Splitter
+from openmsmq.rpc.throttle import PeerFailures
 from openmsmq.rpc.verification import strip_trailer
 
 
@@ -94,13 +95,18 @@ class ServerConnection:
         acceptor: AcceptorFactory | None = None,
         limits: Limits | None = None,
         budget: Budget | None = None,
+        failures: PeerFailures | None = None,
     ) -> None:
+        self.failures = failures or PeerFailures(lambda: 0.0)
         self.peer_host = peer_host
         self.local_host = local_host
         self.limits = limits or Limits()
         self.on_output: Callable[[], None] | None = None
+        self.hung_up: Callable[[], bool] | None = None  # whether the peer is gone, though nobody has said so yet
         self._associations = associations
-        self._binder = Binder(interfaces, associations, peer_host, secondary_address, acceptor, self.limits)
+        self._binder = Binder(
+            interfaces, associations, peer_host, secondary_address, acceptor, self.limits, self.failures
+        )
         self._contexts = self._binder.contexts
         self._splitter = Splitter(self.limits.max_fragment)
         self._max_fragment = self.limits.max_fragment
@@ -135,7 +141,7 @@ class ServerConnection:
         return self._splitter.in_the_middle or bool(self._assemblies)
 
     def data_to_send(self) -> bytes:
-        """Take what must be sent; `output_size` tells roughly how much it is."""
+        """Take what must be sent; `output_size` says roughly how much it is."""
         out = self._out
         self.output_size = 0
         if len(out) == 1:

@@ -8,6 +8,7 @@ never given twice.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from openmsmq.rpc.ntlm import nt_hash
+
+logger = logging.getLogger(__name__)
 
 # RIDs below are Windows' own.
 FIRST_RID: Final = 1000
@@ -39,7 +42,7 @@ class User:
 
 
 class UsersFile:
-    """Users on disk. `lookup` reads the file again when it has changed, so the daemon need not be told."""
+    """Users on disk. `lookup` reads the file again when it has changed, so the daemon needs no notification."""
 
     def __init__(self, path: Path, *, random: Callable[[int], bytes] = os.urandom) -> None:
         self._path = path
@@ -49,6 +52,7 @@ class UsersFile:
         self._next_rid = FIRST_RID
         self._users: dict[str, User] = {}
         self._administrators: frozenset[str] = frozenset()
+        self._logged = ""
 
     def list(self) -> list[User]:
         """All users, by name. A file that does not exist holds none. Raises `UsersFileError`."""
@@ -56,9 +60,11 @@ class UsersFile:
         return sorted(self._users.values(), key=lambda user: user.name.casefold())
 
     def add(self, name: str, password: str, *, administrator: bool = False) -> User:
-        """A new user with a new SID. Raises `UsersFileError` if the name is taken or impossible."""
+        """A new user with a new SID. Raises `UsersFileError` if the name is taken or impossible, or for an empty
+        password, with which anybody could log in."""
         if not name or len(name) > MAX_NAME or _FORBIDDEN.search(name):
             raise UsersFileError(f"{name!r} cannot be a user name")
+        _check_password(name, password)
         self._load()
         if name.casefold() in self._users:
             raise UsersFileError(f"user {name} exists")
@@ -76,7 +82,8 @@ class UsersFile:
         self._save()
 
     def set_password(self, name: str, password: str) -> None:
-        """Raises `UsersFileError` if there is no such user."""
+        """Raises `UsersFileError` if there is no such user, or for an empty password."""
+        _check_password(name, password)
         self._load()
         user = self._get(name)
         self._users[name.casefold()] = replace(user, nt_hash=nt_hash(password))
@@ -93,8 +100,10 @@ class UsersFile:
         """Whether the user of a SID is an administrator. A file that cannot be read knows nobody."""
         try:
             self._load()
-        except UsersFileError:
+        except UsersFileError as error:
+            self._log_once(error)
             return False
+        self._logged = ""
         return sid in self._administrators
 
     @property
@@ -106,14 +115,26 @@ class UsersFile:
     def lookup(self, domain: str, user: str) -> tuple[bytes, str] | None:
         """The NT hash and SID for `ntlm.UserLookup`. Any domain is taken: the users are local.
 
-        A file that cannot be read knows nobody.
+        A file that cannot be read knows nobody, and the log says so.
         """
         try:
             self._load()
-        except UsersFileError:
+        except UsersFileError as error:
+            self._log_once(error)
             return None
+        self._logged = ""
         found = self._users.get(user.casefold())
         return (found.nt_hash, found.sid) if found else None
+
+    def check(self) -> None:
+        """Read the file. Raises `UsersFileError` if that is not possible; one that does not exist holds no users."""
+        self._load()
+
+    def _log_once(self, error: UsersFileError) -> None:
+        """At each login it would be the same line."""
+        if str(error) != self._logged:
+            self._logged = str(error)
+            logger.error("users can't be authenticated: %s", error)
 
     def _get(self, name: str) -> User:
         user = self._users.get(name.casefold())
@@ -136,8 +157,16 @@ class UsersFile:
             self._users, self._administrators, self._next_rid, self._seen = {}, frozenset(), FIRST_RID, None
             self._machine_sid = self._machine_sid or self._new_machine_sid()
             return
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except PermissionError as error:
+            detail = (
+                f"{self._path} can't be read by uid {os.geteuid()}: {error.strerror}; make it the property of the user "
+                "that runs the daemon (chown), with mode 0600"
+            )
+            raise UsersFileError(detail) from error
+        except OSError as error:
             raise UsersFileError(f"{self._path}: {error}") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsersFileError(f"{self._path} is no file of users: {error!r}") from error
         self._users, self._machine_sid, self._next_rid, self._seen = users, machine_sid, next_rid, seen
         self._administrators = frozenset(user.sid for user in users.values() if user.administrator)
 
@@ -160,6 +189,7 @@ class UsersFile:
             # Created with its final mode: the hashes are never readable by others, not even for a moment.
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                self._keep_owner(file.fileno())
                 json.dump(content, file, indent=1)
                 file.write("\n")
                 file.flush()
@@ -173,6 +203,21 @@ class UsersFile:
         except OSError as error:
             raise UsersFileError(f"{self._path}: {error}") from error
         self._seen = None
+
+    def _keep_owner(self, descriptor: int) -> None:
+        """The file belongs to whom it belonged to, a new one to the owner of its directory: root may add users for a
+        daemon that runs as another user."""
+        try:
+            owner = self._path.stat()
+        except FileNotFoundError:
+            owner = self._path.parent.stat()
+        if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()) and os.geteuid() == 0:
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def _check_password(name: str, password: str) -> None:
+    if not password:
+        raise UsersFileError(f"the password of {name} is empty; it needs one character or more")
 
 
 def _parse(content: Any) -> tuple[dict[str, User], str, int]:

@@ -13,6 +13,7 @@ import socket
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -25,6 +26,7 @@ from openmsmq.queueing.connectors import ForeignSite
 from openmsmq.queueing.properties import MAXIMUM_LABEL
 from openmsmq.queueing.state import Machine
 from openmsmq.rpc.pdu import AuthLevel
+from openmsmq.rpc.sockets import DEAD_PEER, LEAST_DEAD_PEER
 
 LEVELS = {
     "none": AuthLevel.NONE,
@@ -34,7 +36,11 @@ LEVELS = {
     "privacy": AuthLevel.PKT_PRIVACY,
 }
 STANDARD_PORT = 2103  # of qmcomm
+STANDARD_PORTS = {"endpoint_mapper_port": 135, "rpc_port": STANDARD_PORT, "flight_port": 18020}
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+_COUNTS = ("max_queues", "max_queues_per_owner", "max_outgoing_queues", "max_connections", "max_connections_per_peer")
 
 
 class ConfigurationError(Exception):
@@ -45,12 +51,19 @@ class ConfigurationError(Exception):
 class Configuration:
     """All settings. Ports of 0 let the system choose."""
 
-    data_dir: Path = field(default=Path("/var/lib/openmsmq"), metadata={"help": "where queues and messages live"})
+    data_dir: Path = field(default=Path("/var/lib/openmsmq"), metadata={"help": "directory of queues and messages"})
     listen: str = field(default="127.0.0.1", metadata={"help": "address to listen on"})
-    port_offset: int = field(default=0, metadata={"help": "added to every standard port"})
-    endpoint_mapper_port: int = field(default=135, metadata={"help": "port of the endpoint mapper"})
-    rpc_port: int = field(default=2103, metadata={"help": "port of qmcomm and qmcomm2"})
+    port_offset: int = field(default=0, metadata={"help": "added to standard ports, not to given ones"})
+    endpoint_mapper_port: int | None = field(
+        default=None, metadata={"help": "port of the endpoint mapper; default: 135 plus port_offset"}
+    )
+    rpc_port: int | None = field(
+        default=None, metadata={"help": "port of qmcomm and qmcomm2; default: 2103 plus port_offset"}
+    )
     computer_name: str = field(default="", metadata={"help": "name in path names; default: the host's"})
+    aliases: str = field(
+        default="", metadata={"help": "further names of this machine in path names, separated by commas"}
+    )
     users_file: Path | None = field(default=None, metadata={"help": "users; default: users.json in the data directory"})
     allow_anonymous: bool | None = field(
         default=None, metadata={"help": "serve unauthenticated callers; default: only on loopback"}
@@ -58,18 +71,27 @@ class Configuration:
     anonymous_is_administrator: bool = field(
         default=False, metadata={"help": "let unauthenticated callers administer the queue manager"}
     )
-    time_to_reach_queue: int = field(
-        default=345600, metadata={"help": "seconds until a message that can't be delivered dies, if it says nothing"}
+    system_queue_readers: str = field(
+        default="",
+        metadata={
+            "help": "who may read dead-letter queues and the machine journal besides administrators: users, SIDs, "
+            "everyone, anonymous, authenticated; separated by commas"
+        },
     )
-    minimum_level: str = field(default="none", metadata={"help": f"least protection of calls: {', '.join(LEVELS)}"})
+    time_to_reach_queue: int = field(
+        default=345600, metadata={"help": "default time to reach the queue of messages to other machines, in seconds"}
+    )
+    minimum_level: str = field(
+        default="none", metadata={"help": f"minimum authentication level of calls: {', '.join(LEVELS)}"}
+    )
     interface_levels: str = field(
-        default="", metadata={"help": "stronger levels for some interfaces: qmcomm2=privacy,qmmgmt=integrity"}
+        default="", metadata={"help": "higher levels for some interfaces: qmcomm2=privacy,qmmgmt=integrity"}
     )
     allow_nonauthenticated_rpc: bool = field(
         default=False, metadata={"help": "let clients in workgroups read from other machines without authentication"}
     )
     remote_read_deny_workgroup_client: bool = field(
-        default=False, metadata={"help": "allow_nonauthenticated_rpc notwithstanding"}
+        default=False, metadata={"help": "refuse clients in workgroups even if allow_nonauthenticated_rpc is set"}
     )
     remote_read_allow_none_security_client: bool = field(
         default=False,
@@ -77,6 +99,15 @@ class Configuration:
     )
     machine_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for all queues"})
     journal_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for the machine journal"})
+    max_queues: int = field(default=100_000, metadata={"help": "private queues, in all"})
+    max_queues_per_owner: int = field(
+        default=10_000, metadata={"help": "private queues of one owner; administrators have no limit"}
+    )
+    max_outgoing_queues: int = field(default=16_384, metadata={"help": "outgoing queues"})
+    max_connections: int = field(default=8192, metadata={"help": "RPC connections, in all"})
+    max_connections_per_peer: int = field(
+        default=4096, metadata={"help": "RPC connections from one host; on loopback all clients are one host"}
+    )
     peers: str = field(
         default="", metadata={"help": "where other queue managers are: NAME=host:port,NAME=host; default: by name"}
     )
@@ -84,18 +115,29 @@ class Configuration:
     peer_domain: str = field(default="", metadata={"help": "domain of peer_user"})
     peer_password_file: Path | None = field(default=None, metadata={"help": "file with the password of peer_user"})
     minimum_free_megabytes: int = field(
-        default=64, metadata={"help": "no messages are taken while the disk has less; 0 for no limit"}
+        default=64, metadata={"help": "free disk space below which no messages are accepted (0: no limit)"}
     )
-    checkpoint_megabytes: int = field(default=256, metadata={"help": "log written between checkpoints, at least"})
+    checkpoint_megabytes: int = field(default=256, metadata={"help": "minimum log size between checkpoints"})
     flight: bool = field(default=False, metadata={"help": "serve Arrow Flight too, for data pipelines"})
-    flight_port: int = field(default=18020, metadata={"help": "port of Arrow Flight"})
+    flight_port: int | None = field(
+        default=None, metadata={"help": "port of Arrow Flight; default: 18020 plus port_offset"}
+    )
     flight_certificate: Path | None = field(
         default=None, metadata={"help": "PEM file for TLS on the Flight port; default: plain text, on loopback only"}
     )
     flight_key: Path | None = field(default=None, metadata={"help": "PEM file with the key of flight_certificate"})
+    stage_time_limit: int = field(
+        default=3600,
+        metadata={"help": "seconds without a keep-alive after which a data pipeline's stages are dropped"},
+    )
     foreign_site: tuple[ForeignSite, ...] = field(
         default=(),
         metadata={"help": "sites without Message Queuing: tables with identifier, name, machines", "file_only": True},
+    )
+    shutdown_grace_seconds: int = field(default=1, metadata={"help": "seconds to wait for pending calls at shutdown"})
+    dead_peer_seconds: int = field(
+        default=DEAD_PEER,
+        metadata={"help": "seconds without a TCP acknowledgment after which a client's connection is closed"},
     )
     log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
 
@@ -107,15 +149,23 @@ class Configuration:
         _check(self.log_level in levels, "log_level", self.log_level, f"one of {', '.join(levels)}")
         for name in ("endpoint_mapper_port", "rpc_port", "flight_port"):
             port = getattr(self, name)
-            _check(0 <= port <= 65535, name, port, "0 to 65535")
-            _check(port == 0 or port + self.port_offset <= 65535, "port_offset", self.port_offset, "ports to 65535")
+            _check(port is None or 0 <= port <= 65535, name, port, "0 to 65535")
+            _check(self.port(name, self.port_offset) <= 65535, "port_offset", self.port_offset, "ports to 65535")
         _check(self.port_offset >= 0, "port_offset", self.port_offset, "0 or more")
         for name in ("machine_quota", "journal_quota"):
             _check(0 <= getattr(self, name) <= INFINITE, name, getattr(self, name), "0 to 4294967295 kilobytes")
+        for name in _COUNTS:
+            _check(getattr(self, name) > 0, name, getattr(self, name), "1 or more")
         seconds = self.time_to_reach_queue
         _check(0 < seconds < INFINITE, "time_to_reach_queue", seconds, "1 to 4294967294 seconds")
+        _check(self.stage_time_limit >= 180, "stage_time_limit", self.stage_time_limit, "180 seconds or more")
         _check(self.minimum_free_megabytes >= 0, "minimum_free_megabytes", self.minimum_free_megabytes, "0 or more")
         _check(self.checkpoint_megabytes > 0, "checkpoint_megabytes", self.checkpoint_megabytes, "1 or more")
+        _check(self.shutdown_grace_seconds >= 0, "shutdown_grace_seconds", self.shutdown_grace_seconds, "0 or more")
+        least = self.dead_peer_seconds >= LEAST_DEAD_PEER
+        _check(least, "dead_peer_seconds", self.dead_peer_seconds, f"{LEAST_DEAD_PEER} or more")
+        for alias in self.alias_names:
+            _check(_is_host(alias), "aliases", alias, "computer names, separated by commas")
         for name in ("allow_nonauthenticated_rpc", "remote_read_allow_none_security_client"):
             consistent = self.allow_anonymous is not False or not getattr(self, name)
             _check(consistent, name, True, "false, because allow_anonymous is false")
@@ -126,9 +176,9 @@ class Configuration:
         given = bool(self.flight_certificate) == bool(self.flight_key)
         _check(given, "flight_key", self.flight_key, "given if and only if flight_certificate is")
         try:
-            ipaddress.IPv4Address(self.listen)
+            ipaddress.ip_address(self.listen)
         except ValueError:
-            _check(self.listen == "localhost", "listen", self.listen, "an IPv4 address or localhost")
+            _check(self.listen == "localhost", "listen", self.listen, "an IPv4 or IPv6 address, or localhost")
         safe = not self.flight or self.on_loopback or self.flight_certificate is not None
         _check(safe, "flight_certificate", self.flight_certificate, "a file, because passwords would travel as text")
 
@@ -148,9 +198,11 @@ class Configuration:
         hosts = {}
         for part in (part.strip() for part in self.peers.split(",") if part.strip()):
             name, separator, address = part.partition("=")
-            host, _, port = address.rpartition(":") if ":" in address else (address, "", str(STANDARD_PORT))
+            host, _, port = address.rpartition(":") if ":" in address.rpartition("]")[2] else (address, "", "")
+            port = port or str(STANDARD_PORT)
+            host = host.strip().removeprefix("[").removesuffix("]")
             valid = bool(separator and name.strip() and host) and port.isdecimal() and 0 < int(port) <= 65535
-            _check(valid, "peers", part, "NAME=host or NAME=host:port, separated by commas")
+            _check(valid, "peers", part, "NAME=host, NAME=host:port or NAME=[IPv6 address]:port, separated by commas")
             hosts[name.strip().lower()] = (host.strip(), int(port))
         return hosts
 
@@ -163,7 +215,7 @@ class Configuration:
     def minimum_level_of(self, interface: str) -> AuthLevel:
         """What callers of one interface must have negotiated, at least.
 
-        RemoteRead asks for privacy off loopback unless told otherwise ([MS-MQRR] 3.1.4.2, note 19).
+        RemoteRead requires privacy off loopback unless configured otherwise ([MS-MQRR] 3.1.4.2, note 19).
         """
         default = "privacy" if interface == "RemoteRead" and not self.on_loopback else "none"
         return LEVELS[self.levels_by_interface.get(interface, default)]
@@ -178,7 +230,7 @@ class Configuration:
 
     @property
     def on_loopback(self) -> bool:
-        return self.listen == "localhost" or ipaddress.IPv4Address(self.listen).is_loopback
+        return self.listen == "localhost" or ipaddress.ip_address(self.listen).is_loopback
 
     @property
     def accepts_anonymous(self) -> bool:
@@ -192,8 +244,14 @@ class Configuration:
     def users_path(self) -> Path:
         return self.users_file or self.data_dir / "users.json"
 
-    def port(self, standard: int) -> int:
-        return standard + self.port_offset if standard else 0
+    @property
+    def alias_names(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.aliases.split(",") if name.strip())
+
+    def port(self, setting: str, offset: int) -> int:
+        """The port that a setting gives, or the standard one moved by `offset`."""
+        given: int | None = getattr(self, setting)
+        return STANDARD_PORTS[setting] + offset if given is None else given
 
 
 def load(
@@ -205,13 +263,32 @@ def load(
     values: dict[str, Any] = {}
     if file is not None:
         values.update(_read_file(file))
-    for name, text in (environment if environment is not None else os.environ).items():
-        if name.startswith("OPENMSMQ_") and (setting := name.removeprefix("OPENMSMQ_").lower()) in _TYPES:
+    environment = os.environ if environment is None else environment
+    unknown = unknown_variables(environment)
+    if unknown:
+        raise ConfigurationError("; ".join(unknown))
+    for name, text in environment.items():
+        if name.startswith(_PREFIX) and (setting := name.removeprefix(_PREFIX).lower()) in _TYPES:
             values[setting] = text
     values.update({name: value for name, value in (options or {}).items() if value is not None})
     return Configuration(**{name: _convert(name, value) for name, value in values.items()})
 
 
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """What to say about each OPENMSMQ_ variable that means nothing here, with the name that it is nearest to."""
+    said = []
+    known = [*CLIENT_VARIABLES, *(_PREFIX + name.upper() for name in _TYPES)]
+    for name in sorted(environment):
+        if name.startswith(_PREFIX) and name not in known:
+            nearest = get_close_matches(name, known, 1)
+            hint = f"; is {nearest[0]} meant?" if nearest else f"; known are {', '.join(sorted(known))}"
+            said.append(f"unknown environment variable {name}{hint}")
+    return said
+
+
+_PREFIX = "OPENMSMQ_"
+# What the client, the command line and `compiled` read.
+CLIENT_VARIABLES = tuple(_PREFIX + name for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD", "PURE"))
 _TYPES = {f.name: str(f.type) for f in fields(Configuration)}
 
 
@@ -238,7 +315,7 @@ def _convert(name: str, value: Any) -> Any:
         lowered = value.lower()
         _check(lowered in _TRUE + _FALSE, name, value, f"one of {', '.join(_TRUE + _FALSE)}")
         return lowered in _TRUE
-    if kind == "int":
+    if kind.startswith("int"):
         try:
             return int(value)
         except (TypeError, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import gc
 import json
 import logging
@@ -12,20 +13,21 @@ import resource
 import shutil
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from openmsmq.bulk.control import Control
 from openmsmq.bulk.process import Endpoint as FlightEndpoint
 from openmsmq.bulk.process import FlightProcess
-from openmsmq.model.errors import MsmqError
+from openmsmq.model import security
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
+from openmsmq.queueing.access import default_machine_security
+from openmsmq.queueing.limits import Limits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.state import Machine
 from openmsmq.rpc.call import InterfaceTable
@@ -34,14 +36,21 @@ from openmsmq.rpc.epm import Endpoint, EndpointMapper
 from openmsmq.rpc.mgmt import Management
 from openmsmq.rpc.ntlm import ServerNames
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
-from openmsmq.rpc.server import RpcServer, SecurityPolicy
+from openmsmq.rpc.server import RpcServer, SecurityPolicy, ServerLimits
 from openmsmq.rpc.spnego import ntlm_acceptor
 from openmsmq.rpc.users import UsersFile
+from openmsmq.server import logs
 from openmsmq.server.addresses import local_addresses
-from openmsmq.server.config import LEVELS, Configuration
+from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
+from openmsmq.server.identity import (
+    aliases_of,
+    fully_qualified_name,
+    identifier_of,
+    warn_of_own_outgoing_queues,
+)
 from openmsmq.server.interfaces import served
 from openmsmq.server.remote import Peers
-from openmsmq.store import Put, Store, StoreFailed, StoreFull
+from openmsmq.store import Store, StoreError, StoreFailed, StoreFull
 from openmsmq.store.committer import Committer
 from openmsmq.store.kernel_sync import KernelSync
 
@@ -52,9 +61,9 @@ PORT_INCREMENT = 11  # [MS-MQMP] 3.1.4.24: tried when the default port is in use
 PORT_ATTEMPTS = 10
 UNPRIVILEGED_OFFSET = 10000  # all ports move by this when the endpoint mapper's needs a privilege we lack
 CHECKPOINTS_SHARE = 0.05  # of the event loop's time, at most, that checkpoints of many messages may hold it
+WORTH_RETURNING = 16 << 20  # bytes of requests that are gone; asking for them back takes milliseconds
 HOUSEKEEPING_PERIOD = 1.0  # seconds between looks at checkpoints and compaction
 COMPACTION_PAUSE = 0.005  # seconds between steps of compaction, for everybody else
-_IDENTIFIER = b"queue-manager-identifier"
 
 
 class Daemon:
@@ -68,11 +77,14 @@ class Daemon:
         configuration.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._background = ThreadPoolExecutor(1, "segments")
         self.store = Store.open(configuration.data_dir / "store", background=self._background.submit)
+        self._serving = False
+        self._qualified_name = fully_qualified_name()
         self.manager = self._recover()
         self.restart_seconds = time.monotonic() - started
         self.stopping = asyncio.Event()
         self._tidy = asyncio.Event()  # an administrator wants the room that garbage takes
         self.endpoints: dict[str, tuple[str, int]] = {}
+        self._offset = configuration.port_offset
         self._rpc: RpcServer | None = None
         self._flight: FlightProcess | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -84,23 +96,23 @@ class Daemon:
 
     def _recover(self) -> QueueManager:
         configuration, store = self.configuration, self.store
-        identifier = store.definitions.get(_IDENTIFIER)
-        if identifier is None:
-            identifier = os.urandom(16)
-            store.append([Put(_IDENTIFIER, identifier)])
-            store.sync()
         machine = Machine(
             configuration.machine_name,
-            identifier,
-            qualified_name=socket.getfqdn(),
+            identifier_of(store),
+            qualified_name=self._qualified_name,
             addresses=local_addresses(configuration.listen),
+            aliases=aliases_of(store, configuration.machine_name, configuration.alias_names),
             quota=configuration.machine_quota,
             journal_quota=configuration.journal_quota,
             default_time_to_reach_queue=configuration.time_to_reach_queue,
             foreign_sites=configuration.foreign_site,
+            security=default_machine_security(_readers(configuration)),
+            limits=Limits(
+                configuration.max_queues, configuration.max_queues_per_owner, configuration.max_outgoing_queues
+            ),
         )
         recovered = store.recovered
-        manager = QueueManager(machine, store, _milliseconds, os.urandom, recovered.queues, recovered.prepared)
+        manager = QueueManager(machine, store, _milliseconds, os.urandom, recovered.queues, recovered.prepared, self)
         recovered.queues.clear()  # the manager has its own index
         _give_back_memory()
         logger.info(
@@ -109,18 +121,22 @@ class Daemon:
             sum(len(queue) for queue in manager.state.queues.values()),
             " from a checkpoint" if recovered.report.from_checkpoint else "",
         )
+        warn_of_own_outgoing_queues(manager)
         return manager
 
     # -- start and stop --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the endpoints. Raises OSError when a port can't be had."""
+        """Open the endpoints. Raises OSError when a port can't be had, UsersFileError when users can't be read."""
         loop = asyncio.get_running_loop()
         self._syncer = _syncer(loop)
-        committer = Committer(self.store, loop, on_failure=self._store_failed, syncer=self._syncer)
+        committer = Committer(
+            self.store, loop, on_failure=self._store_failed, syncer=self._syncer, before=self.manager.turn
+        )
         configuration = self.configuration
         policy = SecurityPolicy(configuration.accepts_anonymous, LEVELS[configuration.minimum_level])
         users = UsersFile(configuration.users_path)
+        users.check()
         environment = Environment(
             self.manager,
             self.store,
@@ -133,7 +149,7 @@ class Daemon:
             policy=policy,
             remote_read_security=configuration.remote_read_security,
         )
-        names = ServerNames(configuration.machine_name.upper(), dns_computer=socket.getfqdn())
+        names = ServerNames(configuration.machine_name.upper(), dns_computer=self._qualified_name)
         acceptor = ntlm_acceptor(
             users.lookup, names, random=os.urandom, now=filetime, allow_anonymous=configuration.accepts_anonymous
         )
@@ -143,7 +159,14 @@ class Daemon:
             self._peer_security(),
             environment.spawn,
         )
-        self._rpc = rpc = RpcServer(policy=policy, acceptor=acceptor)
+        server_limits = ServerLimits(
+            max_connections=configuration.max_connections,
+            max_connections_per_peer=configuration.max_connections_per_peer,
+        )
+        self._rpc = rpc = RpcServer(
+            policy=policy, acceptor=acceptor, server_limits=server_limits,
+            dead_peer_seconds=configuration.dead_peer_seconds,
+        )  # fmt: skip
         table = InterfaceTable(
             interface(environment, configuration.minimum_level_of(interface.description.name))
             for interface in served(configuration)
@@ -157,7 +180,7 @@ class Daemon:
         environment.ports |= {IP_HANDSHAKE: port, IP_READ: port}
         for interface in table:
             if interface.name != Management.name:
-                host = "" if address == "0.0.0.0" else address
+                host = "" if address == "0.0.0.0" or ":" in address else address  # towers have IPv4 only
                 mapper.register(Endpoint(SyntaxId(interface.uuid, interface.version), port, "Message Queuing", host))
         environment.coordinator = Coordinator(
             self.manager, self._peers, self._whereabouts(address, port), committer.when_durable
@@ -166,8 +189,9 @@ class Daemon:
         if configuration.flight:
             await self._start_flight(committer, users, environment)
         self._announce_security()
-        self.manager.state.deadline_changed = self._arm_timer
         self._committer = committer
+        self._serving = True
+        self.manager.turn()
         self._arm_timer()
         self._housekeeping = asyncio.create_task(self._keep_house())
 
@@ -177,16 +201,19 @@ class Daemon:
         control = Control(
             self.manager, self.store, committer.when_durable, users,
             accepts_anonymous=configuration.accepts_anonymous, is_administrator=environment.is_administrator,
+            stage_time_limit=configuration.stage_time_limit,
         )  # fmt: skip
         certificate, key = (str(path or "") for path in (configuration.flight_certificate, configuration.flight_key))
-        port = configuration.port(configuration.flight_port)
-        self._flight = FlightProcess(control, FlightEndpoint(configuration.listen, port, certificate, key))
+        port = configuration.port("flight_port", self._offset)
+        host = f"[{configuration.listen}]" if ":" in configuration.listen else configuration.listen
+        self._flight = FlightProcess(control, FlightEndpoint(host, port, certificate, key))
         await self._flight.start()
         self.endpoints["flight"] = configuration.listen, self._flight.port
 
     def _whereabouts(self, address: str, port: int) -> Whereabouts:
         """How other queue managers reach this one, for transactions."""
-        own = [address] if address != "0.0.0.0" else [a for a in self.manager.state.machine.addresses if ":" not in a]
+        everywhere = address in ("0.0.0.0", "::")
+        own = [a for a in self.manager.state.machine.addresses if ":" not in a] if everywhere else [address]
         return Whereabouts(self.configuration.machine_name, tuple(own), port)
 
     def _peer_security(self) -> dict[str, Any]:
@@ -199,29 +226,47 @@ class Daemon:
         return {"credentials": credentials, "level": AuthLevel.PKT_PRIVACY}
 
     async def _listen(self, rpc: RpcServer, mapper_table: InterfaceTable, table: InterfaceTable) -> None:
+        """Open the ports. The standard ones move by the offset, given ones stay what they are."""
         configuration = self.configuration
-        offset = configuration.port_offset
-        mapper_port = configuration.endpoint_mapper_port
+        listen, offset = configuration.listen, configuration.port_offset
+        port = configuration.port("endpoint_mapper_port", offset)
         try:
-            self.endpoints["ept"] = await rpc.listen(
-                configuration.listen, mapper_port + offset if mapper_port else 0, mapper_table
-            )
+            self.endpoints["ept"] = await self._open_port(rpc, "endpoint_mapper_port", port, mapper_table)
         except PermissionError:
-            if offset:
+            if offset or configuration.endpoint_mapper_port is not None:
                 raise
             offset = UNPRIVILEGED_OFFSET
-            logger.warning("port %d needs a privilege: all ports move by %d", mapper_port, offset)
-            self.endpoints["ept"] = await rpc.listen(configuration.listen, mapper_port + offset, mapper_table)
-        port = configuration.rpc_port + offset if configuration.rpc_port else 0
-        for attempt in range(PORT_ATTEMPTS):
+            logger.warning(
+                "port %d requires root or CAP_NET_BIND_SERVICE; using port offset %d for all ports that are not given",
+                port, offset,
+            )  # fmt: skip
+            port = configuration.port("endpoint_mapper_port", offset)
+            self.endpoints["ept"] = await self._open_port(rpc, "endpoint_mapper_port", port, mapper_table)
+        self._offset = offset
+        port = configuration.port("rpc_port", offset)
+        # Clients learn another port from the endpoint mapper, which one that was given is not to depend on.
+        attempts = PORT_ATTEMPTS if configuration.rpc_port is None else 1
+        for attempt in range(1, attempts + 1):
             try:
-                self.endpoints["qmcomm"] = await rpc.listen(configuration.listen, port, table)
+                self.endpoints["qmcomm"] = await self._open_port(rpc, "rpc_port", port, table)
                 return
-            except OSError:
-                if not port or attempt == PORT_ATTEMPTS - 1:
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or attempt == attempts:
                     raise
-                logger.warning("port %d is in use, trying %d", port, port + PORT_INCREMENT)
+                logger.warning(
+                    "%s:%d is in use by another program, trying port %d", listen, port, port + PORT_INCREMENT
+                )
                 port += PORT_INCREMENT
+
+    async def _open_port(self, rpc: RpcServer, setting: str, port: int, table: InterfaceTable) -> tuple[str, int]:
+        """Raises OSError naming the address and the setting."""
+        try:
+            return await rpc.listen(self.configuration.listen, port, table)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            where = f"{self.configuration.listen}:{port}"
+            hint = f"settings: listen, {setting}, port_offset"
+            raise type(error)(error.errno, f"can't listen on {where}: {reason} ({hint})") from error
 
     def _announce_security(self) -> None:
         configuration = self.configuration
@@ -248,7 +293,8 @@ class Daemon:
         if self._flight is not None:
             await self._flight.stop()
         if self._rpc is not None:
-            self._rpc.close()
+            # After a failed store no answer comes any more.
+            await self._rpc.shut_down(self.configuration.shutdown_grace_seconds if self.failure is None else 0)
         await asyncio.sleep(0)  # lets connections run their context handles down
         if self._housekeeping is not None:
             with suppress(StoreFailed):
@@ -256,8 +302,17 @@ class Daemon:
         if self._syncer is not None:
             self._syncer.close()
         if self.failure is None:
-            self.store.checkpoint(self.manager.columns())
-            self.store.close()
+            try:
+                self.store.checkpoint(self.manager.columns())
+            except (OSError, StoreFull) as error:  # nothing is lost by that
+                logger.warning(
+                    "no checkpoint was written at shutdown, so the next start reads the log from the last one: %s",
+                    error,
+                )
+            except StoreFailed as error:
+                self._store_failed(error)
+            with suppress(StoreError, OSError) if self.failure is not None else nullcontext():
+                self.store.close()
         self._background.shutdown()
 
     def _store_failed(self, error: BaseException) -> None:
@@ -266,6 +321,16 @@ class Daemon:
         self.stopping.set()
 
     # -- time ------------------------------------------------------------------------------------------------
+
+    def turn_wanted(self) -> None:
+        """See `queueing.outbox.Outside`."""
+        if self._serving:
+            asyncio.get_running_loop().call_soon(self.manager.turn)
+
+    def deadline_changed(self) -> None:
+        """See `queueing.outbox.Outside`."""
+        if self._serving:
+            self._arm_timer()
 
     def _arm_timer(self) -> None:
         """Wake when the next read or message expires."""
@@ -282,17 +347,19 @@ class Daemon:
         before = self.store.position
         try:
             self.manager.expire()
-        except MsmqError as error:
-            logger.error("expiry: %s", error)
-        if self.store.position != before:
-            self._committer.request()
-        self._arm_timer()
+        except StoreFailed as error:
+            logger.error("message expiry has stopped: %s", error)  # the committer ends the daemon
+        finally:
+            if self.store.position != before:
+                self._committer.request()
+            self._arm_timer()
 
     async def _keep_house(self) -> None:
         """Checkpoints when enough has been written, compaction when garbage dominates or somebody asked for it."""
         threshold = self.configuration.checkpoint_megabytes << 20
         while True:
             self._control_flow()
+            self._return_memory()
             if self.store.position != self.store.durable_position:  # nobody waits for it, but it is not to wait long
                 self._committer.request()
             with suppress(TimeoutError):
@@ -309,9 +376,16 @@ class Daemon:
                     await self._committer.drain()
                     await asyncio.sleep(COMPACTION_PAUSE)
             except (OSError, StoreFull) as error:
-                logger.error("checkpoint or compaction: %s", error)
+                logger.error("checkpoint or compaction failed: %s", error)
             except StoreFailed:
-                return  # the committer has told already
+                return  # the committer has logged it already
+
+    def _return_memory(self) -> None:
+        """What large requests took and left stays with the C library, unless it is asked for it."""
+        budget = self._rpc.budget if self._rpc is not None else None
+        if budget is not None and budget.peak - budget.used > WORTH_RETURNING:
+            budget.peak = budget.used
+            _trim()
 
     def _control_flow(self) -> None:
         """Throttle while the disk is nearly full, so that there is room for receiving, committing and compaction; until
@@ -322,10 +396,14 @@ class Daemon:
         state, free = self.manager.state, shutil.disk_usage(self.configuration.data_dir).free
         if not state.throttled and free < least:
             state.throttled = True
-            logger.error("%d MB are free on the disk: no messages are taken", free >> 20)
+            logger.error(
+                "%s: %d MB free, less than minimum_free_megabytes (%d): no messages are accepted until "
+                "twice as much is free",
+                self.configuration.data_dir, free >> 20, least >> 20,
+            )  # fmt: skip
         elif state.throttled and free >= 2 * least:
             state.throttled = False
-            logger.warning("%d MB are free on the disk: messages are taken again", free >> 20)
+            logger.warning("%s: %d MB free: messages are accepted again", self.configuration.data_dir, free >> 20)
 
     async def _checkpoint(self) -> None:
         started = time.monotonic()
@@ -336,7 +414,7 @@ class Daemon:
         await asyncio.get_running_loop().run_in_executor(None, job.write)
         await self._committer.drain()
         self.store.finish_checkpoint(job)
-        logger.info("checkpoint in %.2f s, the loop was held for %.2f s", time.monotonic() - started, held)
+        logger.info("checkpoint written in %.2f s (event loop blocked for %.2f s)", time.monotonic() - started, held)
 
 
 def _syncer(loop: asyncio.AbstractEventLoop) -> KernelSync | None:
@@ -344,7 +422,7 @@ def _syncer(loop: asyncio.AbstractEventLoop) -> KernelSync | None:
     try:
         return KernelSync(loop)
     except OSError as error:
-        logger.info("the disk is synced in the event loop: %s", error)
+        logger.info("io_uring is not available, so disk syncs block the event loop: %s", error)
         return None
 
 
@@ -356,10 +434,35 @@ def _give_back_memory() -> None:
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    _trim()
+
+
+def _trim() -> None:
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
         logger.debug("this C library has no malloc_trim")
+
+
+def _readers(configuration: Configuration) -> list[str]:
+    """The SIDs of `system_queue_readers`. Raises ConfigurationError for a user that is not known."""
+    users = UsersFile(configuration.users_path)
+    readers = []
+    for name in filter(None, map(str.strip, configuration.system_queue_readers.split(","))):
+        sid = security.WELL_KNOWN.get(name.lower())
+        if sid is None and name.upper().startswith("S-1-"):
+            sid = name.upper()
+        if sid is None:
+            known = users.lookup("", name)
+            if known is None:
+                allowed = ", ".join(security.WELL_KNOWN)
+                raise ConfigurationError(
+                    f"system_queue_readers: {name!r} is no user in {configuration.users_path}; allowed are users, "
+                    f"SIDs and {allowed}"
+                )
+            sid = known[1]
+        readers.append(sid)
+    return readers
 
 
 def _milliseconds() -> int:
@@ -397,7 +500,7 @@ def announce(daemon: Daemon) -> None:
 
 
 def notify_systemd(state: str) -> None:
-    """Tell systemd, where it started us with Type=notify (sd_notify(3))."""
+    """Notify systemd, if it started the daemon with Type=notify (sd_notify(3))."""
     address = os.environ.get("NOTIFY_SOCKET")
     if address:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
@@ -414,11 +517,7 @@ def allow_connections() -> None:
 def run(configuration: Configuration) -> int:
     """Configure logging and serve, on uvloop where it is installed."""
     allow_connections()
-    logging.basicConfig(
-        level=configuration.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    logs.configure(configuration.log_level)
     try:
         import uvloop
     except ImportError:

@@ -9,15 +9,14 @@ from functools import partial
 from typing import Any
 
 from openmsmq.client import qm2qm, transactions
-from openmsmq.client.asynchronous import Runner
-from openmsmq.client.calls import CALL_FAILURES, ProtocolUnavailable, Steps, T
+from openmsmq.client.calls import CALL_FAILURES, UNANSWERED, Held, ProtocolUnavailable, Steps, T, holding, opening
 from openmsmq.client.open_queue import Taken
+from openmsmq.client.runner import Runner
 from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import HResult, MsmqError, error_for
 from openmsmq.protocols.coordinator import Whereabouts
 from openmsmq.protocols.proxies import HandedOver
 from openmsmq.queueing.readers import Accept
-from openmsmq.rpc.errors import AuthenticationError
 from openmsmq.server.config import STANDARD_PORT
 
 ANSWER = 10.0  # seconds that another queue manager may take for its part in a transaction
@@ -47,17 +46,18 @@ class Peers:
 
     async def _open(self, runner: Runner, host: str, name: str, access: Access, opened: HandedOver) -> Session:
         handed_out = qm2qm.HandedOut(opened.queue, opened.pointer, opened.context)
-        steps = qm2qm.open_session(name, access, False, self._identifier, handed_out)
+        held = Held("queue", name)
+        steps = opening(qm2qm.open_session(name, access, False, self._identifier, handed_out), held)
         try:
-            return Session(await runner.run(steps), runner, runner, self._spawn)
+            return Session(await runner.run(steps), held, runner, runner, self._spawn)
         except ProtocolUnavailable:
             port = await runner.run(qm2qm.port())
             if not port:
                 raise
         reading = Runner(host, port, self._security)
         try:
-            steps = qm2qm.open_session(name, access, False, self._identifier, handed_out)
-            return Session(await reading.run(steps), reading, runner, self._spawn)
+            steps = opening(qm2qm.open_session(name, access, False, self._identifier, handed_out), held)
+            return Session(await reading.run(steps), held, reading, runner, self._spawn)
         except BaseException:
             reading.close()
             raise
@@ -68,13 +68,13 @@ class Peers:
         await self._ask(where, partial(transactions.enlist, uow, secret, participant))
 
     async def prepare(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        await self._ask(where, partial(transactions.tell, "TmPrepare", uow, secret))
+        await self._ask(where, partial(transactions.notify, "TmPrepare", uow, secret))
 
     async def commit(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        await self._ask(where, partial(transactions.tell, "TmCommit", uow, secret))
+        await self._ask(where, partial(transactions.notify, "TmCommit", uow, secret))
 
     async def abort(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        await self._ask(where, partial(transactions.tell, "TmAbort", uow, secret))
+        await self._ask(where, partial(transactions.notify, "TmAbort", uow, secret))
 
     async def outcome(self, where: Whereabouts, uow: bytes, secret: bytes) -> int:
         return await self._ask(where, partial(transactions.outcome, uow, secret))
@@ -95,9 +95,9 @@ class Peers:
     async def _run_on(self, runner: Runner, address: tuple[str, int], steps: Steps[T]) -> T:
         try:
             return await runner.run(steps)
-        except MsmqError:
-            raise
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, MsmqError) and not isinstance(error, UNANSWERED):
+                raise  # the other side has answered
             if self._runners.get(address) is runner:
                 del self._runners[address]
             runner.close()
@@ -112,8 +112,8 @@ class Peers:
 class Session:
     """See `protocols.proxies.RemoteSession`. `reading` speaks qm2qm, `opening` qmcomm; they may be one."""
 
-    def __init__(self, queue: qm2qm.Qm2QmQueue, reading: Runner, opening: Runner, spawn: Spawn) -> None:
-        self._queue, self._reading, self._opening, self._spawn = queue, reading, opening, spawn
+    def __init__(self, queue: qm2qm.Qm2QmQueue, held: Held, reading: Runner, opening: Runner, spawn: Spawn) -> None:
+        self._queue, self._held, self._reading, self._opening, self._spawn = queue, held, reading, opening, spawn
         queue.reopens = False  # the right to open it again is the client's
 
     async def read(self, action: Action, timeout: int, cursor: int, accept: Accept) -> int:
@@ -131,7 +131,7 @@ class Session:
                 await asyncio.shield(self._spawn(self._run(self._queue.end(taken.request, status == HResult.MQ_OK))))
             except MsmqError as error:
                 # Where no answer came, the message may be removed: then it is better given to the client twice than
-                # never. Otherwise [MS-MQMP] 3.1.5.3: the result of RemoteQMEndReceive.
+                # never (deviation D-73). Otherwise [MS-MQMP] 3.1.5.3: the result of RemoteQMEndReceive.
                 if error.hresult != HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE:
                     return error.hresult
         return status
@@ -150,7 +150,7 @@ class Session:
 
     async def create_cursor(self) -> int:
         with _reaching(self._queue.name):
-            return await self._opening.run(self._queue.create_cursor())
+            return await self._opening.run(holding(self._queue.create_cursor(), self._held))
 
     async def close_cursor(self, cursor: int) -> None:
         await self._run(self._queue.close_cursor(cursor))
@@ -163,7 +163,7 @@ class Session:
 
     async def _run(self, steps: Steps[T]) -> T:
         with _reaching(self._queue.name):
-            return await self._reading.run(steps)
+            return await self._reading.run(holding(steps, self._held))
 
 
 @contextmanager
@@ -171,7 +171,9 @@ def _reaching(what: str) -> Iterator[None]:
     """What goes wrong on the way becomes MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, about `what`."""
     try:
         yield
-    except MsmqError:
+    except MsmqError as error:
+        if isinstance(error, UNANSWERED):
+            raise error_for(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{what}: {error}") from error
         raise
-    except (*CALL_FAILURES, AuthenticationError, TimeoutError) as error:
+    except (*CALL_FAILURES, TimeoutError) as error:
         raise error_for(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{what}: {error}") from error

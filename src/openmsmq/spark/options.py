@@ -13,6 +13,7 @@ from typing import Any
 
 from openmsmq.bulk.client import DEFAULT_PORT
 from openmsmq.bulk.schema import SOURCES
+from openmsmq.model.constants import MAXIMUM_LABEL
 
 BATCH_READ, STREAM_READ, BATCH_WRITE, STREAM_WRITE = "batch read", "streaming read", "batch write", "streaming write"
 READS, WRITES = (BATCH_READ, STREAM_READ), (BATCH_WRITE, STREAM_WRITE)
@@ -39,6 +40,19 @@ def _positive(name: str, value: str) -> int:
     if number == 0:
         raise OptionError(f"{name} is 0, allowed: a whole number, 1 or more")
     return number
+
+
+def _port(name: str, value: str) -> int:
+    number = _whole(name, value)
+    if not 1 <= number <= 65535:
+        raise OptionError(f"{name} is {value}, allowed: a port, 1 to 65535")
+    return number
+
+
+def _name(name: str, value: str) -> str:
+    if not 1 <= len(value) <= MAXIMUM_LABEL:
+        raise OptionError(f"{name} has {len(value)} characters, allowed: 1 to {MAXIMUM_LABEL}")
+    return value
 
 
 def _flag(name: str, value: str) -> bool:
@@ -101,13 +115,16 @@ class Options:
     """Every option, under its name; `meaning` and `where` of the metadata are for docs/spark.md."""
 
     host: str = _option(_text, _EVERYWHERE, "queue manager", "127.0.0.1")
-    port: int = _option(_positive, _EVERYWHERE, "its RPC port, for protocol=remoteread", 2103)
-    flightPort: int = _option(_positive, _EVERYWHERE, "its port of Arrow Flight", DEFAULT_PORT)
+    port: int = _option(_port, _EVERYWHERE, "its RPC port, for protocol=remoteread", 2103)
+    flightPort: int = _option(_port, _EVERYWHERE, "its port of Arrow Flight", DEFAULT_PORT)
     tlsRoot: str | None = _option(_text, _EVERYWHERE, "certificate file that the server's is checked against")
     user: str | None = _option(_text, _EVERYWHERE, "user; without it anonymous")
     credential: str = _option(_text, _EVERYWHERE, "password: env:NAME, file:PATH, or the password itself", "")
     protocol: str = _option(
         _one_of("auto", "flight", "remoteread"), READS, "auto takes flight where the server has it", "auto"
+    )
+    retrySeconds: int = _option(
+        _whole, _EVERYWHERE, "how long a call by Arrow Flight is repeated while the server does not answer", 60
     )
     queue: tuple[str, ...] = _option(_list, READS, "path names or format names, separated by commas", ())
     queuePattern: str | None = _option(_pattern, READS, "regular expression for whole path names")
@@ -115,14 +132,14 @@ class Options:
     mode: str = _option(
         _one_of("browse", "receive"), (STREAM_READ,), "receive: messages leave the queue with their batch", "browse"
     )
-    consumerGroup: str | None = _option(_text, (STREAM_READ,), "name of the reader, for mode=receive")
+    consumerGroup: str | None = _option(_name, (STREAM_READ,), "name of the reader, for mode=receive")
     startingOffsets: str | dict[str, int] = _option(_offsets, READS, "earliest, latest, or JSON by queue", "earliest")
     endingOffsets: str | dict[str, int] = _option(_offsets, (BATCH_READ,), "latest, or JSON by queue", "latest")
     startingTimestamp: datetime | None = _option(_time, READS, "only what arrived then or later")
-    maxRecordsPerTrigger: int | None = _option(_positive, (STREAM_READ,), "messages a batch, over all queues")
-    maxBytesPerTrigger: int | None = _option(_positive, (STREAM_READ,), "bytes a batch, about")
-    minPartitions: int = _option(_positive, READS, "partitions at least, where there are messages enough", 1)
-    maxRecordsPerPartition: int | None = _option(_positive, READS, "messages a partition at most")
+    maxRecordsPerTrigger: int | None = _option(_positive, (STREAM_READ,), "messages per batch, over all queues")
+    maxBytesPerTrigger: int | None = _option(_positive, (STREAM_READ,), "bytes per batch, approximately")
+    minPartitions: int = _option(_positive, READS, "minimum number of partitions, if there are enough messages", 1)
+    maxRecordsPerPartition: int | None = _option(_positive, READS, "maximum messages per partition")
     failOnDataLoss: bool | None = _option(
         _flag, READS, "an error when planned messages are gone; default: of a stream true, of a batch read false"
     )
@@ -133,11 +150,11 @@ class Options:
         "adds the column `text`: the body as text, or what is JSON of it",
         "none",
     )
-    fetchRows: int = _option(_positive, READS, "rows a record batch at most", 4096)
+    fetchRows: int = _option(_positive, READS, "maximum rows per record batch", 4096)
     pushFilters: bool = _option(
         _flag, (BATCH_READ,), "take filters on `sequence`; needs spark.sql.python.filterPushdown.enabled", False
     )
-    sinkId: str | None = _option(_text, WRITES, "name of the sink: a batch of it is sent once")
+    sinkId: str | None = _option(_name, WRITES, "name of the sink: a batch of it is sent once")
     defaultQueue: str | None = _option(_text, WRITES, "where rows without destination_queue go")
     transactional: bool = _option(
         _flag, WRITES, "whether rows for queues of other machines are sent as messages of a transaction", False

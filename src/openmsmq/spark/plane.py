@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import pyarrow as pa
 
-from openmsmq.bulk.client import BulkClient, Plan, Position, QueueInfo
+from openmsmq.bulk.client import Plan, Position, QueueInfo
 from openmsmq.spark.options import Options
+from openmsmq.spark.patience import PatientClient
 
+_PAUSE = 0.2  # seconds between two looks whether anything answers
+_AFTER_RPC = 5.0  # seconds that a queue manager takes for Arrow Flight when it has begun to serve RPC
 _PROBE = 2.0  # seconds to find out whether anything listens at the port of Flight
 
 
@@ -21,6 +25,8 @@ class Plane(Protocol):
     def close(self) -> None: ...
 
     def queues(self) -> list[QueueInfo]: ...
+
+    def check(self, queue: str, source: str = "queue") -> str: ...
 
     def position(self, queue: str, source: str = "queue", group: str | None = None) -> Position: ...
 
@@ -47,27 +53,47 @@ class Plane(Protocol):
         include_body: bool = True,
         group: str | None = None,
         token: str | None = None,
+        on_damaged: Callable[[list[int]], None] | None = None,
     ) -> Iterator[pa.RecordBatch]: ...
 
 
-def connect(options: Options) -> Plane:
-    """A connection; nothing is sent before the first call, but with protocol=auto to see what is there."""
-    if by_flight(options):
-        return flight(options)
+def connect(options: Options, uses_flight: bool, is_known: bool) -> Plane:
+    """A connection. If the server `is_known` (somebody has had an answer from there) and does not answer now, calls by
+    Arrow Flight are repeated for `retrySeconds`, and so is the connect of MS-MQRR; by Arrow Flight nothing is sent
+    before the first call."""
+    if uses_flight:
+        return flight(options, is_known)
     # Only here: each process that Spark starts for a query imports this, and the RPC client takes longer than the rest.
     from openmsmq.spark.remote_plane import RemotePlane
 
-    return RemotePlane(options)
+    return RemotePlane(options, is_known)
 
 
-def by_flight(options: Options) -> bool:
-    """Whether Arrow Flight is to be used; protocol=auto takes it where something listens at its port."""
-    return options.protocol == "flight" or (options.protocol == "auto" and _listens(options.host, options.flightPort))
+def by_flight(options: Options, patient: bool = False) -> bool:
+    """Whether Arrow Flight is to be used; protocol=auto takes it where something listens at its port. A stream is
+    `patient`: where nothing answers at all, a restart may be going on, and the answer is for as long as it runs."""
+    if options.protocol != "auto":
+        return options.protocol == "flight"
+    if _listens(options.host, options.flightPort):
+        return True
+    if not patient or _listens(options.host, options.port):
+        return False
+    deadline, seen = time.monotonic() + options.retrySeconds, False
+    while time.monotonic() < deadline:
+        time.sleep(_PAUSE)
+        if _listens(options.host, options.flightPort):
+            return True
+        if not seen and _listens(options.host, options.port):
+            deadline, seen = min(deadline, time.monotonic() + _AFTER_RPC), True
+    return False
 
 
-def flight(options: Options) -> BulkClient:
+def flight(options: Options, is_known: bool = True) -> PatientClient:
     """A client of Arrow Flight, which writing needs."""
-    return BulkClient(options.host, options.flightPort, options.user, options.password, options.tlsRoot)
+    return PatientClient(
+        options.host, options.flightPort, options.user, options.password, options.tlsRoot,
+        retry_seconds=options.retrySeconds, is_known=is_known,
+    )  # fmt: skip
 
 
 def _listens(host: str, port: int) -> bool:

@@ -1,17 +1,15 @@
 """asyncProgressTracking is refused where messages are received: they would go before Spark's log has their batch.
 
-Spark tells no source that it is on. But it tells a source that a batch is committed before it runs the next one, and
-with asynchronous progress after that has begun, if at all.
+Spark does not inform a source that it is enabled. But it informs a source that a batch is committed before it runs the
+next one, and with asynchronous progress after that has begun, if at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from openmsmq.spark.offsets import Offsets
 from openmsmq.spark.options import OptionError
-
-Offsets = Mapping[str, Any]
 
 
 class Progress:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,16 +25,29 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from openmsmq.bulk.client import Claim, Range
+from openmsmq.model.errors import MsmqError, QueueDeleted, QueueNotFound
+from openmsmq.spark.offsets import Offsets
 from openmsmq.spark.options import OptionError, Options
-from openmsmq.spark.plane import Plane, connect
+from openmsmq.spark.plane import Plane, by_flight, connect
 from openmsmq.spark.schema import TEXT, projection, with_text
 
+logger = logging.getLogger(__name__)
+
+NO_QUEUE = (QueueNotFound, QueueDeleted)
+_FEW = 10  # lookup identifiers that an error lists
 _RECORDS = 100_000  # messages a partition at most, unless asked for otherwise
 _WORTHWHILE = 1_000  # fewer messages than this are not divided
 
 
 class DataLoss(RuntimeError):
     """Messages that were planned are gone: received by others, purged or expired; the message says how many."""
+
+
+def queue_lost(queue: str, error: MsmqError) -> DataLoss:
+    """The failure of a stream one of whose queues was deleted."""
+    return DataLoss(
+        f"queue {queue}, which is read, is not there any more ({error}); failOnDataLoss=false goes on without it"
+    )
 
 
 @dataclass
@@ -51,24 +65,32 @@ class QueueRange(InputPartition):
 class Fetching:
     """What batch and streaming readers share: the columns, the connection, reading a range."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: StructType, uses_flight: bool | None = None) -> None:
         self.options = options
         self.names = projection(schema, options.decode)
+        self._given_names = schema.names  # Spark compares names whatever their case, and wants them back as they were
+        self._names_are_checked = False
         self._plane: Plane | None = None
+        self._uses_flight = uses_flight  # None until it is known; then for all processes, whatever answers later
+        self._is_known = False  # whether somebody has had an answer from the server
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plane": None}  # each process connects by itself
+        # Each process connects by itself. The one that gets this reads what was planned from answers.
+        return {**self.__dict__, "_plane": None, "_is_known": True}
 
     @property
     def plane(self) -> Plane:
         if self._plane is None:
-            self._plane = connect(self.options)
+            if self._uses_flight is None:
+                self._uses_flight = by_flight(self.options)
+            self._plane = connect(self.options, self._uses_flight, self._is_known)
         return self._plane
 
     def queues(self) -> list[str]:
         """The queues that are read, by the names that offsets have. Raises OptionError if a pattern matches none."""
         options = self.options
         if options.queue:
+            self._check_names()
             return list(options.queue)
         if options.queuePattern is None:
             return [""]
@@ -77,6 +99,44 @@ class Fetching:
         if not found:
             raise OptionError(f"queuePattern {options.queuePattern!r} matches no queue at {options.host}")
         return sorted(found)
+
+    def _check_names(self) -> None:
+        """Raises OptionError for a queue that is named twice, in different ways: its messages would be read twice."""
+        if self._names_are_checked or len(self.options.queue) == 1:
+            return
+        known: dict[str, str] = {}
+        for name in self.options.queue:
+            try:
+                path = self.plane.check(name, self.options.source)
+            except NO_QUEUE:  # who reads it finds out
+                continue
+            if path in known:
+                raise OptionError(
+                    f"queue names {path} twice, as {known[path]!r} and {name!r}, allowed: each queue once"
+                )
+            known[path] = name
+        self._names_are_checked = True
+
+    def queues_of(self, start: Offsets) -> list[str]:
+        """What a batch of a stream reads that begins here. Raises OptionError if the checkpoint is of other queues than
+        the options name: they would be read, or even emptied, though nobody names them any more."""
+        pattern = self.options.queuePattern
+        try:
+            named = self.queues()
+        except OptionError:  # all queues of the pattern were deleted; others may come
+            named = []
+        others = [queue for queue in start if queue not in named]
+        if others and pattern is not None:  # deleted, or another pattern
+            there = {found.queue for found in self.plane.queues() if found.source == self.options.source}
+            others = [queue for queue in others if queue in there]
+        if others:
+            wanted = pattern or ", ".join(named)
+            raise OptionError(
+                f"the checkpoint is of {', '.join(map(repr, start))}, the options name {wanted!r}: "
+                "a stream goes on with the queues that it began with. "
+                f"Name {', '.join(map(repr, others))} too, or begin with a new checkpoint"
+            )
+        return list(dict.fromkeys([*start, *named]))
 
     def ranges(self, queue: str, start: int, end: int | None, claim: Claim | None = None) -> tuple[Range, ...]:
         """What lies in (start, end], divided as the options say; `claim` is the one that has it, if it was claimed."""
@@ -109,7 +169,7 @@ class Fetching:
             batch = batch.filter(pc.greater_equal(batch.column("arrival_time"), since))
         if TEXT in self.names:
             batch = with_text(batch, options.decode)
-        batch = batch.select(self.names)
+        batch = batch.select(self.names).rename_columns(self._given_names)
         for at in range(0, batch.num_rows, options.fetchRows):
             yield batch.slice(at, options.fetchRows)
 
@@ -117,18 +177,28 @@ class Fetching:
         """The rows of a partition. Raises DataLoss."""
         _settle_in()
         rows = 0
-        for batch in self.plane.read(
-            part.queue, self.options.source, part.start, part.end, self.columns(), self.options.includeBody,
-            part.group, part.token,
-        ):  # fmt: skip
-            rows += batch.num_rows
-            yield from self.shaped(batch)
-        if fail_on_loss and rows < part.count:
-            raise DataLoss(
-                f"{part.count - rows} of {part.count} messages of {part.queue or self.options.source} between "
-                f"{part.start} "
-                f"and {part.end} are gone since the read was planned; failOnDataLoss=false goes on without them"
-            )
+        damaged: list[int] = []
+        try:
+            for batch in self.plane.read(
+                part.queue, self.options.source, part.start, part.end, self.columns(), self.options.includeBody,
+                part.group, part.token, damaged.extend,
+            ):  # fmt: skip
+                rows += batch.num_rows
+                yield from self.shaped(batch)
+        except NO_QUEUE as error:
+            if fail_on_loss:
+                raise queue_lost(part.queue or self.options.source, error) from error
+        if rows >= part.count:
+            return
+        keys = ", ".join(f"{key:#x}" for key in damaged[:_FEW])
+        unreadable = f", {len(damaged)} of them can't be decoded (by lookup id: {keys})" if damaged else ""
+        loss = (
+            f"{part.count - rows} of {part.count} messages of {part.queue or self.options.source} between "
+            f"{part.start} and {part.end} are gone since the read was planned{unreadable}"
+        )
+        if fail_on_loss:
+            raise DataLoss(f"{loss}; failOnDataLoss=false goes on without them")
+        logger.warning("%s; failOnDataLoss=false: going on without them", loss)
 
 
 @cache

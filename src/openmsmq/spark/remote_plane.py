@@ -2,7 +2,7 @@
 
 The protocol has no positions, so a walk begins at the front and passes over what lies outside of the range; a partition
 of its own for each part of a queue would walk over all of it too, so there is one. A server that is not openmsmq does
-not tell which transactions are open: what such a transaction sends may come up below a position that a stream passed.
+not report which transactions are open: what such a transaction sends may come up below a position that a stream passed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from openmsmq.bulk.schema import MESSAGE_SCHEMA
 from openmsmq.client.dead_letters import walk
 from openmsmq.client.sync import MessageQueue
 from openmsmq.model.constants import INFINITE
-from openmsmq.model.errors import MessageNotFound, MsmqError, SharingViolation
+from openmsmq.model.errors import MessageNotFound, MsmqError, QueueNotFound, SharingViolation
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message, identifier_text
 from openmsmq.rpc.errors import BindError
 from openmsmq.spark.options import OptionError, Options
+from openmsmq.spark.patience import Patience
 
 _CHUNK = 1024
 _TURN = 5.0  # seconds for the receiver before us to go: a stream that was stopped just now
@@ -35,11 +36,18 @@ _MACHINE = {"deadletter": "DIRECT=OS:.\\SYSTEM$;DEADLETTER", "xactdeadletter": "
 class RemotePlane:
     """A `plane.Plane`, and receiving by lists of lookup identifiers."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, is_known: bool = False) -> None:
+        """A server that `is_known` has `retrySeconds` to answer. Raises RpcConnectionError."""
         if options.source == "outgoing":
             raise OptionError("source=outgoing needs Arrow Flight (protocol=flight): MS-MQRR opens no outgoing queue")
         password = options.password if options.user else ""
-        self._manager = openmsmq.connect(options.host, options.port, user=options.user, password=password)
+        patience = Patience(options.retrySeconds, f"{options.host}:{options.port}", is_known)
+        while True:
+            try:
+                self._manager = openmsmq.connect(options.host, options.port, user=options.user, password=password)
+                break
+            except ConnectionError as error:
+                patience.wait(error)
         self._receivers: dict[tuple[str, str], MessageQueue] = {}
         self._path_names: dict[str, str] = {}
 
@@ -49,6 +57,14 @@ class RemotePlane:
     def queues(self) -> list[QueueInfo]:
         """Private queues; what they hold is not counted."""
         return [QueueInfo(name, "queue", False, 0, 0, 0) for name in self._manager.queues()]
+
+    def check(self, queue: str, source: str = "queue") -> str:
+        """The path name of a queue, however it is called. Raises MsmqError for one that the caller can't read."""
+        try:
+            self._manager.open(_name(queue, source), "peek", protocol="remoteread").close()
+        except QueueNotFound as error:  # which does not say which
+            raise QueueNotFound(detail=queue or source) from error
+        return self._path_name(queue, source)
 
     def position(self, queue: str, source: str = "queue", group: str | None = None) -> Position:
         sequences = sorted(m.sequence for m in self._walk(queue, source))
@@ -90,6 +106,7 @@ class RemotePlane:
         include_body: bool = True,
         group: str | None = None,
         token: str | None = None,
+        on_damaged: Callable[[list[int]], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         names = list(columns) if columns is not None else MESSAGE_SCHEMA.names
         chunk: list[Message] = []
@@ -149,10 +166,10 @@ class RemotePlane:
             return ""
         if queue not in self._path_names:
             try:
-                told = self._manager.management(_name(queue, "queue"))["path_name"]
+                path_name = self._manager.management(_name(queue, "queue"))["path_name"]
             except (MsmqError, BindError):  # no right to ask, or no such interface: what was typed then
-                told = None
-            self._path_names[queue] = told or queue
+                path_name = None
+            self._path_names[queue] = path_name or queue
         return self._path_names[queue]
 
     def _walk(self, queue: str, source: str) -> Iterator[Message]:

@@ -1,6 +1,6 @@
 """Streaming receives by MS-MQRR, from any MSMQ server: read and removed by lookup identifier.
 
-The protocol has no positions, and a server that is not openmsmq does not tell which transactions are open: messages
+The protocol has no positions, and a server that is not openmsmq does not report which transactions are open: messages
 may come up below any that were seen. So an offset is the list of lookup identifiers of its batch. A batch is read again
 from its list, whatever came meanwhile; it is removed by its list once Spark has committed it, and nothing else is.
 While a stream runs, its planner has the queue open for itself (MQ_DENY_RECEIVE_SHARE): the server refuses other
@@ -19,8 +19,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from openmsmq.spark.offsets import Offsets
 from openmsmq.spark.options import Options
-from openmsmq.spark.progress import Offsets, Progress
+from openmsmq.spark.progress import Progress
 from openmsmq.spark.reading import DataLoss, Fetching
 from openmsmq.spark.remote_plane import RemotePlane
 
@@ -42,7 +43,7 @@ class RemoteReceiver(Fetching, DataSourceStreamReader, SupportsTriggerAvailableN
     """What `MsmqStreamReader` is for Arrow Flight; `consumerGroup` means nothing to the server here."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        super().__init__(options, schema)
+        super().__init__(options, schema, uses_flight=False)
         self._targets: dict[str, int] | None = None  # of Trigger.AvailableNow
         self._progress = Progress()
         self._removed: dict[str, list[int]] = {}  # the last list, which Spark shows again and again while it is idle
@@ -65,12 +66,13 @@ class RemoteReceiver(Fetching, DataSourceStreamReader, SupportsTriggerAvailableN
         self._targets = {q: self.remote.position(q, self.options.source).last for q in self.queues()}
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> dict[str, Any]:
+        queues = self.queues_of(start)
         self._remove(start)
         self._progress.planned(start)
         deadline = time.monotonic() + (0 if self._targets is not None else _PATIENCE)
         rows = min(limit.max_rows, _MOST) if isinstance(limit, ReadMaxRows) else _BATCH
         while True:
-            found = self._look(list(dict.fromkeys([*start, *self.queues()])), rows)
+            found = self._look(queues, rows)
             if any(found.values()):
                 return found
             if time.monotonic() >= deadline:
@@ -98,6 +100,7 @@ class RemoteReceiver(Fetching, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         self._progress.check(start)
+        self.queues_of(end)
         options = self.options
         parts: list[InputPartition] = []
         for queue, identifiers in end.items():

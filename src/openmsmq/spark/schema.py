@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -45,26 +46,38 @@ def spark_schema(decode: str) -> StructType:
 def projection(wanted: StructType, decode: str) -> list[str]:
     """The names of the columns that a user's schema asks for. Raises ColumnError."""
     known = {column.name: column.dataType for column in spark_schema(decode).fields}
-    for column in wanted.fields:
-        if column.name not in known:
+    names = plain_names(wanted.names)
+    for name, column in zip(names, wanted.fields, strict=True):
+        if name not in known:
             raise ColumnError(f"no column {column.name!r}; there are {', '.join(known)}")
-        if column.dataType != known[column.name]:
+        if column.dataType != known[name]:
             raise ColumnError(
-                f"column {column.name!r} is {known[column.name].simpleString()}, not {column.dataType.simpleString()}"
+                f"column {column.name!r} is {known[name].simpleString()}, not {column.dataType.simpleString()}"
             )
-    return [column.name for column in wanted.fields]
+    return names
+
+
+def plain_names(given: Sequence[str]) -> list[str]:
+    """Names of columns as the tables have them: in Spark `BODY` is `body`. Raises ColumnError for one that is there
+    twice."""
+    names = [name.lower() for name in given]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ColumnError(f"column {twice!r} is there twice, allowed: once, in upper or lower case")
+    return names
 
 
 def check_writable(given: StructType) -> None:
     """Raises ColumnError for a column that a writer may not give, or that has another type."""
     allowed = {name: _TYPES[kind] for name, kind in WRITE_COLUMNS.items()}
-    if "body" not in given.names:
+    names = plain_names(given.names)
+    if "body" not in names:
         raise ColumnError(f"a row needs the column 'body'; beside it allowed: {', '.join(allowed)}")
-    for column in given.fields:
-        if column.name not in allowed:
+    for name, column in zip(names, given.fields, strict=True):
+        if name not in allowed:
             raise ColumnError(f"column {column.name!r} can't be written; allowed: {', '.join(allowed)}")
-        wanted = allowed[column.name]
-        if column.dataType != wanted and not (column.name == "body" and isinstance(column.dataType, StringType)):
+        wanted = allowed[name]
+        if column.dataType != wanted and not (name == "body" and isinstance(column.dataType, StringType)):
             raise ColumnError(
                 f"column {column.name!r} is {column.dataType.simpleString()}, not {wanted.simpleString()}"
             )

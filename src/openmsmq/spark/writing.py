@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -19,55 +20,84 @@ from openmsmq.model.bodies import encode_body
 from openmsmq.model.errors import MsmqError
 from openmsmq.spark.collecting import Collected, Errors
 from openmsmq.spark.options import OptionError, Options
+from openmsmq.spark.patience import PatientClient
 from openmsmq.spark.plane import flight
-from openmsmq.spark.schema import check_writable
+from openmsmq.spark.schema import check_writable, plain_names
 
-_BATCH_ID = "streaming.sql.batchId"  # the local property in which Spark tells a task its batch
+# Local properties of a streaming query's tasks: the number of the batch, and the query's identifier, which its
+# checkpoint keeps.
+_BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
+HELD_BYTES = 64 << 20  # of a task's rows, for a repetition
+_SIGN_OF_LIFE = 60.0  # seconds between two of a task; the queue manager drops the stages of a writer that is gone
 
 
 @dataclass
 class Stage(WriterCommitMessage):
-    """What a task has staged; no handle if it had no rows. `errors` is its file of rows that can't be sent."""
+    """What a task has staged; no handle if it had no rows. `errors` is its file of rows that can't be sent, `query` the
+    query's identifier."""
 
     handle: str | None
     rows: int
     errors: str | None = None
+    query: str = ""
 
 
 class _Writing:
     def __init__(self, options: Options, schema: StructType) -> None:
         check_writable(schema)
-        if options.defaultQueue is None and "destination_queue" not in schema.names:
+        if options.defaultQueue is None and "destination_queue" not in plain_names(schema.names):
             raise OptionError("give defaultQueue, or rows with the column destination_queue")
         self.options = options
-        self._errors("")  # an errorPath that can't be is told before any job starts
+        self._errors("")  # an errorPath that can't be used is reported before any job starts
 
     def _errors(self, sink: str) -> Errors | None:
         return None if self.options.errorPath is None else Errors(self.options.errorPath, sink)
 
-    def _stage(self, sink: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Stage:
+    def _stage(self, sink: str, batch: int, rows: Iterator[pa.RecordBatch], query: str = "") -> Stage:
+        with _signs_of_life(self.options, sink):
+            return self._stage_rows(sink, batch, rows, query)
+
+    def _stage_rows(self, sink: str, batch: int, rows: Iterator[pa.RecordBatch], query: str) -> Stage:
         context = TaskContext.get()
         assert context is not None
-        partition, attempt = context.partitionId(), context.taskAttemptId()
+        partition, attempt, tries = context.partitionId(), context.taskAttemptId(), 0
+        repeatable = Repeatable(rows)
+        with flight(self.options) as plane:
+            while True:
+                try:
+                    return self._try(plane, (sink, batch, partition, f"{attempt}.{tries}"), repeatable, query)
+                except ConnectionError as error:  # what the lost try has staged goes with the end of its batch
+                    if not repeatable.is_whole:
+                        raise ConnectionError(
+                            f"partition {partition}: {error}; more than {HELD_BYTES >> 20} MiB of its rows were sent, "
+                            "which only a new attempt of the task can repeat (spark.task.maxFailures)"
+                        ) from error
+                    plane.patience.wait(error)
+                    tries += 1
+
+    def _try(
+        self, plane: PatientClient, target: tuple[str, int, int, str], rows: Iterable[pa.RecordBatch], query: str
+    ) -> Stage:
+        sink, batch, partition, _ = target
         options, errors = self.options, self._errors(sink)
         collected = None if errors is None else errors.attempt(batch, partition)
         batches = _prepared(rows, collected)
         first = next(batches, None)
         if first is None:
-            return Stage(None, 0)
+            return Stage(None, 0, query=query)
         try:
-            with flight(options) as plane:
-                staged = plane.stage(
-                    sink, batch, partition, attempt, chain([first], batches), options.defaultQueue,
-                    options.transactional, None if collected is None else collected.take,
-                )  # fmt: skip
-                try:
-                    file = None if collected is None else collected.close()
-                except BaseException:
-                    with suppress(MsmqError, ConnectionError):
-                        plane.forget(sink, stages=[staged])
-                    raise
-            return Stage(staged.handle, staged.rows, file)
+            staged = plane.stage(
+                *target, chain([first], batches), options.defaultQueue, options.transactional,
+                None if collected is None else collected.take, query,
+            )  # fmt: skip
+            plane.patience.answered()
+            try:
+                file = None if collected is None else collected.close()
+            except BaseException:
+                with suppress(MsmqError, ConnectionError):
+                    plane.forget(sink, stages=[staged])
+                raise
+            return Stage(staged.handle, staged.rows, file, query)
         except BaseException as error:
             if collected is not None:
                 collected.discard()
@@ -75,12 +105,14 @@ class _Writing:
                 raise MsmqError(error.hresult, f"partition {partition}: {error.detail}") from error
             raise
 
-    def _finalize(self, sink: str, batch: int, messages: list[Any]) -> None:
+    def _finalize(self, sink: str, batch: int, messages: list[Any], once: bool = False) -> None:
+        if not messages:
+            return  # a batch of no partitions has nothing to send and nothing that could be repeated
         errors = self._errors(sink)
         with flight(self.options) as plane:
             if errors is not None and _is_open(plane, sink, batch):
                 errors.publish(batch, _files(messages))
-            plane.finalize(sink, batch, _handles(messages))
+            plane.finalize(sink, batch, _handles(messages), messages[0].query, once)
         if errors is not None:
             errors.discard_all()
 
@@ -93,6 +125,23 @@ class _Writing:
                 errors.discard(_files(messages))
                 if _is_open(plane, sink, batch):  # not before: what is forgotten can't be finalized any more
                     errors.withdraw(batch)
+
+
+@contextmanager
+def _signs_of_life(options: Options, sink: str) -> Iterator[None]:
+    """What a task of this sink has staged is wanted as long as one of them runs, however long rows take to come."""
+    done = threading.Event()
+
+    def show() -> None:
+        while not done.wait(_SIGN_OF_LIFE):
+            with suppress(MsmqError, ConnectionError), flight(options) as plane:
+                plane.renew(sink)
+
+    threading.Thread(target=show, name=f"keep-alives of {sink}", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 def _is_open(plane: BulkClient, sink: str, batch: int) -> bool:
@@ -121,7 +170,7 @@ class MsmqWriter(_Writing, DataSourceArrowWriter):
         return self._stage(self.sink, 0, iterator)
 
     def commit(self, messages: list[Any]) -> None:
-        self._finalize(self.sink, 0, messages)
+        self._finalize(self.sink, 0, messages, once=True)
 
     def abort(self, messages: list[Any]) -> None:
         self._forget(self.sink, 0, messages)
@@ -139,8 +188,11 @@ class MsmqStreamWriter(_Writing, DataSourceStreamArrowWriter):
         context = TaskContext.get()
         batch = context.getLocalProperty(_BATCH_ID) if context is not None else None
         if batch is None:
-            raise RuntimeError(f"Spark does not tell the number of the batch ({_BATCH_ID})")
-        return self._stage(self._sink, int(batch), iterator)
+            raise RuntimeError(f"Spark does not set the number of the batch ({_BATCH_ID})")
+        query = context.getLocalProperty(_QUERY_ID) if context is not None else None
+        if not query:
+            raise RuntimeError(f"Spark does not set the identifier of the query ({_QUERY_ID})")
+        return self._stage(self._sink, int(batch), iterator, query)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         if None in messages:  # of a batch that is committed all tasks have succeeded, so nobody has called `write`
@@ -151,13 +203,39 @@ class MsmqStreamWriter(_Writing, DataSourceStreamArrowWriter):
         self._forget(self._sink, batchId, messages)
 
 
-def _prepared(batches: Iterator[pa.RecordBatch], collected: Collected | None) -> Iterator[pa.RecordBatch]:
+class Repeatable:
+    """Rows that come once, kept as long as they are few, so that an upload that broke off can begin anew.
+
+    Attributes:
+        is_whole: whether all that came so far is kept.
+    """
+
+    def __init__(self, rows: Iterator[pa.RecordBatch]) -> None:
+        self._rows = rows
+        self._held: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self.is_whole = True
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """From the first row on; only while `is_whole`."""
+        yield from list(self._held)
+        for batch in self._rows:
+            self._bytes += batch.nbytes
+            if self._bytes > HELD_BYTES:
+                self.is_whole = False
+                self._held.clear()
+            else:
+                self._held.append(batch)
+            yield batch
+
+
+def _prepared(batches: Iterable[pa.RecordBatch], collected: Collected | None) -> Iterator[pa.RecordBatch]:
     """Rows as they are sent; as they came, they are held for the case that one is refused."""
     for batch in batches:
         if batch.num_rows:
             if collected is not None:
                 collected.hold(batch)
-            yield _with_bytes(batch)
+            yield _with_bytes(batch.rename_columns(plain_names(batch.schema.names)))
 
 
 def _with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:

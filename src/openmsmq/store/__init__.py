@@ -1,4 +1,4 @@
-"""The durable log of a queue manager: docs/store-format.md tells how it works and why."""
+"""The durable log of a queue manager: docs/store-format.md describes it."""
 
 from openmsmq.store.columns import QueueColumns
 from openmsmq.store.errors import (

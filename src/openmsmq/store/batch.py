@@ -45,7 +45,7 @@ class Batch:
     def sync(self) -> None:
         """Make durable what was written; raises OSError."""
         for handle in self.handles:
-            # Here the promise is kept: nobody is told of success before this returned.
+            # Here the promise is kept: success is reported to nobody before this returns.
             self.vfs.fdatasync(handle)
 
 

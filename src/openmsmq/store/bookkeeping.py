@@ -21,7 +21,7 @@ class Bookkeeping:
         #: In the order of their numbers.
         self.segments = segments
         self.definitions = dict(state.definitions)
-        self.homes = dict(state.homes)
+        self.definition_locations = dict(state.definition_locations)
         #: Messages that await the commit of their transaction: transaction to queue to columns, sorted by key.
         self.pending: dict[int, dict[int, QueueColumns]] = {
             transaction: {queue: columns.copy() for queue, columns in queues.items()}
@@ -46,14 +46,14 @@ class Bookkeeping:
         )
         return needed / self._segment_size
 
-    def born(self, location: int, size: int) -> None:
+    def added(self, location: int, size: int) -> None:
         """A message or definition with a payload of `size` bytes was written."""
         segment = self.segments[location // self._segment_size]
         segment.live += 1
         segment.ever += 1
         segment.volume += size
 
-    def bury(self, location: int, position: int) -> None:
+    def discard(self, location: int, position: int) -> None:
         """What is at `location` is not needed, once the log is durable up to `position`."""
         segment = self.segments.get(location // self._segment_size)
         if segment is not None:
@@ -61,15 +61,15 @@ class Bookkeeping:
             segment.last_death = position
 
     def define(self, name: bytes, value: bytes, location: int, position: int) -> None:
-        home = self.homes.get(name)
-        if home is not None:
-            self.bury(home, position)
+        location_before = self.definition_locations.get(name)
+        if location_before is not None:
+            self.discard(location_before, position)
         self.definitions[name] = value
-        self.homes[name] = location
+        self.definition_locations[name] = location
 
     def undefine(self, name: bytes, position: int) -> None:
-        if name in self.homes:
-            self.bury(self.homes.pop(name), position)
+        if name in self.definition_locations:
+            self.discard(self.definition_locations.pop(name), position)
             del self.definitions[name]
 
     # -------------------------------------------------------------------------------------------------- relocation
@@ -123,12 +123,12 @@ class Bookkeeping:
 
     def forget_prepared(self, transaction: int, position: int) -> None:
         if transaction in self.prepared:
-            self.bury(self.prepared.pop(transaction)[1], position)
+            self.discard(self.prepared.pop(transaction)[1], position)
 
     def describe(self, state: State) -> None:
         """Add to the state of a checkpoint what the store knows by itself."""
         state.definitions = dict(self.definitions)
-        state.homes = dict(self.homes)
+        state.definition_locations = dict(self.definition_locations)
         state.prepared = dict(self.prepared)
         state.written = {segment.number: (segment.ever, segment.volume) for segment in self.segments.values()}
         for transaction, queues in self.pending.items():

@@ -42,7 +42,7 @@ def encode(codec: Codec, state: State) -> list[bytes | memoryview]:
     for number, counts in sorted(state.written.items()):
         pieces.append(_SEGMENT.pack(number, *counts))
     for name, value in state.definitions.items():
-        pieces += (_DEFINITION.pack(state.homes[name], len(name), len(value)), name, value)
+        pieces += (_DEFINITION.pack(state.definition_locations[name], len(name), len(value)), name, value)
     for transaction, (note, location) in state.prepared.items():
         pieces += (_PREPARED.pack(location, transaction, len(note)), note)
     for queue, columns in state.queues.items():
@@ -102,7 +102,7 @@ def decode(data: bytes, path: str) -> tuple[Codec, State]:
         offset += _DEFINITION.size
         name = data[offset : offset + name_length]
         state.definitions[name] = data[offset + name_length : offset + name_length + value_length]
-        state.homes[name] = location
+        state.definition_locations[name] = location
         offset += name_length + value_length
     for _ in range(prepared):
         location, transaction, note_length = _PREPARED.unpack_from(data, offset)

@@ -46,6 +46,7 @@ class Committer:
         *,
         on_failure: OnFailure,
         syncer: Syncer | None = None,
+        before: Callback = lambda: None,
     ) -> None:
         """
         Args:
@@ -53,11 +54,13 @@ class Committer:
             loop: calls everything here.
             on_failure: called once when a sync has failed; nothing is acknowledged afterwards.
             syncer: syncs beside the loop.
+            before: called before a batch is taken, so that what it still writes shares the sync.
         """
         self._store = store
         self._loop = loop
         self._on_failure = on_failure
         self._syncer = syncer
+        self._before = before
         self._waiting: list[Callback] = []
         self._scheduled = False
         self._failed = False
@@ -103,6 +106,7 @@ class Committer:
         if self._syncer is None and self._more_will_come():
             self._loop.call_soon(self._flush)
             return
+        self._before()
         waiting, self._waiting = self._waiting, []
         try:
             batch = self._store.take_batch()
@@ -131,13 +135,13 @@ class Committer:
         self._sync_time += (time.monotonic() - started - self._sync_time) / 8
         self._store.finish_batch(batch)
 
-    def _overlap_ends(self, told: int) -> None:
-        """What has been read by now was sent while the sync ran, by others than were told after it.
+    def _overlap_ends(self, answered: int) -> None:
+        """What has been read by now was sent while the sync ran, by others than those answered after it.
 
         So it is with uvloop, which reads between the two; loops of the standard library read later, and put less off.
         """
         self._counts_overlapping = False
-        self._busy = max(self._busy, told + self._overlapping)
+        self._busy = max(self._busy, answered + self._overlapping)
 
     def _more_will_come(self) -> bool:
         """Whether to put the sync off by one more turn of the loop."""
@@ -157,7 +161,7 @@ class Committer:
         except OSError as error:
             self._store.fail(error)
 
-    def _synced(self, batch: Batch, told: list[Callback], error: OSError | None) -> None:
+    def _synced(self, batch: Batch, callbacks: list[Callback], error: OSError | None) -> None:
         try:
             if error is not None:
                 self._store.fail(error)
@@ -166,7 +170,7 @@ class Committer:
             self._fail(failure)
             return
         self._scheduled = bool(self._waiting)
-        self._call(told)
+        self._call(callbacks)
         if self._scheduled:
             self._flush()
 

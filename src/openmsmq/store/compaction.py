@@ -1,6 +1,6 @@
 """Moving live records out of the oldest segment, so that stragglers do not pin the log.
 
-Only the oldest segment is emptied, because segments leave the log at its old end only (replay.py tells why). While at
+Only the oldest segment is emptied, because segments leave the log at its old end only (replay.py says why). While at
 most half of the log is needed, that writes at most one byte again for each byte of garbage that it frees.
 """
 
@@ -108,7 +108,7 @@ class Compactor:
         _, _, location, key, deadline, queue, transaction, _, kind, _, _ = fields
         books, writer = self._books, self._writer
         if kind == PUT:
-            if books.homes.get(unpack_definition(payload)[0]) == location:
+            if books.definition_locations.get(unpack_definition(payload)[0]) == location:
                 writer.chain([FrameSpec(PUT, payload)], urgent=True)
             return
         if kind == PREPARE:

@@ -7,6 +7,10 @@ class StoreError(Exception):
     """Base of every error that the store raises on purpose."""
 
 
+class NoStore(StoreError):
+    """A directory holds neither a segment nor a checkpoint."""
+
+
 class StoreInUse(StoreError):
     """Another process holds the lock of this directory."""
 

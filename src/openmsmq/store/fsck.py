@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from openmsmq.store import frames
-from openmsmq.store.errors import StoreError
+from openmsmq.store.checkpoints import NAMES
+from openmsmq.store.errors import NoStore, StoreError
 from openmsmq.store.frames import FRAMES_START, HEADER_SIZE, Codec, segment_header
 from openmsmq.store.log import Store
 from openmsmq.store.opening import LOCK_NAME, remove_temporary_files
@@ -21,7 +22,7 @@ from openmsmq.store.operations import Drop, Operation, Put, Remove
 from openmsmq.store.recovery import Damage, Survey, replay_log, survey
 from openmsmq.store.replay import State, count_live
 from openmsmq.store.scan import Gap, SegmentScan, scan_log
-from openmsmq.store.segments import fill_with_zeros, segment_name
+from openmsmq.store.segments import fill_with_zeros, segment_name, segment_number
 from openmsmq.store.vfs import OsVfs, Vfs, write_fully
 
 _QUARANTINE_MAGIC: Final = b"OMQ-BAD\n"
@@ -96,14 +97,16 @@ class Repaired:
 
 
 def verify(directory: str, vfs: Vfs | None = None) -> Report:
-    """Read everything and tell what is there. Changes nothing.
+    """Read everything and report what is there. Changes nothing.
 
     Raises:
+        NoStore: the directory holds no store.
         StoreInUse: a process has the store open.
         UnknownFormat: another version.
         OSError: a file cannot be read.
     """
     vfs = vfs or OsVfs()
+    _check_is_store(vfs, directory)
     lock = vfs.lock(f"{directory}/{LOCK_NAME}")
     try:
         return _verify(vfs, directory)
@@ -115,10 +118,11 @@ def repair(directory: str, quarantine_path: str, vfs: Vfs | None = None) -> Repa
     """Make a damaged store open again, moving damaged bytes to a new file `quarantine_path`.
 
     Raises:
-        StoreInUse, UnknownFormat, OSError: as `verify`.
+        NoStore, StoreInUse, UnknownFormat, OSError: as `verify`.
         StoreError: there is nothing to go by, neither a segment header nor a checkpoint.
     """
     vfs = vfs or OsVfs()
+    _check_is_store(vfs, directory)
     lock = vfs.lock(f"{directory}/{LOCK_NAME}")
     try:
         before = _verify(vfs, directory)
@@ -154,6 +158,11 @@ def repair(directory: str, quarantine_path: str, vfs: Vfs | None = None) -> Repa
         found.files.discard()
     Store.open(directory, vfs=vfs).close()
     return Repaired(before.damages, len(operations), verify(directory, vfs))
+
+
+def _check_is_store(vfs: Vfs, directory: str) -> None:
+    if not any(segment_number(name) is not None or name in NAMES for name in vfs.listdir(directory)):
+        raise NoStore(f"{directory} holds no store: neither a segment of a log nor a checkpoint is there")
 
 
 def read_quarantine(data: bytes) -> list[tuple[str, int, bytes]]:

@@ -1,7 +1,7 @@
 """The store: an append-only log of atomic batches, with what is live counted segment by segment.
 
-`append` puts frames into memory and `sync` makes them durable. The caller owns the index of live messages and tells the
-location of what it removes; the store keeps a few integers per segment, the definitions, and pending messages.
+`append` puts frames into memory and `sync` makes them durable. The caller owns the index of live messages and passes
+the location of what it removes; the store keeps a few integers per segment, the definitions, and pending messages.
 
 One thread (the event loop) calls everything here, except `Batch.write` and `CheckpointJob.write`, which only touch
 files and may run in another thread.
@@ -192,8 +192,7 @@ class Store:
         Raises:
             As `append`.
         """
-        specs = [FrameSpec(PENDING, i.payload, i.key, i.deadline, i.queue) for i in inserts]
-        locations = self._chain(specs, transaction)
+        locations = self._chain([_pending(insert) for insert in inserts], transaction)
         self._books.add_pending(transaction, inserts, locations)
         return locations
 
@@ -208,8 +207,9 @@ class Store:
         self._books.add_pending_rows(transaction, rows, locations)
         return locations
 
-    def prepare(self, transaction: int, note: bytes) -> None:
-        """The transaction survives a restart from now on, for two-phase commit. Durable after the next `sync`.
+    def prepare(self, transaction: int, note: bytes, inserts: Sequence[Insert] = ()) -> list[int]:
+        """Write the last messages of a transaction and its note, together or not at all: it survives a restart from now
+        on, for two-phase commit. Durable after the next `sync`.
 
         After a restart `recovered.prepared` has the note and the pending messages, and the transaction goes on to
         `commit` or `abort`. What else it is going to do (removals, for instance) the caller writes into the note, keeps
@@ -218,11 +218,18 @@ class Store:
         Args:
             transaction: with or without pending messages.
             note: opaque, as large as one payload may be.
+            inserts: as for `append_pending`.
+
+        Returns:
+            Locations of `inserts`.
 
         Raises:
             As `append`.
         """
-        self._chain([FrameSpec(PREPARE, note)], transaction)
+        locations = self._chain([*map(_pending, inserts), FrameSpec(PREPARE, note)], transaction)
+        if inserts:
+            self._books.add_pending(transaction, inserts, locations)
+        return locations
 
     def commit(self, transaction: int, operations: Sequence[Operation] = ()) -> list[int]:
         """Commit the pending messages of a transaction together with more operations, in one atomic batch.
@@ -258,14 +265,14 @@ class Store:
             self._books.forget_pending(transaction)
         for transaction in aborts:
             for location in self._books.forget_pending(transaction):
-                self._books.bury(location, self.position)
+                self._books.discard(location, self.position)
         return locations
 
     def abort(self, transaction: int) -> None:
         """Drop the pending messages of a transaction; raises as `append`."""
         self._chain([FrameSpec(frames.ABORT)], transaction)
         for location in self._books.forget_pending(transaction):
-            self._books.bury(location, self.position)
+            self._books.discard(location, self.position)
 
     # ------------------------------------------------------------------------------------------------- durability
 
@@ -418,7 +425,7 @@ class Store:
 
         Args:
             is_live: whether the caller's index has this key at this location.
-            relocated: told at once of each message that moved, pending ones of open transactions too. Only locations
+            relocated: called at once for each message that moved, pending ones of open transactions too. Only locations
                 change; a crash in between leaves the message where either the old or the new frame says.
             budget: bytes to go through, which bounds the time of one step.
             thorough: for a caller who has nothing else to do: leave no segment besides those that are needed.
@@ -428,7 +435,7 @@ class Store:
 
         Raises:
             StoreFailed: earlier.
-            StoreFull: no room; what was told to `relocated` has happened.
+            StoreFull: no room; what was passed to `relocated` has happened.
             OSError: the segment cannot be read.
         """
         self._check()
@@ -482,7 +489,7 @@ class Store:
         return self._vfs.pread(self._handles.handle(segment), length, offset)
 
     def _recycle(self) -> None:
-        """Give back segments at the old end of the log that nothing needs any more.
+        """Release segments at the old end of the log that nothing needs any more.
 
         Only the old end, never the middle: then what is left explains itself, see replay.py. And only when the frames
         that made them unneeded are durable, or a crash would lose messages whose removal it forgot.
@@ -498,3 +505,7 @@ class Store:
             freed = True
         if freed:
             self._supply.replenish()
+
+
+def _pending(insert: Insert) -> FrameSpec:
+    return FrameSpec(PENDING, insert.payload, insert.key, insert.deadline, insert.queue)

@@ -1,6 +1,6 @@
 """Opening a log: find its files, replay it, and decide what an invalid frame means.
 
-A crash may lose, reorder or tear only what was written since the last sync that returned. Every frame tells where the
+A crash may lose, reorder or tear only what was written since the last sync that returned. Every frame says where the
 write that it belongs to began. So when a frame is invalid and a later valid frame belongs to a write that began behind
 it, the invalid one had been synced: that is damage, and opening refuses. Otherwise it is the torn end of the last
 write, which nobody was promised, and it is dropped.

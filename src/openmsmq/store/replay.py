@@ -24,7 +24,7 @@ class State:
         high_key: highest message number ever given out.
         queues: live messages of each queue.
         definitions: name to value.
-        homes: name of a definition to the location of its frame.
+        definition_locations: name of a definition to the location of its frame.
         pending: transaction to queue to messages that await its commit.
         prepared: transaction to the caller's note and the location of its frame.
         written: segment number to messages and definitions ever written to it, and their payload bytes.
@@ -34,7 +34,7 @@ class State:
     high_key: int = 0
     queues: dict[int, QueueColumns] = field(default_factory=dict)
     definitions: dict[bytes, bytes] = field(default_factory=dict)
-    homes: dict[bytes, int] = field(default_factory=dict)
+    definition_locations: dict[bytes, int] = field(default_factory=dict)
     pending: dict[int, dict[int, QueueColumns]] = field(default_factory=dict)
     written: dict[int, tuple[int, int]] = field(default_factory=dict)
     prepared: dict[int, tuple[bytes, int]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Replay:
         self._chain: list[tuple[Fields, bytes]] = []
         self._written = dict(start.written)
         self.definitions = dict(start.definitions)
-        self.homes = dict(start.homes)
+        self.definition_locations = dict(start.definition_locations)
         self.prepared = dict(start.prepared)
         self.high_key = start.high_key
         #: End of the last complete chain.
@@ -122,7 +122,7 @@ class Replay:
 
     def finish(self) -> State:
         """The state at `position`. Transactions that neither committed nor were prepared are gone."""
-        state = State(self.position, self.high_key, self._merge(), self.definitions, self.homes)
+        state = State(self.position, self.high_key, self._merge(), self.definitions, self.definition_locations)
         state.written = dict(self._written)
         state.prepared = self.prepared
         for transaction in self.prepared:
@@ -191,10 +191,10 @@ class Replay:
         elif kind == frames.PUT:
             name, value = frames.unpack_definition(raw[HEADER_SIZE:])
             self.definitions[name] = value
-            self.homes[name] = position
+            self.definition_locations[name] = position
         elif kind == frames.DROP:
             self.definitions.pop(raw[HEADER_SIZE:], None)
-            self.homes.pop(raw[HEADER_SIZE:], None)
+            self.definition_locations.pop(raw[HEADER_SIZE:], None)
 
     # -------------------------------------------------------------------------------------------------- merging
 
@@ -235,7 +235,7 @@ def count_live(state: State, segment_size: int) -> dict[int, int]:
     for columns in groups:
         for number, count in count_by_segment(columns.locations, segment_size).items():
             total[number] += count
-    single = [*state.homes.values(), *(location for _, location in state.prepared.values())]
+    single = [*state.definition_locations.values(), *(location for _, location in state.prepared.values())]
     for number, count in count_by_segment(single, segment_size).items():
         total[number] += count
     return dict(total)

@@ -62,7 +62,7 @@ class LogScan:
 
 @dataclass(slots=True)
 class _Found:
-    """Valid frames of one segment: runs of (start, end), and what they tell."""
+    """Valid frames of one segment: runs of (start, end), and what they contain."""
 
     runs: list[tuple[int, int]] = field(default_factory=list)
     records: int = 0
@@ -77,14 +77,14 @@ def scan_log(vfs: Vfs, found: Survey, codec: Codec, short: frozenset[int] = froz
         vfs: file system.
         found: the files, at least one segment or none.
         codec: of the store.
-        short: numbers of segments that had been cut off, whose end is a gap although nothing else tells.
+        short: numbers of segments that had been cut off, whose end is a gap although nothing else shows it.
 
     Raises:
         OSError: a file cannot be read.
     """
     size = codec.segment_size
     contents = [_find(codec, read_segment(vfs, file, size), file.number * size) for file in found.segments]
-    # A checkpoint tells how far the log was durable, as does each write that began later.
+    # A checkpoint says how far the log was durable, as does each write that began later.
     durable = max((state.position for state in found.checkpoints), default=0)
     for content in contents:
         durable = max(durable, content.latest_write)

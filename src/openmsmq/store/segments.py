@@ -38,7 +38,7 @@ class Segment:
         number: its place in the log; the segment begins at absolute position number * segment size.
         live: messages and definitions in it that are still needed.
         ever: messages and definitions that were ever written to it.
-        volume: payload bytes of those; together they tell how sparse the segment is.
+        volume: payload bytes of those; together they say how sparse the segment is.
         last_death: absolute position of the frame that last made one of them unneeded.
     """
 

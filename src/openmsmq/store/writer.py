@@ -142,7 +142,7 @@ class LogWriter:
         self._parts.append(header)
         self._offset = offset + HEADER_SIZE
         self.stopped = False
-        self._books.bury(location, position + HEADER_SIZE)
+        self._books.discard(location, position + HEADER_SIZE)
         return True
 
     def chain(self, specs: Sequence[FrameSpec], transaction: int = 0, *, urgent: bool = False) -> list[int]:
@@ -281,12 +281,12 @@ class LogWriter:
         books, position = self._books, self.position
         for spec, place in zip(specs, places, strict=True):
             if spec.kind in LASTING:
-                books.born(place, len(spec.payload))
+                books.added(place, len(spec.payload))
             if spec.kind == REMOVE:
-                books.bury(spec.extra, position)
+                books.discard(spec.extra, position)
             elif spec.kind == frames.REMOVE_MANY:
                 for location in frames.unpack_removals(spec.payload)[1]:
-                    books.bury(location, position)
+                    books.discard(location, position)
             elif spec.kind == PUT:
                 name, value = frames.unpack_definition(spec.payload)
                 books.define(name, value, place, position)
@@ -297,5 +297,5 @@ class LogWriter:
             elif spec.kind in (frames.COMMIT, frames.ABORT):
                 books.forget_prepared(spec.transaction or transaction, position)
             elif spec.replaces:
-                books.bury(spec.replaces, position)
+                books.discard(spec.replaces, position)
                 books.forward(spec.replaces, place)

@@ -180,9 +180,9 @@ QUEUE_PROPERTIES: dict[str, Property] = {
             last_access_time=_signeds, reject_count=_unsigneds,
         ),
     ),
-    "connection_history": Property(
+    "connection_history": Property(  # its addresses: deviation D-57
         25, _table(status=_unsigneds, time=_signeds, error=_signeds, addresses=_text_lists)
     ),
     "subqueue_count": Property(26, _COUNT),
-    "subqueue_names": Property(27, _TEXTS),
+    "subqueue_names": Property(27, _TEXTS),  # deviation D-49
 }  # fmt: skip

@@ -33,7 +33,7 @@ def packet_of(message: Message, subqueue: str = "") -> MessagePacket:
     """The packet of a message in a queue of this machine, or in one of its subqueues. Times to reach a queue become
     absolute, as MS-MQRR has it.
 
-    The address that the message came from is not kept, so the ExtendedAddressHeader is there and empty.
+    Deviation D-44: the address that the message came from is not kept, so the ExtendedAddressHeader is there and empty.
     """
     user_message = user_message_of(message)
     if message.time_to_reach_queue != INFINITE:
@@ -43,7 +43,7 @@ def packet_of(message: Message, subqueue: str = "") -> MessagePacket:
         SubqueueHeader(
             abort_count=message.abort_count,
             move_count=message.move_count,
-            last_move_time=message.last_move_time * 1000 & 0xFFFFFFFF,
+            last_move_time=message.last_move_time * 1000 & 0xFFFFFFFF,  # deviation D-67
             subqueue=subqueue,
         ),
     )
@@ -98,10 +98,13 @@ def _security_header(message: Message) -> SecurityHeader | None:
         encryption_key=message.symmetric_key,
         signature=message.signature,
         certificate=message.sender_certificate,
+        # [MS-MQMQ] 2.2.20.6: provider information is there unless it is the default provider's.
+        default_provider=bool(message.signature) and not message.authentication_provider_name,
     )
     if message.authentication_provider_name:
         header.provider_type = message.authentication_provider_type
         header.provider_name = message.authentication_provider_name
+    # Deviation D-45: there when it has content, whatever AuthenticationLevel is.
     return None if header == SecurityHeader() else header
 
 

@@ -1,8 +1,8 @@
 """CACTransferBufferV2 of a read ([MS-MQMP] 3.1.5.3), as a table of its members.
 
-Each variable-length member has a buffer, the size it was given, a property that tells the full length, and the error
-for a buffer too small. A message that does not fit is not removed; the full lengths are told all the same, because a
-client needs them to try again.
+Each variable-length member has a buffer, the size it was given, a property with the full length, and the error
+for a buffer too small. A message that does not fit is not removed; the full lengths are returned all the same, because
+a client needs them to try again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Receive, CACTransferBufferV2
 from openmsmq.interfaces.ms_mqmq import OBJECTID, XACTUOW
 from openmsmq.model.constants import INFINITE, Action
-from openmsmq.model.errors import HResult
+from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
 from openmsmq.ndr import NULL, Null
 from openmsmq.transfer.send_buffer import CACTB_RECEIVE, utf16_length
@@ -127,10 +127,21 @@ SCALARS_V2: tuple[tuple[str, Callable[[Message, int], Any]], ...] = (
 )
 
 
+def check_sizes(ptb: CACTransferBufferV2) -> None:
+    """Raises MsmqError for a member that is NULL though its size is not 0 ([MS-MQMP] 3.1.5.3)."""
+    old, receive = ptb.old, ptb.old.Receive
+    members = [(receive, text) for text in FORMAT_NAMES] + [(old, text) for text in TEXTS[:1]]
+    for owner, member in [*members, *((old, member) for member in BYTES[:2])]:
+        size: int = getattr(owner, member.size)
+        if size and getattr(owner, member.buffer) is None:
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{member.buffer} is NULL, but {member.size} is {size}")
+
+
 def fill(ptb: CACTransferBufferV2, message: Message, now: int) -> int:
     """Put a message into the buffer of a read; `now` in seconds since 1970 UTC.
 
-    Returns MQ_OK, or the error of the first member that is too small; then only full lengths are told.
+    Returns MQ_OK, or the error of the first member that is too small; then only full lengths are returned.
+    Deviation D-13: the text disregards out parameters of a call that failed.
     """
     old, receive = ptb.old, ptb.old.Receive
     assert receive is not None
@@ -228,14 +239,26 @@ class BufferSizes:
     sender: int = 68  # the longest SID
     format_name: int = 64
 
+    def suffice(self, ptb: CACTransferBufferV2) -> bool:
+        """Whether the message in a filled buffer would have fitted into buffers of these sizes."""
+        old, receive = ptb.old, ptb.old.Receive
+        assert receive is not None
+        names = max(getattr(receive, member.length) or 0 for member in FORMAT_NAMES)
+        return (
+            (old.pBodySize or 0) <= self.body
+            and (old.pMsgExtensionSize or 0) <= self.extension
+            and (old.pulSenderIDLenProp or 0) <= self.sender
+            and names <= self.format_name
+        )
+
     def enlarge(self, status: int, ptb: CACTransferBufferV2) -> None:
-        """Make room after a buffer proved too small, with the lengths the server told, as far as there is any."""
+        """Make room after a buffer proved too small, with the lengths the server returned, as far as there is any."""
         old = ptb.old
         before = (self.body, self.extension)
         if status == HResult.MQ_ERROR_BUFFER_OVERFLOW:
-            told = (old.pBodySize or 0, old.pMsgExtensionSize or 0)
-            self.body, self.extension = max(self.body, told[0]), max(self.extension, told[1])
-            if (self.body, self.extension) == before:  # a server that does not tell
+            returned = (old.pBodySize or 0, old.pMsgExtensionSize or 0)
+            self.body, self.extension = max(self.body, returned[0]), max(self.extension, returned[1])
+            if (self.body, self.extension) == before:  # a server that returns no lengths
                 self.body = min(2 * self.body, MAXIMUM_BODY)
                 self.extension = min(2 * self.extension + 256, MAXIMUM_BODY)
         elif status == HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TypeGuard, TypeVar
 
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Send, CACTransferBufferV2
@@ -10,6 +11,7 @@ from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, MAXIMUM_LABEL, MessageClass
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
+from openmsmq.model.security import is_sid
 from openmsmq.ndr import NULL, Null
 from openmsmq.transfer.queue_format import from_queue_format, to_queue_format
 
@@ -17,11 +19,15 @@ CACTB_SEND, CACTB_RECEIVE, CACTB_CREATECURSOR = range(3)
 SENDERID_NONE, SENDERID_SID, SENDERID_QM = range(3)
 PROV_RSA_FULL = 1
 NULL_UOW = bytes(16)
+# [MS-MQMP] 2.2.3.2; of the privacy levels also those that [MS-MQMQ] has: 3 (enhanced) and 5 (AES). 0 stands for none.
+_PRIVACY_LEVELS = (0, 1, 2, 3, 5)  # 3 and 5: deviation D-25
+_HASH_ALGORITHMS = (0, 0x8001, 0x8002, 0x8003, 0x8004, 0x800C, 0x800D, 0x800E)
+_ENCRYPTION_ALGORITHMS = (0, 0x6602, 0x6801, 0x660E, 0x660F, 0x6610)  # RC2, RC4, AES of 128, 192 and 256 bits
 T = TypeVar("T")
 
 
 def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
-    """The message that a send buffer describes; what 3.1.5.2 tells servers to ignore is ignored.
+    """The message that a send buffer describes; what servers ignore by 3.1.5.2 is ignored.
 
     `sender_sid` stands in when the buffer names no sender. Raises MsmqError for a value outside its constraints.
     """
@@ -33,6 +39,7 @@ def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
     message.tracing_requested = _byte("pTrace", old.pTrace, 0, 1)
     message.delivery_guarantee = _byte("pDelivery", old.pDelivery, 0, 1)
     message.journaling_requested = _byte("pAuditing", old.pAuditing, 0, 3)
+    # Deviation D-12: any combination of the four flags.
     message.acknowledgements_requested = _byte("pAcknowledge", old.pAcknowledge, 0, 15)
     message.administration_queue_format_name = _format_name(old.Send.pAdminQueueFormat)
     message.response_queue_format_name = _format_name(old.Send.pResponseQueueFormat)
@@ -48,21 +55,47 @@ def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
             )
         message.correlation_identifier = old.ppCorrelationID
     message.application_tag = old.pApplicationTag or 0
-    message.body_type = old.pulBodyType or 0
+    message.body_type = _one_of("pulBodyType", old.pulBodyType, range(0x10000))
     if _given(old.ppTitle):
-        # The 250th character is the terminator that the server adds.
-        message.label = old.ppTitle[: old.ulTitleBufferSizeInWCHARs].partition("\0")[0][:MAXIMUM_LABEL]
+        message.label = _label(old.ppTitle, old.ulTitleBufferSizeInWCHARs)
     if _given(old.ppMsgExtension):
         message.extension = old.ppMsgExtension
     if _given(old.ppBody):
         message.body = old.ppBody
     message.time_to_reach_queue = old.ulAbsoluteTimeToQueue or INFINITE
-    # Deviation: the text has this rule for the time to reach the queue only, but clients that set neither leave 0 in
-    # both, and do not mean messages that die at once.
+    # Deviation D-10: the text has this rule for the time to reach the queue only, but clients that set neither leave 0
+    # in both, and do not mean messages that die at once.
     message.time_to_be_received = old.ulRelativeTimeToLive or INFINITE
     _read_sender(message, old, sender_sid)
     _read_security(message, old)
     return message
+
+
+def _label(text: str, size: int) -> str:
+    """The label in a buffer of `size` WCHARs: 249 of them at most, as the 250th is the terminator that the server adds
+    ([MS-MQMP] 3.1.5.2). A cut that would leave half of a surrogate pair takes the other half too."""
+    label = text.partition("\0")[0]
+    longest = min(size, MAXIMUM_LABEL)
+    if len(label) <= longest // 2 or utf16_length(label) <= longest:
+        return label
+    cut = label.encode("utf-16-le", "surrogatepass")[: 2 * longest].decode("utf-16-le", "surrogatepass")
+    return cut[:-1] if cut and cut[-1] != label[len(cut) - 1] else cut
+
+
+def _one_of(member: str, value: int | None, allowed: Collection[int]) -> int:
+    """A number that is one of some, 0 for NULL."""
+    if value is None:
+        return 0
+    if value not in allowed:
+        listed = f"0 to {allowed[-1]:#x}" if isinstance(allowed, range) else ", ".join(f"{v:#x}" for v in allowed)
+        raise IllegalPropertyValue(detail=f"{member} is {value:#x}, allowed are {listed}")
+    return value
+
+
+def _absent(buffer: str, size: str, value: int) -> None:
+    """A buffer is NULL, so its size has to be 0."""
+    if value:
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{buffer} is NULL, but {size} is {value}")
 
 
 def _byte(member: str, value: int | None, default: int, highest: int) -> int:
@@ -85,21 +118,35 @@ def _read_sender(message: Message, old: CACTransferBufferV1, sender_sid: bytes) 
     message.sender_identifier_type = old.pulSenderIDType
     if old.pulSenderIDType == SENDERID_NONE:
         return
-    message.sender_identifier = old.ppSenderID if _given(old.ppSenderID) else sender_sid
+    if not _given(old.ppSenderID):
+        message.sender_identifier = sender_sid
+        if not sender_sid:
+            message.sender_identifier_type = SENDERID_NONE
+        return
+    given = old.ppSenderID
+    if old.pulSenderIDType == SENDERID_SID and not is_sid(given):
+        raise IllegalPropertyValue(detail=f"ppSenderID is no security identifier: {given[:68].hex()}")
+    if old.pulSenderIDType == SENDERID_QM and len(given) != 16:
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPERTY_SIZE, f"ppSenderID has {len(given)} bytes, a GUID has 16")
+    message.sender_identifier = given
 
 
 def _read_security(message: Message, old: CACTransferBufferV1) -> None:
-    message.privacy_level = old.pulPrivLevel or 0
-    message.hash_algorithm = old.pulHashAlg or 0
-    message.encryption_algorithm = old.pulEncryptAlg or 0
+    message.privacy_level = _one_of("pulPrivLevel", old.pulPrivLevel, _PRIVACY_LEVELS)
+    message.hash_algorithm = _one_of("pulHashAlg", old.pulHashAlg, _HASH_ALGORITHMS)
+    message.encryption_algorithm = _one_of("pulEncryptAlg", old.pulEncryptAlg, _ENCRYPTION_ALGORITHMS)
     if _given(old.ppSenderCert):
         message.sender_certificate = old.ppSenderCert
+    else:
+        _absent("ppSenderCert", "ulSenderCertLen", old.ulSenderCertLen)
     if old.bEncrypted and _given(old.ppSymmKeys) and old.ulSymmKeysSize:
         raise MsmqError(
             HResult.MQ_ERROR_COMPUTER_DOES_NOT_SUPPORT_ENCRYPTION, "this queue manager has no key to decrypt the body"
         )
     if _given(old.ppSymmKeys):
         message.symmetric_key = old.ppSymmKeys
+    else:
+        _absent("ppSymmKeys", "ulSymmKeysSize", old.ulSymmKeysSize)
     if not old.ulSignatureSize:
         return
     if old.pulHashAlg is None:

@@ -96,7 +96,7 @@ def archive(
         checkpoint: where Spark keeps how far it got; None for a directory in `to`, one for each set of queues.
         batch_rows: messages in a batch at most; None for 100,000, or what the data source takes where messages leave
             the queue by MS-MQRR, whose offsets are as long as their batches.
-        on_batch: told of each batch that has been written.
+        on_batch: called with each batch that has been written.
         stop: ends the run.
 
     Raises:
@@ -229,7 +229,7 @@ class _DeltaSink:
         if DeltaTable.is_deltatable(self._uri):
             last = DeltaTable(self._uri).transaction_version(stream)
             if last is not None and last >= number:
-                return Batch(number, 0, 0, None)  # it was written by a run that could not tell Spark
+                return Batch(number, 0, 0, None)  # it was written by a run that could not report it to Spark
         observed, observation = _observed(frame)
         rows = observed.toArrow()
         batch = _batch(number, observation)

@@ -61,12 +61,14 @@ def compact(
         directory: of the archive.
         target: bytes that a file should have; larger ones are left alone.
         at_least: small files in one partition, below which it is left alone.
-        on_merge: told after each merge what was done so far.
+        on_merge: called after each merge with what was done so far.
 
     Raises:
         PipelineError: somebody else is at it.
     """
     files = Files(spark, directory)
+    if not files.exists(""):
+        raise PipelineError(f"there is no archive at {directory}")
     if is_delta(files):
         return _compact_delta(files, target, at_least)
     done = Compacted()
@@ -184,5 +186,5 @@ def _locked(files: Files) -> Iterator[None]:
 
 
 def _is_stale(holder: dict[str, Any]) -> bool:
-    """Whether the process is gone, which only its own machine can tell."""
+    """Whether the process is gone, which only its own machine knows."""
     return holder["host"] == socket.gethostname() and not Path(f"/proc/{holder['pid']}").exists()

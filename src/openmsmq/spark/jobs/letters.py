@@ -82,9 +82,9 @@ def return_to_source(
 
     Args:
         spark: the session.
-        server: the queue manager; its RPC port is needed, also where the letters are looked at through Flight.
+        server: the queue manager; its RPC port is needed, also where the dead letters are read through Flight.
         where: Spark SQL over the columns; None for all.
-        dry_run: only tell which.
+        dry_run: only return which.
 
     Returns:
         Each one; with an error where it stayed, because its queue is gone for example. One that somebody else took

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from html import escape
 from typing import Any
 
 from openmsmq import __version__
+from openmsmq.model.text import printable
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -42,6 +43,11 @@ th.text, td.text { text-align: left; white-space: normal; overflow-wrap: anywher
   figure svg { max-width: 16cm; }
 }
 """
+
+
+def escape(text: str) -> str:
+    """Text from outside as HTML: what is invisible as escapes first, see `printable`."""
+    return html.escape(printable(text, multiline=True))
 
 
 class Page:

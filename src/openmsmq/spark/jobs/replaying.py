@@ -58,7 +58,7 @@ def replay(
         to: path name or format name of the queue.
         where: Spark SQL over the columns of the archive.
         rate: messages a second at most.
-        on_sent: told how many have been sent.
+        on_sent: called with the number of messages sent.
 
     Raises:
         PipelineError: names what is wrong, and after how many messages.
@@ -136,5 +136,5 @@ def _path_name(name: str) -> str:
 def _is_transactional(qm: QueueManager, queue: str) -> bool:
     try:
         return bool(qm.management(queue)["transactional"] == "YES")
-    except QueueNotFound:  # of another machine, or missing, as opening it will tell
+    except QueueNotFound:  # of another machine, or missing, as opening it will show
         return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,7 +12,7 @@ import openmsmq
 from openmsmq.bulk.client import DEFAULT_PORT
 from openmsmq.client.sync import QueueManager
 from openmsmq.spark.options import BATCH_READ, WRITES, Options, parse
-from openmsmq.spark.plane import by_flight
+from openmsmq.spark.plane import by_flight, connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,14 @@ class Server:
             return openmsmq.connect(self.host, self.port)
         domain, _, user = self.user.rpartition("\\")
         return openmsmq.connect(self.host, self.port, user=user, domain=domain, password=self._parsed.password)
+
+    def check(self, queues: Sequence[str], source: str) -> None:
+        """Raise what is wrong with the server or a queue, before anything takes long: ConnectionError, AccessDenied,
+        QueueNotFound, and others of MsmqError."""
+        with closing(connect(self._parsed, self.has_flight, is_known=False)) as plane:
+            plane.queues()
+            for queue in queues:
+                plane.check(queue, source)
 
     @property
     def _parsed(self) -> Options:

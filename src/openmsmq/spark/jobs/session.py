@@ -23,6 +23,7 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # Spark's own, INT96, is deprecated in Parquet
     "spark.sql.maxConcurrentOutputFileWriters": "64",  # rows need not be sorted by partition before they are written
     "spark.sql.streaming.pollingDelay": "100ms",
 }

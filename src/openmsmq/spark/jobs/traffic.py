@@ -56,7 +56,7 @@ class Traffic:
 
 
 def archived_traffic(spark: SparkSession, directory: str) -> Traffic:
-    """Of an archive. Messages stayed in their queues until they were received, by others as the journal tells, or by
+    """Of an archive. Messages stayed in their queues until they were received, by others as the journal shows, or by
     the archive. Those that an archive only looked at have no time. Raises PipelineError."""
     stayed = F.when(F.col("source") == "journal", _seconds("sent_time", "arrival_time")).when(
         F.col("removed"), _seconds("arrival_time", "archived_at")

@@ -1,0 +1,66 @@
+"""The commands by name. Each is loaded when it is used: `openmsmq --help` loads none of them, `openmsmq queue list` no
+Spark, no store and no daemon."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+
+
+class Entry(NamedTuple):
+    module: str  # of openmsmq.cli
+    help: str  # the first sentence of the command's help; tests/cli/test_start.py compares them
+    attribute: str = ""  # of the module, where it isn't the name of the command
+
+
+COMMANDS = {
+    "copy": Entry("messages", "Copy all messages of one queue to another, with their properties."),
+    "dlq": Entry("watching", "Show why messages became dead letters."),
+    "export": Entry(
+        "messages",
+        "Write all messages as JSON lines to FILE or standard output: every property, the body in base64.",
+    ),
+    "fsck": Entry(
+        "service",
+        "Verify the store in a data DIRECTORY completely; the daemon reads only the log since the last checkpoint.",
+    ),
+    "import": Entry("messages", "Send the messages of a file that `export` wrote.", "import_"),
+    "machine": Entry("administering", "Show the properties of the queue manager, or act on it as an administrator."),
+    "msg": Entry("handling", "Move or reject single messages; return dead letters to their destination queues."),
+    "outgoing": Entry("administering", "Queues that hold messages for other machines."),
+    "peek": Entry("messages", "Show messages without removing them."),
+    "pipeline": Entry(
+        "pipeline", "Archive, replay, explain dead letters, measure traffic: on Spark, which needs Java 17 or later."
+    ),
+    "protocols": Entry(
+        "service", "List the interfaces and operations that are served, with the tests that prove them."
+    ),
+    "queue": Entry("queues", "Create, list, show, change, delete and purge queues."),
+    "receive": Entry("messages", "Receive messages: each is removed after it has been written out."),
+    "send": Entry("messages", "Send one message: BODY, a file, or standard input."),
+    "serve": Entry("service", "Run the queue manager until SIGTERM."),
+    "tail": Entry("watching", "Show each message that arrives and leave it in the queue."),
+    "user": Entry("service", "Manage the users that NTLM authenticates."),
+}
+
+
+class LazyGroup(click.Group):
+    """The group of `COMMANDS`. Its help and its hints for mistyped names come from stand-ins that have just a help."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(commands=[click.Command(name, help=COMMANDS[name].help) for name in COMMANDS], **attributes)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return load(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        click.Group(commands=self.commands).format_commands(ctx, formatter)
+
+
+def load(name: str) -> click.Command:
+    """A command. Raises KeyError for a name that is not in `COMMANDS`."""
+    entry = COMMANDS[name]
+    command: click.Command = getattr(import_module(f"openmsmq.cli.{entry.module}"), entry.attribute or name)
+    return command

@@ -1,0 +1,29 @@
+"""Exit codes, besides 0, and 2 for wrong usage. Loaded after a failure: its errors are those of client and store."""
+
+from __future__ import annotations
+
+from openmsmq.model.errors import AccessDenied, MsmqError, QueueExists, QueueNotFound, ReceiveTimeout
+from openmsmq.rpc.errors import AuthenticationError
+from openmsmq.rpc.users import UsersFileError
+from openmsmq.store import StoreError
+
+FAILED, NOT_FOUND, TIMED_OUT, DENIED, UNREACHABLE, EXISTS = 1, 3, 4, 5, 6, 7
+
+_EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
+    (QueueNotFound, NOT_FOUND),
+    (QueueExists, EXISTS),
+    (ReceiveTimeout, TIMED_OUT),
+    (AccessDenied, DENIED),
+    (AuthenticationError, DENIED),
+    (ConnectionError, UNREACHABLE),
+    (MsmqError, FAILED),
+    (StoreError, FAILED),
+    (UsersFileError, FAILED),
+    (OSError, FAILED),
+    (ValueError, FAILED),
+)
+
+
+def exit_code(error: Exception) -> int | None:
+    """The code of a failure that is described in one line; None for a defect of this program."""
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), None)

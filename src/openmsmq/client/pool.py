@@ -1,0 +1,257 @@
+"""What moves the bytes of the blocking client: connections of one association, for the calls of any threads."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakSet
+
+from openmsmq.client.calls import Association, Call, Steps, T, decoded, fault_error
+from openmsmq.client.retrying import Attempts
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.rpc import client as rpc
+from openmsmq.rpc.errors import BindError, RpcConnectionError, RpcFault
+
+_FAREWELL = 2.0  # seconds for a server to notice that a connection was given up
+RESTARTED = "the server does not know it any more: it has restarted"
+UNKNOWN_GROUP = 0  # the reason of a bind_nak for an association group that the server does not have: "not specified"
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    """A connection of an association."""
+
+    connection: rpc.Connection
+    association: Association
+
+
+class Pool:
+    """Idle connections of one association; a call takes one, or opens another when all are busy.
+
+    A pool survives its server: once the last connection of an association has ended, the next call begins another one,
+    and what was held in the old one is lost.
+    """
+
+    def __init__(self, host: str, port: int, security: dict[str, Any], reconnect_seconds: float = 0.0) -> None:
+        """`reconnect_seconds` is how long a call tries to reach the server again."""
+        self._host, self._port, self._security = host, port, security
+        self.reconnect_seconds = reconnect_seconds
+        self._idle: list[_Member] = []
+        self._all: set[_Member] = set()
+        self._association = Association()
+        self._closed = False
+        self._make_locks()
+        _pools.add(self)
+
+    def _make_locks(self) -> None:
+        self._lock = threading.Lock()
+        self._founding = threading.Lock()  # while the first connection of an association is made
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def run(self, steps: Steps[T]) -> T:
+        """What `steps` return."""
+        try:
+            call = next(steps)
+            while True:
+                try:
+                    answer = self.call(call)
+                except BaseException as error:
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(answer)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+
+    def call(self, call: Call) -> Any:
+        """The answer to one call. Raises MsmqError."""
+        attempts = Attempts(call, self.reconnect_seconds, time.monotonic, random.random)
+        stub = call.operation.encode_request(call.request)
+        while True:
+            attempts.check()
+            sent = False
+            try:
+                member = self._take(call)
+                attempts.check()
+                sent = True
+                return self._exchange(member, call, stub)
+            except RpcConnectionError as error:
+                pause = attempts.pause_after(error, sent)
+            time.sleep(pause)
+
+    def _exchange(self, member: _Member, call: Call, stub: bytes) -> Any:
+        connection = member.connection
+        try:
+            answer = connection.exchange(call.operation.opnum, stub, timeout=call.timeout)
+        except RpcFault as fault:
+            self._give(member)
+            raise fault_error(fault, call.operation.name) from fault
+        except RpcConnectionError as error:
+            self._drop(member, str(error))
+            raise
+        except BaseException:  # also KeyboardInterrupt: an answer may still come, so the connection is of no use
+            self._replace(member)
+            connection.abandon(_FAREWELL)
+            self._drop(member, "a call was interrupted")
+            raise
+        if call.opens is not None:
+            call.opens.association = member.association
+        self._give(member)
+        return decoded(call, answer.stub, answer.byte_order)
+
+    # -- connections ---------------------------------------------------------------------------------------------
+
+    def _take(self, call: Call) -> _Member:
+        """A connection on which the interface of a call is bound. Raises RpcConnectionError."""
+        member = self._take_idle() or self._open(call)
+        try:
+            member.connection.bind(call.interface.uuid, call.interface.version)
+        except BindError:
+            self._give(member)  # it serves other interfaces, and may be the last one of open queues
+            raise
+        except BaseException as error:
+            self._drop(member, str(error))
+            raise
+        return member
+
+    def _take_idle(self) -> _Member | None:
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise MsmqError(HResult.MQ_ERROR_SERVICE_NOT_AVAILABLE, "this client was closed")
+                if not self._idle:
+                    return None
+                member = self._idle.pop()
+            if member.association.alive and member.connection.is_open:
+                return member
+            self._drop(member, "the server closed the connection")
+
+    def _open(self, call: Call) -> _Member:
+        """A further connection. The first one of an association is made alone, because the others need its group."""
+        with self._founding:
+            association = self._association
+            if not association.group:
+                return self._connect(association, call)
+        return self._connect(association, call)
+
+    def _connect(self, association: Association, call: Call) -> _Member:
+        group = association.group
+        connection = rpc.connect(self._host, self._port, assoc_group_id=group, **self._security)
+        try:
+            connection.bind(call.interface.uuid, call.interface.version)
+        except BindError as error:
+            if error.reason is None:  # it serves other interfaces
+                self._give(self._join(connection, association))
+                raise
+            connection.close()
+            if group and error.reason == UNKNOWN_GROUP:
+                self._end(association, RESTARTED)
+                raise RpcConnectionError(str(error)) from error
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        return self._join(connection, association)
+
+    def _join(self, connection: rpc.Connection, association: Association) -> _Member:
+        """Make a connection that is bound one of those of an association, or the first of the next one."""
+        group = connection.core.assoc_group_id
+        if association.group not in (0, group):
+            self._end(association, RESTARTED)
+        with self._lock:
+            if not association.alive:
+                association = self._association
+            if association.group in (0, group) and not self._closed:
+                association.group = group
+                member = _Member(connection, association)
+                self._all.add(member)
+                return member
+        connection.close()  # another thread was faster
+        raise RpcConnectionError("the association has ended meanwhile")
+
+    def _replace(self, member: _Member) -> None:
+        """Before a connection is given up: another one, so that the association outlives it."""
+        with self._lock:
+            alone = not any(other is not member and other.association is member.association for other in self._all)
+        if alone and member.association.alive and not self._closed:
+            with suppress(MsmqError):
+                interface = next(iter(member.connection.core.contexts))
+                connection = rpc.connect(
+                    self._host, self._port, assoc_group_id=member.association.group, **self._security
+                )
+                connection.bind(interface.uuid, interface.version)
+                self._keep(_Member(connection, member.association))
+
+    def _keep(self, member: _Member) -> None:
+        with self._lock:
+            self._all.add(member)
+            self._idle.append(member)
+
+    def _give(self, member: _Member) -> None:
+        with self._lock:
+            if not self._closed and member.association.alive:
+                self._idle.append(member)
+                return
+        member.connection.close()
+
+    def _drop(self, member: _Member, reason: str) -> None:
+        """A connection is of no use any more. With the last one the association ends."""
+        member.connection.close()
+        with self._lock:
+            self._all.discard(member)
+            closed = [other for other in self._idle if not other.connection.is_open]
+            for other in closed:
+                self._idle.remove(other)
+                self._all.discard(other)
+            last = not any(other.association is member.association for other in self._all)
+        for other in closed:
+            other.connection.close()
+        if last:
+            self._end(member.association, reason)
+
+    def _end(self, association: Association, reason: str) -> None:
+        association.end(reason)
+        with self._lock:
+            if self._association is association:
+                self._association = Association()
+            ended = [member for member in self._idle if member.association is association]
+            self._idle = [member for member in self._idle if member.association is not association]
+            self._all = {member for member in self._all if member.association is not association}
+        for member in ended:
+            member.connection.close()
+
+    def close(self) -> None:
+        """Close all connections: what is held ends with them."""
+        with self._lock:
+            self._closed = True
+            members, self._all = self._all, set()
+            self._idle.clear()
+        for member in members:
+            member.connection.close()
+
+    def after_fork(self) -> None:
+        """In the child: the sockets stay the parent's, and what is held too."""
+        self._make_locks()
+        for member in self._all:
+            member.association.end("it belongs to the parent process, which forked this one")
+            member.connection.close()  # of the child's descriptor: nothing is sent
+        self._association.end("it belongs to the parent process, which forked this one")
+        self._association = Association()
+        self._idle, self._all = [], set()
+
+
+_pools: WeakSet[Pool] = WeakSet()
+
+
+def _after_fork() -> None:
+    for pool in list(_pools):
+        pool.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,181 @@
+"""A queue that is open as long as its program wants: its handle, and how to open it anew by name once that was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from openmsmq.client.calls import HandleLost, Held, Steps, T, holding, opening, quietly
+from openmsmq.client.open_queue import Clock, OpenQueue, Taken
+from openmsmq.model.constants import INFINITE, Action
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.message import Message
+
+_REOPENINGS = 5  # in one operation: a server that dies of the operation is not asked for ever
+
+
+class Locked(NamedTuple):
+    """A message that was taken; `locked` until it is ended where its protocol has two phases."""
+
+    message: Message
+    locked: bool
+    end: Callable[[bool], Steps[None]]  # whether to remove it, or put it back
+
+
+class _Current(NamedTuple):
+    queue: OpenQueue
+    held: Held
+
+
+class Handle:
+    """An open queue. With `reconnect` an operation whose handle was lost opens the queue anew, as often as a few times,
+    and is done then, unless it may have been done before."""
+
+    def __init__(self, name: str, open_queue: Callable[[], Steps[OpenQueue]], reconnect: bool) -> None:
+        self._name, self._open_queue, self._reconnect = name, open_queue, reconnect
+        self._current: _Current | None = None
+
+    @property
+    def queue(self) -> OpenQueue:
+        """As it was opened last."""
+        return self._now.queue
+
+    @property
+    def _now(self) -> _Current:
+        assert self._current is not None, "open() has returned a handle that is open"
+        return self._current
+
+    def _open(self) -> Steps[_Current]:
+        held = Held("queue", self._name)
+        return _Current((yield from opening(self._open_queue(), held)), held)
+
+    def close(self) -> Steps[None]:
+        """Nothing to do for a handle that was lost."""
+        queue, held = self._now
+        if not held.lost:
+            try:
+                yield from holding(queue.close(), held)
+            except HandleLost:
+                return
+
+    def run(self, operation: Callable[[OpenQueue], Steps[T]]) -> Steps[T]:
+        """An operation on the open queue. Raises HandleLost."""
+        return (yield from self._run(lambda current: operation(current.queue)))
+
+    def take(self, operation: Callable[[OpenQueue], Steps[Taken]]) -> Steps[Locked]:
+        """An operation that takes a message. Raises HandleLost."""
+
+        def take(current: _Current) -> Steps[Locked]:
+            taken = yield from operation(current.queue)
+            return _locked(current, taken)
+
+        return (yield from self._run(take))
+
+    def cursor(self) -> Steps[CursorHandle]:
+        """A cursor of the handle that there is now: it ends with that."""
+
+        def create(current: _Current) -> Steps[CursorHandle]:
+            return CursorHandle(
+                current.queue, _part("cursor", current.held), (yield from current.queue.create_cursor())
+            )
+
+        return (yield from self._run(create))
+
+    def _run(self, operation: Callable[[_Current], Steps[T]]) -> Steps[T]:
+        for left in reversed(range(_REOPENINGS + 1)):
+            current = self._now
+            try:
+                return (yield from holding(operation(current), current.held))
+            except HandleLost as error:
+                reopens = self._reconnect and left and error.what == "queue" and not error.outcome_unknown
+                if not reopens:
+                    raise
+            yield from self._reopen(current)
+        raise AssertionError("the last round returns or raises")
+
+    def _reopen(self, lost: _Current) -> Steps[None]:
+        """Several threads or tasks may find out at once; the first of them wins."""
+        try:
+            fresh = yield from self._open()
+        except MsmqError:
+            if self._current is lost:
+                raise
+            return
+        if self._current is lost:
+            self._current = fresh
+        else:
+            yield from quietly(fresh.queue.close())
+
+    def begin(self) -> Steps[Handle]:
+        """Open the queue for the first time; returns the handle."""
+        self._current = yield from self._open()
+        return self
+
+
+def open_handle(name: str, open_queue: Callable[[], Steps[OpenQueue]], reconnect: bool) -> Steps[Handle]:
+    """Open a queue, as `open_queue` does it."""
+    return Handle(name, open_queue, reconnect).begin()
+
+
+@dataclass(slots=True)
+class CursorHandle:
+    """A cursor of an open queue; `number` is 0 once it is closed."""
+
+    queue: OpenQueue
+    held: Held
+    number: int
+
+    def close(self) -> Steps[None]:
+        number, self.number = self.number, 0
+        if number and not self.held.lost:
+            try:
+                yield from holding(self.queue.close_cursor(number), self.held)
+            except HandleLost:
+                return
+
+    def peek(self, action: Action, timeout: int) -> Steps[Message]:
+        return holding(self.queue.peek(action, timeout, self.number), self.held)
+
+    def take(self, operation: Callable[[OpenQueue, int], Steps[Taken]]) -> Steps[Locked]:
+        """An operation that takes the message the cursor stands on."""
+        taken = yield from holding(operation(self.queue, self.number), self.held)
+        return _locked(_Current(self.queue, self.held), taken)
+
+
+def _locked(current: _Current, taken: Taken) -> Locked:
+    queue, held = current
+    if taken.request is None:
+        return Locked(taken.message, False, _nothing_to_end)
+    return Locked(taken.message, True, partial(_end, queue, _part("receive", held), taken.request))
+
+
+def _end(queue: OpenQueue, held: Held, request: int, remove: bool) -> Steps[None]:
+    return holding(queue.end(request, remove), held)
+
+
+def _nothing_to_end(remove: bool) -> Steps[None]:
+    return
+    yield
+
+
+def _part(what: str, of: Held) -> Held:
+    """What is lost together with the queue that it is of."""
+    return Held(what, of.name, of.association)
+
+
+def countdown(wait: int, clock: Clock) -> Callable[[], int]:
+    """What is left of `wait` milliseconds at each call, of which the first gets all; INFINITE stays."""
+    deadline: float | None = None
+
+    def left() -> int:
+        nonlocal deadline
+        if wait == INFINITE:
+            return wait
+        if deadline is None:
+            deadline = clock() + wait / 1000
+            return wait
+        return max(0, int(1000 * (deadline - clock())))
+
+    return left

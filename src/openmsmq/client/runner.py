@@ -1,0 +1,184 @@
+"""What moves the bytes of the asyncio client: one connection for the calls of all tasks, made anew when it was lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
+
+from openmsmq.client.calls import CALL_FAILURES, Association, Call, Steps, T, decoded, fault_error, resumed
+from openmsmq.client.reopening import Locked
+from openmsmq.client.retrying import Attempts
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.message import Message
+from openmsmq.rpc import aio as rpc
+from openmsmq.rpc.client_connection import ResponseReceived
+from openmsmq.rpc.errors import AnswerTimeout, RpcConnectionError, RpcFault
+from openmsmq.rpc.pdu import SyntaxId
+
+
+class _Closeable(Protocol):
+    def close(self) -> Steps[None]: ...
+
+
+Opened = TypeVar("Opened", bound=_Closeable)
+_of_parents: list[rpc.AsyncConnection] = []  # in a forked child: never closed, the parent uses them
+
+
+class Runner:
+    """Runs operations on a connection, which is made when the first of them needs it."""
+
+    def __init__(self, host: str, port: int, security: dict[str, Any], reconnect_seconds: float = 0.0) -> None:
+        """`reconnect_seconds` is how long a call tries to reach the server again."""
+        self._host, self._port, self._security = host, port, security
+        self.reconnect_seconds = reconnect_seconds
+        self._connecting = asyncio.Lock()
+        self._connection: rpc.AsyncConnection | None = None
+        self._association = Association()
+        self._closed = False
+        self._process = os.getpid()
+        self._cleaning: set[asyncio.Task[Any]] = set()
+        self._too_late: WeakSet[asyncio.Task[Any]] = WeakSet()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._connection is not None and self._process == os.getpid():
+            self._connection.close()
+
+    async def run(self, steps: Steps[T]) -> T:
+        """What `steps` return. When the task is cancelled, they may clean up; the task waits for that."""
+        try:
+            call = next(steps)
+            while True:
+                try:
+                    answer = await self._call(call)
+                except asyncio.CancelledError as error:
+                    await self._clean_up(steps, error)
+                    raise
+                except BaseException as error:
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(answer)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+
+    async def _clean_up(self, steps: Steps[Any], error: BaseException) -> None:
+        """Goes on in a task of its own, which a second cancellation does not reach."""
+        try:
+            call = steps.throw(error)
+        except BaseException:
+            return
+        task = asyncio.get_running_loop().create_task(self.run(resumed(steps, call)))
+        self._cleaning.add(task)
+        task.add_done_callback(self._cleaning.discard)
+        await asyncio.wait([task])
+
+    async def finish(self, steps: Steps[Any]) -> bool:
+        """Run `steps` to their end even if the task is cancelled meanwhile; returns whether it was."""
+        task = asyncio.get_running_loop().create_task(self.run(steps))
+        cancelled = False
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                cancelled = True
+        try:
+            task.result()
+        except CALL_FAILURES as error:
+            if cancelled:
+                raise asyncio.CancelledError from error
+            raise
+        return cancelled
+
+    async def open(self, steps: Steps[Opened]) -> Opened:
+        """Open a queue. When the task is cancelled meanwhile, the queue is closed again as soon as it is open."""
+        task = asyncio.get_running_loop().create_task(self.run(steps))
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.add_done_callback(self._close_unwanted)
+            raise
+        return task.result()
+
+    def _close_unwanted(self, opened: asyncio.Task[Opened]) -> None:
+        if opened.cancelled() or opened.exception() is not None:
+            return
+        task = asyncio.get_running_loop().create_task(self.run(opened.result().close()))
+        self._cleaning.add(task)
+        task.add_done_callback(self._cleaning.discard)
+
+    async def receive(self, steps: Steps[Locked]) -> Message:
+        """Take a message and remove it."""
+        task = asyncio.current_task()
+        assert task is not None
+        if task in self._too_late:
+            self._too_late.discard(task)
+            if task.cancelling():
+                raise asyncio.CancelledError
+        taken = await self.run(steps)
+        if taken.locked and await self.finish(taken.end(True)):
+            self._too_late.add(task)
+        return taken.message
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    async def _call(self, call: Call) -> Any:
+        attempts = Attempts(call, self.reconnect_seconds, time.monotonic, random.random)
+        stub = call.operation.encode_request(call.request)
+        while True:
+            self._notice_loss()
+            attempts.check()
+            sent = False
+            try:
+                connection = await self._connected()
+                syntax = await connection.bind(call.interface.uuid, call.interface.version)
+                self._notice_loss()
+                attempts.check()
+                association, sent = self._association, True
+                answer = await self._exchange(connection, call, stub, syntax)
+            except RpcConnectionError as error:
+                self._notice_loss()
+                pause = attempts.pause_after(error, sent)
+            else:
+                if call.opens is not None:
+                    call.opens.association = association
+                return decoded(call, answer.stub, answer.byte_order)
+            await asyncio.sleep(pause)
+
+    @staticmethod
+    async def _exchange(connection: rpc.AsyncConnection, call: Call, stub: bytes, syntax: SyntaxId) -> ResponseReceived:
+        try:
+            async with asyncio.timeout(call.timeout):
+                return await connection.exchange(call.operation.opnum, stub, interface=syntax)
+        except RpcFault as fault:
+            raise fault_error(fault, call.operation.name) from fault
+        except TimeoutError as error:
+            raise AnswerTimeout("the server did not answer in time") from error
+
+    def _notice_loss(self) -> None:
+        """What was held on a connection that is no more is lost; in a forked child, all that the parent has."""
+        if self._process != os.getpid():
+            if self._connection is not None:
+                _of_parents.append(self._connection)
+            self._process, self._connecting = os.getpid(), asyncio.Lock()
+            self._begin_anew("it belongs to the parent process, which forked this one")
+        elif self._connection is not None and not self._connection.is_open:
+            self._connection.close()
+            self._begin_anew("the connection to the server was lost")
+
+    def _begin_anew(self, reason: str) -> None:
+        self._association.end(reason)
+        self._connection, self._association = None, Association()
+
+    async def _connected(self) -> rpc.AsyncConnection:
+        if self._closed:
+            raise MsmqError(HResult.MQ_ERROR_SERVICE_NOT_AVAILABLE, "this client was closed")
+        if self._connection is None:
+            async with self._connecting:
+                if self._connection is None:
+                    self._connection = await rpc.connect(self._host, self._port, **self._security)
+        return self._connection

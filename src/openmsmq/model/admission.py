@@ -1,0 +1,168 @@
+"""Whether a message may exist: the one check that every entrance calls before a message gets a place in a queue.
+
+A message that passes can be read by every protocol, peeked at, moved, journaled, dead-lettered and exported: each part
+fits into the header that carries it, and the largest packet that a reader may need fits into BaseHeader.PacketSize
+([MS-MQMQ] 2.2.19.1; deviation D-19 from [MS-MQDMPR] 3.1.7.1.27). Texts are counted in UTF-16 code units, as the wire
+does.
+"""
+
+from __future__ import annotations
+
+from openmsmq.model.constants import MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE
+from openmsmq.model.errors import HResult, IllegalFormatName, IllegalPropertyValue, InsufficientResources, MsmqError
+from openmsmq.model.message import Message
+
+# WCHARs of a format name without its terminator: a reader's buffer holds 1024 ([MS-MQMP] 2.2.3.2, range of
+# ulResponseFormatNameLen and its like).
+MAXIMUM_MESSAGE_FORMAT_NAME = 1023
+MAXIMUM_PROVIDER_NAME = 1023  # WCHARs; no provider's name comes near. No section bounds it
+MAXIMUM_SECURITY_PART = 0xFFFF  # bytes: the size fields of SecurityHeader have 16 bits ([MS-MQMQ] 2.2.20.6)
+_ALL_NAMES = (
+    "destination_queue_format_name", "administration_queue_format_name", "response_queue_format_name",
+    "transaction_status_queue_format_name",
+)  # fmt: skip
+_SECURITY_PARTS = ("sender_identifier", "symmetric_key", "signature")
+_BYTES = (
+    "priority", "delivery_guarantee", "acknowledgements_requested", "journaling_requested", "tracing_requested",
+    "authentication_level",
+)  # fmt: skip
+_WORDS = ("message_class",)
+_LONGS = (
+    "application_tag", "body_type", "time_to_reach_queue", "time_to_be_received", "privacy_level", "hash_algorithm",
+    "encryption_algorithm", "sender_identifier_type", "authentication_provider_type",
+)  # fmt: skip
+_FIXED_PARTS = (
+    ("correlation_identifier", 20), ("connector_type_identifier", 16),
+)  # fmt: skip
+# Bytes of all headers that a packet can have, without their texts and variable parts: BaseHeader 16, UserHeader 64 with
+# a connector type, three names with length, terminator and padding 21, TransactionHeader 36, SecurityHeader 16 with
+# padding 15, provider 6, MessagePropertiesHeader 58 with padding 3, DebugHeader 20, MultiQueueFormatHeader 66,
+# SessionHeader 16.
+_HEADERS = 337
+_ELEMENT = 8  # bytes of an MQFFormatNameElement beside its text, at most
+# A message that is smaller than the maximum by this much need not be measured: names count four times at most.
+CLEARLY_SMALL = MAXIMUM_MESSAGE_SIZE - (1 << 15)
+
+
+def utf16_units(text: str) -> int:
+    """UTF-16 code units of a text; half of a surrogate pair is one."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def check_message(message: Message, overhead: int = 0, size: int = 0) -> None:
+    """Raise unless the message may exist.
+
+    Args:
+        message: destination and sender are set.
+        overhead: bytes that an entrance adds to the packet later, for instance by encrypting the body.
+        size: `message.size`, if the caller has it.
+
+    Raises:
+        MsmqError MQ_ERROR_LABEL_TOO_LONG, IllegalFormatName, IllegalPropertyValue, InsufficientResources (the packet
+        is larger than 4 MiB); the text names the part, its size and the limit.
+    """
+    m = message
+    if len(m.label) > MAXIMUM_LABEL // 2 or "\0" in m.label:
+        check_label(m.label)
+    names = (
+        len(m.destination_queue_format_name) | len(m.administration_queue_format_name)
+        | len(m.response_queue_format_name) | len(m.transaction_status_queue_format_name)
+    )  # fmt: skip
+    if names > MAXIMUM_MESSAGE_FORMAT_NAME // 2:
+        _check_names(m)
+    if len(m.sender_identifier) | len(m.symmetric_key) | len(m.signature) > MAXIMUM_SECURITY_PART:
+        _check_security_parts(m)
+    if m.authentication_provider_name and utf16_units(m.authentication_provider_name) > MAXIMUM_PROVIDER_NAME:
+        raise IllegalPropertyValue(
+            detail=f"the name of the cryptographic provider has {utf16_units(m.authentication_provider_name)} "
+            f"characters, at most {MAXIMUM_PROVIDER_NAME}"
+        )
+    _check_numbers(m)
+    size = (size or m.size) + overhead
+    if size > CLEARLY_SMALL and (packed := max(size, packed_size(m) + overhead)) > MAXIMUM_MESSAGE_SIZE:
+        raise too_large(packed)
+
+
+def check_label(label: str) -> None:
+    """Raises MsmqError MQ_ERROR_LABEL_TOO_LONG, IllegalPropertyValue for a NUL, which ends a label on the wire."""
+    units = utf16_units(label)
+    if units > MAXIMUM_LABEL:
+        raise label_too_long(units)
+    if "\0" in label:
+        raise IllegalPropertyValue(detail=f"the label has a NUL at character {label.index(chr(0))}, which would end it")
+
+
+def label_too_long(units: int) -> MsmqError:
+    """The failure of a label of so many UTF-16 code units."""
+    return MsmqError(
+        HResult.MQ_ERROR_LABEL_TOO_LONG,
+        f"a label has at most {MAXIMUM_LABEL} characters (UTF-16 code units, an emoji is two), this one {units}",
+    )
+
+
+def too_large(size: int) -> MsmqError:
+    """The failure of a message of so many bytes."""
+    return InsufficientResources(
+        detail=f"the message has {size} bytes with its headers, at most {MAXIMUM_MESSAGE_SIZE}"
+    )
+
+
+def packed_size(message: Message) -> int:
+    """Bytes of the largest UserMessage packet that the message may become ([MS-MQMQ] 2.2.20), at most."""
+    names = 0
+    for attribute in _ALL_NAMES:
+        text: str = getattr(message, attribute)
+        if text:  # in the UserHeader and in the MultiQueueFormatHeader
+            names += 4 * utf16_units(text) + _ELEMENT * (text.count(",") + 1)
+    parts = (
+        message.body, message.extension, message.sender_identifier, message.sender_certificate, message.symmetric_key,
+        message.signature,
+    )  # fmt: skip
+    texts = 2 * (utf16_units(message.label) + utf16_units(message.authentication_provider_name))
+    return _HEADERS + names + texts + sum(map(len, parts))
+
+
+def _check_names(message: Message) -> None:
+    for attribute in _ALL_NAMES:
+        units = utf16_units(getattr(message, attribute))
+        if units > MAXIMUM_MESSAGE_FORMAT_NAME:
+            raise IllegalFormatName(
+                detail=f"the {attribute.replace('_', ' ')} has {units} characters, at most "
+                f"{MAXIMUM_MESSAGE_FORMAT_NAME}: a reader could not ask for it"
+            )
+
+
+def _check_security_parts(message: Message) -> None:
+    for attribute in _SECURITY_PARTS:
+        size = len(getattr(message, attribute))
+        if size > MAXIMUM_SECURITY_PART:
+            raise MsmqError(
+                HResult.MQ_ERROR_ILLEGAL_PROPERTY_SIZE,
+                f"the {attribute.replace('_', ' ')} has {size} bytes, at most {MAXIMUM_SECURITY_PART}",
+            )
+
+
+def _check_numbers(m: Message) -> None:
+    bits = (
+        m.application_tag | m.body_type | m.time_to_reach_queue | m.time_to_be_received | m.privacy_level
+        | m.hash_algorithm | m.encryption_algorithm | m.sender_identifier_type | m.authentication_provider_type
+    )  # fmt: skip
+    octets = (
+        m.priority | m.delivery_guarantee | m.acknowledgements_requested | m.journaling_requested
+        | m.tracing_requested | m.authentication_level
+    )  # fmt: skip
+    if bits >> 32 or octets >> 8 or m.message_class >> 16:  # of a negative number no shift makes zero
+        for attributes, maximum in ((_BYTES, 0xFF), (_WORDS, 0xFFFF), (_LONGS, 0xFFFFFFFF)):
+            for attribute in attributes:
+                value = getattr(m, attribute)
+                if not 0 <= value <= maximum:
+                    raise IllegalPropertyValue(
+                        detail=f"the {attribute.replace('_', ' ')} is {value}, allowed are 0 to {maximum:#x}"
+                    )
+    if len(m.correlation_identifier) != 20 or len(m.connector_type_identifier) != 16:
+        for attribute, size in _FIXED_PARTS:
+            if len(getattr(m, attribute)) != size:
+                raise MsmqError(
+                    HResult.MQ_ERROR_ILLEGAL_PROPERTY_SIZE,
+                    f"the {attribute.replace('_', ' ')} has {len(getattr(m, attribute))} bytes, not {size}",
+                )

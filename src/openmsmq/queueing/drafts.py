@@ -1,0 +1,206 @@
+"""Whether a record that somebody else has made may become a message: every row of an upload is checked before it is
+stored. Whatever made it, nobody can store a record that a reader can't decode, or one that claims another sender.
+
+Most rows have nothing to look at twice: their fixed part differs from a pattern only where it may, and they name no
+administration or response queue. Machine code finds those where `packing.c` is compiled; `why_not` decides about the
+others.
+"""
+
+from __future__ import annotations
+
+from array import array
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from openmsmq.model.admission import check_message, label_too_long, too_large
+from openmsmq.model.constants import MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE
+from openmsmq.model.errors import IllegalPropertyValue, MsmqError
+from openmsmq.model.names import parse_format_name
+from openmsmq.queueing.message_record import FIELDS, FIXED, PARTS, VERSION, Field, decode_message
+
+try:
+    from openmsmq.queueing import packing
+except ImportError:  # not compiled, or not wanted: see openmsmq.compiled
+    if not TYPE_CHECKING:
+        packing = None
+
+_SID = 1  # PROPID_M_SENDERID_TYPE, [MS-MQMQ] 2.3.1.20: a security identifier
+_BYTE, _SHORT, _LONG = 0xFF, 0xFFFF, 0xFFFFFFFF
+_ALL_BITS: Final = {"B": _BYTE, "H": _SHORT, "I": _LONG}
+
+# The bits of each field that a row may not choose itself: all of them but where this says otherwise.
+_CHOSEN_BY_OTHERS: Final[dict[str, int | bytes]] = {
+    "priority": 0xF8, "delivery_guarantee": 0xFE, "acknowledgements_requested": 0xF0, "journaling_requested": 0xFC,
+    "application_tag": 0, "body_type": 0xFFFF0000, "time_to_reach_queue": 0, "time_to_be_received": 0,
+    "correlation_identifier": bytes(20),
+}  # fmt: skip
+# The parts whose length a row chooses.
+_OWN_PARTS: Final = (
+    "body", "extension", "label", "administration_queue_format_name", "response_queue_format_name",
+)  # fmt: skip
+
+
+def _mask_of(field: Field) -> int | bytes:
+    if field.name in _CHOSEN_BY_OTHERS:
+        return _CHOSEN_BY_OTHERS[field.name]
+    return _ALL_BITS[field.code] if field.code in _ALL_BITS else b"\xff" * int(field.code[:-1])
+
+
+_FIXED_FIELDS: Final = tuple((field.name, field.code, _mask_of(field)) for field in FIELDS)
+_PART_FIELDS: Final = tuple((name, 0 if name in _OWN_PARTS else _LONG) for name, _ in PARTS)
+_MASK: Final = FIXED.pack(*(mask for _, _, mask in _FIXED_FIELDS), *(mask for _, mask in _PART_FIELDS))
+_MASK_NUMBER: Final = int.from_bytes(_MASK, "little")
+_FORMAT_NAMES = ("administration_queue_format_name", "response_queue_format_name")
+
+
+class Form(NamedTuple):
+    """What the records for one target have in common.
+
+    Attributes:
+        template: the fixed part; of the bits that a row may not choose.
+        sender: security identifier of who sends, or nothing.
+        destination: format name of the queue, UTF-8.
+    """
+
+    template: bytes
+    sender: bytes
+    destination: bytes
+
+
+def form_of(sender: bytes, destination: str) -> Form:
+    """The form of the rows that somebody sends to a queue."""
+    name = destination.encode()
+    fixed: dict[str, int] = {"version": VERSION, "sender_identifier_type": _SID if sender else 0}
+    lengths = {"sender_identifier": len(sender), "destination_queue_format_name": len(name)}
+    values = [fixed.get(field, bytes(20) if code.endswith("s") else 0) for field, code, _ in _FIXED_FIELDS]
+    return Form(FIXED.pack(*values, *(lengths.get(field, 0) for field, _ in _PART_FIELDS)), sender, name)
+
+
+def odd_drafts(records: bytes | bytearray, bounds: array[int], form: Form) -> list[int]:
+    """The places of the records that `why_not` has to look at.
+
+    Args:
+        records: end to end.
+        bounds: array('q'); where each begins, and where the last one ends. Raises ValueError if that is outside.
+        form: of all of them.
+    """
+    if packing is None:
+        return odd_drafts_in_python(records, bounds, form)
+    return packing.odd(records, bounds, _MASK, form.template, form.sender, form.destination, MAXIMUM_LABEL)
+
+
+def odd_drafts_in_python(records: bytes | bytearray, bounds: array[int], form: Form) -> list[int]:
+    """The same without machine code."""
+    for start, end in pairwise(bounds):
+        if not 0 <= start <= end <= len(records):
+            raise ValueError("the bounds are not within the records")
+    return [
+        place for place, (start, end) in enumerate(pairwise(bounds))
+        if not _is_plain(memoryview(records)[start:end], form)
+    ]  # fmt: skip
+
+
+def _is_plain(record: memoryview, form: Form) -> bool:
+    """Whether a record is right and names no queues, which need a closer look."""
+    if len(record) < FIXED.size:
+        return False
+    fixed, template = (int.from_bytes(part, "little") for part in (record[: FIXED.size], form.template))
+    if (fixed ^ template) & _MASK_NUMBER:
+        return False
+    lengths = FIXED.unpack_from(record)[-len(_PART_FIELDS) :]
+    body, extension, sender, label, destination, administration, response = (
+        lengths[place] for place in (0, 1, 2, 6, 7, 8, 9)
+    )
+    if FIXED.size + sum(lengths) != len(record) or administration or response:
+        return False
+    at = FIXED.size + body + extension
+    try:
+        units = _code_units(bytes(record[at + sender : at + sender + label]))
+    except UnicodeDecodeError:
+        return False
+    if units > MAXIMUM_LABEL or record[at : at + sender] != form.sender:
+        return False
+    return record[len(record) - destination :] == form.destination
+
+
+def why_not(record: bytes | bytearray, form: Form) -> MsmqError | None:
+    """Why a record can't be a message of this form; None if it can."""
+    if len(record) > MAXIMUM_MESSAGE_SIZE:
+        return too_large(len(record))
+    if len(record) < FIXED.size:
+        return _malformed(f"{len(record)} bytes", f"{FIXED.size} or more")
+    given, expected, masks = (FIXED.unpack_from(part) for part in (record, form.template, _MASK))
+    for (name, _, _), value, wanted, mask in zip(_FIXED_FIELDS, given, expected, masks, strict=False):
+        if _chosen(value, mask) != _chosen(wanted, mask):
+            return _malformed(f"{name} {_shown(value)}", _shown(wanted) if _is_fixed(mask) else f"0 to {~mask & _LONG}")
+    count = len(_PART_FIELDS)
+    lengths = dict(zip((name for name, _ in _PART_FIELDS), given[-count:], strict=True))
+    if FIXED.size + sum(lengths.values()) != len(record):
+        return _malformed(f"{len(record)} bytes", f"the sum of its parts, {FIXED.size + sum(lengths.values())}")
+    for (name, mask), length, wanted in zip(_PART_FIELDS, given[-count:], expected[-count:], strict=True):
+        if mask and length != wanted:
+            return _malformed(f"{name} of {length} bytes", f"{wanted} bytes")
+    parts, at = {}, FIXED.size
+    for name, length in lengths.items():
+        parts[name] = bytes(record[at : (at := at + length)])
+    if parts["sender_identifier"] != form.sender:
+        return _malformed("sender_identifier of somebody else", "the security identifier of the caller")
+    if parts["destination_queue_format_name"] != form.destination:
+        return _malformed("destination_queue_format_name of another queue", form.destination.decode())
+    if (error := _why_not_texts(parts)) is not None:
+        return error
+    try:
+        check_message(decode_message(bytes(record), 0))
+    except MsmqError as refusal:
+        return refusal
+    return None
+
+
+def _why_not_texts(parts: dict[str, bytes]) -> MsmqError | None:
+    for name in ("label", *_FORMAT_NAMES):
+        try:
+            text = parts[name].decode()
+            units = _code_units(parts[name])
+        except UnicodeDecodeError as error:
+            return _malformed(f"{name} ({error.reason} at byte {error.start})", "UTF-8")
+        if name == "label":
+            if units > MAXIMUM_LABEL:
+                return label_too_long(units)
+        elif text:
+            try:
+                _check_format_name(text)
+            except MsmqError as error:
+                return MsmqError(error.hresult, f"{name}: {error.detail}")
+    return None
+
+
+def _code_units(text: bytes) -> int:
+    """UTF-16 code units of UTF-8. Raises UnicodeDecodeError."""
+    return len(text) if text.isascii() else len(text.decode().encode("utf-16-le")) // 2
+
+
+@lru_cache(maxsize=256)
+def _check_format_name(text: str) -> None:
+    """Raises MsmqError; rows of one upload have few names."""
+    parse_format_name(text)
+
+
+def _malformed(what: str, allowed: str) -> MsmqError:
+    return IllegalPropertyValue(detail=f"malformed message record: {what}, allowed: {allowed}")
+
+
+def _chosen(value: int | bytes, mask: int | bytes) -> int | bytes:
+    """What of a value a row may not choose."""
+    if isinstance(value, bytes):
+        return value if mask != bytes(len(value)) else b""
+    assert isinstance(mask, int)
+    return value & mask
+
+
+def _is_fixed(mask: int | bytes) -> bool:
+    return isinstance(mask, bytes) or mask in (_BYTE, _SHORT, _LONG)
+
+
+def _shown(value: int | bytes) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

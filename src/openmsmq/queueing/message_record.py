@@ -1,0 +1,100 @@
+"""The record of a message in the store: its one declaration, and everything that follows from it.
+
+A record is a fixed part (`FIELDS`, then the length of each part) and the parts themselves (`PARTS`), in this order,
+little-endian. Encoder and decoder are made when this module is imported, as straight-line functions of the declaration;
+numpy's type of the fixed part (`bulk.layout`), what rows may choose (`drafts`) and the offsets that machine code fills
+in (`records`, `packing.c`) come from it too. Everything but the lookup identifier is in the record: the store keeps
+that as its key.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from openmsmq.model.message import Message
+
+VERSION: Final = 1
+
+
+class Field(NamedTuple):
+    """A field of the fixed part: attribute of `Message` or a name of its own, and its code in module `struct`."""
+
+    name: str
+    code: str
+
+
+FIELDS: Final = (
+    Field("version", "B"), Field("priority", "B"), Field("delivery_guarantee", "B"),
+    Field("acknowledgements_requested", "B"), Field("journaling_requested", "B"), Field("tracing_requested", "B"),
+    Field("authentication_level", "B"), Field("flags", "B"),  # 1: first of its transaction, 2: last
+    Field("message_class", "H"), Field("abort_count", "H"), Field("move_count", "H"), Field("sent_milliseconds", "H"),
+    Field("application_tag", "I"), Field("body_type", "I"), Field("time_to_reach_queue", "I"),
+    Field("time_to_be_received", "I"), Field("sent_time", "I"), Field("arrival_time", "I"),
+    Field("privacy_level", "I"), Field("hash_algorithm", "I"), Field("encryption_algorithm", "I"),
+    Field("sender_identifier_type", "I"), Field("authentication_provider_type", "I"), Field("last_move_time", "I"),
+    Field("reserved", "I"),
+    Field("identifier", "20s"), Field("correlation_identifier", "20s"), Field("source_machine_identifier", "16s"),
+    Field("connector_type_identifier", "16s"), Field("transaction_identifier", "20s"),
+)  # fmt: skip
+#: Attributes whose bytes follow the fixed part; `True` for text.
+PARTS: Final = (
+    ("body", False), ("extension", False), ("sender_identifier", False), ("sender_certificate", False),
+    ("symmetric_key", False), ("signature", False), ("label", True), ("destination_queue_format_name", True),
+    ("administration_queue_format_name", True), ("response_queue_format_name", True),
+    ("transaction_status_queue_format_name", True), ("authentication_provider_name", True),
+)  # fmt: skip
+# What a field holds where it is no attribute: in terms of the message `m`.
+_EXPRESSIONS: Final = {
+    "version": str(VERSION), "flags": "m.first_in_transaction | m.last_in_transaction << 1", "reserved": "0",
+}  # fmt: skip
+
+FIXED: Final = struct.Struct("<" + "".join(field.code for field in FIELDS) + f"{len(PARTS)}I")
+#: Where each field begins.
+OFFSET: Final = {
+    field.name: struct.calcsize("<" + "".join(before.code for before in FIELDS[:index]))
+    for index, field in enumerate(FIELDS)
+}
+
+
+def _encoder_source() -> str:
+    lines = ["def encode_message(m):"]
+    for name, is_text in PARTS:
+        lines.append(f"    {name} = m.{name}")
+        if is_text:  # most are empty
+            lines.append(f"    {name} = {name}.encode('utf-8', 'surrogatepass') if {name} else b''")
+    values = [_EXPRESSIONS.get(field.name, f"m.{field.name}") for field in FIELDS]
+    lengths = [f"len({name})" for name, _ in PARTS]
+    lines.append(f"    fixed = pack({', '.join(values + lengths)})")
+    lines.append(f"    return b''.join((fixed, {', '.join(name for name, _ in PARTS)}))")
+    return "\n".join(lines)
+
+
+def _decoder_source() -> str:
+    targets = [f"m.{field.name}" if field.name not in _EXPRESSIONS else f"_{field.name}" for field in FIELDS]
+    lines = ["def decode_message(record, lookup_identifier):", "    m = Message.__new__(Message)"]
+    lines.append(f"    ({', '.join(targets + [f'n_{name}' for name, _ in PARTS])}) = unpack_from(record)")
+    lines.append(f"    if _version != {VERSION}:")
+    lines.append(f"        raise ValueError(f'message record of version {{_version}}, this program reads {VERSION}')")
+    lines.append("    m.first_in_transaction, m.last_in_transaction = bool(_flags & 1), bool(_flags & 2)")
+    lines.append("    m.lookup_identifier = lookup_identifier")
+    lines.append(f"    at = {FIXED.size}")
+    for name, is_text in PARTS:
+        decoding = ".decode('utf-8', 'surrogatepass')" if is_text else ""
+        lines.append(f"    m.{name} = record[at : (at := at + n_{name})]{decoding}")
+    lines.append("    if at != len(record):")
+    lines.append("        raise ValueError(f'message record of {len(record)} bytes, its parts take {at}')")
+    lines.append("    return m")
+    return "\n".join(lines)
+
+
+_namespace: dict[str, Any] = {"Message": Message, "pack": FIXED.pack, "unpack_from": FIXED.unpack_from}
+exec(_encoder_source(), _namespace)
+exec(_decoder_source(), _namespace)
+
+#: The record of a message.
+encode_message: Final[Callable[[Message], bytes]] = _namespace["encode_message"]
+#: The message of a record and its lookup identifier. Raises ValueError for a record of another version or length,
+#: struct.error for one that is shorter than the fixed part.
+decode_message: Final[Callable[[bytes, int], Message]] = _namespace["decode_message"]

@@ -1,0 +1,116 @@
+"""What the outside is to be notified of: messages that became available, and work for the transport.
+
+A change of the model never calls a reader. It leaves an entry here, and `QueueManager.turn` serves the entries from an
+empty stack: whatever goes wrong at a reader or at the transport is logged and is never the failure of the caller whose
+change made the entry, nor of other readers (deviation D-22 from [MS-MQDMPR] 3.1.7.2.2).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from openmsmq.model.message import Message
+from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.queueing.readers import WaitingMessageReadOperation
+
+logger = logging.getLogger(__name__)
+
+STEPS = 256  # messages offered in one turn, so that a large commit does not block the event loop
+
+
+class Outside(Protocol):
+    """What the owner of a queue manager does for it."""
+
+    def turn_wanted(self) -> None:
+        """Call `QueueManager.turn` soon, from an empty stack."""
+
+    def deadline_changed(self) -> None:
+        """`QueueManager.next_deadline` has become earlier."""
+
+
+class Alone:
+    """For a queue manager whose owner calls `turn` and `expire` by itself."""
+
+    def turn_wanted(self) -> None:
+        """Nothing to do: the owner calls by itself."""
+
+    def deadline_changed(self) -> None:
+        """Nothing to do: the owner calls by itself."""
+
+
+class Outbox:
+    """Entries that wait for their turn. `take_queue` and `take_wake` are for `QueueManager.turn`."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+        self._queues: deque[Queue] = deque()  # that have something in `Queue.arrived`
+        self._wake = False
+        self._wanted = False
+
+    def arrived(self, queue: Queue, lookup_identifier: int) -> None:
+        """A position of the queue has become available."""
+        if queue.kind is QueueKind.OUTGOING:
+            self.wake()
+        if queue.waiting:
+            if not queue.arrived:
+                self._queues.append(queue)
+            queue.arrived.append(lookup_identifier)
+            self._want()
+
+    def wake(self) -> None:
+        """Something may have become transferable."""
+        self._wake = True
+        self._want()
+
+    def deadline_changed(self) -> None:
+        """Something expires earlier than all else."""
+        guarded("setting the timer", self._outside.deadline_changed)
+
+    def _want(self) -> None:
+        if not self._wanted:
+            self._wanted = guarded("asking for a turn", self._outside.turn_wanted)
+
+    def begin(self) -> None:
+        """A turn begins: entries made from now on ask for another one."""
+        self._wanted = False
+
+    def take_queue(self) -> Queue | None:
+        """A queue with arrivals that readers may be waiting for."""
+        return self._queues.popleft() if self._queues else None
+
+    def put_back(self, queue: Queue) -> None:
+        """The turn is long enough: what is left of the queue's arrivals has the next one."""
+        self._queues.append(queue)
+        self._want()
+
+    def take_wake(self) -> bool:
+        """Whether the transport is to be woken."""
+        wake, self._wake = self._wake, False
+        return wake
+
+
+def guarded(what: str, action: Callable[[], object]) -> bool:
+    """Call a callback from outside the queue manager; an exception is logged with `what` and not raised.
+
+    Returns:
+        Whether it raised nothing.
+    """
+    try:
+        action()
+    except Exception:  # whoever is called back must not stop the timer or the reader that comes next
+        logger.exception("%s failed", what)
+        return False
+    return True
+
+
+def answered(reader: WaitingMessageReadOperation, status: int, message: Message | None) -> bool:
+    """Give a reader its outcome. Returns whether it raised nothing; as `guarded`."""
+    try:  # not by `guarded`: a text and a closure for every read would cost more than the reply
+        reader.reply(status, message)
+    except Exception:  # one reader's transport must not keep others from their messages
+        logger.exception("queue %s: answering a read with status %#x failed", reader.descriptor.name, status)
+        return False
+    return True

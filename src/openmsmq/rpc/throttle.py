@@ -1,0 +1,71 @@
+"""What peers fail at, counted: whoever guesses group identifiers, passwords or handles gets a few tries at a time.
+
+A peer is a host. While one has used up its tries of a kind, further ones of this kind are refused without a look, for
+the rest of the period; everything else that comes from there is served.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+log = logging.getLogger(__name__)
+
+PERIOD = 10.0  # seconds
+_MAXIMUM_PEERS = 4096  # hosts remembered; who has failed longest ago is forgotten first
+
+
+class Attempt(Enum):
+    """What can be tried again and again."""
+
+    JOIN = "joins of association groups that do not exist or belong to others"
+    LOGIN = "failed authentications"
+    CALL = "calls with handles of others or without the right to call"
+
+
+@dataclass(frozen=True, slots=True)
+class FailureLimits:
+    """Failures of one host within `PERIOD`.
+
+    join: after a restart of the server all clients of a host try their old groups once. A group identifier has 32 bits,
+        so with a hundred tries a second one takes eight months on average, and its handles are the caller's own.
+    login: many users may share a host, and each mistypes at times.
+    call: clients that were cut off use stale handles by the hundred, guesses need thousands of millions.
+    """
+
+    join: int = 1000
+    login: int = 100
+    call: int = 2000
+
+
+class PeerFailures:
+    """The failures of all peers; `clock` gives seconds that rise."""
+
+    def __init__(self, clock: Callable[[], float], limits: FailureLimits | None = None) -> None:
+        limits = limits or FailureLimits()
+        self._clock = clock
+        self._limits = {Attempt.JOIN: limits.join, Attempt.LOGIN: limits.login, Attempt.CALL: limits.call}
+        self._failures: OrderedDict[tuple[str, Attempt], tuple[float, int]] = OrderedDict()
+
+    def count(self, host: str, attempt: Attempt) -> None:
+        """A try has failed."""
+        key, now = (host, attempt), self._clock()
+        since, count = self._failures.pop(key, (now, 0))
+        if now - since >= PERIOD:
+            since, count = now, 0
+        self._failures[key] = since, count + 1
+        if count + 1 == self._limits[attempt]:
+            log.warning(
+                "%s: %d %s within %.0f s; more are refused for the rest of that time",
+                host, count + 1, attempt.value, PERIOD,
+            )  # fmt: skip
+        if len(self._failures) > _MAXIMUM_PEERS:
+            self._failures.popitem(last=False)
+
+    def refuses(self, host: str, attempt: Attempt) -> bool:
+        """Whether the host has used up its tries."""
+        since, count = self._failures.get((host, attempt), (0.0, 0))
+        return count >= self._limits[attempt] and self._clock() - since < PERIOD

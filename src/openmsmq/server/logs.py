@@ -1,0 +1,63 @@
+"""The log of the daemon: one line for each record, whatever peers and messages put into it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+
+from openmsmq.model.text import printable
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class PrintableFormatter(logging.Formatter):
+    """Escapes what a terminal would obey. A message stays on its line; a traceback keeps its lines, indented, so that
+    the text of an exception can't look like a record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        head = printable(super().format(_without_traces(record)))
+        traces = [self.formatException(record.exc_info)] if record.exc_info else []
+        traces += [self.formatStack(record.stack_info)] if record.stack_info else []
+        lines = [line for trace in traces for line in printable(trace, multiline=True).split("\n")]
+        return "\n".join([head, *("  " + line for line in lines)])
+
+
+class RepetitionFilter(logging.Filter):
+    """Passes so many records of one kind in a period; the first one of a later period says how many were left out.
+
+    Records are of one kind when logger, level and text without its arguments are the same. A peer that sends nothing
+    but mistakes would otherwise fill the disk with them. Critical ones always pass.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = 20, period: float = 10.0) -> None:
+        super().__init__()
+        self._clock, self._most, self._period = clock, most, period
+        self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}  # since when, how many
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.CRITICAL:
+            return True
+        key, now = (record.name, record.levelno, str(record.msg)), self._clock()
+        since, count = self._seen.get(key, (now, 0))
+        if now - since >= self._period:
+            if count > self._most:
+                record.msg = f"{record.msg} ({count - self._most} more records like this one were left out)"
+            since, count = now, 0
+        self._seen[key] = since, count + 1
+        return count < self._most
+
+
+def _without_traces(record: logging.LogRecord) -> logging.LogRecord:
+    bare = logging.makeLogRecord(record.__dict__)
+    bare.exc_info = bare.exc_text = bare.stack_info = None
+    return bare
+
+
+def configure(level: str) -> None:
+    """Log to standard error, from `level` (debug, info, warning, error) on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PrintableFormatter(FORMAT))
+    handler.addFilter(RepetitionFilter())
+    logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -1,0 +1,191 @@
+"""The daemon's half of the bulk plane against a Flight process that has been taken over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from array import array
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openmsmq.bulk.control import Control
+from openmsmq.bulk.framing import HEADER, MAXIMUM_BYTES, frame
+from openmsmq.model.errors import HResult
+from openmsmq.model.security import sid_bytes
+from openmsmq.rpc.users import UsersFile
+from queueing.pipeline import draft
+from queueing.world import World
+
+STAGE = {"sink": "s", "batch": 0, "partition": 0, "attempt": "0", "collect": True}
+
+
+class Peer:
+    """What the Flight process says, and what it is answered."""
+
+    def __init__(self, world: World, path: Path, **options: Any) -> None:
+        self.world = world
+        self.control = Control(
+            world.manager, world.store, lambda done: done(), UsersFile(path),
+            **{"accepts_anonymous": True, "is_administrator": lambda sid: False, **options},
+        )  # fmt: skip
+        ours, theirs = socket.socketpair()
+        self._ours = ours
+        self._theirs = theirs
+
+    async def __aenter__(self) -> Peer:
+        self._serving = asyncio.create_task(self.control.serve(self._ours))
+        self._reader, self._writer = await asyncio.open_connection(sock=self._theirs)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+        await asyncio.wait_for(self._serving, 10)
+
+    async def raw(self, data: bytes) -> bytes:
+        """What comes back; nothing when the connection is closed."""
+        self._writer.write(data)
+        return await asyncio.wait_for(self._reader.read(HEADER.size), 10)
+
+    async def ask(self, values: Any, data: bytes = b"") -> dict[str, Any]:
+        self._writer.write(frame(7, values, data))
+        number, text, length = HEADER.unpack(await asyncio.wait_for(self._reader.readexactly(HEADER.size), 10))
+        answer: dict[str, Any] = json.loads(await self._reader.readexactly(text))
+        await self._reader.readexactly(length)
+        assert number == 7
+        return answer
+
+
+def with_peer(test: Callable[[Peer], Coroutine[Any, Any, None]], tmp_path: Path, **options: Any) -> World:
+    world = World()
+    world.create()
+
+    async def run() -> None:
+        async with Peer(world, tmp_path / "users.json", **options) as peer:
+            await test(peer)
+
+    asyncio.run(run())
+    return world
+
+
+@pytest.mark.parametrize(
+    "caller",
+    [["S-1-5-18", "system", "00"], ["S-1-5-18", "system"], ["S-1-5-18", "system", 5], "S-1-5-18", 5, {}, [[], [], []]],
+    ids=range(7),
+)
+def test_nobody_can_be_named_who_has_not_logged_in(tmp_path: Path, caller: Any) -> None:
+    async def test(peer: Peer) -> None:
+        answer = await peer.ask({"op": "queues", "caller": caller})
+        assert answer["hresult"] == HResult.MQ_ERROR_ACCESS_DENIED
+
+    with_peer(test, tmp_path)
+
+
+def test_where_anonymous_callers_are_refused_no_request_comes_without_a_caller(tmp_path: Path) -> None:
+    async def test(peer: Peer) -> None:
+        assert (await peer.ask({"op": "queues"}))["hresult"] == HResult.MQ_ERROR_ACCESS_DENIED
+        assert (await peer.ask({"op": "describe", "caller": None}))["result"]["segment_size"]
+
+    with_peer(test, tmp_path, accepts_anonymous=False)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {}, [], 5, None, {"op": 5}, {"op": []}, {"op": "dance"}, {"op": "claim"}, {"op": "__init__"},
+        {"op": "claim", "queue": "q", "group": "g", "start": 0, "wait_seconds": float("nan")},
+        {"op": "claim", "queue": "q", "group": "\ud800", "start": 0},
+        {"op": "plan", "queue": "q", "start": -1}, {"op": "plan", "queue": "q", "self": 1},
+        {"op": "stage", "stage": "x", "count": -1, "last": True}, {"op": "read", "queue": "q"},
+    ],
+    ids=range(15),
+)  # fmt: skip
+def test_each_malformed_request_is_answered(tmp_path: Path, values: Any) -> None:
+    async def test(peer: Peer) -> None:
+        answer = await peer.ask(values)
+        assert answer["hresult"] == HResult.MQ_ERROR_INVALID_PARAMETER
+        assert (await peer.ask({"op": "position", "queue": "q"}))["result"]["count"] == 0
+
+    assert not with_peer(test, tmp_path).manager.groups
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        HEADER.pack(1, 0xFFFFFFFF, 0), HEADER.pack(1, 2, MAXIMUM_BYTES + 1) + b"{}", HEADER.pack(1, 3, 0) + b"{x}",
+        HEADER.pack(1, 100_000, 0) + b"[" * 100_000,
+    ],
+    ids=["long JSON", "many bytes", "no JSON", "deep JSON"],
+)  # fmt: skip
+def test_what_is_no_frame_ends_the_connection(tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(peer: Peer) -> None:
+        assert await peer.raw(data) == b""
+
+    with_peer(test, tmp_path)
+    assert "the connection to it is closed" in caplog.text
+
+
+def test_a_request_that_fails_in_an_unexpected_way_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(peer: Peer) -> None:
+        answer = await peer.ask({"op": "last_batch", "sink": "s"})
+        assert answer["hresult"] == HResult.MQ_ERROR and "log" in answer["detail"]
+        assert "result" in await peer.ask({"op": "queues"})
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("unexpected")
+
+    monkeypatch.setattr("openmsmq.queueing.staging.Staging.last_batch", fail)
+    with_peer(test, tmp_path)
+    assert "last_batch failed" in caplog.text and "unexpected" in caplog.text
+
+
+async def begun(peer: Peer) -> str:
+    handle: str = (await peer.ask({"op": "begin_stage", **STAGE}))["result"]["handle"]
+    assert (await peer.ask({"op": "target", "stage": handle, "queue": "q"}))["result"]["index"] == 0
+    return handle
+
+
+def packed(records: list[bytes], targets: list[int] | None = None, sizes: list[int] | None = None) -> bytes:
+    given = targets or [0] * len(records)
+    return b"".join([
+        array("I", given).tobytes(), array("I", sizes or [len(one) for one in records]).tobytes(), *records,
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", ["sizes", "target", "more bytes", "fewer rows", "no bytes"])
+def test_rows_that_are_not_what_they_say_drop_their_stage(tmp_path: Path, wrong: str) -> None:
+    async def test(peer: Peer) -> None:
+        handle = await begun(peer)
+        upload = peer.world.manager.stage_target("q", False, peer.control._caller(None))
+        row = bytes(draft(upload).record)
+        data = {
+            "sizes": packed([row], sizes=[len(row) + 1]), "target": packed([row], targets=[5]),
+            "more bytes": packed([row]) + b"x", "fewer rows": packed([row]), "no bytes": b"",
+        }[wrong]  # fmt: skip
+        count = 2 if wrong == "fewer rows" else 1
+        answer = await peer.ask({"op": "stage", "stage": handle, "count": count, "last": True}, data)
+        assert answer["hresult"] == HResult.MQ_ERROR_INVALID_PARAMETER
+        assert not peer.world.manager.stages
+
+    with_peer(test, tmp_path)
+
+
+def test_a_row_that_claims_another_sender_is_refused(tmp_path: Path) -> None:
+    async def test(peer: Peer) -> None:
+        handle = await begun(peer)
+        target = peer.world.manager.stage_target("q", False, peer.control._caller(None))
+        honest = bytes(draft(target, label="honest").record)
+        system = sid_bytes("S-1-5-18")
+        form = target.form._replace(sender=system)
+        forged = bytes(draft(type(target)(target.queue, target.name, False, form)).record)
+        data = packed([honest, forged, b"", b"short"])
+        answer = await peer.ask({"op": "stage", "stage": handle, "count": 4, "last": True}, data)
+        assert [place for place, _, _ in answer["result"]["refused"]] == [1, 2, 3]
+        await peer.ask({"op": "finalize", "sink": "s", "batch": 0, "stages": [handle]})
+
+    assert with_peer(test, tmp_path).labels() == ["honest"]

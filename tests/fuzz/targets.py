@@ -1,0 +1,80 @@
+"""What the bulk plane takes from outside, for a fuzzer. Each target takes bytes; it ends normally for whatever is
+refused as it should be, and fails for anything else.
+
+`make nightly` runs them with atheris for a while (`tools/fuzz`), `test_corpus` runs the corpus each day.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import ipc
+
+from openmsmq.bulk import columns, requests, rows
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.security import sid_bytes
+from openmsmq.queueing import drafts
+from openmsmq.queueing.message_record import decode_message
+
+CORPUS = Path(__file__).parent / "corpus"
+QUEUE, SENDER = "DIRECT=OS:.\\private$\\q", sid_bytes("S-1-5-21-1-2-3-1001")
+FORM = drafts.form_of(SENDER, QUEUE)
+
+
+def fuzz_requests(data: bytes) -> None:
+    """The first byte chooses an operation, the rest is its JSON. What is accepted is plain JSON within the limits."""
+    operation = sorted(requests.REQUESTS)[(data[0] if data else 0) % len(requests.REQUESTS)]
+    try:
+        values = requests.check(operation, requests.parse(data[1:]))
+    except MsmqError as error:
+        if error.hresult != HResult.MQ_ERROR_INVALID_PARAMETER:
+            raise
+        error.detail.encode()
+        return
+    text = json.dumps(values, allow_nan=False, ensure_ascii=False).encode()
+    assert requests.check(operation, requests.parse(text)) == values
+
+
+def fuzz_arrow(data: bytes) -> None:
+    """An Arrow stream as it comes in an upload. Each record that is made of it is one that the queue manager takes."""
+    encoder = rows.Encoder(lambda text: (0, QUEUE), "q", SENDER, lambda row, error: None)
+    try:
+        with ipc.open_stream(io.BytesIO(data)) as stream:
+            rows.checked_schema(stream.schema)
+            for batch in stream:
+                rows.validate(batch)
+                made = encoder.encode(batch)
+                for start, end in zip(made.bounds[:-1].tolist(), made.bounds[1:].tolist(), strict=True):
+                    record = bytearray(made.data[start:end])
+                    error = drafts.why_not(record, FORM)
+                    assert error is None, error
+                    decode_message(bytes(record), 1)
+    except (MsmqError, pa.ArrowException, OSError, EOFError):
+        return
+
+
+def fuzz_rows(data: bytes) -> None:
+    """A record as the Flight process hands it over, and as a segment file has it. What is accepted can be decoded, and
+    what can't be decoded is seen."""
+    bounds = array("q", [0, len(data)])
+    odd = drafts.odd_drafts(data, bounds, FORM)
+    assert odd == drafts.odd_drafts_in_python(data, bounds, FORM)
+    error = drafts.why_not(data, FORM)
+    assert odd or error is None
+    if error is None:
+        assert decode_message(data, 1).body_type <= 0xFFFF
+    buffer = np.frombuffer(data + bytes(-len(data) % 8) + bytes(8), np.uint8)
+    starts, sizes = np.array([0]), np.array([len(data)])
+    if columns.are_sound(buffer, starts, sizes).all():
+        columns.Records(np.array([1], np.uint64), buffer, starts, sizes, "q", "queue").batch(
+            columns.MESSAGE_SCHEMA.names
+        )
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"requests": fuzz_requests, "arrow": fuzz_arrow, "rows": fuzz_rows}

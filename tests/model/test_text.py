@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openmsmq.model.errors import QueueNotFound
+from openmsmq.model.text import printable, printable_json
+
+HOSTILE = "\x1b]0;owned\x07\x9b31m\u202egnp\u2066\u200b\u200f\u2028\u2029\ud800\x7f\r\nid: forged"
+_DANGEROUS = {"Cc", "Cf", "Cs", "Zl", "Zp", "Cn", "Co"}
+
+
+def dangerous(text):
+    return [c for c in text if unicodedata.category(c) in _DANGEROUS]
+
+
+def test_what_a_terminal_obeys_or_nobody_sees_becomes_escapes():
+    shown = printable(HOSTILE)
+    assert not dangerous(shown)
+    assert shown.startswith(r"\x1b]0;owned\x07\x9b31m\u202egnp\u2066\u200b\u200f\u2028\u2029\ud800\x7f\r\n")
+
+
+@pytest.mark.parametrize("text", ["", "plain", "Grüße, 東京\u3000都", "[bold]not markup[/bold]", "a\u00a0b", "😀"])
+def test_text_that_harms_nobody_stays_as_it_is(text):
+    assert printable(text) == text
+
+
+def test_several_lines_stay_lines_where_they_are_wanted():
+    assert printable("a\r\nb\rc\td\x0b", multiline=True) == "a\nb\nc\td\\x0b"
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_no_text_at_all_gets_through_with_something_dangerous(text):
+    assert not dangerous(printable(text))
+    assert set(dangerous(printable(text, multiline=True))) <= {"\n", "\t"}
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_json_is_the_same_value_without_anything_dangerous(text):
+    line = printable_json({"label": text})
+    assert not dangerous(line)
+    assert json.loads(line) == {"label": text}
+
+
+def test_an_error_message_is_one_line_whatever_its_detail_holds():
+    error = QueueNotFound(detail=HOSTILE)
+    assert not dangerous(str(error))
+    assert error.detail == HOSTILE

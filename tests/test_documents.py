@@ -1,0 +1,187 @@
+"""Documents say what is so: links, commands, examples, deviations, the table of packages."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import click
+import pytest
+
+import openmsmq
+from daemon import Daemon
+from openmsmq.cli.root import cli
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "src" / "openmsmq"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
+ALTERNATIVES = re.compile(r"[a-z]+(\|[a-z]+)+")
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(document.read_text(encoding="utf-8")) if kind == language]
+
+
+def table_rows(document: Path, first: str) -> list[list[str]]:
+    """The cells of the rows whose first cell matches."""
+    lines = [line for line in document.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return [row for row in cells if re.fullmatch(first, row[0])]
+
+
+# -- links ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files_and_headings(document: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", document.read_text(encoding="utf-8"), flags=re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        to = (document.parent / file).resolve() if file else document
+        assert to.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", to.read_text(encoding="utf-8"), re.M)
+            assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}, target
+
+
+def test_the_index_names_every_document() -> None:
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    missing = [path.name for path in (ROOT / "docs").rglob("*.md") if path.name != "index.md" and path.name not in text]
+    assert not missing
+
+
+# -- examples ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_python_examples_are_python(document: Path) -> None:
+    for example in blocks(document, "python"):
+        compile(example, str(document), "exec")
+
+
+def test_the_first_example_of_the_readme_prints_what_it_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = blocks(ROOT / "README.md", "python")[0]
+    with Daemon(tmp_path / "data") as daemon:
+        connect = openmsmq.connect
+        monkeypatch.setattr(openmsmq, "connect", lambda host, port_offset: connect(host, port=daemon.port))
+        exec(compile(example, "README.md", "exec"), {})
+    assert capsys.readouterr().out == "hello\n"
+
+
+def commands(document: Path) -> Iterator[list[str]]:
+    """The arguments of every `openmsmq` in the console examples; `a|b` stands for both."""
+    for block in blocks(document, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r"&&|\|\| ", line):
+                try:
+                    words = shlex.split(part, comments=True)
+                except ValueError as error:
+                    raise AssertionError(f"{document.name}: {part}: {error}") from None
+                if words[:1] != ["openmsmq"]:
+                    continue
+                given = [word.strip("[]") for word in words[1:]]
+                choices = [word.split("|") if ALTERNATIVES.fullmatch(word) else [word] for word in given]
+                yield from (list(chosen) for chosen in product(*choices))
+
+
+def parse(words: list[str]) -> None:
+    """Raises UsageError for a command or option that does not exist. Runs nothing, looks at no file."""
+    command: click.Command = cli
+    context = click.Context(cli, info_name="openmsmq")
+    while True:
+        _, rest, _ = command.make_parser(context).parse_args(list(words))
+        if not isinstance(command, click.Group):
+            return
+        if not rest:
+            return
+        found = command.get_command(context, rest[0])
+        if found is None:
+            raise click.UsageError(f"no command {rest[0]!r}")
+        command, words = found, rest[1:]
+        context = click.Context(found, parent=context, info_name=found.name)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_console_examples_name_commands_and_options_that_exist(document: Path) -> None:
+    for words in commands(document):
+        try:
+            parse(words)
+        except click.UsageError as error:
+            raise AssertionError(f"{document.name}: openmsmq {shlex.join(words)}: {error.message}") from None
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    for words in (["peak", "orders"], ["peek", "orders", "--nonsense"], ["queue", "burn"]):
+        with pytest.raises(click.UsageError):
+            parse(words)
+
+
+# -- deviations ----------------------------------------------------------------------------------------------------
+
+DEVIATIONS = table_rows(ROOT / "docs" / "deviations.md", r"D-\d\d+")
+
+
+def test_deviations_are_numbered_once_and_in_order() -> None:
+    numbers = [int(row[0].removeprefix("D-")) for row in DEVIATIONS]
+    assert len(numbers) > 70
+    assert numbers == sorted(set(numbers))
+    rows = table_rows(ROOT / "docs" / "deviations.md", r"(?!Id$|-).*")
+    assert [row[0] for row in rows if not re.fullmatch(r"D-\d\d+", row[0])] == []
+
+
+@pytest.mark.parametrize("row", DEVIATIONS, ids=lambda row: str(row[0]))
+def test_the_identifier_of_a_deviation_stands_in_the_code_it_names(row: list[str]) -> None:
+    files = re.findall(r"`([^`]+)`", row[4])
+    assert files
+    for file in files:
+        assert re.search(rf"{row[0]}\b", (SOURCES / file).read_text(encoding="utf-8")), file
+
+
+def test_an_identifier_in_the_code_has_a_row() -> None:
+    known = {row[0] for row in DEVIATIONS}
+    for file in [*SOURCES.rglob("*.py"), *SOURCES.rglob("*.idl")]:
+        if file.parent.name != "interfaces":
+            assert set(re.findall(r"\bD-\d\d+\b", file.read_text(encoding="utf-8"))) <= known, file
+
+
+# -- packages and errors -------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_packages_is_what_the_import_contracts_say() -> None:
+    """Otherwise: change pyproject.toml, [[tool.importlinter.contracts]], or docs/architecture.md."""
+    packages = {path.parent.name for path in SOURCES.glob("*/__init__.py")}
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    allowed = {}
+    for contract in tools["importlinter"]["contracts"]:
+        (source,) = contract["source_modules"]
+        name = source.removeprefix("openmsmq.")
+        forbidden = {module.removeprefix("openmsmq.") for module in contract["forbidden_modules"]}
+        allowed[name] = packages - forbidden - {name}
+    rows = table_rows(ROOT / "docs" / "architecture.md", r"`\w+`")
+    written = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[2])) for row in rows}
+    assert written.pop("cli") == set()  # "everything"
+    assert written == allowed
+    assert {*written, "cli"} == packages
+
+
+def test_the_table_of_errors_names_every_exported_exception() -> None:
+    text = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+    exported = [getattr(openmsmq, name) for name in openmsmq.__all__]
+    errors = [kind for kind in exported if isinstance(kind, type) and issubclass(kind, openmsmq.MsmqError)]
+    assert [kind.__name__ for kind in errors if f"`{kind.__name__}`" not in text] == []
+
+
+def test_the_glossary_has_each_term_once() -> None:
+    terms = [row[0] for row in table_rows(ROOT / "docs" / "glossary.md", r"(?!term$|-).*")]
+    assert len(terms) > 30
+    assert len({term.lower() for term in terms}) == len(terms)
+    assert terms == sorted(terms, key=str.lower)
