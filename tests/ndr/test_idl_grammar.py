@@ -97,7 +97,7 @@ def test_a_macro_that_is_no_constant_stands_for_a_type() -> None:
 
 
 def test_constants_and_enums_evaluate_their_expressions() -> None:
-    found = library(AUTOMATION, base="", other="", inner="").constants
+    found = library("#define FIRST_ID 100\nconst unsigned long MASK = (1 << 4) | 0x0f;").constants
     assert found == {"FIRST_ID": 100, "MASK": 0x1F}
 
 
@@ -110,10 +110,46 @@ def test_imported_types_are_resolved_but_not_emitted() -> None:
     assert own_struct.fields[0].type.home == "base.idl"
 
 
-def test_an_operation_with_an_interface_pointer_says_why_it_has_no_codec() -> None:
-    text = "[uuid(00000007-0000-0000-c000-000000000046)] interface i { void f([in] IUnknown *p); void g([in] long x); }"
-    (interface,) = library(text).interfaces
-    assert [(o.name, o.unsupported) for o in interface.operations] == [("f", "interface pointer"), ("g", "")]
+COM = """
+typedef struct tagMInterfacePointer { unsigned long ulCntData; [size_is(ulCntData)] byte abData[]; } MInterfacePointer;
+typedef struct tagORPCTHIS { unsigned long flags; } ORPCTHIS;
+typedef struct tagORPCTHAT { unsigned long flags; } ORPCTHAT;
+[object, uuid(00000000-0000-0000-c000-000000000046)]
+interface IUnknown { HRESULT Opnum0NotUsedOnWire(void); HRESULT Opnum1NotUsedOnWire(void); }
+[object, uuid(00020400-0000-0000-c000-000000000046)]
+interface IDispatch : IUnknown { HRESULT Invoke([in] long id); }
+"""
+
+
+def test_a_pointer_to_an_interface_travels_as_a_unique_pointer_to_its_objref() -> None:
+    text = "[uuid(00000007-0000-0000-c000-000000000046)] interface i { void f([in] IUnknown *p, [out] IUnknown **q); }"
+    (interface,) = library('import "com.idl";' + text, com=COM).interfaces
+    single, double = (p.type for p in interface.operations[0].parameters)
+    assert isinstance(single, w.Pointer) and isinstance(double, w.Pointer) and isinstance(double.to, w.Pointer)
+    assert (single.kind, double.kind, double.to.kind) == ("unique", "ref", "unique")
+    assert isinstance(single.to, w.Struct) and single.to is double.to.to and single.to.name == "MInterfacePointer"
+
+
+def test_an_interface_of_objects_continues_its_base_and_begins_each_call_with_orpcthis() -> None:
+    text = """[uuid(00000008-0000-0000-c000-000000000046), dual]
+    interface IOne : IDispatch { [propget, id(7)] HRESULT Size([out, retval] long *n); HRESULT Go([in] long to); }
+    [uuid(00000009-0000-0000-c000-000000000046), dual] interface ITwo : IOne { HRESULT Stop(); }"""
+    one, two = library('import "com.idl";' + text, com=COM).interfaces
+    assert [(o.opnum, o.name) for o in one.operations] == [(3, "get_Size"), (4, "Go")]
+    assert [(o.opnum, o.name) for o in two.operations] == [(5, "Stop")] and two.base is one
+    assert [f.name for f in one.operations[1].inputs] == ["orpcthis", "to"]
+    assert [f.name for f in one.operations[0].outputs] == ["orpcthat", "n"]
+    assert one.members is not None and two.members is not None
+    assert [(m.kind, m.name, m.dispid) for m in one.members] == [("propget", "Size", 7), ("method", "Go", 0x60020001)]
+    assert [m.dispid for m in two.members] == [0x60030000]
+    (size,) = one.members[0].parameters
+    assert (size.name, size.type, size.attributes) == ("n", "long*", frozenset(["out", "retval"]))
+
+
+def test_an_interface_whose_base_was_not_imported_is_refused() -> None:
+    text = "[uuid(00000008-0000-0000-c000-000000000046), object] interface IOne : IElsewhere { HRESULT Go(); }"
+    with pytest.raises(IdlError, match="IOne: unknown base 'IElsewhere'"):
+        library(text)
 
 
 def test_the_version_of_an_interface_defaults_to_0_0() -> None:

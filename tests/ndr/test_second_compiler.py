@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from openmsmq.ndr.build import IDL_DIRECTORY, compile_idl, idl_files
+from openmsmq.ndr.wiretypes import Interface
 
 WIDL = shutil.which("x86_64-w64-mingw32-widl") or shutil.which("widl")
 needs_widl = pytest.mark.skipif(WIDL is None, reason="widl (Debian: mingw-w64-tools) is not installed")
@@ -37,7 +38,44 @@ def test_a_second_compiler_finds_the_same_procedures_in_the_same_order(path: Pat
 
 
 def test_every_interface_has_its_published_number_of_procedures() -> None:
-    counts = {i.name: len(i.operations) for path in idl_files() for i in compile_idl(path.name).interfaces}
+    counts = {
+        i.name: len(i.operations) for path in idl_files() for i in compile_idl(path.name).interfaces if not i.base
+    }
     published = {"qmcomm": 35, "qmcomm2": 4, "qmmgmt": 2, "qm2qm": 11, "RemoteRead": 16, "ept": 7, "mgmt": 5}
+    published |= {"IActivation": 1, "IRemoteSCMActivator": 5, "IObjectExporter": 6, "IUnknown": 3}
     own = {"TransactionManager": 6}
     assert counts == published | own
+
+
+# Opnums behind the last one ([MC-MQAC] 3, [MS-DCOM] 3.1.1.5.6, [MS-OAUT] 3).
+ENDS = {
+    "IMSMQQuery": 8, "IMSMQQuery2": 9, "IMSMQQuery4": 10, "IMSMQMessage": 56, "IMSMQMessage2": 82, "IMSMQMessage4": 98,
+    "IMSMQQueue": 20, "IMSMQQueue2": 26, "IMSMQQueue3": 39, "IMSMQQueue4": 40, "IMSMQPrivateEvent": 10,
+    "IMSMQEvent": 7, "IMSMQEvent3": 8, "IMSMQQueueInfo": 37, "IMSMQQueueInfo2": 41, "IMSMQQueueInfo4": 46,
+    "IMSMQQueueInfos": 9, "IMSMQQueueInfos4": 10, "IMSMQTransaction": 10, "IMSMQTransaction2": 12,
+    "IMSMQTransaction3": 13, "IMSMQCoordinatedTransactionDispenser3": 9, "IMSMQTransactionDispenser": 8,
+    "IMSMQApplication": 8, "IMSMQApplication2": 15, "IMSMQApplication3": 25, "IMSMQDestination": 21,
+    "IMSMQPrivateDestination": 9, "IMSMQCollection": 10, "IMSMQManagement": 16, "IMSMQOutgoingQueueManagement": 22,
+    "IMSMQQueueManagement": 19, "ITransaction": 6, "IConnectionPoint": 8, "IConnectionPointContainer": 5,
+    "IEnumConnections": 7, "IEnumConnectionPoints": 7, "IRemUnknown": 6, "IRemUnknown2": 7, "IDispatch": 7,
+    "IEnumVARIANT": 7, "ITypeInfo": 22, "ITypeLib": 13,
+}  # fmt: skip
+
+
+def test_interfaces_of_objects_end_at_their_published_opnum() -> None:
+    found = {
+        i.name: i.first_opnum + len(i.operations)
+        for name in ("ms-dcom.idl", "ms-oaut.idl", "mc-mqac.idl")
+        for i in compile_idl(name).interfaces
+    }
+    assert {name: found[name] for name in ENDS} == ENDS
+
+
+def test_the_automation_objects_are_15_classes_with_676_members() -> None:
+    library = compile_idl("mc-mqac.idl")
+    assert len(library.coclasses) == 15
+    assert sum(_members(i) for i in library.interfaces if i.name.startswith("IMSMQ")) == 676
+
+
+def _members(interface: Interface | None) -> int:
+    return 0 if interface is None else len(interface.members or []) + _members(interface.base)

@@ -1,4 +1,4 @@
-"""The generated modules, one for each IDL file: `ms_dtyp`, `ms_mqmq`, `ms_mqmp`, `ms_mqrr`, `ms_mqqp`, `ms_mqmr`.
+"""The generated modules, one for each IDL file: `ms_mqmp` from `ms-mqmp.idl`, `mc_mqac` from `mc-mqac.idl` and so on.
 
 They are produced from `openmsmq/idl` when the package is built, or at first import, and cached; nobody edits them.
 """

@@ -26,7 +26,7 @@ from uuid import UUID
 
 from openmsmq.ndr.errors import BadStubData, NdrError
 from openmsmq.ndr.runtime import (
-    NULL, DecodeState, EncodeState, Interface, Null, Operation, PADDING as _PAD,
+    NULL, CoClass, DecodeState, EncodeState, Interface, Member, Null, Operation, PADDING as _PAD, Parameter,
     guid_from_big_endian as _guid_be, handle_from_big_endian as _handle_be, short_of as _short_of,
 )
 from openmsmq.ndr.tables import announce as _announce, codec as _codec, declare as _declare
@@ -45,6 +45,7 @@ class _Module:
         self.library, self.idl = library, idl
         self.symbols = Symbols(idl)
         self.tables = Tables(self.symbols)
+        self.shared: dict[str, str] = {}  # signature -> the class of arguments that has it
 
     def text(self) -> str:
         body: list[str] = []
@@ -60,6 +61,7 @@ class _Module:
         body += ["", "", *self.tables.structures(self.library.structs)]
         for interface in self.library.interfaces:
             body += self._interface(interface)
+        body += ["", "", *map(self._coclass, self.library.coclasses)]
         head = [_HEADER.format(idl=self.idl)]
         for module, names in sorted(self.symbols.foreign.items()):
             head.append(f"from openmsmq.interfaces.{module} import {', '.join(sorted(names))}")
@@ -93,7 +95,7 @@ class _Module:
                 return "str" if is_wchar(element) else f"list[{self._annotation(element)}]"
             case w.Struct() | w.Union():
                 return self.symbols.use(wire_type, wire_type.name)
-        raise IdlError("interface pointers have no codec yet")
+        raise IdlError(f"no class for {wire_type}")
 
     def _default(self, wire_type: w.WireType) -> str:
         match wire_type:
@@ -111,35 +113,104 @@ class _Module:
                 return 'b""' if is_bytes(element) else '""' if is_wchar(element) else "field(default_factory=list)"
             case w.Struct() | w.Union():
                 return f"field(default_factory=lambda: {wire_type.name}())"
-        raise IdlError("interface pointers have no codec yet")
+        raise IdlError(f"no default for {wire_type}")
 
     def _interface(self, interface: w.Interface) -> list[str]:
         body: list[str] = []
         rows: list[str] = []
+        base = ""
+        if interface.base is not None:
+            base = self.symbols.name(interface.base.home, interface.base.name)
+            rows.append(f"*{base}.operations")
         for o in interface.operations:
-            if not o.used_on_wire or o.unsupported:
+            if not o.used_on_wire:
                 rows.append(f"Operation({o.opnum}, {o.name!r}, None, None, None, None)")
                 continue
-            key = f"{interface.name}_{o.name}"
             result = [w.Field("result", o.result)] if o.result else []
-            codecs = {}
+            sides = []
             for letter, role, fields in (("q", "Request", o.inputs), ("r", "Response", [*o.outputs, *result])):
                 name = f"{o.name}_{role}"
-                body += self._class(name, flatten_parameters(fields))
-                functions = {order: f"_d{letter}_{key}{suffix}" for suffix, order in (("", "<"), ("_be", ">"))}
-                for order, function in functions.items():
-                    body += Decoder(self.symbols, order).call(function, name, fields)
-                functions[""] = f"_e{letter}_{key}"
-                body += Encoder(self.symbols).call(functions[""], fields)
-                if arguments := self.tables.arguments(name, fields):
-                    body += ["", "", f"_t{letter}_{key} = {arguments}"]
-                for order, function in functions.items():
-                    by_table = f"_codec({order!r}, {function}, *_t{letter}_{key})"
-                    codecs[letter + order] = by_table if arguments else function
+                if interface.members is not None:
+                    name, fields, is_new = self._by_signature(role, fields)
+                elif interface.is_object:
+                    name, is_new = f"{interface.name}_{name}", True
+                else:
+                    is_new = True
+                if is_new:
+                    body += self._codecs(letter, name, fields)
+                sides.append(f"_{letter}_{name}")
+            request, response = sides
             rows.append(
-                f"Operation({o.opnum}, {o.name!r}, {o.name}_Request, {o.name}_Response, "
-                f"({codecs['q<']}, {codecs['q>']}, {codecs['r<']}, {codecs['r>']}), ({codecs['q']}, {codecs['r']}))"
+                f"Operation({o.opnum}, {o.name!r}, {request[3:]}, {response[3:]}, "
+                f"({request}[0], {request}[1], {response}[0], {response}[1]), ({request}[2], {response}[2]))"
             )
+        members = "None" if interface.members is None else self._members(interface.members)
         body += ["", "", f"{interface.name} = Interface({interface.name!r}, UUID({interface.uuid!r}), "
                          f"{interface.version!r}, ("]  # fmt: skip
-        return [*body, *[f"    {row}," for row in rows], "))"]
+        return [*body, *[f"    {row}," for row in rows], f"), {base or None}, {members})"]
+
+    def _codecs(self, letter: str, name: str, fields: list[w.Field]) -> list[str]:
+        """A class of arguments and its codecs: `_q_NAME` or `_r_NAME` = (decode, decode big-endian, encode)."""
+        body = self._class(name, flatten_parameters(fields))
+        functions = {order: f"_d{letter}_{name}{suffix}" for suffix, order in (("", "<"), ("_be", ">"))}
+        for order, function in functions.items():
+            body += Decoder(self.symbols, order).call(function, name, fields)
+        functions[""] = f"_e{letter}_{name}"
+        body += Encoder(self.symbols).call(functions[""], fields)
+        codecs = list(functions.values())
+        if arguments := self.tables.arguments(name, fields):
+            body += ["", "", f"_t{letter}_{name} = {arguments}"]
+            codecs = [f"_codec({order!r}, {function}, *_t{letter}_{name})" for order, function in functions.items()]
+        return [*body, f"_{letter}_{name} = ({', '.join(codecs)})"]
+
+    def _by_signature(self, role: str, fields: list[w.Field]) -> tuple[str, list[w.Field], bool]:
+        """Operations for Automation are many and of few shapes: those whose arguments have the same types share a class,
+        in which the arguments are numbered."""
+        numbered = [
+            f if f.name in _IMPLICIT else w.Field(f"a{index}", f.type, f.switch, f.range, f.directions)
+            for index, f in enumerate(fields, -1 if fields and fields[0].name in _IMPLICIT else 0)
+        ]
+        key = role + ",".join(f"{f.name}:{_signature(f.type)}" for f in numbered)
+        is_new = key not in self.shared
+        name = self.shared.setdefault(key, f"{role}{len(self.shared)}")
+        return name, numbered, is_new
+
+    def _members(self, members: list[w.Member]) -> str:
+        lines = []
+        for m in members:
+            parameters = "".join(
+                f"Parameter({p.name!r}, {p.type!r}, {tuple(sorted(p.attributes))!r}), " for p in m.parameters
+            )
+            lines.append(f"    Member({m.opnum}, {m.name!r}, {m.kind!r}, {m.dispid}, ({parameters})),")
+        return "\n".join(["(", *lines, ")"])
+
+    def _coclass(self, coclass: w.CoClass) -> str:
+        return (
+            f"{coclass.name} = CoClass({coclass.name!r}, UUID({coclass.uuid!r}), {_names(coclass.interfaces)}, "
+            f"{_names(coclass.sources)}, {coclass.default})"
+        )
+
+
+_IMPLICIT = frozenset(["orpcthis", "orpcthat", "result"])
+
+
+def _names(names: list[str]) -> str:
+    return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
+
+
+def _signature(wire_type: w.WireType) -> str:
+    """A text that is the same for types which travel alike."""
+    match wire_type:
+        case w.Primitive(format=fmt):
+            return fmt
+        case w.Enum(size=size):
+            return f"enum{size}"
+        case w.Opaque(name=name, size=size):
+            return f"{name}{size}"
+        case w.Pointer(kind=kind, to=to):
+            return f"{kind}*{_signature(to)}"
+        case w.Array(element=element):
+            return f"{_signature(element)}[{wire_type.fixed}|{wire_type.size}|{wire_type.length}|{wire_type.varying}]"
+        case w.Struct(name=name) | w.Union(name=name):
+            return name
+    raise IdlError(f"no signature for {wire_type}")

@@ -113,8 +113,12 @@ class Symbols:
 
     def use(self, struct: w.Struct | w.Union, name: str) -> str:
         """Refer to `name`, which is generated in the home module of `struct`."""
-        if struct.home != self.idl:
-            self.foreign.setdefault(module_name(struct.home), set()).update([name])
+        return self.name(struct.home, name)
+
+    def name(self, home: str, name: str) -> str:
+        """Refer to `name`, which is generated in the module of the IDL file `home`."""
+        if home != self.idl:
+            self.foreign.setdefault(module_name(home), set()).update([name])
         return name
 
 

@@ -149,16 +149,60 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter as Automation sees it: `type` as written in the IDL, `attributes` of in, out, optional, retval."""
+
+    name: str
+    type: str
+    attributes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A method or property accessor for Automation. `kind`: method, propget, propput or propputref; without `opnum` it
+    is called through Invoke only."""
+
+    opnum: int | None
+    name: str
+    kind: str
+    dispid: int
+    parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Interface:
-    """An interface as its IDL declares it. `operations` is indexed by opnum."""
+    """An interface as its IDL declares it. `operations` is indexed by opnum and begins with those of `base`.
+
+    `members` are those of the interface itself, None where it is not for Automation. The arguments of its operations
+    are numbered: a0, a1 and so on, for the parameters that go in and for those that come out.
+    """
 
     name: str
     uuid: UUID
     version: tuple[int, int]
-    operations: Sequence[Operation]
+    operations: Sequence[Operation] = field(repr=False)
+    base: Interface | None = field(default=None, repr=False)
+    members: tuple[Member, ...] | None = field(default=None, repr=False)
+
+    @property
+    def all_members(self) -> tuple[Member, ...]:
+        """Members with those of the bases, by opnum."""
+        inherited = () if self.base is None else self.base.all_members
+        return inherited + (self.members or ())
 
     def operation(self, name: str) -> Operation:
         for operation in self.operations:
             if operation.name == name:
                 return operation
         raise KeyError(f"{self.name} has no operation {name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class CoClass:
+    """A class of objects: what its objects implement, and the interfaces of `sources`, which they call."""
+
+    name: str
+    uuid: UUID
+    interfaces: tuple[Interface, ...]
+    sources: tuple[Interface, ...]
+    default: Interface

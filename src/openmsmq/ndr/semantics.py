@@ -53,6 +53,10 @@ class NotMarshalled(IdlError):
     """A type that only exists in memory, such as a C union. An error only where something that travels uses it."""
 
 
+# What MIDL gives a method that has no id(): this, 0x10000 for each interface between, and its index.
+_METHODS = 0x60010000
+_FLAGS = frozenset(["in", "out", "optional", "retval"])
+
 _Levels = list[str | s.Expression | None]
 
 
@@ -67,6 +71,7 @@ class Analyzer:
         self._done: dict[str, w.WireType] = {}
         self._constants: dict[str, int] = {}
         self._interface_names: set[str] = {"IUnknown", "IDispatch"}
+        self._objects: dict[str, w.Interface] = {}
         self._pointer_default: w.PointerKind = "unique"
         self._own: w.Library = w.Library({}, [], [], [])
         self._file = ""
@@ -102,8 +107,12 @@ class Analyzer:
                 self._resolve_definition(definition)
         for parsed in tree.interfaces:
             self._pointer_default = defaults[parsed.name]
-            if not parsed.is_object and "uuid" in parsed.attributes:
-                self._own.interfaces.append(self._interface(parsed))
+            if "uuid" not in parsed.attributes:
+                continue
+            resolved = self._object_interface(parsed) if parsed.is_object else self._interface(parsed)
+            resolved.home = filename
+            self._own.interfaces.append(resolved)
+        self._own.coclasses += map(_coclass, tree.coclasses)
         self._own = library
 
     def _register(self, definition: s.Definition, default: w.PointerKind) -> None:
@@ -150,6 +159,47 @@ class Analyzer:
         operations = [self._operation(opnum, o) for opnum, o in enumerate(parsed.operations)]
         return w.Interface(parsed.name, str(parsed.uuid), (int(major), int(minor or 0)), operations)
 
+    def _object_interface(self, parsed: s.Interface) -> w.Interface:
+        """Interfaces of objects continue their base, and their calls carry ORPCTHIS and ORPCTHAT in front of the
+        parameters ([MS-DCOM] 2.2.13.1)."""
+        base = self._objects.get("IDispatch" if parsed.is_dispatch else parsed.base or "")
+        if base is None and parsed.base:
+            raise IdlError(f"{parsed.name}: unknown base {parsed.base!r}")
+        interface = w.Interface(parsed.name, str(parsed.uuid), (0, 0), [], is_object=True, base=base)
+        self._objects[parsed.name] = interface
+        first = interface.first_opnum
+        if not parsed.is_dispatch:
+            implicit = [
+                w.Field(name, w.Pointer("ref", self._named(kind)), directions=frozenset([direction]))
+                for name, kind, direction in (("orpcthis", "ORPCTHIS", "in"), ("orpcthat", "ORPCTHAT", "out"))
+            ]
+            for opnum, declared in enumerate(parsed.operations, first):
+                operation = self._operation(opnum, declared)
+                operation.parameters[:0] = implicit
+                interface.operations.append(operation)
+        if parsed.is_dispatch or {"dual", "odl"} & parsed.attributes.keys():
+            methods = _METHODS + 0x10000 * (_depth(interface) - 1)
+            interface.members = [
+                self._member(None if parsed.is_dispatch else first + index, methods + index, declared)
+                for index, declared in enumerate(parsed.operations)
+            ]
+        return interface
+
+    def _member(self, opnum: int | None, dispid: int, parsed: s.Operation) -> w.Member:
+        kinds = [kind for kind in ("propget", "propput", "propputref") if kind in parsed.attributes]
+        if "id" in parsed.attributes:
+            argument = parsed.attributes["id"][0]
+            assert argument is not None
+            dispid = self._constant(argument)
+        parameters = [
+            w.Parameter(
+                p.declarator.name, _written(p.type) + "*" * len(p.declarator.levels), frozenset(p.attributes) & _FLAGS
+            )
+            for p in parsed.parameters
+            if p.declarator is not None
+        ]
+        return w.Member(opnum, parsed.name, kinds[0] if kinds else "method", dispid, parameters)
+
     def _operation(self, opnum: int, parsed: s.Operation) -> w.Operation:
         members = [m for m in parsed.parameters if m.type != s.TypeName("handle_t")]
         parameters = self._members(members, parameter=True)
@@ -162,8 +212,10 @@ class Analyzer:
                 raise IdlError(f"line {parsed.line}: {parsed.name} returns something other than a scalar")
             result = resolved_result
         used = "NotUsedOnWire" not in parsed.name
-        unsupported = "interface pointer" if any(_contains_interface(p.type, set()) for p in parameters) else ""
-        return w.Operation(opnum, parsed.name, parameters, result, used, unsupported)
+        prefix = next(
+            (f"{kind[4:]}_" for kind in ("propget", "propput", "propputref") if kind in parsed.attributes), ""
+        )
+        return w.Operation(opnum, prefix + parsed.name, parameters, result, used)
 
     # -- types -----------------------------------------------------------------------------------------------
 
@@ -217,7 +269,9 @@ class Analyzer:
             case s.UnionType():
                 return self._union_type(body, name)
             case _:
-                return w.InterfacePointer("SAFEARRAY")
+                raise NotMarshalled(
+                    "SAFEARRAY(type) is how type libraries write an array; [MS-OAUT] marshals SAFEARRAY"
+                )
 
     def _typedef_of(self, tag: str) -> str:
         """The typedef name of a tagged type, which is how the specifications speak of it; else the tag."""
@@ -369,8 +423,13 @@ class Analyzer:
             named = [f.type for f in siblings if f.name == switch.text and isinstance(f.type, w.Primitive | w.Enum)]
             if not named:
                 raise IdlError(f"switch_is({switch.text}) names no scalar field beside it")
-            assert isinstance(named[0], w.Primitive | w.Enum)
-            union: w.WireType = self._arms(member.type, "", named[0])
+            discriminant: w.WireType = named[0]
+            if "switch_type" in member.attributes:  # the selector may travel wider than the field that it repeats
+                wider = member.attributes["switch_type"][0]
+                assert isinstance(wider, s.Name)
+                discriminant = self._named(wider.text)
+            assert isinstance(discriminant, w.Primitive | w.Enum)
+            union: w.WireType = self._arms(member.type, "", discriminant)
         else:
             union = self._build(member.type, declarator.levels, member.attributes, parameter)
         return w.Field(declarator.name, union, switch=switch.text)
@@ -386,8 +445,6 @@ class Analyzer:
     def _build(self, body: s.TypeExpression, levels: _Levels, attributes: s.Attributes, parameter: bool) -> w.WireType:
         """Fold the levels of pointers and arrays, innermost first, distributing size_is, length_is and string."""
         flat, kinds, base, is_string_typedef = self._flatten(body, levels)
-        if flat and isinstance(body, s.TypeName | s.StructType) and base is None:
-            return w.InterfacePointer(body.name if isinstance(body, s.TypeName) else "")
         if base is None:
             raise IdlError("void is not a type of data")
         sizes = self._level_arguments(attributes, ("size_is", "max_is"))
@@ -432,8 +489,15 @@ class Analyzer:
         levels = list(levels)
         kinds: list[w.PointerKind | None] = [None] * len(levels)
         while isinstance(body, s.TypeName):
-            if body.name == "void" or body.name in self._interface_names:
+            if body.name == "void":
                 return levels, kinds, None, string
+            if body.name in self._interface_names:  # what points to an object travels as its OBJREF, and may be NULL
+                pointers = [index for index, level in enumerate(levels) if level == "*"]
+                if not pointers:
+                    raise NotMarshalled(f"{body.name} is an interface, which travels only behind a pointer")
+                kinds[pointers[-1]] = "unique"
+                body = s.TypeName("MInterfacePointer")
+                break
             if body.name in _OVERRIDES or body.name in _PRIMITIVES or body.name not in self._typedefs:
                 break
             inner, inner_levels, attributes, default = self._typedefs[body.name]
@@ -460,7 +524,8 @@ class Analyzer:
     def _kind(
         self, index: int, of_typedef: w.PointerKind | None, attributes: s.Attributes, parameter: bool
     ) -> w.PointerKind:
-        """Attributes speak of the outermost pointer, before what its typedef says; parameters default to ref."""
+        """Attributes speak of the outermost pointer, before what its typedef says; parameters default to ref. Pointers
+        to interfaces are unique in any place ([MS-DCOM] 2.2.14)."""
         if index > 0:
             return of_typedef or self._pointer_default
         explicit = _explicit_kind(attributes) or of_typedef
@@ -550,10 +615,19 @@ def _reaches(start: w.WireType, target: w.WireType, seen: set[int]) -> bool:
     return False
 
 
-def _contains_interface(wire_type: w.WireType, seen: set[int]) -> bool:
-    if isinstance(wire_type, w.InterfacePointer):
-        return True
-    if id(wire_type) in seen:
-        return False
-    seen.add(id(wire_type))
-    return any(_contains_interface(child, seen) for child in _children(wire_type))
+def _depth(interface: w.Interface) -> int:
+    """How many interfaces an interface of objects continues, IUnknown among them."""
+    return 0 if interface.base is None else 1 + _depth(interface.base)
+
+
+def _written(body: s.TypeExpression | None) -> str:
+    return body.name if isinstance(body, s.TypeName) else ""
+
+
+def _coclass(parsed: s.CoClass) -> w.CoClass:
+    names = [name for attributes, name in parsed.interfaces if "source" not in attributes]
+    sources = [name for attributes, name in parsed.interfaces if "source" in attributes]
+    default = next((name for attributes, name in parsed.interfaces if "default" in attributes and name in names), "")
+    identifier = parsed.attributes["uuid"][0]
+    assert isinstance(identifier, s.Text)
+    return w.CoClass(parsed.name, identifier.value.lower(), names, sources, default)

@@ -129,16 +129,7 @@ class Struct:
         return max((f.type.alignment for f in self.fields), default=1)
 
 
-@dataclass(eq=False, slots=True)
-class InterfacePointer:
-    """A pointer to an object interface ([MS-DCOM] 2.2.14); `iid` is the name of the interface or empty with iid_is."""
-
-    interface: str
-    size: int = 4
-    alignment: int = 4
-
-
-WireType = Primitive | Opaque | Enum | Pointer | Array | Union | Struct | InterfacePointer
+WireType = Primitive | Opaque | Enum | Pointer | Array | Union | Struct
 
 
 @dataclass(eq=False, slots=True)
@@ -148,7 +139,6 @@ class Operation:
     parameters: list[Field]
     result: Primitive | Enum | None
     used_on_wire: bool
-    unsupported: str = ""  # why no codec can be made, e.g. an interface pointer
 
     @property
     def inputs(self) -> list[Field]:
@@ -160,11 +150,52 @@ class Operation:
 
 
 @dataclass(eq=False, slots=True)
+class Parameter:
+    """A parameter as it is declared, which is what Automation knows of it."""
+
+    name: str
+    type: str  # as written: "BSTR*", "IMSMQQueue4**"
+    attributes: frozenset[str]  # of "in", "out", "optional", "retval"
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """A method or property accessor of an interface that Automation can call ([MS-OAUT] 2.2.49.4.3)."""
+
+    opnum: int | None  # None: of a dispinterface, called through Invoke only
+    name: str
+    kind: str  # "method", "propget", "propput" or "propputref"
+    dispid: int
+    parameters: list[Parameter]
+
+
+@dataclass(eq=False, slots=True)
 class Interface:
+    """An interface of procedures, or with `is_object` one of objects, which begins with the operations of its base."""
+
     name: str
     uuid: str
     version: tuple[int, int]
-    operations: list[Operation]
+    operations: list[Operation]  # its own
+    home: str = ""  # the IDL file that declares it
+    is_object: bool = False
+    base: Interface | None = None
+    members: list[Member] | None = None  # its own; None for an interface that is not for Automation
+
+    @property
+    def first_opnum(self) -> int:
+        return 0 if self.base is None else self.base.first_opnum + len(self.base.operations)
+
+
+@dataclass(eq=False, slots=True)
+class CoClass:
+    """A class of objects. Of `sources` it is the caller: events."""
+
+    name: str
+    uuid: str
+    interfaces: list[str]
+    sources: list[str]
+    default: str
 
 
 @dataclass(eq=False, slots=True)
@@ -175,12 +206,13 @@ class Library:
     enums: list[Enum]
     structs: list[Struct | Union]
     interfaces: list[Interface]
+    coclasses: list[CoClass] = field(default_factory=list)
 
 
 def has_pointers(wire_type: WireType) -> bool:
     """Whether pointees of this type follow the outermost construct (C706 14.3.12.3)."""
     match wire_type:
-        case Pointer() | InterfacePointer():
+        case Pointer():
             return True
         case Array(element=element):
             return has_pointers(element)
@@ -195,7 +227,7 @@ def has_pointers(wire_type: WireType) -> bool:
 def minimum_size(wire_type: WireType, depth: int = 0) -> int:
     """The fewest bytes one element of this type takes; used to refuse counts that the bytes left can't hold."""
     match wire_type:
-        case Primitive() | Opaque() | Enum() | Pointer() | InterfacePointer():
+        case Primitive() | Opaque() | Enum() | Pointer():
             return wire_type.size
         case Array(varying=True):
             return 8
