@@ -16,7 +16,7 @@ from openmsmq.rpc.users import UsersFile, UsersFileError
 from openmsmq.server.config import Configuration, ConfigurationError, load
 from openmsmq.server.interfaces import check_interfaces
 
-_KINDS = {"int": int, "int | None": int, "str": str, "bool": bool}
+_KINDS = {"int": int, "int | None": int, "float": float, "str": str, "bool": bool}
 
 
 def _settings(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -164,8 +164,8 @@ class _Module:
         return [*body, f"_{letter}_{name} = ({', '.join(codecs)})"]
 
     def _by_signature(self, role: str, fields: list[w.Field]) -> tuple[str, list[w.Field], bool]:
-        """Operations for Automation are many and of few shapes: those whose arguments have the same types share a class,
-        in which the arguments are numbered."""
+        """Operations for Automation are many and of few shapes: those whose arguments have the same types share a
+        class, in which the arguments are numbered."""
         numbered = [
             f if f.name in _IMPLICIT else w.Field(f"a{index}", f.type, f.switch, f.range, f.directions)
             for index, f in enumerate(fields, -1 if fields and fields[0].name in _IMPLICIT else 0)

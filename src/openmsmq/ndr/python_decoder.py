@@ -13,6 +13,7 @@ from openmsmq.ndr.python_emitter import (
     is_missing_arm,
     is_wchar,
     python_expression,
+    selector,
 )
 
 
@@ -146,7 +147,7 @@ class Decoder(Emitter):
                 self.line(f"{target}, p = {function}(b, p, s, {owner}.{f.switch})")
                 self.modulus, self.remainder = 1, 0
             case w.Union() as union:
-                self._union_body(union, f"{owner}.{f.switch}", owner, where)
+                self._union_body(union, selector(f, owner), owner, where)
             case w.Array(fixed=fixed) as array if fixed is not None:
                 self.flush()
                 self._counted(array, str(fixed), target, owner, f"{where}.{f.name}")
@@ -200,7 +201,7 @@ class Decoder(Emitter):
                 self.line(f"p = {function}({target}, b, p, s, {owner}.{f.switch})")
                 self.forget_alignment()
             case w.Union() as union:
-                self._union_deferred(union, f"{owner}.{f.switch}", owner, where)
+                self._union_deferred(union, selector(f, owner), owner, where)
             case w.Array(element=element):
                 self._elements_deferred(element, target, owner, f"{where}.{f.name}")
 

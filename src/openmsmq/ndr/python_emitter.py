@@ -62,19 +62,6 @@ def static_size(wire_type: w.WireType) -> int | None:
             return None
 
 
-def names_in(expression: s.Expression) -> set[str]:
-    match expression:
-        case s.Name(text=text):
-            return {text}
-        case s.Unary(operand=operand):
-            return names_in(operand)
-        case s.Binary(left=left, right=right):
-            return names_in(left) | names_in(right)
-        case s.Conditional(condition=a, then=b, otherwise=c):
-            return names_in(a) | names_in(b) | names_in(c)
-    return set()
-
-
 def python_expression(expression: s.Expression, owner: str) -> str:
     """An IDL expression over the fields of `owner`. Dereferences vanish: pointers are transparent in Python."""
     match expression:
@@ -97,6 +84,11 @@ def python_expression(expression: s.Expression, owner: str) -> str:
                 f"({python_expression(b, owner)} if {python_expression(a, owner)} else {python_expression(c, owner)})"
             )
     raise IdlError(f"{expression} is no expression over fields")
+
+
+def selector(union: w.Field, owner: str) -> str:
+    """What selects the arm of a union that is a member of `owner`."""
+    return f"{owner}.{union.switch}" if union.selector is None else python_expression(union.selector, owner)
 
 
 class Symbols:
@@ -235,7 +227,7 @@ class Emitter(ABC):
         self.forget_alignment()
 
     def resolvable(self, expression: s.Expression | None) -> bool:
-        return expression is not None and (self.available is None or names_in(expression) <= self.available)
+        return expression is not None and (self.available is None or s.names_in(expression) <= self.available)
 
 
 def is_missing_arm(arm: w.Arm) -> bool:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from openmsmq.ndr import syntax as s
 from openmsmq.ndr import wiretypes as w
 from openmsmq.ndr.lexer import IdlError
-from openmsmq.ndr.python_emitter import Emitter, Symbols, is_bytes, is_missing_arm, is_wchar, python_expression
+from openmsmq.ndr.python_emitter import (
+    Emitter,
+    Symbols,
+    is_bytes,
+    is_missing_arm,
+    is_wchar,
+    python_expression,
+    selector,
+)
 
 
 class Encoder(Emitter):
@@ -146,7 +154,7 @@ class Encoder(Emitter):
                 self.line(f"{self.symbols.use(union, f'_e_{union.name}')}(w, {value}, s, {owner}.{f.switch})")
                 self.modulus, self.remainder = 1, 0
             case w.Union() as union:
-                self._union_body(union, f"{owner}.{f.switch}", owner, where)
+                self._union_body(union, selector(f, owner), owner, where)
             case w.Array(fixed=fixed, element=element, varying=True) as array if fixed is not None:
                 self.flush()
                 where = f"{where}.{f.name}"
@@ -205,7 +213,7 @@ class Encoder(Emitter):
                 self.line(f"{self.symbols.use(union, f'_g_{union.name}')}(w, {value}, s, {owner}.{f.switch})")
                 self.forget_alignment()
             case w.Union() as union:
-                self._union_deferred(union, f"{owner}.{f.switch}", owner, where)
+                self._union_deferred(union, selector(f, owner), owner, where)
             case w.Array(element=element):
                 self._elements_deferred(element, value, owner, f"{where}.{f.name}")
 

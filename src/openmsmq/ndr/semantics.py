@@ -414,9 +414,12 @@ class Analyzer:
         return None
 
     def _union_member(self, member: s.Member, siblings: list[w.Field], parameter: bool) -> w.Field:
-        switch = member.attributes["switch_is"][0]
-        if not isinstance(switch, s.Name):
-            raise IdlError("switch_is takes the name of a field")
+        selector = member.attributes["switch_is"][0]
+        assert selector is not None
+        names = s.names_in(selector)
+        if len(names) != 1:
+            raise IdlError("switch_is takes the name of a field, or an expression over one")
+        switch = s.Name(names.pop())
         assert member.type is not None
         declarator = member.declarator or s.Declarator("", [])
         if isinstance(member.type, s.UnionType) and member.type.arms is not None:
@@ -432,7 +435,8 @@ class Analyzer:
             union: w.WireType = self._arms(member.type, "", discriminant)
         else:
             union = self._build(member.type, declarator.levels, member.attributes, parameter)
-        return w.Field(declarator.name, union, switch=switch.text)
+        calculated = None if isinstance(selector, s.Name) else selector
+        return w.Field(declarator.name, union, switch=switch.text, selector=calculated)
 
     def _range(self, attributes: s.Attributes) -> tuple[int, int] | None:
         bounds = attributes.get("range")

@@ -166,3 +166,17 @@ class File:
     interfaces: list[Interface] = field(default_factory=list)
     coclasses: list[CoClass] = field(default_factory=list)
     forward: list[str] = field(default_factory=list)  # interfaces and coclasses announced as `interface IName;`
+
+
+def names_in(expression: Expression) -> set[str]:
+    """The names that an expression refers to."""
+    match expression:
+        case Name(text=text):
+            return {text}
+        case Unary(operand=operand):
+            return names_in(operand)
+        case Binary(left=left, right=right):
+            return names_in(left) | names_in(right)
+        case Conditional(condition=a, then=b, otherwise=c):
+            return names_in(a) | names_in(b) | names_in(c)
+    return set()

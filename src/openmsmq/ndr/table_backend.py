@@ -96,7 +96,7 @@ def _is_supported(wire_type: w.WireType, seen: set[int]) -> bool:
         case w.Struct(conformant=None, fields=fields):
             known = id(wire_type) in seen
             seen.add(id(wire_type))
-            return known or all(_is_supported(f.type, seen) for f in fields)
+            return known or all(f.selector is None and _is_supported(f.type, seen) for f in fields)
     return False
 
 

@@ -108,6 +108,7 @@ class Field:
     switch: str = ""  # for a union: the name of the field that selects
     range: tuple[int, int] | None = None
     directions: frozenset[str] = frozenset()
+    selector: Expression | None = None  # of a union, where what selects is calculated from `switch`
 
 
 @dataclass(eq=False, slots=True)

@@ -40,7 +40,10 @@ STANDARD_PORTS = {"endpoint_mapper_port": 135, "rpc_port": STANDARD_PORT, "fligh
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
-_COUNTS = ("max_queues", "max_queues_per_owner", "max_outgoing_queues", "max_connections", "max_connections_per_peer")
+_COUNTS = (
+    "max_queues", "max_queues_per_owner", "max_outgoing_queues", "max_connections", "max_connections_per_peer",
+    "max_com_objects", "max_com_objects_per_peer",
+)  # fmt: skip
 
 
 class ConfigurationError(Exception):
@@ -108,6 +111,18 @@ class Configuration:
     max_connections_per_peer: int = field(
         default=4096, metadata={"help": "RPC connections from one host; on loopback all clients are one host"}
     )
+    com_level: str = field(
+        default="",
+        metadata={
+            "help": "minimum authentication level for automation objects over DCOM; default: none on loopback, "
+            "otherwise integrity"
+        },
+    )
+    com_ping_seconds: float = field(
+        default=120.0, metadata={"help": "how often DCOM clients ping; who does not for three periods is gone"}
+    )
+    max_com_objects: int = field(default=100_000, metadata={"help": "automation objects, in all"})
+    max_com_objects_per_peer: int = field(default=16_384, metadata={"help": "automation objects of one host"})
     peers: str = field(
         default="", metadata={"help": "where other queue managers are: NAME=host:port,NAME=host; default: by name"}
     )
@@ -145,6 +160,9 @@ class Configuration:
         _check(self.minimum_level in LEVELS, "minimum_level", self.minimum_level, f"one of {', '.join(LEVELS)}")
         for interface, level in self.levels_by_interface.items():
             _check(level in LEVELS, f"interface_levels ({interface})", level, f"one of {', '.join(LEVELS)}")
+        if self.com_level:
+            _check(self.com_level in LEVELS, "com_level", self.com_level, f"one of {', '.join(LEVELS)}")
+        _check(self.com_ping_seconds > 0, "com_ping_seconds", self.com_ping_seconds, "more than 0")
         levels = ("debug", "info", "warning", "error")
         _check(self.log_level in levels, "log_level", self.log_level, f"one of {', '.join(levels)}")
         for name in ("endpoint_mapper_port", "rpc_port", "flight_port"):
@@ -219,6 +237,11 @@ class Configuration:
         """
         default = "privacy" if interface == "RemoteRead" and not self.on_loopback else "none"
         return LEVELS[self.levels_by_interface.get(interface, default)]
+
+    @property
+    def minimum_com_level(self) -> AuthLevel:
+        """What callers of automation objects must have negotiated: signatures, where others might be in between."""
+        return LEVELS[self.com_level or ("none" if self.on_loopback else "integrity")]
 
     @property
     def remote_read_security(self) -> RemoteReadSecurity:

@@ -41,6 +41,7 @@ from openmsmq.rpc.spnego import ntlm_acceptor
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server import logs
 from openmsmq.server.addresses import local_addresses
+from openmsmq.server.automation import AutomationObjects
 from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
 from openmsmq.server.identity import (
     aliases_of,
@@ -87,6 +88,7 @@ class Daemon:
         self._offset = configuration.port_offset
         self._rpc: RpcServer | None = None
         self._flight: FlightProcess | None = None
+        self._automation: AutomationObjects | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._checkpoint_position = self.store.position
         self._no_checkpoint_before = 0.0  # monotonic seconds
@@ -182,6 +184,10 @@ class Daemon:
             if interface.name != Management.name:
                 host = "" if address == "0.0.0.0" or ":" in address else address  # towers have IPv4 only
                 mapper.register(Endpoint(SyntaxId(interface.uuid, interface.version), port, "Message Queuing", host))
+        # Only the object resolver says where objects are, so they are not in the endpoint map.
+        self._automation = AutomationObjects(environment, configuration)
+        self._automation.offer(mapper_table, table)
+        self._automation.start(port)
         environment.coordinator = Coordinator(
             self.manager, self._peers, self._whereabouts(address, port), committer.when_durable
         )
@@ -292,6 +298,8 @@ class Daemon:
             self._timer.cancel()
         if self._flight is not None:
             await self._flight.stop()
+        if self._automation is not None:
+            self._automation.stop()
         if self._rpc is not None:
             # After a failed store no answer comes any more.
             await self._rpc.shut_down(self.configuration.shutdown_grace_seconds if self.failure is None else 0)

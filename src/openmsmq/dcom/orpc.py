@@ -1,0 +1,230 @@
+"""Calls to objects ([MS-DCOM] 3.1.1.5.4): an RPC interface for each interface of objects, and IRemUnknown."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable
+from typing import Any, Final
+from uuid import UUID
+
+from openmsmq.dcom.activation import VERSION, interface_pointer
+from openmsmq.dcom.exporter import ExportedInterface
+from openmsmq.dcom.hresults import ComError, ComResult
+from openmsmq.dcom.server import CallContext, ComServer
+from openmsmq.interfaces import ms_dcom as d
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.ndr import BadStubData, Interface, NdrError, Operation
+from openmsmq.rpc.call import Call
+from openmsmq.rpc.faults import NCA_S_UNK_IF, RPC_X_BAD_STUB_DATA, Fault
+from openmsmq.rpc.pdu import AuthLevel
+
+logger = logging.getLogger(__name__)
+
+FIRST_OPNUM: Final = 3  # those of IUnknown do not travel
+
+
+def check_header(this: d.ORPCTHIS, flags: tuple[int, ...] = (0,)) -> None:
+    """ORPCTHIS of a request (2.2.13.3). Raises `Fault`."""
+    version = this.version
+    if version.MajorVersion != VERSION.MajorVersion or version.MinorVersion > VERSION.MinorVersion:
+        raise Fault(ComResult.RPC_E_VERSION_MISMATCH)
+    if this.flags not in flags:
+        raise Fault(ComResult.RPC_E_INVALID_HEADER)
+
+
+def failure(operation: Operation, hresult: int) -> Any:
+    """A response that says `hresult` and nothing else."""
+    assert operation.response is not None
+    response = operation.response()
+    response.result = hresult & 0xFFFFFFFF
+    return response
+
+
+class OrpcInterface:
+    """An interface of objects as the RPC runtime sees it; see `rpc.call.Interface`."""
+
+    version = (0, 0)  # [MS-DCOM] 2.1: all of them are bound so
+    open_opnums: frozenset[int] = frozenset()
+
+    def __init__(self, server: ComServer, description: Interface) -> None:
+        self.server, self.description = server, description
+
+    @property
+    def name(self) -> str:
+        return self.description.name
+
+    @property
+    def uuid(self) -> UUID:
+        return self.description.uuid
+
+    @property
+    def minimum_level(self) -> AuthLevel:
+        return self.server.minimum_level
+
+    def accepts(self, opnum: int) -> bool:
+        operations = self.description.operations
+        return FIRST_OPNUM <= opnum < len(operations) and operations[opnum].used_on_wire
+
+    def call(self, call: Call) -> None:
+        """Serve one call to the object that it names."""
+        operation = self.description.operations[call.opnum]
+        target, described = self._target(call)
+        try:
+            request = operation.decode_request(call.stub, call.byte_order)
+        except BadStubData as error:
+            logger.info("%s::%s from %s: malformed request: %s", self.name, operation.name, call.peer, error)
+            raise Fault(RPC_X_BAD_STUB_DATA) from None
+        check_header(request.orpcthis)
+        context = CallContext(self.server, call, described, request.orpcthis.cid)
+        before = self.server.host.position
+        try:
+            response = target.call(context, operation, request)
+        except (ComError, MsmqError) as error:
+            logger.debug("%s::%s failed: %s", self.name, operation.name, error)
+            response = failure(operation, error.hresult)
+        if inspect.isawaitable(response):
+            self._answer_later(context, operation, response, before)
+        else:
+            self._finish(context, operation, response, before)
+
+    def _target(self, call: Call) -> tuple[Any, Interface]:
+        """The object that a call names and its interface. Raises `Fault`."""
+        ipid = call.object_uuid.bytes_le if call.object_uuid is not None else bytes(16)
+        server = self.server
+        if ipid == server.exporter.rem_unknown:
+            target, described = server.rem_unknown, self.description
+            if self.uuid not in REMOTE_UNKNOWN:
+                raise Fault(NCA_S_UNK_IF)
+            return target, described
+        found: ExportedInterface | None = server.exporter.find(ipid)
+        if found is None:
+            call.failed_guess()
+            raise Fault(ComResult.RPC_E_DISCONNECTED)
+        described = server.interfaces[found.iid]
+        if not _continues(described, self.description):
+            raise Fault(NCA_S_UNK_IF)
+        return found.object.target, described
+
+    def _answer_later(self, context: CallContext, operation: Operation, work: Awaitable[Any], before: int) -> None:
+        async def run() -> Any:
+            return await work
+
+        task = self.server.host.spawn(run())
+        context.call.on_cancel = task.cancel
+        task.add_done_callback(lambda done: self._answer_late(context, operation, done, before))
+
+    def _answer_late(self, context: CallContext, operation: Operation, task: asyncio.Task[Any], before: int) -> None:
+        if task.cancelled():
+            response = failure(operation, HResult.MQ_ERROR_OPERATION_CANCELLED)
+        elif (error := task.exception()) is None:
+            response = task.result()
+        elif isinstance(error, ComError | MsmqError):
+            response = failure(operation, error.hresult)
+        else:
+            logger.error("%s::%s failed", self.name, operation.name, exc_info=error)
+            response = failure(operation, ComResult.E_UNEXPECTED)
+        self._finish(context, operation, response, before)
+
+    def _finish(self, context: CallContext, operation: Operation, response: Any, before: int) -> None:
+        """Send a response; what was written for it has to be on the disk first."""
+        call = context.call
+        if call.over:
+            return
+        try:
+            stub = operation.encode_response(response)
+        except NdrError:
+            logger.exception("%s::%s: the response can't be encoded", self.name, operation.name)
+            call.fault(RPC_X_BAD_STUB_DATA)
+            return
+        if context.must_wait or self.server.host.position != before:
+            self.server.host.when_durable(lambda: None if call.over else call.reply(stub))
+        else:
+            call.reply(stub)
+
+
+def _continues(interface: Interface | None, other: Interface) -> bool:
+    """Whether an interface is another one or is derived from it."""
+    while interface is not None:
+        if interface.uuid == other.uuid:
+            return True
+        interface = interface.base
+    return False
+
+
+REMOTE_UNKNOWN: Final = {d.IRemUnknown.uuid, d.IRemUnknown2.uuid}
+
+
+class RemUnknown:
+    """The Remote Unknown of the exporter (3.1.1.5.6, 3.1.1.5.7): clients ask for further interfaces of an object there,
+    and count references."""
+
+    def __init__(self, server: ComServer) -> None:
+        self._server = server
+
+    def query(self, iid: UUID) -> bool:
+        return iid in REMOTE_UNKNOWN
+
+    def released(self) -> None:
+        """It stays as long as the process."""
+
+    def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
+        return getattr(self, operation.name)(context, request)
+
+    def RemQueryInterface(self, context: CallContext, q: Any) -> Any:
+        """3.1.1.5.6.1.1."""
+        self._known(q.ripid)
+        results = []
+        for raw in q.iids:
+            try:
+                reference = self._query(context, q.ripid, raw, q.cRefs)
+                results.append(d.REMQIRESULT(0, reference.to_wire()))
+            except ComError as error:
+                results.append(d.REMQIRESULT(error.hresult))
+        return d.IRemUnknown_RemQueryInterface_Response(ppQIResults=results)
+
+    def RemAddRef(self, context: CallContext, q: Any) -> Any:
+        """3.1.1.5.6.1.2."""
+        exporter, client = self._server.exporter, context.client
+        results = [int(exporter.add_references(r.ipid, client, r.cPublicRefs, r.cPrivateRefs)) for r in q.InterfaceRefs]
+        return d.IRemUnknown_RemAddRef_Response(pResults=results)
+
+    def RemRelease(self, context: CallContext, q: Any) -> Any:
+        """3.1.1.5.6.1.3."""
+        for r in q.InterfaceRefs:
+            self._server.exporter.release(r.ipid, context.client, r.cPublicRefs, r.cPrivateRefs)
+        return d.IRemUnknown_RemRelease_Response()
+
+    def RemQueryInterface2(self, context: CallContext, q: Any) -> Any:
+        """3.1.1.5.7.1.1."""
+        self._known(q.ripid)
+        statuses: list[int] = []
+        pointers: list[d.MInterfacePointer | None] = []
+        for raw in q.iids:
+            try:
+                reference = self._query(context, q.ripid, raw, 1)
+                statuses.append(0)
+                pointers.append(interface_pointer(reference.pack()))
+            except ComError as error:
+                statuses.append(error.hresult)
+                pointers.append(None)
+        return d.IRemUnknown2_RemQueryInterface2_Response(phr=statuses, ppMIF=pointers)
+
+    def _known(self, ipid: bytes) -> None:
+        if self._server.exporter.find(ipid) is None:
+            raise ComError(ComResult.RPC_E_INVALID_OBJECT, f"no interface {UUID(bytes_le=ipid)}")
+
+    def _query(self, context: CallContext, ipid: bytes, iid: bytes, references: int) -> Any:
+        wanted = UUID(bytes_le=iid)
+        if wanted not in self._server.interfaces:
+            raise ComError(ComResult.E_NOINTERFACE, f"no interface {wanted}")
+        resolver = self._server.resolver_bindings(context.local_host)
+        return self._server.exporter.query(ipid, wanted, references, resolver)
+
+
+def interfaces_of(server: ComServer) -> list[OrpcInterface]:
+    """The RPC interfaces that calls to the objects of a server arrive at."""
+    server.rem_unknown = RemUnknown(server)
+    described = {i.uuid: i for i in (*server.interfaces.values(), d.IRemUnknown, d.IRemUnknown2)}
+    return [OrpcInterface(server, interface) for interface in described.values()]

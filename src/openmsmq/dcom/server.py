@@ -1,0 +1,147 @@
+"""A DCOM server: one exporter, the classes whose objects it makes, and the context of a call to an object."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from uuid import UUID
+
+from openmsmq.dcom.activation import interface_pointer
+from openmsmq.dcom.bindings import SPNEGO, TCP, WINNT, Bindings
+from openmsmq.dcom.exporter import Exportable, Exporter
+from openmsmq.dcom.hresults import ComError, ComResult
+from openmsmq.dcom.objref import CustomReference, StandardReference, unpack
+from openmsmq.interfaces.ms_dcom import MInterfacePointer
+from openmsmq.ndr import BadStubData, Interface, Operation
+from openmsmq.rpc.call import Call
+from openmsmq.rpc.pdu import AuthLevel
+
+_SECURITY = ((WINNT, ""), (SPNEGO, ""))
+
+
+class Host(Protocol):
+    """What the process does for the server."""
+
+    @property
+    def position(self) -> int:
+        """How far the store has been written."""
+
+    def when_durable(self, action: Callable[[], object]) -> None:
+        """Run an action once everything written up to now is on the disk."""
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run something beside the calls."""
+
+
+class ComObject(Exportable, Protocol):
+    """An object that is called through the server."""
+
+    def call(self, context: CallContext, operation: Operation, request: Any) -> Any | Awaitable[Any]:
+        """Carry out an operation of `context.interface`; returns the response. Raises ComError, MsmqError."""
+
+
+Factory = Callable[["CallContext"], ComObject]
+
+
+class Sinks(Protocol):
+    """How objects of clients are called."""
+
+    async def call(
+        self, sink: ForeignReference, context: CallContext, dispid: int, queue: ComObject, arguments: list[int]
+    ) -> None:
+        """Invoke a method of an event sink, with an object and numbers. Raises ComError, OSError, ClientError."""
+
+
+@dataclass(slots=True)
+class ComServer:
+    """`port` is where calls to objects arrive, known once it is open; `minimum_level` is what callers have to
+    negotiate. `interfaces` are all that objects can have, by IID, `classes` what makes them, by CLSID."""
+
+    exporter: Exporter
+    host: Host
+    classes: Mapping[UUID, Factory]
+    interfaces: Mapping[UUID, Interface]
+    minimum_level: AuthLevel = AuthLevel.NONE
+    computer_name: str = ""
+    port: int = 0
+    rem_unknown: ComObject = field(init=False)
+    sinks: Sinks = field(init=False)
+
+    def resolver_bindings(self, local_host: str) -> Bindings:
+        """Where the object resolver is, without endpoint: the address at which the client reached us, and the name."""
+        return Bindings(tuple((TCP, host) for host in self._hosts(local_host)), _SECURITY)
+
+    def exporter_bindings(self, local_host: str) -> Bindings:
+        """Where calls to objects go."""
+        return Bindings(tuple((TCP, f"{host}[{self.port}]") for host in self._hosts(local_host)), _SECURITY)
+
+    def _hosts(self, local_host: str) -> list[str]:
+        return list(dict.fromkeys(host for host in (local_host, self.computer_name) if host))
+
+    @property
+    def authentication_hint(self) -> int:
+        """RPC_C_AUTHN_LEVEL_NONE is 1 ([MS-RPCE] 2.2.1.1.8)."""
+        return max(int(self.minimum_level), int(AuthLevel.NONE))
+
+
+class ForeignReference:
+    """An object of another process."""
+
+    __slots__ = ("reference",)
+
+    def __init__(self, reference: StandardReference) -> None:
+        self.reference = reference
+
+
+class CallContext:
+    """One call to an object, or an activation.
+
+    Attributes:
+        interface: the one that is called.
+        causality: the CID of the chain of calls that it belongs to (2.2.6, 3.1.1.5.4).
+        must_wait: what is answered may go out only when everything written up to now is on the disk.
+    """
+
+    __slots__ = ("call", "causality", "interface", "must_wait", "server")
+
+    def __init__(self, server: ComServer, call: Call, interface: Interface, causality: bytes) -> None:
+        self.server, self.call, self.interface, self.causality = server, call, interface, causality
+        self.must_wait = False
+
+    @property
+    def client(self) -> str:
+        """Whose private references these are."""
+        return f"{self.call.peer} {self.call.caller.sid or 'anonymous'}"
+
+    @property
+    def local_host(self) -> str:
+        """The address at which the client reached us."""
+        return self.call.connection.local_host
+
+    def reference(self, target: ComObject, iid: UUID) -> StandardReference:
+        """A reference to give to the caller. Raises ComError."""
+        resolver = self.server.resolver_bindings(self.local_host)
+        return self.server.exporter.marshal(target, iid, resolver, self.call.peer)
+
+    def marshal(self, target: Any, iid: UUID) -> MInterfacePointer | None:
+        """An object as a parameter; None is NULL. Raises ComError E_NOINTERFACE."""
+        if target is None:
+            return None
+        if isinstance(target, ForeignReference):
+            return interface_pointer(target.reference.pack())
+        return interface_pointer(self.reference(target, iid).pack())
+
+    def unmarshal(self, pointer: MInterfacePointer | None) -> Any:
+        """An object that the caller passes: one of ours, a ForeignReference, or None. Raises ComError."""
+        if pointer is None:
+            return None
+        try:
+            reference = unpack(pointer.abData)
+        except BadStubData as error:
+            raise ComError(ComResult.E_INVALIDARG, str(error)) from None
+        if isinstance(reference, CustomReference):
+            raise ComError(ComResult.REGDB_E_CLASSNOTREG, f"no class {reference.clsid} to read an object by value with")
+        if reference.oxid == self.server.exporter.oxid:
+            return self.server.exporter.unmarshal(reference)
+        return ForeignReference(reference)

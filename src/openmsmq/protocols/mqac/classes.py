@@ -1,0 +1,56 @@
+"""All classes of automation objects, and the DCOM server that offers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from openmsmq.dcom.exporter import Exporter
+from openmsmq.dcom.server import CallContext, ComObject, ComServer, Host
+from openmsmq.interfaces import com, ms_dcom, ms_oaut
+from openmsmq.ndr import Interface
+from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.mqac.collection import MSMQCollection
+from openmsmq.protocols.mqac.destination import MSMQDestination
+from openmsmq.protocols.mqac.event import MSMQEvent
+from openmsmq.protocols.mqac.management import (
+    MSMQApplication,
+    MSMQManagement,
+    MSMQOutgoingQueueManagement,
+    MSMQQueueManagement,
+)
+from openmsmq.protocols.mqac.message import MSMQMessage
+from openmsmq.protocols.mqac.objects import INTERFACES, MqacObject
+from openmsmq.protocols.mqac.query import MSMQQuery, MSMQQueueInfos
+from openmsmq.protocols.mqac.queue import MSMQQueue
+from openmsmq.protocols.mqac.queue_info import MSMQQueueInfo
+from openmsmq.protocols.mqac.transactions import (
+    MSMQCoordinatedTransactionDispenser,
+    MSMQTransaction,
+    MSMQTransactionDispenser,
+)
+from openmsmq.rpc.pdu import AuthLevel
+
+CLASSES: Final[tuple[type[MqacObject], ...]] = (
+    MSMQQuery, MSMQMessage, MSMQQueue, MSMQEvent, MSMQQueueInfo, MSMQQueueInfos, MSMQTransaction,
+    MSMQCoordinatedTransactionDispenser, MSMQTransactionDispenser, MSMQApplication, MSMQDestination, MSMQCollection,
+    MSMQManagement, MSMQOutgoingQueueManagement, MSMQQueueManagement,
+)  # fmt: skip
+_OTHERS: Final = (ms_dcom.IUnknown, com.IClassFactory, ms_oaut.IDispatch, ms_oaut.IEnumVARIANT)
+
+
+def com_server(
+    environment: Environment, exporter: Exporter, host: Host, level: AuthLevel, computer_name: str
+) -> ComServer:
+    """The server for the automation objects of a queue manager. Raises TypeError if an operation has no method."""
+    missing = [name for kind in CLASSES for name in kind.missing()]
+    if missing:
+        raise TypeError(f"operations without a method: {', '.join(missing)}")
+    interfaces: dict[UUID, Interface] = {i.uuid: i for i in (*INTERFACES.values(), *_OTHERS)}
+    classes = {kind.coclass.uuid: _factory(kind, environment) for kind in CLASSES}
+    return ComServer(exporter, host, classes, interfaces, level, computer_name)
+
+
+def _factory(kind: type[MqacObject], environment: Environment) -> Callable[[CallContext], ComObject]:
+    return lambda context: kind(environment)

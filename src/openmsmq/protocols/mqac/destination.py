@@ -1,0 +1,125 @@
+"""MSMQDestination ([MC-MQAC] 3.12): one or several queues to send to, by any format name."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from openmsmq.dcom import coercion
+from openmsmq.dcom.hresults import ComError, ComResult
+from openmsmq.dcom.server import CallContext
+from openmsmq.dcom.variant import VT, Variant
+from openmsmq.interfaces import mc_mqac as m
+from openmsmq.model import names
+from openmsmq.model.constants import Access, Share
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.ndr import Interface
+from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.mqac.objects import NOBODY, MqacObject
+from openmsmq.protocols.mqac.queue_info import format_name_of
+from openmsmq.queueing.access import Caller
+from openmsmq.queueing.readers import OpenQueueDescriptor
+
+
+class MSMQDestination(MqacObject):
+    """See the module."""
+
+    coclass = m.MSMQDestination
+    not_implemented: ClassVar[frozenset[str]] = frozenset(
+        ["get_IADs", "put_IADs", "get_Destinations", "put_Destinations", "get_Properties"]
+    )
+
+    def __init__(self, environment: Environment, format_name: str | None = None) -> None:
+        super().__init__(environment)
+        self.format_name = format_name
+        self._path_name: str | None = None
+        self._ads_path: str | None = None
+        self._descriptor: OpenQueueDescriptor | None = None
+
+    @classmethod
+    def interfaces(cls) -> tuple[Interface, ...]:
+        return (*cls.coclass.interfaces, m.IMSMQPrivateDestination)
+
+    def released(self) -> None:
+        self._close()
+
+    def opened(self) -> OpenQueueDescriptor:
+        """What messages are sent to. Raises MsmqError MQ_ERROR_INVALID_HANDLE."""
+        if self._descriptor is None:
+            raise MsmqError(HResult.MQ_ERROR_INVALID_HANDLE, "the MSMQDestination is not open")
+        return self._descriptor
+
+    def _close(self) -> None:
+        if self._descriptor is not None:
+            self.environment.manager.close_queue(self._descriptor)
+            self._descriptor = None
+
+    # -- methods -----------------------------------------------------------------------------------------------
+
+    def Open(self, context: CallContext) -> ComResult | None:
+        """3.12.4.1.1."""
+        if self._descriptor is not None:
+            return ComResult.S_FALSE
+        self._open(self.caller(context))
+        return None
+
+    def _open(self, caller: Caller) -> None:
+        if not self.format_name:
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "FormatName, PathName and ADsPath are not set")
+        name = names.parse_format_name(self.format_name)
+        manager = self.environment.manager
+        self._descriptor = manager.open_queue(name, Access.SEND, Share.DENY_NONE, caller, NOBODY)
+
+    def Close(self, context: CallContext) -> ComResult | None:
+        """3.12.4.1.2."""
+        if self._descriptor is None:
+            return ComResult.S_FALSE
+        self._close()
+        return None
+
+    # -- properties --------------------------------------------------------------------------------------------
+
+    def get_IsOpen(self, context: CallContext) -> bool:
+        """3.12.4.1.3."""
+        return self._descriptor is not None
+
+    def get_ADsPath(self, context: CallContext) -> str | None:
+        """3.12.4.1.6."""
+        return self._ads_path
+
+    def put_ADsPath(self, context: CallContext, value: str | None) -> None:
+        """3.12.4.1.7: needs a directory."""
+        raise MsmqError(HResult.MQ_ERROR_NO_DS, f"{value!r}: there is no directory to look it up in")
+
+    def get_PathName(self, context: CallContext) -> str | None:
+        """3.12.4.1.8."""
+        return self._path_name
+
+    def put_PathName(self, context: CallContext, value: str | None) -> None:
+        """3.12.4.1.9."""
+        self._change(context, str(format_name_of(self.environment, value or "")), path_name=value)
+
+    def get_FormatName(self, context: CallContext) -> str | None:
+        """3.12.4.1.10."""
+        return self.format_name
+
+    def put_FormatName(self, context: CallContext, value: str | None) -> None:
+        """3.12.4.1.11."""
+        self._change(context, value)
+
+    def _change(self, context: CallContext, format_name: str | None, path_name: str | None = None) -> None:
+        """Another destination is meant; one that is open is opened anew."""
+        self.format_name, self._path_name, self._ads_path = format_name, path_name, None
+        if self._descriptor is not None:
+            self._close()
+            self._open(self.caller(context))
+
+    # -- IMSMQPrivateDestination -------------------------------------------------------------------------------
+
+    def get_Handle(self, context: CallContext) -> Variant:
+        """3.12.4.2.1."""
+        return Variant(VT.I8, 0 if self._descriptor is None else self._descriptor.handle)
+
+    def put_Handle(self, context: CallContext, value: Variant) -> None:
+        """3.12.4.2.2: only the handle of a queue that is open for sending by this object means anything here."""
+        if self._descriptor is None or coercion.to_integer(value, VT.I8) != self._descriptor.handle:
+            raise ComError(ComResult.E_INVALIDARG, "the handle is not that of this object")

@@ -1,0 +1,184 @@
+"""MSMQEvent ([MC-MQAC] 3.16): notifications to sinks of the client, by connection points."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, ClassVar, Final
+from uuid import UUID
+
+from openmsmq.dcom.hresults import ComError, ComResult
+from openmsmq.dcom.server import CallContext, ForeignReference
+from openmsmq.interfaces import mc_mqac as m
+from openmsmq.interfaces.ms_dcom import IUnknown
+from openmsmq.ndr import Interface, Operation
+from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.mqac.objects import MqacObject
+
+logger = logging.getLogger(__name__)
+
+MOST_SINKS: Final = 64
+ARRIVED, ARRIVED_ERROR = 0, 1  # DISPIDs of _DMSMQEventEvents
+
+
+class MSMQEvent(MqacObject):
+    """See the module. `sinks` are by their cookies."""
+
+    coclass = m.MSMQEvent
+    not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
+
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
+        self.sinks: dict[int, Any] = {}
+        self._next_cookie = 1
+        self._point: ConnectionPoint | None = None
+
+    def query(self, iid: UUID) -> bool:
+        return iid == m.IConnectionPointContainer.uuid or super().query(iid)
+
+    def released(self) -> None:
+        self.sinks.clear()
+
+    @property
+    def point(self) -> ConnectionPoint:
+        """The only connection point."""
+        if self._point is None:
+            self._point = ConnectionPoint(self)
+        return self._point
+
+    def advise(self, sink: Any) -> int:
+        """Add a sink; returns its cookie. Raises ComError CONNECT_E_ADVISELIMIT."""
+        if len(self.sinks) >= MOST_SINKS:
+            raise ComError(ComResult.CONNECT_E_ADVISELIMIT, f"an event has at most {MOST_SINKS} sinks")
+        cookie, self._next_cookie = self._next_cookie, self._next_cookie + 1
+        self.sinks[cookie] = sink
+        return cookie
+
+    # -- IConnectionPointContainer, 3.16.4.1 -------------------------------------------------------------------
+
+    def EnumConnectionPoints(self, context: CallContext, q: Any) -> Any:
+        """3.16.4.1.1."""
+        points = Enumeration((self.point,), m.IEnumConnectionPoints, m.IConnectionPoint.uuid)
+        pointer = context.marshal(points, m.IEnumConnectionPoints.uuid)
+        return m.IConnectionPointContainer_EnumConnectionPoints_Response(ppEnum=pointer)
+
+    def FindConnectionPoint(self, context: CallContext, q: Any) -> Any:
+        """3.16.4.1.2."""
+        if UUID(bytes_le=q.riid) != m._DMSMQEventEvents.uuid:
+            raise ComError(ComResult.CONNECT_E_NOCONNECTION, f"no connection point for {UUID(bytes_le=q.riid)}")
+        pointer = context.marshal(self.point, m.IConnectionPoint.uuid)
+        return m.IConnectionPointContainer_FindConnectionPoint_Response(ppCP=pointer)
+
+    # -- IMSMQPrivateEvent, 3.16.4.3 ---------------------------------------------------------------------------
+
+    def get_Hwnd(self, context: CallContext) -> int:
+        """3.16.4.3.1: there are no windows here."""
+        return 0
+
+    def FireArrivedEvent(self, context: CallContext, pq: Any, msgcursor: int) -> None:
+        """3.16.4.3.2."""
+        self.fire(context, ARRIVED, pq, [msgcursor])
+
+    def FireArrivedErrorEvent(self, context: CallContext, pq: Any, hrStatus: int, msgcursor: int) -> None:
+        """3.16.4.3.3."""
+        self.fire(context, ARRIVED_ERROR, pq, [hrStatus, msgcursor])
+
+    def fire(self, context: CallContext, dispid: int, queue: Any, arguments: list[int]) -> None:
+        """Call all sinks: Arrived (0) or ArrivedError (1)."""
+        for cookie, sink in list(self.sinks.items()):
+            self.environment.spawn(self._call_sink(context, cookie, sink, dispid, queue, arguments))
+
+    async def _call_sink(
+        self, context: CallContext, cookie: int, sink: Any, dispid: int, queue: Any, arguments: list[int]
+    ) -> None:
+        try:
+            await context.server.sinks.call(sink, context, dispid, queue, arguments)
+        except Exception as error:  # a sink that is gone harms nobody
+            logger.warning("an event sink of %s could not be called and is dropped: %s", context.call.peer, error)
+            self.sinks.pop(cookie, None)
+
+
+class ConnectionPoint:
+    """IConnectionPoint of an event, 3.16.4.2."""
+
+    def __init__(self, event: MSMQEvent) -> None:
+        self._event = event
+
+    def query(self, iid: UUID) -> bool:
+        return iid in (IUnknown.uuid, m.IConnectionPoint.uuid)
+
+    def released(self) -> None:
+        """The event stays."""
+
+    def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
+        return getattr(self, operation.name)(context, request)
+
+    def GetConnectionInterface(self, context: CallContext, q: Any) -> Any:
+        """3.16.4.2.1."""
+        return m.IConnectionPoint_GetConnectionInterface_Response(pIID=m._DMSMQEventEvents.uuid.bytes_le)
+
+    def GetConnectionPointContainer(self, context: CallContext, q: Any) -> Any:
+        """3.16.4.2.2."""
+        pointer = context.marshal(self._event, m.IConnectionPointContainer.uuid)
+        return m.IConnectionPoint_GetConnectionPointContainer_Response(ppCPC=pointer)
+
+    def Advise(self, context: CallContext, q: Any) -> Any:
+        """3.16.4.2.3."""
+        sink = context.unmarshal(q.pUnkSink)
+        if sink is None:
+            raise ComError(ComResult.E_POINTER, "pUnkSink is NULL")
+        if not isinstance(sink, ForeignReference):
+            raise ComError(ComResult.CONNECT_E_CANNOTCONNECT, "the sink is an object of this server")
+        return m.IConnectionPoint_Advise_Response(pdwCookie=self._event.advise(sink))
+
+    def Unadvise(self, context: CallContext, q: Any) -> Any:
+        """3.16.4.2.4."""
+        if self._event.sinks.pop(q.dwCookie, None) is None:
+            raise ComError(ComResult.CONNECT_E_NOCONNECTION, f"there is no connection {q.dwCookie}")
+        return m.IConnectionPoint_Unadvise_Response()
+
+    def EnumConnections(self, context: CallContext, q: Any) -> Any:
+        """3.16.4.2.5."""
+        found = Enumeration(tuple(self._event.sinks.items()), m.IEnumConnections, IUnknown.uuid)
+        return m.IConnectionPoint_EnumConnections_Response(ppEnum=context.marshal(found, m.IEnumConnections.uuid))
+
+
+class Enumeration:
+    """IEnumConnectionPoints or IEnumConnections over what there was when it was made (3.16.4.5, 3.16.4.6)."""
+
+    def __init__(self, items: tuple[Any, ...], interface: Interface, iid: UUID, position: int = 0) -> None:
+        self._items, self._interface, self._iid, self._position = items, interface, iid, position
+
+    def query(self, iid: UUID) -> bool:
+        return iid in (IUnknown.uuid, self._interface.uuid)
+
+    def released(self) -> None:
+        """It holds nothing."""
+
+    def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
+        return getattr(self, operation.name)(context, operation, request)
+
+    def Next(self, context: CallContext, operation: Operation, q: Any) -> Any:
+        found = self._items[self._position : self._position + q.cConnections]
+        self._position += len(found)
+        status = ComResult.S_OK if len(found) == q.cConnections else ComResult.S_FALSE
+        if self._interface is m.IEnumConnections:
+            data = [m.CONNECTDATA(context.marshal(sink, self._iid), cookie) for cookie, sink in found]
+            return m.IEnumConnections_Next_Response(rgcd=data, pcFetched=len(found), result=status)
+        pointers = [context.marshal(item, self._iid) for item in found]
+        return m.IEnumConnectionPoints_Next_Response(ppCP=pointers, pcFetched=len(found), result=status)
+
+    def Skip(self, context: CallContext, operation: Operation, q: Any) -> Any:
+        left = len(self._items) - self._position
+        self._position += min(q.cConnections, left)
+        assert operation.response is not None
+        return operation.response(result=ComResult.S_OK if q.cConnections <= left else ComResult.S_FALSE)
+
+    def Reset(self, context: CallContext, operation: Operation, q: Any) -> Any:
+        self._position = 0
+        assert operation.response is not None
+        return operation.response()
+
+    def Clone(self, context: CallContext, operation: Operation, q: Any) -> Any:
+        clone = Enumeration(self._items, self._interface, self._iid, self._position)
+        assert operation.response is not None
+        return operation.response(ppEnum=context.marshal(clone, self._interface.uuid))

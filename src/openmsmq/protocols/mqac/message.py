@@ -1,0 +1,395 @@
+"""MSMQMessage ([MC-MQAC] 3.17): a message that is being written, or that was received."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+from uuid import UUID
+
+from openmsmq.dcom.hresults import ComError, ComResult
+from openmsmq.dcom.server import CallContext
+from openmsmq.dcom.variant import EMPTY, VT, Variant
+from openmsmq.interfaces import mc_mqac as m
+from openmsmq.model.constants import INFINITE, MessageClass
+from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
+from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
+from openmsmq.model.names import DirectFormatName
+from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.mqac.bodies import body_of, variant_of
+from openmsmq.protocols.mqac.destination import MSMQDestination
+from openmsmq.protocols.mqac.objects import MqacObject, date, octets, octets_of
+from openmsmq.protocols.mqac.queue_info import info_of, queue_info
+from openmsmq.protocols.mqac.transactions import transaction_of
+from openmsmq.queueing.readers import OpenQueueDescriptor
+
+SENDER_VERSION: Final = 0x10
+_PROVIDER: Final = "Microsoft Base Cryptographic Provider, v1.0"
+_LABEL_LENGTH: Final = 249  # WCHARs, MQ_MAX_MSG_LABEL_LEN
+_IDENTIFIER_SIZE: Final = 20
+# What a client sets that only a connector application may set (3.17.4.1.48).
+_OF_CONNECTORS: Final = frozenset(
+    ["message_class", "sender_identifier", "symmetric_key", "signature", "authentication_provider_name"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A property of the message: `names` under which it is read, `attribute` of `Message`. `allowed` are its values,
+    None for any; without `is_writable` it can only be read."""
+
+    names: tuple[str, ...]
+    attribute: str
+    kind: str = "long"  # "long", "short", "BOOL", "BSTR", "octets", "identifier", "date", "guid"
+    is_writable: bool = True
+    allowed: tuple[int, ...] | None = None
+
+
+PROPERTIES: Final = (
+    Property(("Class",), "message_class", is_writable=False),
+    Property(("MsgClass",), "message_class", allowed=tuple(map(int, MessageClass))),
+    Property(("PrivLevel",), "privacy_level", allowed=(0, 1, 3)),
+    Property(("IsAuthenticated",), "authentication_level", "short", False),
+    Property(("IsAuthenticated2",), "authentication_level", "BOOL", False),
+    Property(("ReceivedAuthenticationLevel",), "authentication_level", "level", False),
+    Property(("Delivery",), "delivery_guarantee", allowed=(0, 1)),
+    Property(("Trace",), "tracing_requested", allowed=(0, 1)),
+    Property(("Priority",), "priority", allowed=tuple(range(8))),
+    Property(("Journal",), "journaling_requested", allowed=(0, 1, 2, 3)),
+    Property(("AppSpecific",), "application_tag"),
+    Property(("SourceMachineGuid",), "source_machine_identifier", "guid", False),
+    Property(("Id",), "identifier", "identifier", False),
+    Property(("CorrelationId",), "correlation_identifier", "identifier"),
+    Property(("TransactionId",), "transaction_identifier", "identifier", False),
+    Property(("Ack",), "acknowledgements_requested", allowed=(0, 1, 2, 4, 5, 8, 0xC, 0xE)),
+    Property(("Label",), "label", "BSTR"),
+    Property(("MaxTimeToReachQueue",), "time_to_reach_queue"),
+    Property(("MaxTimeToReceive",), "time_to_be_received"),
+    Property(("HashAlgorithm",), "hash_algorithm"),
+    Property(("EncryptAlgorithm",), "encryption_algorithm"),
+    Property(("SentTime",), "sent_time", "date", False),
+    Property(("ArrivedTime",), "arrival_time", "date", False),
+    Property(("SenderCertificate",), "sender_certificate", "octets"),
+    Property(("SenderId",), "sender_identifier", "octets"),
+    Property(("SenderIdType",), "sender_identifier_type", allowed=(0, 1)),
+    Property(("Extension",), "extension", "octets"),
+    Property(("ConnectorTypeGuid",), "connector_type_identifier", "guid"),
+    Property(("DestinationSymmetricKey",), "symmetric_key", "octets"),
+    Property(("Signature",), "signature", "octets"),
+    Property(("AuthenticationProviderType",), "authentication_provider_type"),
+    Property(("AuthenticationProviderName",), "authentication_provider_name", "BSTR"),
+    Property(("IsFirstInTransaction",), "first_in_transaction", "short", False),
+    Property(("IsFirstInTransaction2",), "first_in_transaction", "BOOL", False),
+    Property(("IsLastInTransaction",), "last_in_transaction", "short", False),
+    Property(("IsLastInTransaction2",), "last_in_transaction", "BOOL", False),
+)
+
+
+def _guid(value: bytes) -> str:
+    return f"{{{str(UUID(bytes_le=value)).upper()}}}"
+
+
+_TO_COM: Final[dict[str, Callable[[Any], Any]]] = {
+    "long": lambda value: value,
+    "level": lambda value: value,
+    "short": lambda value: int(bool(value)),
+    "BOOL": bool,
+    "BSTR": lambda value: value,
+    "octets": octets,
+    "identifier": octets,
+    "date": lambda value: date(value) if value else EMPTY,
+    "guid": _guid,
+}
+
+
+class MSMQMessage(MqacObject):
+    """See the module. `put` are the attributes that the client has set."""
+
+    coclass = m.MSMQMessage
+    not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
+
+    def __init__(
+        self,
+        environment: Environment,
+        message: Message | None = None,
+        *,
+        has_destination: bool = False,
+        has_body: bool = True,
+        has_connector_type: bool = True,
+    ) -> None:
+        super().__init__(environment)
+        # 3.17.3; a new message has a type of body, too, so that an empty one is an empty array and not a NULL.
+        self.message = message or Message(
+            hash_algorithm=m.MQMSG_CALG_SHA1, encryption_algorithm=m.MQMSG_CALG_RC4, sender_identifier_type=1,
+            authentication_provider_type=1, authentication_provider_name=_PROVIDER,
+        )  # fmt: skip
+        self._has_destination, self._has_connector_type = has_destination, has_connector_type
+        if not has_body:
+            self.message = replace(self.message, body=b"", body_type=0)
+        self.put: set[str] = set()
+        self.requested_authentication = 0
+        self._sender_cache: bytes | None = None
+        self._soap_header: str | None = None
+        self._soap_body: str | None = None
+
+    def set(self, attribute: str, value: Any) -> None:
+        """A property is put."""
+        setattr(self.message, attribute, value)
+        self.put.add(attribute)
+
+    # -- body --------------------------------------------------------------------------------------------------
+
+    def get_Body(self, context: CallContext) -> Variant:
+        """3.17.4.1.21."""
+        if not self.message.body and not self.message.body_type:
+            return EMPTY
+        return variant_of(self.message.body, self.message.body_type)
+
+    def put_Body(self, context: CallContext, value: Variant) -> None:
+        """3.17.4.1.22."""
+        self.message.body, self.message.body_type = body_of(value)
+
+    def get_BodyLength(self, context: CallContext) -> int:
+        """3.17.4.1.20, in bytes."""
+        return len(self.message.body)
+
+    # -- properties with rules of their own --------------------------------------------------------------------
+
+    def get_AuthLevel(self, context: CallContext) -> int:
+        """3.17.4.1.4."""
+        return self.requested_authentication
+
+    def put_AuthLevel(self, context: CallContext, value: int) -> None:
+        """3.17.4.1.5."""
+        _check("AuthLevel", value, (0, 1, 2, 4, 8))
+        self.requested_authentication = value
+
+    def get_SenderVersion(self, context: CallContext) -> int:
+        """3.17.4.1.50."""
+        return SENDER_VERSION
+
+    def get_LookupId(self, context: CallContext) -> Variant:
+        """3.17.4.1.83: a BSTR of decimal digits."""
+        return Variant(VT.BSTR, str(self.message.lookup_identifier))
+
+    def get_SoapEnvelope(self, context: CallContext) -> str | None:
+        """3.17.4.1.88: of messages that came by SRMP, which is not served."""
+        return None
+
+    def get_CompoundMessage(self, context: CallContext) -> Variant:
+        """3.17.4.1.89: as `SoapEnvelope`."""
+        return EMPTY
+
+    def put_SoapHeader(self, context: CallContext, value: str | None) -> None:
+        """3.17.4.1.90: for messages that go by SRMP."""
+        self._soap_header = value
+
+    def put_SoapBody(self, context: CallContext, value: str | None) -> None:
+        """3.17.4.1.91."""
+        self._soap_body = value
+
+    def AttachCurrentSecurityContext(self, context: CallContext) -> None:
+        """3.17.4.1.49."""
+        self._sender_cache = self.environment.sender_sid(context.call)
+
+    AttachCurrentSecurityContext2 = AttachCurrentSecurityContext
+
+    # -- queues ------------------------------------------------------------------------------------------------
+
+    def get_ResponseQueueInfo(self, context: CallContext) -> Any:
+        """3.17.4.1.76."""
+        return info_of(self.environment, self.message.response_queue_format_name)
+
+    def put_ResponseQueueInfo(self, context: CallContext, value: Any) -> None:
+        """3.17.4.1.77."""
+        self.message.response_queue_format_name = _name_of(value)
+
+    def get_AdminQueueInfo(self, context: CallContext) -> Any:
+        """3.17.4.1.78."""
+        return info_of(self.environment, self.message.administration_queue_format_name)
+
+    def put_AdminQueueInfo(self, context: CallContext, value: Any) -> None:
+        """3.17.4.1.79."""
+        self.message.administration_queue_format_name = _name_of(value)
+
+    get_ResponseQueueInfo_v1 = get_ResponseQueueInfo_v2 = get_ResponseQueueInfo
+    put_ResponseQueueInfo_v1 = put_ResponseQueueInfo_v2 = put_ResponseQueueInfo
+    get_AdminQueueInfo_v1 = get_AdminQueueInfo_v2 = get_AdminQueueInfo
+    put_AdminQueueInfo_v1 = put_AdminQueueInfo_v2 = put_AdminQueueInfo
+
+    def get_DestinationQueueInfo(self, context: CallContext) -> Any:
+        """3.17.4.1.42: only if the caller of Receive has asked for it."""
+        return info_of(self.environment, self.message.destination_queue_format_name) if self._has_destination else None
+
+    def get_TransactionStatusQueueInfo(self, context: CallContext) -> Any:
+        """3.17.4.1.55."""
+        return info_of(self.environment, self.message.transaction_status_queue_format_name)
+
+    def get_ResponseDestination(self, context: CallContext) -> Any:
+        """3.17.4.1.80."""
+        return _destination(self.environment, self.message.response_queue_format_name)
+
+    def put_ResponseDestination(self, context: CallContext, value: Any) -> None:
+        """3.17.4.1.81."""
+        self.message.response_queue_format_name = "" if value is None else _format_name(value)
+
+    def get_Destination(self, context: CallContext) -> Any:
+        """3.17.4.1.82."""
+        name = self.message.destination_queue_format_name if self._has_destination else ""
+        return _destination(self.environment, name)
+
+    # -- sending -----------------------------------------------------------------------------------------------
+
+    def Send(self, context: CallContext, DestinationQueue: Any, Transaction: Variant | None) -> None:
+        """3.17.4.1.48. What the queue manager fills in can be read from this object afterwards, `Id` too."""
+        if DestinationQueue is None:
+            raise ComError(ComResult.E_INVALIDARG, "DestinationQueue is NULL")
+        opened = getattr(DestinationQueue, "opened", None)
+        if opened is None:
+            raise ComError(ComResult.E_INVALIDARG, "DestinationQueue is no MSMQQueue or MSMQDestination of this server")
+        descriptor = opened()
+        self._check_connector()
+        unit, is_single = transaction_of(Transaction)
+        message = self._outgoing(context)
+        if message.privacy_level and isinstance(descriptor.format_name, DirectFormatName):
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "encryption with a direct format name")
+        manager = self.environment.manager
+        single = manager.create_transaction(os.urandom(16)) if is_single and _is_transactional(descriptor) else None
+        try:
+            manager.enqueue(descriptor, message, single or unit)
+            if single is not None:
+                manager.commit(single)
+        except BaseException:
+            if single is not None and single.is_open:
+                manager.abort(single)
+            raise
+        self._sent(message)
+
+    def _check_connector(self) -> None:
+        message = self.message
+        if self.put & _OF_CONNECTORS and message.connector_type_identifier == NULL_GUID:
+            which = ", ".join(sorted(self.put & _OF_CONNECTORS))
+            raise MsmqError(
+                HResult.MQ_ERROR_MISSING_CONNECTOR_TYPE, f"{which} may be set only together with ConnectorTypeGuid"
+            )
+        if bool(message.authentication_provider_type) != bool(message.authentication_provider_name):
+            raise MsmqError(
+                HResult.MQ_ERROR_INSUFFICIENT_PROPERTIES,
+                "AuthenticationProviderType and AuthenticationProviderName are set both or not at all",
+            )
+        if self.requested_authentication and not message.signature:
+            raise MsmqError(
+                HResult.MQ_ERROR_NO_INTERNAL_USER_CERT,
+                "the queue manager has no certificate to sign for the caller with",
+            )
+
+    def _outgoing(self, context: CallContext) -> Message:
+        """What is sent: a copy, because the queue keeps it."""
+        message = self.message
+        sender = message.sender_identifier or self._sender_cache
+        copy = replace(
+            message,
+            sender_identifier=self.environment.sender_sid(context.call) if sender is None or not sender else sender,
+            identifier=NULL_IDENTIFIER, transaction_identifier=NULL_IDENTIFIER, lookup_identifier=0,
+            first_in_transaction=False, last_in_transaction=False, abort_count=0, move_count=0, last_move_time=0,
+            arrival_time=0, authentication_level=0,
+        )  # fmt: skip
+        if copy.connector_type_identifier == NULL_GUID:
+            copy.message_class = 0
+        if not copy.sender_identifier_type or not copy.sender_identifier:
+            copy.sender_identifier, copy.sender_identifier_type = b"", 0
+        if not copy.signature:
+            copy.authentication_provider_name, copy.authentication_provider_type = "", 0
+        # Deviation D-82: a time to reach the queue that nobody has set is infinite, and would undo the other one.
+        if INFINITE != copy.time_to_reach_queue > copy.time_to_be_received:
+            copy.time_to_be_received = copy.time_to_reach_queue
+        return copy
+
+    def _sent(self, message: Message) -> None:
+        mine = self.message
+        mine.identifier, mine.sender_identifier = message.identifier, message.sender_identifier
+        mine.destination_queue_format_name = message.destination_queue_format_name
+        mine.sent_time, mine.source_machine_identifier = message.sent_time, message.source_machine_identifier
+        mine.time_to_be_received = message.time_to_be_received
+        self._has_destination = True
+
+
+def _getter(wanted: Property) -> Callable[[MSMQMessage, CallContext], Any]:
+    convert, attribute = _TO_COM[wanted.kind], wanted.attribute
+
+    def get(self: MSMQMessage, context: CallContext) -> Any:
+        return convert(getattr(self.message, attribute))
+
+    return get
+
+
+def _setter(wanted: Property) -> Callable[[MSMQMessage, CallContext, Any], None]:
+    name, attribute, kind, allowed = wanted.names[0], wanted.attribute, wanted.kind, wanted.allowed
+
+    def put(self: MSMQMessage, context: CallContext, value: Any) -> None:
+        if allowed is not None:
+            _check(name, value & 0xFFFFFFFF, allowed)
+        self.set(attribute, _from_com(name, kind, value))
+
+    return put
+
+
+def _from_com(name: str, kind: str, value: Any) -> Any:
+    """A value that was put. Raises MsmqError."""
+    match kind:
+        case "long":
+            return value & 0xFFFFFFFF
+        case "BSTR":
+            text = value or ""
+            if name == "Label" and len(text.encode("utf-16-le", "surrogatepass")) // 2 > _LABEL_LENGTH:
+                raise MsmqError(HResult.MQ_ERROR_LABEL_TOO_LONG, f"a label has at most {_LABEL_LENGTH} characters")
+            return text
+        case "octets":
+            return octets_of(value)
+        case "identifier":
+            found = octets_of(value) or NULL_IDENTIFIER
+            if len(found) != _IDENTIFIER_SIZE:
+                raise IllegalPropertyValue(detail=f"{name} has {len(found)} bytes, not {_IDENTIFIER_SIZE}")
+            return found
+        case "guid":
+            try:
+                return UUID(value or "").bytes_le
+            except ValueError:
+                raise IllegalPropertyValue(detail=f"{name} is {value!r}, not a GUID") from None
+    raise TypeError(kind)
+
+
+def _name_of(value: Any) -> str:
+    """The format name of an MSMQQueueInfo, "" of NULL. Raises ComError, MsmqError."""
+    info = queue_info(value)
+    return "" if info is None else str(info.name())
+
+
+def _format_name(value: Any) -> str:
+    """The format name of an MSMQDestination. Raises ComError E_INVALIDARG."""
+    if not isinstance(value, MSMQDestination):
+        raise ComError(ComResult.E_INVALIDARG, "the argument is no MSMQDestination of this server")
+    return value.format_name or ""
+
+
+def _destination(environment: Environment, format_name: str) -> MSMQDestination | None:
+    return MSMQDestination(environment, format_name) if format_name else None
+
+
+def _is_transactional(descriptor: OpenQueueDescriptor) -> bool:
+    return any(
+        part.queue is not None and part.queue.properties.transactional for part in descriptor.parts or [descriptor]
+    )
+
+
+def _check(name: str, value: int, allowed: tuple[int, ...]) -> None:
+    if value not in allowed:
+        raise IllegalPropertyValue(detail=f"{name} is {value}, allowed: {', '.join(map(str, allowed))}")
+
+
+for _property in PROPERTIES:
+    for _name in _property.names:
+        setattr(MSMQMessage, f"get_{_name}", _getter(_property))
+        if _property.is_writable:
+            setattr(MSMQMessage, f"put_{_name}", _setter(_property))

@@ -1,0 +1,282 @@
+"""MSMQQueueInfo ([MC-MQAC] 3.10): a queue by its path name or format name, and its properties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+from uuid import UUID
+
+from openmsmq.dcom.hresults import ComError, ComResult
+from openmsmq.dcom.server import CallContext
+from openmsmq.dcom.variant import Variant
+from openmsmq.interfaces import mc_mqac as m
+from openmsmq.model import names
+from openmsmq.model.constants import INFINITE, Access, PropId, QueueAccessMask, Share
+from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, QueueNotFound
+from openmsmq.model.security import EVERYONE, SecurityDescriptor
+from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.mqac.objects import NOBODY, MqacObject, boolean, date
+from openmsmq.queueing.properties import PRIV_LEVEL_OPTIONAL, QueueProperties
+from openmsmq.queueing.queue import Queue, QueueKind
+
+_ALL: Final = {
+    PropId.PROPID_Q_INSTANCE: "instance", PropId.PROPID_Q_TYPE: "type", PropId.PROPID_Q_PATHNAME: "path_name",
+    PropId.PROPID_Q_JOURNAL: "journaling", PropId.PROPID_Q_QUOTA: "quota", PropId.PROPID_Q_LABEL: "label",
+    PropId.PROPID_Q_BASEPRIORITY: "base_priority", PropId.PROPID_Q_JOURNAL_QUOTA: "journal_quota",
+    PropId.PROPID_Q_CREATE_TIME: "create_time", PropId.PROPID_Q_MODIFY_TIME: "modify_time",
+    PropId.PROPID_Q_AUTHENTICATE: "authentication", PropId.PROPID_Q_PRIV_LEVEL: "privacy_level",
+    PropId.PROPID_Q_TRANSACTION: "transactional", PropId.PROPID_Q_MULTICAST_ADDRESS: "multicast_address",
+}  # fmt: skip
+_PROPIDS: Final = {attribute: propid for propid, attribute in _ALL.items()}
+_UNKNOWN: Final = QueueProperties("")
+_FEW_KINDS: Final = (names.MulticastFormatName, names.MultipleElementFormatName, names.DistributionListFormatName)
+
+
+def getter(read: Callable[[MSMQQueueInfo], Any]) -> Callable[[MSMQQueueInfo, CallContext], Any]:
+    """A property that needs the queue: it is refreshed if that has not been done (3.10.4.1)."""
+
+    def get(self: MSMQQueueInfo, context: CallContext) -> Any:
+        if not self.is_refreshed:
+            self.Refresh(context)
+        return read(self)
+
+    return get
+
+
+def of_application_queue(attribute: str, otherwise: Any) -> Callable[[MSMQQueueInfo], Any]:
+    """A property that only application queues have."""
+    return lambda self: getattr(self.properties, attribute) if self.is_application_queue else otherwise
+
+
+def setter(attribute: str, allowed: tuple[int, ...] | None = None) -> Callable[[MSMQQueueInfo, CallContext, Any], None]:
+    """A property that changes this object only, until Create or Update."""
+
+    def put(self: MSMQQueueInfo, context: CallContext, value: Any) -> None:
+        if allowed is not None and value not in allowed:
+            raise IllegalPropertyValue(detail=f"{attribute} is {value}, allowed: {', '.join(map(str, allowed))}")
+        self.change(attribute, value)
+
+    return put
+
+
+class MSMQQueueInfo(MqacObject):
+    """See the module. `changes` are the properties that were put and are not in the queue yet."""
+
+    coclass = m.MSMQQueueInfo
+    not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties", "get_Security", "put_Security"])
+
+    def __init__(self, environment: Environment, format_name: str | None = None) -> None:
+        super().__init__(environment)
+        self.format_name = format_name
+        self._forget()
+
+    def _forget(self) -> None:
+        """3.10.3."""
+        self.properties = _UNKNOWN
+        self.changes: dict[str, Any] = {}
+        self.path_name: str | None = None
+        self.is_refreshed = self.is_application_queue = self.is_created = False
+
+    def change(self, attribute: str, value: Any) -> None:
+        """A property is put."""
+        self.changes[attribute] = value
+        self.properties = replace(self.properties, **{attribute: value})
+
+    # -- which queue -------------------------------------------------------------------------------------------
+
+    def get_PathName(self, context: CallContext) -> str | None:
+        """3.10.4.1.6."""
+        if self.path_name is None and self.format_name is not None and not self.is_refreshed:
+            self.Refresh(context)
+        return self.path_name
+
+    def put_PathName(self, context: CallContext, value: str | None) -> None:
+        """3.10.4.1.7: another queue is meant now."""
+        self.path_name, self.format_name = value, None
+        self.is_refreshed = self.is_application_queue = self.is_created = False
+
+    def get_FormatName(self, context: CallContext) -> str | None:
+        """3.10.4.1.8. Deviation D-78: the name is computed where only the path name is set, as every other method does
+        it."""
+        if self.format_name is None and self.path_name is not None:
+            return str(self.name())
+        return self.format_name
+
+    def put_FormatName(self, context: CallContext, value: str | None) -> None:
+        """3.10.4.1.9."""
+        self.format_name, self.path_name = value, None
+        self.is_refreshed = self.is_application_queue = self.is_created = False
+
+    def name(self) -> names.FormatName:
+        """Update QueueFormatName, 3.10.6.1. Raises MsmqError for a name that is missing or wrong."""
+        if self.format_name is None:
+            if not self.path_name:
+                raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "neither PathName nor FormatName is set")
+            self.format_name = str(format_name_of(self.environment, self.path_name))
+        return names.parse_format_name(self.format_name)
+
+    def _queue(self) -> Queue:
+        """The queue of this machine that is meant. Raises QueueNotFound, MsmqError."""
+        name = self.name()
+        if isinstance(name, _FEW_KINDS) or (isinstance(name, names.DirectFormatName) and name.is_http):
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"{name} is not the name of one queue")
+        return self.environment.manager.queue_for(name)
+
+    # -- methods -----------------------------------------------------------------------------------------------
+
+    def Create(self, context: CallContext, IsTransactional: Variant | None, IsWorldReadable: Variant | None) -> None:
+        """3.10.4.1.26. Without a directory owners are no domain users, so everybody may use the queue whatever
+        IsWorldReadable says (3.10.4.1.26.1)."""
+        boolean(IsWorldReadable, False)
+        if not self.path_name:
+            raise MsmqError(HResult.MQ_ERROR_ILLEGAL_QUEUE_PATHNAME, "PathName is not set")
+        values = {int(_PROPIDS[attribute]): value for attribute, value in self.changes.items()}
+        values[PropId.PROPID_Q_TRANSACTION] = int(boolean(IsTransactional, False))
+        manager = self.environment.manager
+        queue = manager.create_queue(self.path_name, values, None, self.caller(context))
+        self.format_name = str(format_name_of(self.environment, self.path_name))
+        self.is_created = self.is_application_queue = True
+        self.changes.clear()
+        self._take(queue, queue.properties)
+
+    def Delete(self, context: CallContext) -> None:
+        """3.10.4.1.27."""
+        self.environment.manager.delete_queue(self._queue(), self.caller(context))
+        self.format_name = None
+        self._forget()
+
+    def Open(self, context: CallContext, access: int, share: int) -> Any:
+        """3.10.4.1.28."""
+        from openmsmq.protocols.mqac.queue import MSMQQueue  # it names this class, too
+
+        name = self.name()
+        try:
+            wanted, sharing = Access(access), Share(share)
+        except ValueError:
+            raise MsmqError(
+                HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
+                f"Access {access:#x} with ShareMode {share}; allowed: 1 (receive), 2 (send), 0x20 (peek), the first and the "
+                "last also with 0x80 (admin), and share modes 0 and 1",
+            ) from None
+        if wanted is Access.MOVE:
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, "Access 4 is no access mode here")
+        descriptor = self.environment.manager.open_queue(name, wanted, sharing, self.caller(context), NOBODY)
+        return MSMQQueue(self.environment, descriptor, self)
+
+    def Refresh(self, context: CallContext) -> None:
+        """3.10.4.1.29."""
+        queue = self._queue()
+        self.is_application_queue = queue.kind is QueueKind.PRIVATE
+        if self.is_application_queue:
+            propids = [int(propid) for propid in _ALL]
+            found = self.environment.manager.get_properties(queue, propids, self.caller(context))
+            known = dict(zip(_ALL.values(), found, strict=True))
+            self._take(queue, replace(_UNKNOWN, **known, security=queue.properties.security))
+        else:
+            self._take(queue, replace(_UNKNOWN, path_name=queue.properties.path_name))
+
+    def _take(self, queue: Queue, properties: QueueProperties) -> None:
+        self.properties = properties
+        self.path_name = properties.path_name
+        self.changes.clear()
+        self.is_refreshed = True
+
+    def Update(self, context: CallContext) -> None:
+        """3.10.4.1.30. Deviation D-79: only what was put is written; the other properties of an object that was never
+        refreshed are defaults, which nobody wants in the queue."""
+        queue = self._queue()
+        values = {int(_PROPIDS[attribute]): value for attribute, value in self.changes.items()}
+        if values:
+            self.environment.manager.set_properties(queue, values, self.caller(context))
+        self.changes.clear()
+
+    # -- properties --------------------------------------------------------------------------------------------
+
+    get_QueueGuid = getter(
+        lambda self: str(UUID(bytes_le=self.properties.instance)) if self.is_application_queue else None
+    )
+    get_ServiceTypeGuid = getter(lambda self: str(UUID(bytes_le=self.properties.type)))
+    get_Label = getter(lambda self: self.properties.label)
+    put_Label = setter("label")
+    get_IsTransactional = getter(lambda self: int(self.properties.transactional))
+    get_IsTransactional2 = getter(lambda self: self.properties.transactional)
+    get_PrivLevel = getter(of_application_queue("privacy_level", PRIV_LEVEL_OPTIONAL))
+    put_PrivLevel = setter("privacy_level", (0, 1, 2))
+    get_Journal = getter(lambda self: int(self.is_application_queue and self.properties.journaling))
+    put_Journal = setter("journaling", (0, 1))
+    get_Quota = getter(of_application_queue("quota", INFINITE))
+    get_JournalQuota = getter(of_application_queue("journal_quota", INFINITE))
+    get_BasePriority = getter(lambda self: self.properties.base_priority)
+    get_CreateTime = getter(lambda self: date(self.properties.create_time))
+    get_ModifyTime = getter(lambda self: date(self.properties.modify_time if self.is_application_queue else 0))
+    get_Authenticate = getter(lambda self: int(self.is_application_queue and self.properties.authentication))
+    put_Authenticate = setter("authentication", (0, 1))
+    get_MulticastAddress = getter(lambda self: self.properties.multicast_address)
+
+    def put_ServiceTypeGuid(self, context: CallContext, value: str | None) -> None:
+        """3.10.4.1.3. Raises IllegalPropertyValue."""
+        try:
+            self.change("type", UUID(value or "").bytes_le)
+        except ValueError:
+            raise IllegalPropertyValue(detail=f"ServiceTypeGuid is {value!r}, not a GUID") from None
+
+    def put_Quota(self, context: CallContext, value: int) -> None:
+        """3.10.4.1.16, in kilobytes; -1 is no limit."""
+        self.change("quota", value & 0xFFFFFFFF)
+
+    def put_JournalQuota(self, context: CallContext, value: int) -> None:
+        """3.10.4.1.24, in kilobytes."""
+        self.change("journal_quota", value & 0xFFFFFFFF)
+
+    def put_BasePriority(self, context: CallContext, value: int) -> None:
+        """3.10.4.1.18: of public queues only."""
+        if not (self.format_name or "").upper().startswith("PUBLIC=") or not -32768 <= value <= 32767:
+            raise IllegalPropertyValue(detail="only public queues have a base priority, of -32768 to 32767")
+        self.change("base_priority", value)
+
+    def put_MulticastAddress(self, context: CallContext, value: str | None) -> None:
+        """3.10.4.1.38."""
+        self.change("multicast_address", value or "")
+
+    def get_IsWorldReadable(self, context: CallContext) -> int:
+        """3.10.4.1.25."""
+        return int(self.get_IsWorldReadable2(context))
+
+    def get_IsWorldReadable2(self, context: CallContext) -> bool:
+        """3.10.4.1.36: whether more than the owner may take the queue over."""
+        if not self.properties.security:
+            return False
+        descriptor = SecurityDescriptor.parse(self.properties.security)
+        return descriptor.grants(frozenset([EVERYONE]), QueueAccessMask.TAKE_QUEUE_OWNERSHIP)
+
+    def get_PathNameDNS(self, context: CallContext) -> str:
+        """3.10.4.1.31: of public queues."""
+        self._queue()
+        raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_OPERATION, "only public queues have a DNS path name")
+
+    def get_ADsPath(self, context: CallContext) -> str:
+        """3.10.4.1.39: of public queues."""
+        self._queue()
+        raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_OPERATION, "only public queues have an ADsPath")
+
+
+def format_name_of(environment: Environment, path_name: str) -> names.FormatName:
+    """Get Queue Format Name from Pathname, 3.1.6.2: without a directory DIRECT=OS. Raises QueueNotFound for a public
+    queue, IllegalQueuePathName."""
+    path = names.parse_path_name(path_name)
+    if path.kind == "public":
+        raise QueueNotFound(detail=f"{path}: public queues need a directory")
+    return names.parse_format_name(f"DIRECT=OS:{path}")
+
+
+def info_of(environment: Environment, format_name: str) -> MSMQQueueInfo | None:
+    """What properties of a message that name a queue return; None, which is NULL, where there is none."""
+    return MSMQQueueInfo(environment, format_name) if format_name else None
+
+
+def queue_info(value: Any) -> MSMQQueueInfo | None:
+    """An argument that has to be an MSMQQueueInfo of this server, or NULL. Raises ComError E_INVALIDARG."""
+    if value is None or isinstance(value, MSMQQueueInfo):
+        return value
+    raise ComError(ComResult.E_INVALIDARG, "the argument is no MSMQQueueInfo of this server")

@@ -1,0 +1,78 @@
+"""The automation objects in the daemon: their exporter, where they are reached, and the end of those whose clients are
+gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from openmsmq.dcom.exporter import Exporter
+from openmsmq.dcom.orpc import interfaces_of
+from openmsmq.dcom.resolver import resolver_services
+from openmsmq.dcom.server import ComServer
+from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.mqac.classes import com_server
+from openmsmq.rpc.call import InterfaceTable
+from openmsmq.server.config import Configuration
+
+
+class _Host:
+    """The daemon as objects see it; see `dcom.server.Host`."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    @property
+    def position(self) -> int:
+        return self._environment.store.position
+
+    def when_durable(self, action: Callable[[], object]) -> None:
+        self._environment.when_durable(action)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._environment.spawn(work)
+
+
+class AutomationObjects:
+    """Everything behind DCOM."""
+
+    def __init__(self, environment: Environment, configuration: Configuration) -> None:
+        self._period = configuration.com_ping_seconds
+        exporter = Exporter(
+            time.monotonic,
+            os.urandom,
+            self._period,
+            configuration.max_com_objects,
+            configuration.max_com_objects_per_peer,
+        )
+        name = environment.manager.state.machine.computer_name
+        self.server: ComServer = com_server(
+            environment, exporter, _Host(environment), configuration.minimum_com_level, name
+        )
+        self._collecting: asyncio.Task[None] | None = None
+
+    def offer(self, resolver: InterfaceTable, objects: InterfaceTable) -> None:
+        """Add the interfaces: of the object resolver, and of the objects."""
+        for service in resolver_services(self.server):
+            resolver.add(service)
+        for interface in interfaces_of(self.server):
+            objects.add(interface)
+
+    def start(self, port: int) -> None:
+        """Calls to objects arrive at a port now."""
+        self.server.port = port
+        self._collecting = asyncio.create_task(self._collect())
+
+    def stop(self) -> None:
+        """End all objects."""
+        if self._collecting is not None:
+            self._collecting.cancel()
+        self.server.exporter.end_all()
+
+    async def _collect(self) -> None:
+        while True:
+            await asyncio.sleep(self._period / 4)
+            self.server.exporter.collect()
