@@ -162,7 +162,7 @@ class Object:
         union = wire["_varUnion"]
         if vt in (9, 13):
             pointer = union["pdispVal" if vt == 9 else "punkVal"]
-            return None if len(pointer["abData"]) == 0 else self._object(b"".join(pointer["abData"]))
+            return None if isinstance(pointer, bytes) else self._object(b"".join(pointer["abData"]))
         if vt == 8:
             blob = union["bstrVal"]
             return None if blob["cBytes"] == 0xFFFFFFFF else blob["asData"]
@@ -178,12 +178,15 @@ class Object:
         interface = INTERFACE(mine.get_cinstance(), reference, mine.get_ipidRemUnknown(), target=mine.get_target())
         return Object(IDispatch(interface))
 
-    def query(self, iid: str) -> Any:
-        """Another interface of the object."""
+    def query(self, iid: str) -> Object:
+        """The object by another interface."""
         try:
-            return self.dispatch.RemQueryInterface(1, (string_to_bin(iid) + b"\0\0\0\0",))
+            found = IDispatch(self.dispatch.RemQueryInterface(1, (string_to_bin(iid) + b"\0\0\0\0",)))
         except Exception as error:
             raise _refused(error) from None
+        if not any(found.get_iPid()):  # impacket does not look at the result of each interface
+            raise Refused(0x80004002, iid)
+        return Object(found)
 
     def release(self) -> None:
         self.dispatch.RemRelease()

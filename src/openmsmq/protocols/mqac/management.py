@@ -18,7 +18,7 @@ from openmsmq.protocols.mqac.collection import MSMQCollection
 from openmsmq.protocols.mqac.objects import MqacObject, date, integer, text, texts
 from openmsmq.protocols.mqac.queue_info import format_name_of
 from openmsmq.queueing.access import demand
-from openmsmq.queueing.outgoing import OutgoingQueue
+from openmsmq.queueing.outgoing import OutgoingQueue, SequenceInfo
 from openmsmq.queueing.queue import Queue, QueueKind
 
 MQ_ERROR_UNINITIALIZED_OBJECT: Final = 0xC00E0094
@@ -222,25 +222,22 @@ class MSMQQueueManagement(MSMQManagement):
     coclass = m.MSMQQueueManagement
 
 
-def _sequence(environment: Environment, info: Any) -> MSMQCollection:
+def _sequence(environment: Environment, info: SequenceInfo) -> MSMQCollection:
     """SequenceInfoCollection, 2.2.7."""
     return MSMQCollection(environment, {
-        "SeqID": Variant(VT.UI8, info.sequence_identifier),
-        "SeqNo": Variant(VT.I4, info.sequence_number),
-        "PrevNo": Variant(VT.I4, info.previous_sequence_number),
+        "SeqID": Variant(VT.UI8, info.identifier), "SeqNo": Variant(VT.I4, info.number),
+        "PrevNo": Variant(VT.I4, info.previous),
     })  # fmt: skip
 
 
-def _collection(environment: Environment, info: Any) -> Variant:
-    """IncomingTransactionalTransferInfo, 2.2.5."""
+def _collection(environment: Environment, row: tuple[Any, ...]) -> Variant:
+    """IncomingTransactionalTransferInfo, 2.2.5, of a row of PROPID_MGMT_QUEUE_EOD_SOURCE_INFO."""
+    format_name, sender, identifier, number, last_access, rejects = row
     values = {
-        "QueueFormatName": Variant(VT.BSTR, info.format_name),
-        "SenderID": Variant(VT.BSTR, str(UUID(bytes_le=info.sender_identifier))),
-        "SeqID": Variant(VT.UI8, info.sequence_identifier),
-        "SeqNo": Variant(VT.I4, info.sequence_number),
-        "LastAccessTime": date(info.last_access_time),
-        "RejectCount": Variant(VT.I4, info.reject_count),
-    }
+        "QueueFormatName": Variant(VT.BSTR, format_name), "SenderID": Variant(VT.BSTR, str(UUID(bytes_le=sender))),
+        "SeqID": Variant(VT.UI8, identifier), "SeqNo": Variant(VT.I4, number), "LastAccessTime": date(last_access),
+        "RejectCount": Variant(VT.I4, rejects),
+    }  # fmt: skip
     return Variant(VT.DISPATCH, MSMQCollection(environment, values))
 
 

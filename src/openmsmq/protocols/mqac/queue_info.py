@@ -156,8 +156,8 @@ class MSMQQueueInfo(MqacObject):
         except ValueError:
             raise MsmqError(
                 HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
-                f"Access {access:#x} with ShareMode {share}; allowed: 1 (receive), 2 (send), 0x20 (peek), the first and the "
-                "last also with 0x80 (admin), and share modes 0 and 1",
+                f"Access {access:#x} with ShareMode {share}; allowed: 1 (receive), 2 (send), 0x20 (peek), the first "
+                "and the last also with 0x80 (admin), and share modes 0 and 1",
             ) from None
         if wanted is Access.MOVE:
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, "Access 4 is no access mode here")
