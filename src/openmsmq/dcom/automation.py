@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from openmsmq.dcom import coercion
-from openmsmq.dcom.hresults import ComError, ComResult, name_of
+from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext
 from openmsmq.dcom.variant import EMPTY, VT, Variant, bstr, from_wire, text_of, to_wire
 from openmsmq.interfaces import ms_oaut as o
@@ -220,7 +220,7 @@ class AutomationObject:
             return response
         try:
             result = self.run(context, slot, arguments)
-        except (ComError, MsmqError) as error:
+        except MsmqError as error:
             return self._exception(response, slot, error)
         if inspect.isawaitable(result):
             return self._invoke_later(context, slot, response, result)
@@ -229,7 +229,7 @@ class AutomationObject:
     async def _invoke_later(self, context: CallContext, slot: Slot, response: Any, result: Awaitable[Any]) -> Any:
         try:
             value = await result
-        except (ComError, MsmqError) as error:
+        except MsmqError as error:
             return self._exception(response, slot, error)
         return self._invoke_result(context, slot, response, value)
 
@@ -246,13 +246,12 @@ class AutomationObject:
                 return slot
         raise ComError(ComResult.DISP_E_MEMBERNOTFOUND, f"no member {dispid} for flags {flags:#x}")
 
-    def _exception(self, response: Any, slot: Slot, error: ComError | MsmqError) -> Any:
+    def _exception(self, response: Any, slot: Slot, error: MsmqError) -> Any:
         """A failed operation is an exception with the HRESULT of its own (3.1.4.4 allows either; the objects of Windows
         do so)."""
-        text = error.description if isinstance(error, ComError) else str(error)
         logger.debug("%s::%s failed: %s", self.coclass.name, slot.member.name, error)
         response.pExcepInfo = o.EXCEPINFO(
-            bstrSource=bstr(self.coclass.name), bstrDescription=bstr(text or name_of(error.hresult)),
+            bstrSource=bstr(self.coclass.name), bstrDescription=bstr(str(error)),
             bstrHelpFile=bstr(None), scode=error.hresult,
         )  # fmt: skip
         response.result = ComResult.DISP_E_EXCEPTION

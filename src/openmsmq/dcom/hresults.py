@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from openmsmq.model.errors import MsmqError
+
 
 class ComResult(IntEnum):
     """HRESULTs of COM, DCOM and Automation. Those of MSMQ are `model.errors.HResult`."""
@@ -54,18 +56,13 @@ class ResolverError(IntEnum):
     OR_INVALID_SET = 1912
 
 
-class ComError(Exception):
-    """A call to an object failed with an HRESULT."""
+class ComError(MsmqError):
+    """A call to an object failed with an HRESULT of COM, DCOM or Automation."""
 
-    def __init__(self, hresult: int, description: str = "") -> None:
-        super().__init__(f"{name_of(hresult)}: {description}" if description else name_of(hresult))
-        self.hresult = int(hresult)
-        self.description = description
-
-
-def name_of(hresult: int) -> str:
-    """The name of an HRESULT of COM, otherwise the number."""
-    try:
-        return ComResult(hresult).name
-    except ValueError:
-        return f"0x{hresult & 0xFFFFFFFF:08X}"
+    @property
+    def name(self) -> str:
+        """The name of the HRESULT, the number where none is known."""
+        try:
+            return ComResult(self.hresult).name
+        except ValueError:
+            return super().name

@@ -81,7 +81,7 @@ class OrpcInterface:
         before = self.server.host.position
         try:
             response = target.call(context, operation, request)
-        except (ComError, MsmqError) as error:
+        except MsmqError as error:
             logger.debug("%s::%s failed: %s", self.name, operation.name, error)
             response = failure(operation, error.hresult)
         if inspect.isawaitable(response):
@@ -120,7 +120,7 @@ class OrpcInterface:
             response = failure(operation, HResult.MQ_ERROR_OPERATION_CANCELLED)
         elif (error := task.exception()) is None:
             response = task.result()
-        elif isinstance(error, ComError | MsmqError):
+        elif isinstance(error, MsmqError):
             response = failure(operation, error.hresult)
         else:
             logger.error("%s::%s failed", self.name, operation.name, exc_info=error)
@@ -219,7 +219,7 @@ class RemUnknown:
         wanted = UUID(bytes_le=iid)
         if wanted not in self._server.interfaces:
             raise ComError(ComResult.E_NOINTERFACE, f"no interface {wanted}")
-        resolver = self._server.resolver_bindings(context.local_host)
+        resolver = self._server.reference_bindings(context.local_host)
         return self._server.exporter.query(ipid, wanted, references, resolver)
 
 

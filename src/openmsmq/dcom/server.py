@@ -12,6 +12,7 @@ from openmsmq.dcom.bindings import SPNEGO, TCP, WINNT, Bindings
 from openmsmq.dcom.exporter import Exportable, Exporter
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.objref import CustomReference, StandardReference, unpack
+from openmsmq.dcom.remote import RESOLVER_PORT, RemoteProcesses
 from openmsmq.interfaces.ms_dcom import MInterfacePointer
 from openmsmq.ndr import BadStubData, Interface, Operation
 from openmsmq.rpc.call import Call
@@ -44,19 +45,11 @@ class ComObject(Exportable, Protocol):
 Factory = Callable[["CallContext"], ComObject]
 
 
-class Sinks(Protocol):
-    """How objects of clients are called."""
-
-    async def call(
-        self, sink: ForeignReference, context: CallContext, dispid: int, queue: ComObject, arguments: list[int]
-    ) -> None:
-        """Invoke a method of an event sink, with an object and numbers. Raises ComError, OSError, ClientError."""
-
-
 @dataclass(slots=True)
 class ComServer:
     """`port` is where calls to objects arrive, known once it is open; `minimum_level` is what callers have to
-    negotiate. `interfaces` are all that objects can have, by IID, `classes` what makes them, by CLSID."""
+    negotiate. `interfaces` are all that objects can have, by IID, `classes` what makes them, by CLSID. `remote` is how
+    objects of others are called. Where the `resolver_port` is not 135, references name it (deviation D-84)."""
 
     exporter: Exporter
     host: Host
@@ -65,12 +58,20 @@ class ComServer:
     minimum_level: AuthLevel = AuthLevel.NONE
     computer_name: str = ""
     port: int = 0
+    resolver_port: int = RESOLVER_PORT
+    remote: RemoteProcesses = field(default_factory=lambda: RemoteProcesses({}))
     rem_unknown: ComObject = field(init=False)
-    sinks: Sinks = field(init=False)
 
     def resolver_bindings(self, local_host: str) -> Bindings:
         """Where the object resolver is, without endpoint: the address at which the client reached us, and the name."""
         return Bindings(tuple((TCP, host) for host in self._hosts(local_host)), _SECURITY)
+
+    def reference_bindings(self, local_host: str) -> Bindings:
+        """Where the object resolver is, as references say it."""
+        if self.resolver_port == RESOLVER_PORT:
+            return self.resolver_bindings(local_host)
+        addresses = tuple((TCP, f"{host}[{self.resolver_port}]") for host in self._hosts(local_host))
+        return Bindings(addresses, _SECURITY)
 
     def exporter_bindings(self, local_host: str) -> Bindings:
         """Where calls to objects go."""
@@ -121,7 +122,7 @@ class CallContext:
 
     def reference(self, target: ComObject, iid: UUID) -> StandardReference:
         """A reference to give to the caller. Raises ComError."""
-        resolver = self.server.resolver_bindings(self.local_host)
+        resolver = self.server.reference_bindings(self.local_host)
         return self.server.exporter.marshal(target, iid, resolver, self.call.peer)
 
     def marshal(self, target: Any, iid: UUID) -> MInterfacePointer | None:

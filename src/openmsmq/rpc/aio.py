@@ -57,6 +57,12 @@ class AsyncConnection(asyncio.Protocol):
         sock = self._transport.get_extra_info("socket")
         return sock is None or not peer_has_closed(sock.fileno())
 
+    @property
+    def local_host(self) -> str:
+        """The address of this end; empty once the connection is closed."""
+        name = self._transport.get_extra_info("sockname") if self._transport is not None else None
+        return str(name[0]) if name else ""
+
     async def __aenter__(self) -> Self:
         return self
 

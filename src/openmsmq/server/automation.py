@@ -11,6 +11,7 @@ from typing import Any
 
 from openmsmq.dcom.exporter import Exporter
 from openmsmq.dcom.orpc import interfaces_of
+from openmsmq.dcom.remote import RemoteProcesses
 from openmsmq.dcom.resolver import resolver_services
 from openmsmq.dcom.server import ComServer
 from openmsmq.protocols.environment import Environment
@@ -39,7 +40,8 @@ class _Host:
 class AutomationObjects:
     """Everything behind DCOM."""
 
-    def __init__(self, environment: Environment, configuration: Configuration) -> None:
+    def __init__(self, environment: Environment, configuration: Configuration, security: dict[str, Any]) -> None:
+        """`security` is how event sinks are called."""
         self._period = configuration.com_ping_seconds
         exporter = Exporter(
             time.monotonic,
@@ -52,6 +54,7 @@ class AutomationObjects:
         self.server: ComServer = com_server(
             environment, exporter, _Host(environment), configuration.minimum_com_level, name
         )
+        self.server.remote = RemoteProcesses(security, self._period)
         self._collecting: asyncio.Task[None] | None = None
 
     def offer(self, resolver: InterfaceTable, objects: InterfaceTable) -> None:
@@ -61,9 +64,9 @@ class AutomationObjects:
         for interface in interfaces_of(self.server):
             objects.add(interface)
 
-    def start(self, port: int) -> None:
-        """Calls to objects arrive at a port now."""
-        self.server.port = port
+    def start(self, port: int, resolver_port: int) -> None:
+        """Calls to objects and to the object resolver arrive at these ports now."""
+        self.server.port, self.server.resolver_port = port, resolver_port
         self._collecting = asyncio.create_task(self._collect())
 
     def stop(self) -> None:
@@ -71,6 +74,7 @@ class AutomationObjects:
         if self._collecting is not None:
             self._collecting.cancel()
         self.server.exporter.end_all()
+        self.server.remote.close()
 
     async def _collect(self) -> None:
         while True:

@@ -185,9 +185,9 @@ class Daemon:
                 host = "" if address == "0.0.0.0" or ":" in address else address  # towers have IPv4 only
                 mapper.register(Endpoint(SyntaxId(interface.uuid, interface.version), port, "Message Queuing", host))
         # Only the object resolver says where objects are, so they are not in the endpoint map.
-        self._automation = AutomationObjects(environment, configuration)
+        self._automation = AutomationObjects(environment, configuration, self._peer_security())
         self._automation.offer(mapper_table, table)
-        self._automation.start(port)
+        self._automation.start(port, self.endpoints["ept"][1])
         environment.coordinator = Coordinator(
             self.manager, self._peers, self._whereabouts(address, port), committer.when_durable
         )

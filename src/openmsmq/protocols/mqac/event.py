@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any, ClassVar, Final
 from uuid import UUID
@@ -10,13 +11,16 @@ from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext, ForeignReference
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.interfaces.ms_dcom import IUnknown
+from openmsmq.model.errors import MsmqError
 from openmsmq.ndr import Interface, Operation
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.objects import MqacObject
+from openmsmq.protocols.mqac.sinks import Sink
 
 logger = logging.getLogger(__name__)
 
 MOST_SINKS: Final = 64
+PATIENCE: Final = 10.0  # seconds for a client to answer
 ARRIVED, ARRIVED_ERROR = 0, 1  # DISPIDs of _DMSMQEventEvents
 
 
@@ -28,7 +32,7 @@ class MSMQEvent(MqacObject):
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
-        self.sinks: dict[int, Any] = {}
+        self.sinks: dict[int, Sink] = {}
         self._next_cookie = 1
         self._point: ConnectionPoint | None = None
 
@@ -36,7 +40,8 @@ class MSMQEvent(MqacObject):
         return iid == m.IConnectionPointContainer.uuid or super().query(iid)
 
     def released(self) -> None:
-        self.sinks.clear()
+        for cookie in list(self.sinks):
+            self.unadvise(cookie)
 
     @property
     def point(self) -> ConnectionPoint:
@@ -45,13 +50,18 @@ class MSMQEvent(MqacObject):
             self._point = ConnectionPoint(self)
         return self._point
 
-    def advise(self, sink: Any) -> int:
-        """Add a sink; returns its cookie. Raises ComError CONNECT_E_ADVISELIMIT."""
-        if len(self.sinks) >= MOST_SINKS:
-            raise ComError(ComResult.CONNECT_E_ADVISELIMIT, f"an event has at most {MOST_SINKS} sinks")
+    def advise(self, sink: Sink) -> int:
+        """Add a sink; returns its cookie."""
         cookie, self._next_cookie = self._next_cookie, self._next_cookie + 1
         self.sinks[cookie] = sink
         return cookie
+
+    def unadvise(self, cookie: int) -> bool:
+        """Take a sink away; returns whether there was one."""
+        sink = self.sinks.pop(cookie, None)
+        if sink is not None:
+            self.environment.spawn(_closed(sink))
+        return sink is not None
 
     # -- IConnectionPointContainer, 3.16.4.1 -------------------------------------------------------------------
 
@@ -88,13 +98,22 @@ class MSMQEvent(MqacObject):
             self.environment.spawn(self._call_sink(context, cookie, sink, dispid, queue, arguments))
 
     async def _call_sink(
-        self, context: CallContext, cookie: int, sink: Any, dispid: int, queue: Any, arguments: list[int]
+        self, context: CallContext, cookie: int, sink: Sink, dispid: int, queue: Any, arguments: list[int]
     ) -> None:
         try:
-            await context.server.sinks.call(sink, context, dispid, queue, arguments)
-        except Exception as error:  # a sink that is gone harms nobody
+            async with asyncio.timeout(PATIENCE):
+                await sink.invoke(context, dispid, queue, arguments)
+        except Exception as error:  # a sink that is gone or fails harms nobody
             logger.warning("an event sink of %s could not be called and is dropped: %s", context.call.peer, error)
-            self.sinks.pop(cookie, None)
+            self.unadvise(cookie)
+
+
+async def _closed(sink: Sink) -> None:
+    """Release a sink; a client that is gone needs nothing."""
+    try:
+        await sink.close()
+    except (MsmqError, OSError) as error:
+        logger.debug("a sink could not be released: %s", error)
 
 
 class ConnectionPoint:
@@ -123,16 +142,27 @@ class ConnectionPoint:
 
     def Advise(self, context: CallContext, q: Any) -> Any:
         """3.16.4.2.3."""
-        sink = context.unmarshal(q.pUnkSink)
-        if sink is None:
+        target = context.unmarshal(q.pUnkSink)
+        if target is None:
             raise ComError(ComResult.E_POINTER, "pUnkSink is NULL")
-        if not isinstance(sink, ForeignReference):
+        if not isinstance(target, ForeignReference):
             raise ComError(ComResult.CONNECT_E_CANNOTCONNECT, "the sink is an object of this server")
+        if len(self._event.sinks) >= MOST_SINKS:
+            raise ComError(ComResult.CONNECT_E_ADVISELIMIT, f"an event has at most {MOST_SINKS} sinks")
+        return self._advise(context, target)
+
+    async def _advise(self, context: CallContext, target: ForeignReference) -> Any:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                sink = await Sink.of(context, target)
+        except (MsmqError, OSError) as error:
+            logger.warning("an event sink of %s can't be reached: %s", context.call.peer, error or "no answer in time")
+            raise ComError(ComResult.CONNECT_E_CANNOTCONNECT, f"the sink can't be reached: {error}") from None
         return m.IConnectionPoint_Advise_Response(pdwCookie=self._event.advise(sink))
 
     def Unadvise(self, context: CallContext, q: Any) -> Any:
         """3.16.4.2.4."""
-        if self._event.sinks.pop(q.dwCookie, None) is None:
+        if not self._event.unadvise(q.dwCookie):
             raise ComError(ComResult.CONNECT_E_NOCONNECTION, f"there is no connection {q.dwCookie}")
         return m.IConnectionPoint_Unadvise_Response()
 
@@ -162,7 +192,7 @@ class Enumeration:
         self._position += len(found)
         status = ComResult.S_OK if len(found) == q.cConnections else ComResult.S_FALSE
         if self._interface is m.IEnumConnections:
-            data = [m.CONNECTDATA(context.marshal(sink, self._iid), cookie) for cookie, sink in found]
+            data = [m.CONNECTDATA(None, cookie) for cookie, _ in found]  # deviation D-86: only the cookies
             return m.IEnumConnections_Next_Response(rgcd=data, pcFetched=len(found), result=status)
         pointers = [context.marshal(item, self._iid) for item in found]
         return m.IEnumConnectionPoints_Next_Response(ppCP=pointers, pcFetched=len(found), result=status)

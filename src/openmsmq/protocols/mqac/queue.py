@@ -91,7 +91,7 @@ def lookup_id_of(value: Variant | None) -> int:
     try:
         identifier = coercion.to_integer(value, VT.UI8) if value is not None else 0
     except ComError as error:
-        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"LookupId: {error.description}") from None
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"LookupId: {error.detail}") from None
     if not identifier:
         raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "LookupId is 0, which no message has")
     return identifier

@@ -1,0 +1,20 @@
+"""The automation objects of MSMQ from Python, in the manner of `win32com.client`.
+
+    from openmsmq.com import Dispatch
+
+    info = Dispatch("MSMQ.MSMQQueueInfo", host="server")
+    info.PathName = r".\\private$\\orders"
+    queue = info.Open(2, 0)
+    message = Dispatch("MSMQ.MSMQMessage", host="server")
+    message.Body, message.Label = "hello", "first"
+    message.Send(queue)
+
+Servers are openmsmq and Windows with MSMQ's DCOM proxy. See docs/com.md.
+"""
+
+from openmsmq.com.client import Dispatch, WithEvents, connect
+from openmsmq.com.proxies import ComObject
+from openmsmq.dcom.hresults import ComError
+from openmsmq.dcom.variant import VT, SafeArray, Variant
+
+__all__ = ["VT", "ComError", "ComObject", "Dispatch", "SafeArray", "Variant", "WithEvents", "connect"]

@@ -1,0 +1,223 @@
+"""The client's side of DCOM in a thread of its own: connections, references, pings, and the sinks that it exports."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from openmsmq.dcom import activation
+from openmsmq.dcom.exporter import Exporter
+from openmsmq.dcom.hresults import ComError, ComResult
+from openmsmq.dcom.objref import CustomReference, StandardReference, unpack
+from openmsmq.dcom.orpc import interfaces_of
+from openmsmq.dcom.remote import PING_PERIOD, RESOLVER_PORT, Place, RemoteExporter, RemoteProcesses
+from openmsmq.dcom.resolver import resolver_services
+from openmsmq.dcom.server import ComServer
+from openmsmq.interfaces import mc_mqac as m
+from openmsmq.interfaces import ms_dcom as d
+from openmsmq.interfaces import ms_oaut as o
+from openmsmq.model.errors import MsmqError
+from openmsmq.rpc.call import InterfaceTable
+from openmsmq.rpc.errors import RpcConnectionError, RpcFault
+from openmsmq.rpc.server import RpcServer
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_SINK_INTERFACES: Final = (d.IUnknown, o.IDispatch, m._DMSMQEventEvents)
+FIRST_REFERENCES: Final = 1
+
+
+class RemoteObject:
+    """A reference to an interface of an object. It is released when Python forgets it."""
+
+    __slots__ = ("__weakref__", "_apartment", "_references", "exporter", "iid", "ipid", "oid", "reference")
+
+    def __init__(self, apartment: Apartment, exporter: RemoteExporter, reference: StandardReference) -> None:
+        self._apartment, self.exporter, self.reference = apartment, exporter, reference
+        self.ipid, self.oid, self.iid = reference.ipid.bytes_le, reference.oid, reference.iid
+        self._references = reference.public_refs
+        apartment.remote.hold(exporter, self.oid, reference.flags)
+
+    def given_away(self) -> bytes:
+        """An OBJREF for another process, which gets no reference with it: this one outlives the call."""
+        reference = self.reference
+        return StandardReference(
+            self.iid, 0, reference.oxid, self.oid, reference.ipid, reference.resolver, reference.flags
+        ).pack()
+
+    def __del__(self) -> None:
+        self._apartment.release(self.exporter, self.ipid, self.oid, self._references)
+
+
+class Apartment:
+    """One event loop in a thread, for all objects of one host. `security` is how calls authenticate."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int = RESOLVER_PORT,
+        security: dict[str, Any] | None = None,
+        ping_seconds: float = PING_PERIOD,
+    ) -> None:
+        self.place = Place(host, port)
+        self._loop = asyncio.new_event_loop()
+        self._closed = False
+        self.remote = RemoteProcesses(security or {}, ping_seconds)
+        self.dispids: dict[tuple[int, str, str], int] = {}  # by OXID, interface and name
+        self._sinks: ComServer | None = None
+        self._listener: RpcServer | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._thread = threading.Thread(target=self._run, name=f"dcom {host}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry something out in the thread and wait for it. The handlers of events do that too, so they run in threads
+        of their own."""
+        if self._closed:
+            work.close()
+            raise MsmqError(None, "this client was closed")
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Release everything and end the thread."""
+        if self._closed:
+            return
+        self.run(self._close())
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+
+    async def _close(self) -> None:
+        for task in list(self._tasks):
+            await asyncio.wait([task], timeout=1)
+        if self._sinks is not None:
+            self._sinks.exporter.end_all()
+        if self._listener is not None:
+            await self._listener.shut_down(0)
+        self.remote.close()
+        await asyncio.sleep(0)
+
+    # -- objects -----------------------------------------------------------------------------------------------
+
+    def create(self, clsid: UUID, iid: UUID) -> RemoteObject:
+        """A new object by one interface. Raises ComError, RpcConnectionError."""
+        return self.run(self._create(clsid, iid))
+
+    async def _create(self, clsid: UUID, iid: UUID) -> RemoteObject:
+        connection = await self.remote.resolver(self.place)
+        try:
+            description = d.IRemoteSCMActivator
+            await connection.bind(description.uuid, description.version)
+            operation = description.operation("RemoteCreateInstance")
+            request = d.RemoteCreateInstance_Request(
+                orpcthis=d.ORPCTHIS(version=activation.VERSION, flags=1, cid=os.urandom(16)),
+                pActProperties=activation.interface_pointer(activation.make_request(clsid, (iid,))),
+            )
+            try:
+                stub = await connection.call(operation.opnum, operation.encode_request(request))
+            except RpcFault as fault:
+                raise ComError(fault.status, f"activation at {self.place.host}") from fault
+        finally:
+            connection.close()
+        response = operation.decode_response(stub)
+        if response.result & 0x80000000 or response.ppActProperties is None:
+            raise ComError(response.result or ComResult.E_FAIL, f"activation at {self.place.host}")
+        exported, ((_, hresult, reference),) = activation.parse_answer(response.ppActProperties.abData)
+        if reference is None:
+            raise ComError(hresult, f"activation at {self.place.host}")
+        exporter = await self.remote.adopt(exported.oxid, exported.bindings, exported.rem_unknown, self.place)
+        return RemoteObject(self, exporter, reference)
+
+    async def adopt(self, exporter: RemoteExporter, pointer: d.MInterfacePointer | None) -> RemoteObject | None:
+        """An object that came as a result. Raises ComError."""
+        if pointer is None:
+            return None
+        reference = unpack(pointer.abData)
+        if isinstance(reference, CustomReference):
+            raise ComError(ComResult.REGDB_E_CLASSNOTREG, f"an object by value, of class {reference.clsid}")
+        if reference.oxid != exporter.oxid:
+            exporter = await self.remote.exporter_of(reference)
+        return RemoteObject(self, exporter, reference)
+
+    async def query(self, target: RemoteObject, iid: UUID) -> RemoteObject:
+        """The object by another interface. Raises ComError."""
+        std = await target.exporter.query(target.ipid, iid)
+        reference = StandardReference(
+            iid, std.cPublicRefs, std.oxid, std.oid, UUID(bytes_le=std.ipid), target.reference.resolver, std.flags
+        )
+        return RemoteObject(self, target.exporter, reference)
+
+    def release(self, exporter: RemoteExporter, ipid: bytes, oid: int, references: int) -> None:
+        """Give references back, some time; called by the collector of garbage."""
+        if not self._closed and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._release, exporter, ipid, oid, references)
+
+    def _release(self, exporter: RemoteExporter, ipid: bytes, oid: int, references: int) -> None:
+        self.remote.drop(exporter, oid)
+        if exporter.is_open and references:
+            self.spawn(_released(exporter, ipid, references))
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something beside, in the thread."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- sinks -------------------------------------------------------------------------------------------------
+
+    async def export(self, sink: Any, exporter: RemoteExporter) -> bytes:
+        """An OBJREF of an object of ours. It listens at the address from which the server is reached."""
+        if self._sinks is None:
+            self._sinks = await self._listen(exporter.local_host)
+        server = self._sinks
+        bindings = server.reference_bindings(exporter.local_host)
+        return server.exporter.marshal(sink, d.IUnknown.uuid, bindings, self.place.host).pack()
+
+    async def _listen(self, host: str) -> ComServer:
+        interfaces = {i.uuid: i for i in _SINK_INTERFACES}
+        server = ComServer(Exporter(time.monotonic, os.urandom), _Host(self), {}, interfaces)
+        table = InterfaceTable([*resolver_services(server), *interfaces_of(server)])
+        self._listener = RpcServer()
+        _, server.port = await self._listener.listen(host, 0, table)
+        server.resolver_port = server.port
+        return server
+
+
+class _Host:
+    """The process as exported sinks see it: nothing of it is durable."""
+
+    position = 0
+
+    def __init__(self, apartment: Apartment) -> None:
+        self._apartment = apartment
+
+    def when_durable(self, action: Callable[[], object]) -> None:
+        action()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._apartment.spawn(work)
+
+
+async def _released(exporter: RemoteExporter, ipid: bytes, references: int) -> None:
+    try:
+        await exporter.release([(ipid, references)])
+    except (MsmqError, RpcConnectionError) as error:
+        logger.debug("a reference could not be released: %s", error)

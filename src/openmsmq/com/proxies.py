@@ -1,0 +1,198 @@
+"""Objects as programs see them: properties, methods and their documentation come from the tables of the interfaces."""
+
+from __future__ import annotations
+
+from functools import cache
+from inspect import Parameter as Formal
+from inspect import Signature
+from typing import Any, Final
+
+from openmsmq.com.apartment import Apartment, RemoteObject
+from openmsmq.com.values import from_variant, to_variant
+from openmsmq.dcom.activation import interface_pointer
+from openmsmq.dcom.automation import DISPID_PROPERTYPUT, GET, METHOD, PUT, PUTREF
+from openmsmq.dcom.hresults import ComError, ComResult
+from openmsmq.dcom.variant import Variant, from_wire, text_of, to_wire
+from openmsmq.interfaces import mc_mqac as m
+from openmsmq.interfaces import ms_oaut as o
+from openmsmq.interfaces.ms_dcom import MInterfacePointer
+from openmsmq.model.errors import error_for
+from openmsmq.ndr.runtime import CoClass, Interface, Member
+
+CLASSES: Final = {value.name: value for value in vars(m).values() if isinstance(value, CoClass)}
+_BY_NAME: Final = {value.name: value for value in vars(m).values() if isinstance(value, Interface)}
+# An interface -> the newest of its family, whose names a proxy has.
+_NEWEST: Final = {
+    name: max(other for other in _BY_NAME if other.rstrip("0123456789") == name.rstrip("0123456789"))
+    for name in _BY_NAME
+}
+_RESULTS: Final = {
+    "Destination": "IMSMQDestination", "ResponseDestination": "IMSMQDestination", "ITransaction": "IMSMQTransaction",
+}  # fmt: skip
+_PUT_KINDS: Final = ("propput", "propputref")
+
+
+class ComObject:
+    """An automation object of a server. Its properties and methods are those of the newest revision of its interface;
+    `help` and `dir` show them. Arguments may be named; `...` leaves one out."""
+
+    _interface: Interface = o.IDispatch
+    _members: dict[str, list[Member]] = {}  # noqa: RUF012, each subclass has its own
+
+    def __init__(self, apartment: Apartment, target: RemoteObject) -> None:
+        object.__setattr__(self, "_apartment", apartment)
+        object.__setattr__(self, "_oleobj_", target)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(members[0].name for members in self._members.values())]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self._apartment.place.host}>"
+
+    def __getattr__(self, name: str) -> Any:
+        member = self._find(name, ("propget",))
+        if member is not None:
+            return self._invoke(member, GET, (), {})
+        if self._find(name, ("method",)) is None:
+            raise AttributeError(f"{type(self).__name__} has no {name}; see dir()")
+        raise AttributeError(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        member = self._find(name, _PUT_KINDS)
+        if member is None:
+            allowed = ", ".join(sorted(found[0].name for found in self._members.values() if len(found) > 1))
+            raise AttributeError(f"{type(self).__name__} has no property {name} that can be set; allowed: {allowed}")
+        flags = PUTREF if member.kind == "propputref" else PUT
+        self._invoke(member, flags, (value,), {})
+
+    @classmethod
+    def _find(cls, name: str, kinds: tuple[str, ...]) -> Member | None:
+        for member in cls._members.get(name.lower(), ()):
+            if member.kind in kinds:
+                return member
+        return None
+
+    def _invoke(self, member: Member, flags: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Call through IDispatch. Raises MsmqError with the HRESULT of the operation."""
+        positions = _positions(member)
+        unknown = [name for name in named if name not in positions]
+        if unknown or len(arguments) > len(positions):
+            formal = ", ".join(positions)
+            raise TypeError(f"{member.name}({formal}): {f'no {unknown[0]}' if unknown else 'too many arguments'}")
+        values = [*named.values(), *reversed(arguments)]
+        dispids = [positions[name] for name in named]
+        if flags & (PUT | PUTREF):
+            dispids = [DISPID_PROPERTYPUT]
+        return self._apartment.run(self._call(member, flags, values, dispids))
+
+    async def _call(self, member: Member, flags: int, values: list[Any], dispids: list[int]) -> Any:
+        dispid = await self._dispid(member.name)
+        wires: list[o.wireVARIANTStr | None] = [to_wire(to_variant(value), _marshal) for value in values]
+        parameters = o.DISPPARAMS(wires or None, dispids or None, len(wires), len(dispids))  # type: ignore[arg-type]
+        request = o.IDispatch_Invoke_Request(dispIdMember=dispid, dwFlags=flags, pDispParams=parameters)
+        target: RemoteObject = self._oleobj_
+        response = await target.exporter.call(o.IDispatch, target.ipid, o.IDispatch.operation("Invoke"), request)
+        if response.result & 0x80000000:
+            raise _failure(response)
+        return from_variant(await self._received(response.pVarResult, _result(member)))
+
+    async def _dispid(self, name: str) -> int:
+        """What the server calls a member; it is asked once ([MS-OAUT] 3.1.4.3)."""
+        target: RemoteObject = self._oleobj_
+        known: dict[tuple[int, str, str], int] = self._apartment.dispids
+        key = (target.exporter.oxid, self._interface.name, name)
+        if key not in known:
+            request = o.IDispatch_GetIDsOfNames_Request(rgszNames=[name], cNames=1)
+            operation = o.IDispatch.operation("GetIDsOfNames")
+            response = await target.exporter.call(o.IDispatch, target.ipid, operation, request)
+            if response.result & 0x80000000:
+                raise ComError(response.result, f"{self._interface.name} has no {name} at this server")
+            known[key] = response.rgDispId[0]
+        return known[key]
+
+    async def _received(self, wire: o.wireVARIANTStr | None, interface: str) -> Variant:
+        """A result whose objects are proxies."""
+        pointers: list[MInterfacePointer | None] = []
+        variant = from_wire(wire, lambda pointer: pointers.append(pointer) or len(pointers) - 1)  # type: ignore[func-returns-value]
+        if not pointers:
+            return variant
+        apartment: Apartment = self._apartment
+        found = [await apartment.adopt(self._oleobj_.exporter, pointer) for pointer in pointers]
+        proxies = [None if target is None else wrap(apartment, target, interface) for target in found]
+        left = iter(proxies)
+        return from_wire(wire, lambda pointer: next(left))
+
+
+def _marshal(target: Any, by_dispatch: bool) -> MInterfacePointer | None:
+    return None if target is None else interface_pointer(target._oleobj_.given_away())
+
+
+def _positions(member: Member) -> dict[str, int]:
+    inputs = [p.name for p in member.parameters if "in" in p.attributes]
+    return {name: index for index, name in enumerate(inputs)}
+
+
+def _result(member: Member) -> str:
+    """The interface of the objects that a member returns. Where it is declared as IDispatch or in a VARIANT, the
+    specification's text has it."""
+    declared = next((p.type.rstrip("*") for p in member.parameters if "in" not in p.attributes), "")
+    return declared if declared.startswith("IMSMQ") else _RESULTS.get(member.name, "IMSMQCollection")
+
+
+def _failure(response: Any) -> Exception:
+    hresult, text = response.result, ""
+    if hresult == ComResult.DISP_E_EXCEPTION and response.pExcepInfo.scode:
+        hresult, text = response.pExcepInfo.scode, text_of(response.pExcepInfo.bstrDescription) or ""
+    if hresult >> 16 == 0xC00E:
+        error = error_for(hresult)
+        return error_for(hresult, text.removeprefix(f"{error.name}: "))
+    return ComError(hresult, text)
+
+
+@cache
+def proxy_class(interface: Interface) -> type[ComObject]:
+    """The class of proxies for an interface: methods with signatures and documentation."""
+    members: dict[str, list[Member]] = {}
+    for member in interface.all_members:
+        members.setdefault(member.name.lower(), []).append(member)
+    namespace: dict[str, Any] = {"_interface": interface, "_members": members, "__doc__": _documentation(interface)}
+    for found in members.values():
+        if found[0].kind == "method":
+            namespace[found[0].name] = _method(found[0])
+    return type(interface.name, (ComObject,), namespace)
+
+
+def _method(member: Member) -> Any:
+    def call(self: ComObject, *arguments: Any, **named: Any) -> Any:
+        return self._invoke(member, METHOD, arguments, named)
+
+    formals = [Formal("self", Formal.POSITIONAL_OR_KEYWORD)]
+    for p in member.parameters:
+        if "in" in p.attributes:
+            default = ... if "optional" in p.attributes else Formal.empty
+            formals.append(Formal(p.name, Formal.POSITIONAL_OR_KEYWORD, default=default))
+    call.__name__ = call.__qualname__ = member.name
+    call.__doc__ = f"DISPID {member.dispid:#x}; {_types(member)}"
+    call.__signature__ = Signature(formals)  # type: ignore[attr-defined]
+    return call
+
+
+def _types(member: Member) -> str:
+    shown = [f"{p.name}: {p.type}" if "in" in p.attributes else f"returns {p.type[:-1]}" for p in member.parameters]
+    return ", ".join(shown) or "no parameters"
+
+
+def _documentation(interface: Interface) -> str:
+    """What `help` says: the properties, with their types."""
+    lines = [f"{interface.name} of MC-MQAC.", "", "Properties:"]
+    writable = {member.name for member in interface.all_members if member.kind in _PUT_KINDS}
+    for member in interface.all_members:
+        if member.kind == "propget":
+            access = "" if member.name in writable else " (read only)"
+            lines.append(f"    {member.name}: {member.parameters[-1].type[:-1]}{access}")
+    return "\n".join(lines)
+
+
+def wrap(apartment: Apartment, target: RemoteObject, interface: str) -> ComObject:
+    """A proxy for an object that has an interface of this name, or a later revision of it."""
+    return proxy_class(_BY_NAME[_NEWEST[interface]])(apartment, target)

@@ -1,0 +1,64 @@
+"""Python values ⇄ VARIANTs, for programs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from openmsmq.dcom.hresults import ComError, ComResult
+from openmsmq.dcom.variant import EMPTY, NOTHING, VT, SafeArray, Variant
+
+_ORIGIN: Final = datetime(1899, 12, 30, tzinfo=UTC)
+_LONG: Final = range(-(1 << 31), 1 << 31)
+_SCALE: Final = 10_000
+
+
+def to_variant(value: Any) -> Variant:
+    """The VARIANT of an argument: int VT_I4 (VT_I8 if it is larger), bool, float VT_R8, str, bytes VT_ARRAY | VT_UI1,
+    Decimal VT_CY, datetime VT_DATE, None VT_EMPTY, `...` an argument that is left out; a Variant is passed as it is.
+
+    Raises ComError DISP_E_TYPEMISMATCH for other types.
+    """
+    match value:
+        case Variant():
+            return value
+        case None:
+            return EMPTY
+        case _ if value is ...:
+            return NOTHING
+        case bool():
+            return Variant(VT.BOOL, value)
+        case int():
+            return Variant(VT.I4 if int(value) in _LONG else VT.I8, int(value))
+        case float():
+            return Variant(VT.R8, value)
+        case str():
+            return Variant(VT.BSTR, value)
+        case bytes() | bytearray() | memoryview():
+            return Variant(VT.ARRAY | VT.UI1, SafeArray.of(VT.UI1, bytes(value)))
+        case Decimal():
+            return Variant(VT.CY, int(value * _SCALE))
+        case datetime():
+            moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+            return Variant(VT.DATE, (moment - _ORIGIN) / timedelta(days=1))
+        case list() | tuple():
+            return Variant(VT.ARRAY | VT.VARIANT, SafeArray.of(VT.VARIANT, [to_variant(item) for item in value]))
+    if hasattr(value, "_oleobj_"):
+        return Variant(VT.DISPATCH, value)
+    raise ComError(ComResult.DISP_E_TYPEMISMATCH, f"{type(value).__name__} is no type of an argument")
+
+
+def from_variant(variant: Variant) -> Any:
+    """The value of a result; bytes for an array of bytes, lists for other arrays."""
+    found = variant.resolved
+    value = found.value
+    if found.vt & VT.ARRAY:
+        if value is None or isinstance(value.values, bytes):
+            return None if value is None else value.values
+        return [from_variant(item) if isinstance(item, Variant) else item for item in value.values]
+    if found.vt == VT.CY:
+        return Decimal(value) / _SCALE
+    if found.vt == VT.DATE:
+        return _ORIGIN + timedelta(days=value)
+    return value

@@ -1,0 +1,193 @@
+"""The Python client of the automation objects: attributes, named arguments, events."""
+
+from __future__ import annotations
+
+import gc
+import pydoc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import pytest
+
+from daemon import Daemon
+from openmsmq.com import VT, ComError, Dispatch, Variant, WithEvents, client
+from openmsmq.model.errors import MessageNotFound, QueueExists, ReceiveTimeout
+
+PATIENCE = 20.0  # seconds for an event to come
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("daemon") / "data", "--com-ping-seconds", "0.5") as running:
+        yield running
+    assert "Traceback" not in running.log, running.log
+
+
+@pytest.fixture
+def new(daemon: Daemon) -> Iterator[Callable[[str], Any]]:
+    yield partial(Dispatch, host="127.0.0.1", port=daemon.mapper_port, ping_seconds=0.2)
+    for apartment in client._apartments.values():
+        apartment.close()
+    client._apartments.clear()
+
+
+@pytest.fixture
+def queue(new: Callable[[str], Any], request: pytest.FixtureRequest) -> Any:
+    info = new("MSMQ.MSMQQueueInfo")
+    info.PathName = f".\\private$\\{request.node.name[:100].partition('[')[0]}"
+    info.Create()
+    return info
+
+
+BODIES = [
+    "text", "", b"bytes", b"", 5, -5, 1 << 30, True, 2.5, Decimal("12.3456"), datetime(2026, 11, 22, 12, tzinfo=UTC),
+    Variant(VT.UI1, 7), Variant(VT.I2, -7), Variant(VT.R4, 0.5),
+]  # fmt: skip
+
+
+def test_bodies_of_all_types_come_back(new: Callable[[str], Any], queue: Any) -> None:
+    out, back = queue.Open(2, 0), queue.Open(1, 0)
+    for body in BODIES:
+        message = new("MSMQMessage")
+        message.Body = body
+        message.Send(out)
+        expected = body.value if isinstance(body, Variant) else body
+        assert back.Receive(ReceiveTimeout=1000).Body == expected
+
+
+def test_errors_are_those_of_the_other_clients(new: Callable[[str], Any], queue: Any) -> None:
+    with pytest.raises(QueueExists):
+        queue.Create()
+    back = queue.Open(1, 0)
+    with pytest.raises(MessageNotFound):
+        back.Receive(ReceiveTimeout=0)
+    with pytest.raises(ReceiveTimeout):
+        back.Receive(ReceiveTimeout=50)
+    with pytest.raises(AttributeError, match="IMSMQQueue4 has no Nonsense"):
+        back.Nonsense  # noqa: B018
+    with pytest.raises(AttributeError, match="no property Access that can be set"):
+        back.Access = 1
+    with pytest.raises(TypeError, match=r"Receive.*no Timeout"):
+        back.Receive(Timeout=5)
+    with pytest.raises(ComError, match="DISP_E_TYPEMISMATCH"):
+        queue.Label = object()
+    with pytest.raises(ValueError, match=r"'MSMQ.Nonsense' is no class of MSMQ; allowed: MSMQApplication"):
+        new("MSMQ.Nonsense")
+
+
+def test_help_and_completion_know_the_members(new: Callable[[str], Any], queue: Any) -> None:
+    assert {"PathName", "Label", "Create", "Open"} <= set(dir(queue))
+    text = pydoc.render_doc(type(queue), renderer=pydoc.plaintext)
+    assert "Open(self, Access, ShareMode)" in text and "Label: BSTR" in text and "QueueGuid: BSTR (read only)" in text
+
+
+def test_objects_in_properties_and_collections(new: Callable[[str], Any], queue: Any) -> None:
+    message = new("MSMQMessage")
+    message.ResponseQueueInfo = queue
+    assert message.ResponseQueueInfo.FormatName == queue.FormatName
+    assert message.AdminQueueInfo is None
+    destination = new("MSMQDestination")
+    destination.FormatName = queue.FormatName
+    destination.Open()
+    message.Body = "by a destination"
+    message.Send(destination)
+    assert queue.Open(1, 0).Receive(WantDestinationQueue=True).Destination.FormatName == queue.FormatName
+    assert queue.PathName.rpartition("\\")[2] in " ".join(new("MSMQApplication").PrivateQueues)
+
+
+class Collector:
+    """A sink that notes what it is told, and may receive."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.came = threading.Event()
+
+    def Arrived(self, queue: Any, cursor: int) -> None:
+        self.told.append(("Arrived", cursor, queue.Receive(ReceiveTimeout=0).Body))
+        self.came.set()
+
+    def ArrivedError(self, queue: Any, error: int, cursor: int) -> None:
+        self.told.append(("ArrivedError", cursor, error & 0xFFFFFFFF))
+        self.came.set()
+
+
+def test_T19_events_come_once_and_the_queue_can_be_used_in_them(new: Callable[[str], Any], queue: Any) -> None:
+    out, back, sink, event = queue.Open(2, 0), queue.Open(1, 0), Collector(), new("MSMQEvent")
+    message = new("MSMQMessage")
+    with WithEvents(event, sink):
+        back.EnableNotification(event)
+        for body in ("first", "second"):
+            message.Body = body
+            message.Send(out)
+        assert sink.came.wait(PATIENCE)
+        back.EnableNotification(event, Cursor=0, ReceiveTimeout=1000)
+        deadline = time.monotonic() + PATIENCE
+        while len(sink.told) < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        sink.came.clear()
+        back.EnableNotification(event, ReceiveTimeout=100)
+        assert sink.came.wait(PATIENCE)
+    assert sink.told == [("Arrived", 0, "first"), ("Arrived", 0, "second"), ("ArrivedError", 0, 0xC00E001B)]
+    message.Send(out)
+    back.EnableNotification(event)
+    assert not sink.told[3:]
+
+
+def test_T19_a_sink_that_fails_or_is_gone_harms_nobody(new: Callable[[str], Any], queue: Any, daemon: Daemon) -> None:
+    out, back, sink, event = queue.Open(2, 0), queue.Open(1, 0), Collector(), new("MSMQEvent")
+    WithEvents(event, Collector())
+    apartment = event._apartment
+    assert apartment._listener is not None
+    apartment.run(apartment._listener.shut_down(0))
+    back.EnableNotification(event)
+    message = new("MSMQMessage")
+    message.Body = "seen by others"
+    message.Send(out)
+    deadline = time.monotonic() + PATIENCE
+    while "could not be called and is dropped" not in daemon.log:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert back.Receive(ReceiveTimeout=1000).Body == "seen by others" and not sink.told
+
+
+def test_references_that_python_forgets_are_released(new: Callable[[str], Any], queue: Any) -> None:
+    owner = queue.Open(1, 1)
+    del owner
+    gc.collect()
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            queue.Open(1, 1)
+            break
+        except Exception:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_objects_that_are_held_stay_for_many_periods_without_a_call(new: Callable[[str], Any], queue: Any) -> None:
+    held = queue.Open(1, 1)
+    time.sleep(3)  # three periods are 1.5 s here
+    assert held.Access == 1
+
+
+def test_many_threads_use_the_same_objects(new: Callable[[str], Any], queue: Any) -> None:
+    out, back = queue.Open(2, 0), queue.Open(1, 0)
+    found: list[str] = []
+
+    def work(number: int) -> None:
+        message = new("MSMQMessage")
+        message.Label = str(number)
+        message.Send(out)
+        found.append(back.Receive(ReceiveTimeout=20_000).Label)
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [str(number) for number in range(8)]
