@@ -1,13 +1,16 @@
-"""What the bulk plane takes from outside, for a fuzzer. Each target takes bytes; it ends normally for whatever is
-refused as it should be, and fails for anything else.
+"""What the bulk plane and DCOM take from outside, for a fuzzer. Each target takes bytes; it ends normally for whatever
+is refused as it should be, and fails for anything else.
 
 `make nightly` runs them with atheris for a while (`tools/fuzz`), `test_corpus` runs the corpus each day.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 import json
+import struct
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -16,15 +19,26 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
+from dcom.world import ComWorld
 from openmsmq.bulk import columns, requests, rows
+from openmsmq.dcom import activation, coercion, objref
+from openmsmq.dcom.variant import VT, from_wire, to_wire
+from openmsmq.interfaces import ms_oaut
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.security import sid_bytes
+from openmsmq.ndr import BadStubData, NdrError
+from openmsmq.ndr.serialization import deserialize, serialize
+from openmsmq.protocols.mqac.classes import CLASSES
 from openmsmq.queueing import drafts
 from openmsmq.queueing.message_record import decode_message
+from openmsmq.rpc.faults import Fault
 
 CORPUS = Path(__file__).parent / "corpus"
 QUEUE, SENDER = "DIRECT=OS:.\\private$\\q", sid_bytes("S-1-5-21-1-2-3-1001")
 FORM = drafts.form_of(SENDER, QUEUE)
+HEADER = bytes([1, 0x10, 8, 0]) + bytes(12)  # of type serialization
+THIS = struct.pack("<HHII16sI", 5, 7, 0, 0, bytes(16), 0)  # ORPCTHIS
+worlds: list[ComWorld] = []
 
 
 def fuzz_requests(data: bytes) -> None:
@@ -77,4 +91,50 @@ def fuzz_rows(data: bytes) -> None:
         )
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"requests": fuzz_requests, "arrow": fuzz_arrow, "rows": fuzz_rows}
+def fuzz_objref(data: bytes) -> None:
+    """A reference to an object, and the properties of an activation, which come in one."""
+    try:
+        reference = objref.unpack(data)
+        assert objref.unpack(reference.pack()) == reference
+        activation.parse_request(data)
+    except BadStubData:
+        return
+
+
+def fuzz_variant(data: bytes) -> None:
+    """A VARIANT with all that it can hold. What is read can be written, and is read as the same again."""
+    try:
+        value = from_wire(deserialize(ms_oaut.wireVARIANTStr, HEADER + data), lambda pointer: pointer)
+        wire = to_wire(value, lambda pointer, by_dispatch: pointer)
+        again = from_wire(deserialize(ms_oaut.wireVARIANTStr, serialize(wire)), lambda pointer: pointer)
+        assert repr(again) == repr(value)
+        coercion.to_integer(value, VT.I4)
+    except (BadStubData, NdrError, MsmqError):
+        return
+
+
+def fuzz_invoke(data: bytes) -> None:
+    """The first two bytes choose a class and the member that is invoked, the rest is the stub behind them."""
+    if not worlds or len(worlds[0].exporter) > 100:
+        worlds[:] = [ComWorld()]
+    (world,) = worlds
+    kind = CLASSES[(data[0] if data else 0) % len(CLASSES)]
+    members = kind.coclass.default.all_members
+    dispid = members[data[1] % len(members)].dispid if len(data) > 1 and members else 0
+    target = kind(world.protocols.environment)
+    reference = world.export(target, ms_oaut.IDispatch)
+    stub = THIS + struct.pack("<i16sI", dispid, bytes(16), 0x409) + data[2:]
+
+    async def call() -> None:
+        with contextlib.suppress(Fault, TimeoutError):  # a receive may wait for ever
+            await world.call_stub(reference.ipid, ms_oaut.IDispatch, 6, stub)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    asyncio.run(call())
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "requests": fuzz_requests, "arrow": fuzz_arrow, "rows": fuzz_rows, "objref": fuzz_objref, "variant": fuzz_variant,
+    "invoke": fuzz_invoke,
+}  # fmt: skip

@@ -15,6 +15,7 @@ _RANGES: Final[dict[int, tuple[int, int]]] = {
     VT.INT: (-(1 << 31), (1 << 31) - 1), VT.UINT: (0, (1 << 32) - 1), VT.I8: (-(1 << 63), (1 << 63) - 1),
     VT.UI8: (0, (1 << 64) - 1), VT.ERROR: (0, (1 << 32) - 1),
 }  # fmt: skip
+_MOST_DIGITS: Final = 40  # more than any type has
 _NUMBERS: Final = frozenset([*_RANGES, VT.R4, VT.R8, VT.CY, VT.DATE, VT.DECIMAL, VT.BOOL])
 
 
@@ -46,7 +47,12 @@ def _number(found: Variant, vt: int) -> int:
             raise _mismatch(found, vt)
         if isinstance(value, float) and not math.isfinite(value):
             raise ComError(ComResult.DISP_E_OVERFLOW, f"{value} is no integer")
-        return int(Decimal(value).to_integral_value(ROUND_HALF_EVEN))
+        number = Decimal(value)
+        if not number.is_finite():
+            raise _mismatch(found, vt)
+        if number.adjusted() > _MOST_DIGITS:  # and no work for a million of them
+            raise ComError(ComResult.DISP_E_OVERFLOW, f"a number of {number.adjusted() + 1} digits")
+        return int(number.to_integral_value(ROUND_HALF_EVEN))
     except (InvalidOperation, ValueError, TypeError):
         raise _mismatch(found, vt) from None
 

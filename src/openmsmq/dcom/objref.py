@@ -58,7 +58,8 @@ class CustomReference:
     def pack(self) -> bytes:
         """An OBJREF_CUSTOM."""
         head = _HEADER.pack(_SIGNATURE, _CUSTOM, self.iid.bytes_le)
-        return head + struct.pack("<16sII", self.clsid.bytes_le, 0, len(self.data)) + self.data
+        # The last field means nothing; clients write the size of what follows and of these two fields there.
+        return head + struct.pack("<16sII", self.clsid.bytes_le, 0, len(self.data) + 8) + self.data
 
 
 Reference = StandardReference | CustomReference

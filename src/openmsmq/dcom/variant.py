@@ -116,7 +116,7 @@ class Variant:
         """Without references."""
         found = self
         while found.vt == VT.VARIANT | VT.BYREF:
-            found = found.value if found.value is not None else EMPTY
+            found = found.value
         return Variant(found.vt & ~VT.BYREF, found.value) if found.vt & VT.BYREF else found
 
     @property
@@ -162,9 +162,9 @@ def from_wire(wire: o.wireVARIANTStr | None, unmarshal: Unmarshal) -> Variant:
         return Variant(vt)
     if vt == VT.VARIANT | VT.BYREF:
         inner = wire.pvarVal
-        return Variant(vt, None if inner in (None, NULL) else from_wire(inner, unmarshal))  # type: ignore[arg-type]
+        return Variant(vt, EMPTY if inner in (None, NULL) else from_wire(inner, unmarshal))  # type: ignore[arg-type]
     base = VT.ARRAY if vt & VT.ARRAY else vt & ~VT.BYREF
-    if base not in _ARMS or base == VT.RECORD:
+    if base not in _ARMS or base == VT.RECORD or vt & ~(0xFFF | VT.ARRAY | VT.BYREF):
         raise ComError(ComResult.DISP_E_BADVARTYPE, f"VARIANT of type {vt:#x}")
     raw = getattr(wire, _ARMS[base][bool(vt & VT.BYREF)])
     if raw is NULL:
@@ -245,7 +245,7 @@ def to_wire(variant: Variant, marshal: Marshal) -> o.wireVARIANTStr:
     wire = o.wireVARIANTStr(vt=vt)
     base = VT.ARRAY if vt & VT.ARRAY else vt & ~VT.BYREF
     if vt == VT.VARIANT | VT.BYREF:
-        wire.pvarVal = to_wire(EMPTY if value is None else value, marshal)
+        wire.pvarVal = to_wire(value, marshal)
     elif base not in (VT.EMPTY, VT.NULL):
         if base not in _ARMS or base == VT.RECORD:
             raise ComError(ComResult.DISP_E_BADVARTYPE, f"VARIANT of type {vt:#x}")

@@ -1,0 +1,107 @@
+"""A DCOM server with the automation objects, without a network: real stubs, real calls, a clock of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any
+from uuid import UUID
+
+from openmsmq.dcom.activation import VERSION
+from openmsmq.dcom.bindings import Bindings
+from openmsmq.dcom.exporter import Exporter
+from openmsmq.dcom.objref import StandardReference, unpack
+from openmsmq.dcom.orpc import OrpcInterface, interfaces_of
+from openmsmq.dcom.resolver import resolver_services
+from openmsmq.dcom.server import CallContext
+from openmsmq.interfaces import ms_dcom
+from openmsmq.interfaces.ms_dcom import ORPCTHIS
+from openmsmq.ndr import Interface
+from openmsmq.protocols.mqac.classes import CLASSES, com_server
+from openmsmq.rpc.association import Association, ContextHandles
+from openmsmq.rpc.call import UNAUTHENTICATED, Call
+from openmsmq.rpc.pdu import AuthLevel
+from protocols.clients import Connection, Server
+
+RESOLVER = Bindings(())
+PEER = "192.0.2.1"
+
+
+class Host:
+    """The process: what is written is durable at once, work goes to the running loop."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    @property
+    def position(self) -> int:
+        return self._server.world.store.position
+
+    def when_durable(self, action: Callable[[], object]) -> None:
+        self._server.sync()
+        action()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.get_running_loop().create_task(work)
+
+
+class Link(Connection):
+    local_host = "192.0.2.2"
+
+
+class ComWorld:
+    """`now` is the exporter's clock in seconds."""
+
+    def __init__(self, level: AuthLevel = AuthLevel.NONE, **limits: int) -> None:
+        self.now = 0.0
+        self.protocols = Server()
+        numbers = itertools.count(1)
+        self.exporter = Exporter(
+            lambda: self.now, lambda count: next(numbers).to_bytes(count, "big"), ping_period=120.0, **limits
+        )
+        environment = self.protocols.environment
+        self.server = com_server(environment, self.exporter, Host(self.protocols), level, "host")
+        self.interfaces = {interface.uuid: interface for interface in interfaces_of(self.server)}
+        self.services = {service.name: service for service in resolver_services(self.server)}
+        handles = ContextHandles(lambda count: next(numbers).to_bytes(count, "big"))
+        self.association = Association(1, PEER, handles)
+
+    def context(self, interface: Interface = ms_dcom.IUnknown) -> CallContext:
+        call = Call(Link(self.association), self.interfaces[interface.uuid], UNAUTHENTICATED, None, 1, 0, 3, b"")  # type: ignore[arg-type]
+        return CallContext(self.server, call, interface, bytes(16))
+
+    def new(self, name: str) -> Any:
+        """An object of a class, by its name without MSMQ."""
+        (kind,) = [kind for kind in CLASSES if kind.__name__ == f"MSMQ{name}"]
+        return kind(self.protocols.environment)
+
+    def export(self, target: Any, interface: Interface) -> StandardReference:
+        return self.exporter.marshal(target, interface.uuid, RESOLVER, PEER)
+
+    async def call(self, ipid: UUID, interface: Interface, name: str, **arguments: Any) -> Any:
+        """A call with a stub; returns the response. Raises Fault."""
+        operation = interface.operation(name)
+        assert operation.request is not None
+        request = operation.request(**arguments)
+        request.orpcthis = ORPCTHIS(version=VERSION, cid=bytes(16))
+        stub = await self.call_stub(ipid, interface, operation.opnum, operation.encode_request(request))
+        return operation.decode_response(stub)
+
+    async def call_stub(self, ipid: UUID, interface: Interface, opnum: int, stub: bytes) -> bytes:
+        """The same with the bytes of a request."""
+        link = Link(self.association)
+        served: OrpcInterface = self.interfaces[interface.uuid]
+        call = Call(link, served, UNAUTHENTICATED, None, 1, 0, opnum, stub, object_uuid=ipid)  # type: ignore[arg-type]
+        served.call(call)
+        for _ in range(1000):
+            if call.over:
+                return bytes(link.answer)
+            self.protocols.world.turn()
+            await asyncio.sleep(0)
+        raise TimeoutError(f"{interface.name}, operation {opnum}, was not answered")
+
+    def unpack(self, pointer: Any) -> StandardReference:
+        found = unpack(pointer.abData)
+        assert isinstance(found, StandardReference)
+        return found
