@@ -108,7 +108,7 @@ class Variant:
     rest.
     """
 
-    vt: int = VT.EMPTY
+    vt: int = 0  # VT_EMPTY
     value: Any = None
 
     @property
