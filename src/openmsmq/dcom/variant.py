@@ -215,7 +215,7 @@ def _array(raw: Any, vt: int, unmarshal: Unmarshal) -> SafeArray | None:
         count *= elements
     if not bounds or count != len(values):
         raise ComError(ComResult.E_INVALIDARG, f"a SAFEARRAY of {len(values)} elements has bounds for {count}")
-    return SafeArray(element, values, bounds)
+    return SafeArray(int(element), values, bounds)
 
 
 def _elements(union: o.SAFEARRAYUNION, element: int, unmarshal: Unmarshal) -> Any:
