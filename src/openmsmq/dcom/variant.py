@@ -202,8 +202,8 @@ def _array(raw: Any, vt: int, unmarshal: Unmarshal) -> SafeArray | None:
     union = raw.uArrayStructs
     kind = union.sfType
     element = raw.cLocks >> 16 if raw.fFeatures & _HAVE_VARTYPE else vt
-    element = element or vt or _BY_WIRE_TYPE.get(kind, kind)
-    if kind == _HAVE_IID_TYPE:
+    element = element or vt or _BY_WIRE_TYPE.get(kind, kind & ~0x8000)
+    if kind == _HAVE_IID_TYPE and element in _OBJECTS:
         values: Any = [unmarshal(pointer) for pointer in union.HaveIidStr.apUnknown]
     elif element not in _ELEMENTS or _ELEMENTS[element][0] != kind or (vt and vt != element):
         raise ComError(ComResult.E_INVALIDARG, f"a SAFEARRAY of {kind:#x} with elements of type {element:#x}")
