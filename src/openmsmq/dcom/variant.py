@@ -249,9 +249,10 @@ def to_wire(variant: Variant, marshal: Marshal) -> o.wireVARIANTStr:
     elif base not in (VT.EMPTY, VT.NULL):
         if base not in _ARMS or base == VT.RECORD:
             raise ComError(ComResult.DISP_E_BADVARTYPE, f"VARIANT of type {vt:#x}")
-        raw = _raw(base, vt, value, marshal)
-        if raw is None and (vt & VT.BYREF or base == VT.ARRAY):
-            raw = NULL
+        is_pointer = base in (VT.BSTR, VT.ARRAY, *_OBJECTS)
+        raw = _raw(base, vt, value, marshal) if is_pointer or value is not None else None
+        if raw is None and (base == VT.ARRAY or (is_pointer and vt & VT.BYREF)):
+            raw = NULL  # a pointer to a NULL
         setattr(wire, _ARMS[base][bool(vt & VT.BYREF)], raw)
     wire.clSize = (_size(wire, base) + 7) // 8
     return wire
