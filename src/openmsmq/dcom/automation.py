@@ -19,6 +19,7 @@ from uuid import UUID
 from openmsmq.dcom import coercion
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext
+from openmsmq.dcom.type_info import TypeInfo
 from openmsmq.dcom.variant import EMPTY, VT, Variant, bstr, from_wire, text_of, to_wire
 from openmsmq.interfaces import ms_oaut as o
 from openmsmq.interfaces.ms_dcom import IUnknown
@@ -181,11 +182,15 @@ class AutomationObject:
 
     def GetTypeInfoCount(self, context: CallContext, q: Any) -> Any:
         """3.1.4.1."""
-        return o.IDispatch_GetTypeInfoCount_Response(pctinfo=0)
+        return o.IDispatch_GetTypeInfoCount_Response(pctinfo=1)
 
     def GetTypeInfo(self, context: CallContext, q: Any) -> Any:
-        """3.1.4.2."""
-        raise ComError(ComResult.DISP_E_BADINDEX, "no type information is offered")
+        """3.1.4.2: of the interface through which the object is called; the language does not matter."""
+        if q.iTInfo:
+            raise ComError(ComResult.DISP_E_BADINDEX, f"there is one type information, not {q.iTInfo + 1}")
+        interface = context.interface if context.interface.members is not None else self.coclass.default
+        pointer = context.marshal(TypeInfo(interface), o.ITypeInfo.uuid)
+        return o.IDispatch_GetTypeInfo_Response(ppTInfo=pointer)
 
     def GetIDsOfNames(self, context: CallContext, q: Any) -> Any:
         """3.1.4.3: the member, then names of its parameters, which are their positions. Case does not matter."""

@@ -147,14 +147,14 @@ class Decoder(Emitter):
                 self.line(f"{target}, p = {function}(b, p, s, {owner}.{f.switch})")
                 self.modulus, self.remainder = 1, 0
             case w.Union() as union:
-                self._union_body(union, selector(f, owner), owner, where)
+                self._union_body(union, selector(f, owner), owner, where, f.switch_follows)
             case w.Array(fixed=fixed) as array if fixed is not None:
                 self.flush()
                 self._counted(array, str(fixed), target, owner, f"{where}.{f.name}")
             case _:
                 raise IdlError(f"{where}: no codec for {f.type}")
 
-    def _union_body(self, union: w.Union, switch: str, owner: str, where: str) -> None:
+    def _union_body(self, union: w.Union, switch: str, owner: str, where: str, follows: bool = False) -> None:
         self.flush()
         if not union.encapsulated:
             tag = self.local("t")
@@ -165,8 +165,11 @@ class Decoder(Emitter):
             )
             self.scalar(fmt, union.discriminant.size, union.discriminant.size, tag)
             self.flush()
-            with self.block(f"if {tag} != {switch}:"):
-                self.line(f"raise BadStubData(f'{where}: union selected by {{{tag}}} and {{{switch}}}')")
+            if follows:  # what selects stands behind the union, where it is read again
+                self.line(f"{switch} = {tag}")
+            else:
+                with self.block(f"if {tag} != {switch}:"):
+                    self.line(f"raise BadStubData(f'{where}: union selected by {{{tag}}} and {{{switch}}}')")
         for arm in self.arms(union, switch):
             if is_missing_arm(arm):
                 self.line(f"raise BadStubData(f'{where}: no union arm for {{{switch}}}')")

@@ -392,7 +392,11 @@ class Analyzer:
                         raise
                     except IdlError as error:
                         raise IdlError(f"line {member.line}: {error}") from None
-        return [resolved[index] for index in range(len(members))]
+        fields = [resolved[index] for index in range(len(members))]
+        names = [f.name for f in fields]
+        for index, f in enumerate(fields):
+            f.switch_follows = bool(f.switch) and names.index(f.switch) > index
+        return fields
 
     def _plain(self, member: s.Member, parameter: bool) -> w.Field:
         assert member.type is not None

@@ -96,8 +96,12 @@ def _is_supported(wire_type: w.WireType, seen: set[int]) -> bool:
         case w.Struct(conformant=None, fields=fields):
             known = id(wire_type) in seen
             seen.add(id(wire_type))
-            return known or all(f.selector is None and _is_supported(f.type, seen) for f in fields)
+            return known or all(_is_plain_field(f) and _is_supported(f.type, seen) for f in fields)
     return False
+
+
+def _is_plain_field(f: w.Field) -> bool:
+    return f.selector is None and not f.switch_follows
 
 
 def _is_plain(expression: s.Expression | None) -> bool:

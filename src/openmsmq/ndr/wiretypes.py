@@ -109,6 +109,7 @@ class Field:
     range: tuple[int, int] | None = None
     directions: frozenset[str] = frozenset()
     selector: Expression | None = None  # of a union, where what selects is calculated from `switch`
+    switch_follows: bool = False  # of a union: the field that selects stands behind it
 
 
 @dataclass(eq=False, slots=True)

@@ -37,7 +37,9 @@ CLASSES: Final[tuple[type[MqacObject], ...]] = (
     MSMQCoordinatedTransactionDispenser, MSMQTransactionDispenser, MSMQApplication, MSMQDestination, MSMQCollection,
     MSMQManagement, MSMQOutgoingQueueManagement, MSMQQueueManagement,
 )  # fmt: skip
-_OTHERS: Final = (ms_dcom.IUnknown, com.IClassFactory, ms_oaut.IDispatch, ms_oaut.IEnumVARIANT)
+_OTHERS: Final = (
+    ms_dcom.IUnknown, com.IClassFactory, ms_oaut.IDispatch, ms_oaut.IEnumVARIANT, ms_oaut.ITypeInfo,
+)  # fmt: skip
 
 
 def com_server(
