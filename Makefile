@@ -11,7 +11,7 @@ export TEST_SEED := $(SEED)
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py
 COMPILED_TESTS := tests/bulk/test_segments.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
 
-.PHONY: setup java samba compiled interpreted demo test nightly wheel-test lint bench image-test clean
+.PHONY: setup java samba compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
 
 setup: compiled
 
@@ -53,7 +53,12 @@ nightly: java samba compiled
 	@$(BIN)/python tools/sanitize
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-fuzz.txt
 	@$(BIN)/python tools/fuzz 120
-	@$(MAKE) --no-print-directory wheel-test
+	@$(MAKE) --no-print-directory wheel-test mutants
+
+# Changes of single operators that the tests have to notice; which ones, SEED says.
+MUTANTS ?= 300
+mutants: $(STAMP)
+	@$(BIN)/python tools/mutate --seed $(SEED) --count $(MUTANTS)
 
 # The wheel of this machine, in an empty environment of its own.
 wheel-test: $(STAMP)
@@ -62,7 +67,7 @@ wheel-test: $(STAMP)
 
 lint: $(STAMP)
 	@$(BIN)/python -m openmsmq.ndr
-	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/native.py tools/hatch_build.py
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/mutate tools/native.py tools/hatch_build.py
 	@$(BIN)/mypy
 	@$(BIN)/mypy demo
 	@$(BIN)/lint-imports --no-logo
