@@ -12,13 +12,19 @@ import psutil
 import pytest
 
 import seeds
-from daemon import Daemon
+from daemon import Daemon, eventually
 from openmsmq.bulk.client import BulkClient
 from spark import lake
 
 
 def drain(spark: Any, service: Daemon, queue: str, directory: Path) -> None:
     lake.to_parquet(lake.receiving(spark, service, queue, maxRecordsPerTrigger=200), directory).awaitTermination()
+
+
+def progress(service: Daemon, queue: str, query: Any, rows: int) -> None:
+    """Wait until a query has taken so many messages, or has ended."""
+    enough = lake.count(service, queue) - rows
+    eventually(lambda: lake.count(service, queue) <= max(enough, 0) or not query.isActive, 120)
 
 
 def check(spark: Any, service: Daemon, queue: str, directory: Path, sent: list[str]) -> None:
@@ -39,7 +45,7 @@ def test_a_stream_that_is_stopped_at_random_moments(spark: Any, service: Daemon,
         frame = lake.receiving(spark, service, "stopped", maxRecordsPerTrigger=100)
         writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.start(str(tmp_path / "out"))
-        time.sleep(chance.uniform(0.3, 1.5))
+        progress(service, "stopped", query, chance.randrange(400))  # 0: as it begins
         query.stop()
     drain(spark, service, "stopped", tmp_path)
     check(spark, service, "stopped", tmp_path, sent)
@@ -58,7 +64,7 @@ def test_python_workers_that_are_killed(spark: Any, service: Daemon, tmp_path: P
                     for worker in process.children()[:1]:
                         worker.kill()
                         killed += 1
-        time.sleep(0.4)
+        progress(service, "workers", query, 100)
     with contextlib.suppress(Exception):  # a killed planner ends the query; a killed task is tried again
         query.awaitTermination()
     drain(spark, service, "workers", tmp_path)
@@ -83,9 +89,9 @@ def test_a_queue_manager_that_is_killed(spark: Any, tmp_path: Path, seed: int) -
         query = lake.to_parquet(
             lake.receiving(spark, service, "killed", maxRecordsPerTrigger=100, port=service.port), tmp_path
         )
-        time.sleep(chance.uniform(0.5, 2.5))
+        progress(service, "killed", query, chance.randrange(800))
         service.kill()
-        time.sleep(chance.uniform(0, 1))
+        time.sleep(chance.uniform(0, 1))  # as long as it is away
         service.start()
         query.awaitTermination()
         drain(spark, service, "killed", tmp_path)
@@ -106,7 +112,7 @@ def test_a_sink_whose_stream_is_stopped_at_random_moments(spark: Any, service: D
 
     for _ in range(4):
         query = start()
-        time.sleep(chance.uniform(0.3, 1.5))
+        progress(service, "from", query, chance.randrange(200))
         query.stop()
     start(availableNow=True).awaitTermination()
     assert Counter(lake.left(service, "into")) == Counter(sent)
