@@ -34,7 +34,7 @@ compiled: $(STAMP)
 # Without it, for work on the sources.
 interpreted: $(STAMP)
 	@find src -name '*.so' -delete
-	@$(BIN)/python -m openmsmq.ndr
+	@$(BIN)/python tools/native.py --generate
 
 # Only tests want it.
 samba:
@@ -66,7 +66,7 @@ wheel-test: $(STAMP)
 	@$(BIN)/python tools/try-wheel
 
 lint: $(STAMP)
-	@$(BIN)/python -m openmsmq.ndr
+	@$(BIN)/python tools/native.py --generate
 	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/mutate tools/native.py tools/hatch_build.py
 	@$(BIN)/mypy
 	@$(BIN)/mypy demo

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
-from types import ModuleType
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
+from pathlib import Path
+
+import openmsmq
 
 
-class _SourceFinder:
-    """Finds what has a source; see `importlib.abc.MetaPathFinder`. For the rest it says that there is nothing."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if not name.startswith("openmsmq."):
-            return None
-        for directory in path or ():
-            found = FileFinder(directory, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(name)
-            if found is not None and found.loader is not None:
-                return found
-        raise ModuleNotFoundError(f"{name} has no source", name=name)
+def _find_sources(path: str) -> FileFinder:
+    """A hook of `sys.path_hooks`. Raises ImportError for directories that are not the package's."""
+    package = Path(openmsmq.__path__[0])
+    if package not in (Path(path), *Path(path).parents):
+        raise ImportError(path)
+    return FileFinder(path, (SourceFileLoader, SOURCE_SUFFIXES))
 
 
 def prefer() -> None:
     """From now on, in this process. Call it before anything of openmsmq is imported."""
     assert not any(name.startswith("openmsmq.") for name in sys.modules)
-    sys.meta_path.insert(0, _SourceFinder())
+    sys.path_hooks.insert(0, _find_sources)
+    sys.path_importer_cache.clear()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -101,10 +103,20 @@ def lacking() -> str | None:
 
 def generate() -> None:
     """Bring the interfaces up to date; see `openmsmq.ndr.build`. Raises CalledProcessError."""
-    if not is_current():
-        remove()  # the IDL compiler is not to run as what it was
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])}
-    subprocess.run([sys.executable, "-m", "openmsmq.ndr"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, __file__, "--generate"], check=True, stdout=subprocess.DEVNULL)
+
+
+def run_idl_compiler() -> None:
+    """What `generate` runs in a process of its own: by the sources, whatever extension modules lie beside them."""
+
+    def find_sources(path: str) -> FileFinder:
+        if SOURCES not in (Path(path), *Path(path).parents):
+            raise ImportError(path)
+        return FileFinder(path, (SourceFileLoader, SOURCE_SUFFIXES))
+
+    sys.path_hooks.insert(0, find_sources)
+    sys.path.insert(0, str(SOURCES))
+    runpy.run_module("openmsmq.ndr", run_name="__main__")
 
 
 def build(target: Path) -> None:
@@ -198,6 +210,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case []:
             sys.exit(main())
+        case ["--generate"]:
+            run_idl_compiler()
         case ["--into", directory]:
             build(Path(directory))
         case ["--build", directory, scratch]:
