@@ -10,22 +10,21 @@ from importlib.machinery import ExtensionFileLoader
 from importlib.util import find_spec
 from typing import Final
 
-# What a call passes on its way from the socket to the disk and back, and what recovery reads a log with.
+# What a call passes on its way from the socket to the disk and back, and what pays: docs/architecture.md says how much.
 MODULES: Final = (
-    "model.lookup_id",
-    "ndr.runtime", "protocols.dispatch", "protocols.environment", "protocols.management",
+    "protocols.dispatch", "protocols.environment", "protocols.management",
     "protocols.qm2qm", "protocols.qmcomm", "protocols.qmcomm2", "protocols.qmmgmt", "protocols.remote_read",
     "protocols.transaction_manager",
-    "queueing.aborts", "queueing.access", "queueing.committing", "queueing.connectors", "queueing.consuming",
-    "queueing.core", "queueing.definitions", "queueing.foreign", "queueing.groups", "queueing.manager",
-    "queueing.notes", "queueing.opening", "queueing.outbox", "queueing.outgoing", "queueing.plan", "queueing.positions",
-    "queueing.properties", "queueing.queue", "queueing.readers", "queueing.reading", "queueing.records",
-    "queueing.sending", "queueing.stages", "queueing.staging", "queueing.state", "queueing.storage",
-    "queueing.subqueues", "queueing.timers", "queueing.transactions", "queueing.transferring", "queueing.transit",
+    "queueing.committing", "queueing.connectors", "queueing.consuming",
+    "queueing.core", "queueing.definitions", "queueing.foreign", "queueing.manager",
+    "queueing.opening", "queueing.outbox", "queueing.outgoing", "queueing.plan", "queueing.positions",
+    "queueing.queue", "queueing.readers", "queueing.reading", "queueing.records",
+    "queueing.sending", "queueing.staging", "queueing.state", "queueing.storage",
+    "queueing.subqueues", "queueing.transferring", "queueing.transit",
     "rpc.assembly", "rpc.association", "rpc.call", "rpc.server", "rpc.server_connection", "rpc.splitter",
-    "store.batch", "store.bookkeeping", "store.checkpoints", "store.columns", "store.committer", "store.compaction",
-    "store.frames", "store.kernel_sync", "store.log", "store.opening", "store.operations", "store.recovery",
-    "store.replay", "store.scan", "store.segments", "store.specs", "store.vfs", "store.writer",
+    "store.batch", "store.bookkeeping", "store.columns", "store.committer",
+    "store.frames", "store.kernel_sync", "store.log", "store.operations",
+    "store.segments", "store.specs", "store.vfs", "store.writer",
     "transfer.queue_format", "transfer.receive_buffer", "transfer.send_buffer",
 )  # fmt: skip
 # What has no Python source: whoever imports it does without where it is not there.

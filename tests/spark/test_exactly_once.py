@@ -39,13 +39,13 @@ def check(spark: Any, service: Daemon, queue: str, directory: Path, sent: list[s
 
 def test_a_stream_that_is_stopped_at_random_moments(spark: Any, service: Daemon, tmp_path: Path) -> None:
     lake.create(service, "stopped")
-    chance, sent = seeds.chance("stopped"), [str(number) for number in range(3000)]
+    chance, sent = seeds.chance("stopped"), [str(number) for number in range(1200)]
     lake.put(service, "stopped", sent)
     for _ in range(6):
         frame = lake.receiving(spark, service, "stopped", maxRecordsPerTrigger=100)
         writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.start(str(tmp_path / "out"))
-        progress(service, "stopped", query, chance.randrange(400))  # 0: as it begins
+        progress(service, "stopped", query, chance.randrange(200))  # 0: as it begins
         query.stop()
     drain(spark, service, "stopped", tmp_path)
     check(spark, service, "stopped", tmp_path, sent)
@@ -53,7 +53,7 @@ def test_a_stream_that_is_stopped_at_random_moments(spark: Any, service: Daemon,
 
 def test_python_workers_that_are_killed(spark: Any, service: Daemon, tmp_path: Path) -> None:
     lake.create(service, "workers")
-    sent = [str(number) for number in range(2000)]
+    sent = [str(number) for number in range(1200)]
     lake.put(service, "workers", sent)
     query = lake.to_parquet(lake.receiving(spark, service, "workers", maxRecordsPerTrigger=100), tmp_path)
     killed = 0
@@ -84,12 +84,12 @@ def test_a_queue_manager_that_is_killed(spark: Any, tmp_path: Path, seed: int) -
     service = Daemon(tmp_path / "data", "--flight", "--flight-port", str(lake.free_port()))
     with service:
         lake.create(service, "killed")
-        sent = [str(number) for number in range(1500)]
+        sent = [str(number) for number in range(900)]
         lake.put(service, "killed", sent)
         query = lake.to_parquet(
             lake.receiving(spark, service, "killed", maxRecordsPerTrigger=100, port=service.port), tmp_path
         )
-        progress(service, "killed", query, chance.randrange(800))
+        progress(service, "killed", query, chance.randrange(500))
         service.kill()
         time.sleep(chance.uniform(0, 1))  # as long as it is away
         service.start()
@@ -100,7 +100,7 @@ def test_a_queue_manager_that_is_killed(spark: Any, tmp_path: Path, seed: int) -
 
 def test_a_sink_whose_stream_is_stopped_at_random_moments(spark: Any, service: Daemon, tmp_path: Path) -> None:
     lake.create(service, "from", "into")
-    chance, sent = seeds.chance("sink"), [str(number) for number in range(1200)]
+    chance, sent = seeds.chance("sink"), [str(number) for number in range(600)]
     lake.put(service, "from", sent)
 
     def start(**trigger: Any) -> Any:
@@ -112,7 +112,7 @@ def test_a_sink_whose_stream_is_stopped_at_random_moments(spark: Any, service: D
 
     for _ in range(4):
         query = start()
-        progress(service, "from", query, chance.randrange(200))
+        progress(service, "from", query, chance.randrange(100))
         query.stop()
     start(availableNow=True).awaitTermination()
     assert Counter(lake.left(service, "into")) == Counter(sent)
