@@ -11,9 +11,9 @@ export TEST_SEED := $(SEED)
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py
 COMPILED_TESTS := tests/bulk/test_segments.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
 
-.PHONY: setup java samba compiled demo test nightly lint bench image-test clean
+.PHONY: setup java samba compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
 
-setup: $(STAMP)
+setup: compiled
 
 $(STAMP): requirements.txt pyproject.toml
 	@echo "setup: installing into $(VENV)"
@@ -26,48 +26,65 @@ $(STAMP): requirements.txt pyproject.toml
 java:
 	@tools/ensure java
 
-# The hot half of the queue manager as machine code; nothing to do while the sources are the same.
-compiled: setup
+# The hot half of the queue manager as machine code beside its sources; nothing to do while no source is newer.
+compiled: $(STAMP)
 	@tools/ensure headers
-	@$(BIN)/python tools/compile
+	@$(BIN)/python tools/native.py
+
+# Without it, for work on the sources.
+interpreted: $(STAMP)
+	@find src -name '*.so' -delete
+	@$(BIN)/python tools/native.py --generate
 
 # Only tests want it.
 samba:
 	@tools/ensure samba
 
-test: setup java samba compiled
+test: java samba compiled
 	@$(PYTEST) -m "not slow"
 	@TESTS=compiled $(PYTEST) -m "not slow" $(NATIVE_TESTS)
 
-demo: setup java compiled
+demo: java compiled
 	@$(BIN)/python demo
 
-nightly: setup java samba compiled
+nightly: java samba compiled
 	@$(PYTEST)
 	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
 	@$(BIN)/python tools/sanitize
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-fuzz.txt
 	@$(BIN)/python tools/fuzz 120
+	@$(MAKE) --no-print-directory wheel-test mutants
 
-lint: setup
-	@$(BIN)/python -m openmsmq.ndr
-	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz
+# Changes of single operators that the tests have to notice; which ones, SEED says.
+MUTANTS ?= 300
+mutants: $(STAMP)
+	@$(BIN)/python tools/mutate --seed $(SEED) --count $(MUTANTS)
+
+# The wheel of this machine, in an empty environment of its own.
+wheel-test: $(STAMP)
+	@tools/ensure headers
+	@$(BIN)/python tools/try-wheel
+
+lint: $(STAMP)
+	@$(BIN)/python tools/native.py --generate
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/mutate tools/native.py tools/hatch_build.py
 	@$(BIN)/mypy
 	@$(BIN)/mypy demo
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/codespell
 
 # Compares with rabbitmq-server, redis-server and postgresql where they are installed; BENCH=--quick for a short one.
-bench: setup java compiled
+bench: java compiled
 	@$(BIN)/python benchmarks/run.py $(BENCH)
 	@$(BIN)/python benchmarks/remote_reading.py $(filter --quick,$(BENCH))
 	@$(BIN)/python benchmarks/bulk.py
 	@$(BIN)/python benchmarks/pipeline.py
 
 # Not part of `test`: it wants root, Debian's mirror, PyPI, half a gigabyte and the ports 1135 and 3103.
-image-test: setup
+image-test: $(STAMP)
 	@tools/ensure image
 	@$(BIN)/python tools/try-image
 
 clean:
-	rm -rf src/openmsmq/_compiled $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
+	find src -name '*.so' -delete
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

@@ -1,14 +1,16 @@
-"""Two builds in turns: the server's processor time for each message, and the ratio of the second to the first.
+"""Builds in turns: the server's processor time for each operation, and the ratio of each build to the first one.
 
-    python benchmarks/turns.py CHECKOUT CHECKOUT [--rounds 6] [--seconds 3] [--connections 8]
+    python benchmarks/turns.py CHECKOUT CHECKOUT... [--rounds 6] [--seconds 3] [--connections 8]
 
-Each checkout has its own `.venv` (`make setup compiled`). Rounds alternate, so that a machine whose speed drifts treats
-both alike; the median of the ratios is what to quote.
+Each checkout has its own `.venv` (`make setup`). Rounds alternate in direction, so that a machine whose speed drifts
+treats all alike; quote the median of the ratios. What a group of compiled modules is worth, a second checkout
+says that leaves it out of `openmsmq.compiled.MODULES`.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -17,12 +19,27 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from systems import cpu
 
 HERE = Path(__file__).parent
-OPERATIONS = ("express send", "durable send", "receive")
 ENDLESS = 1 << 40
+FILL = 64  # connections that fill a queue
+
+
+class Operation(NamedTuple):
+    """What is measured: an operation and a system of load.py."""
+
+    name: str
+    system: str = "openmsmq"
+    queue: str = ""  # one that is filled before, for what takes messages
+
+
+OPERATIONS = (
+    Operation("express send"), Operation("durable send"), Operation("receive", queue="b"),
+    Operation("remoteread", "two phases", "c"), Operation("R_QMMgmtGetInfo", "management"),
+)  # fmt: skip
 
 
 @contextmanager
@@ -41,9 +58,11 @@ def daemon(checkout: Path, directory: Path) -> Iterator[tuple[int, int]]:
             process.terminate()
 
 
-def load(port: int, what: str, queue: str, connections: int, seconds: float, count: int = ENDLESS) -> int:
+def load(
+    port: int, what: str, queue: str, connections: int, seconds: float, count: int = ENDLESS, system: str = "openmsmq"
+) -> int:
     """Run the load generator; how many operations it did."""
-    options = {"system": "openmsmq", "port": port, "what": what, "queue": queue, "connections": connections,
+    options = {"system": system, "port": port, "what": what, "queue": queue, "connections": connections,
                "seconds": seconds, "count": count}  # fmt: skip
     done = subprocess.run(
         [sys.executable, str(HERE / "load.py"), json.dumps(options)], capture_output=True, text=True, check=True
@@ -58,31 +77,34 @@ def measure(checkout: Path, connections: int, seconds: float) -> dict[str, float
         create = "import openmsmq, sys\nwith openmsmq.connect('127.0.0.1', port=int(sys.argv[1])) as m:\n"
         create += "    for n in 'abc': m.create_queue(f'.\\\\private$\\\\{n}')"
         subprocess.run([str(checkout / ".venv/bin/python"), "-c", create, str(port)], check=True, cwd=checkout)
-        filled = load(port, "durable send", "c", 64, seconds)
-        for what, queue in zip(OPERATIONS, "abc", strict=True):
+        for operation in OPERATIONS:
+            count, queue = ENDLESS, operation.queue or "a"
+            if operation.queue:
+                count = max(1, load(port, "durable send", queue, FILL, seconds) - 200)
             before = cpu(pid)
-            count = load(port, what, queue, connections, seconds, ENDLESS if queue != "c" else max(1, filled - 200))
-            found[what] = (cpu(pid) - before) / count * 1e6
+            done = load(port, operation.name, queue, connections, seconds, count, operation.system)
+            found[operation.name] = (cpu(pid) - before) / done * 1e6
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("checkouts", nargs=2, type=Path)
+    parser.add_argument("checkouts", nargs="+", type=Path)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--connections", type=int, default=8)
     arguments = parser.parse_args()
+    base, *others = arguments.checkouts
     rounds = []
     for number in range(arguments.rounds):
         order = arguments.checkouts if number % 2 == 0 else arguments.checkouts[::-1]
-        both = {path: measure(path.resolve(), arguments.connections, arguments.seconds) for path in order}
-        rounds.append([both[path] for path in arguments.checkouts])
-    for what in OPERATIONS:
-        first, second = ([each[index][what] for each in rounds] for index in (0, 1))
+        rounds.append({path: measure(path.resolve(), arguments.connections, arguments.seconds) for path in order})
+    for other, operation in itertools.product(others, OPERATIONS):
+        first, second = ([each[path][operation.name] for each in rounds] for path in (base, other))
         ratios = sorted(b / a for a, b in zip(first, second, strict=True))
         print(
-            f"{what} x{arguments.connections}: {statistics.median(first):.1f} and {statistics.median(second):.1f} us, "
+            f"{other.name}: {operation.name} x{arguments.connections}: "
+            f"{statistics.median(first):.1f} and {statistics.median(second):.1f} us, "
             f"ratio {statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})"
         )
 

@@ -6,6 +6,7 @@ test doubles. The daemons that tests start are what a user starts: compiled, whe
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections import defaultdict
@@ -15,17 +16,25 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+import sources
 from seeds import SEED, VARIABLE
 
-if os.environ.get("TESTS") == "compiled":
-    from openmsmq import compiled
+TESTS_OF_COMPILED = os.environ.get("TESTS") == "compiled"
+if not TESTS_OF_COMPILED:
+    sources.prefer()
 
-    assert compiled.in_use, "nothing is compiled: run tools/compile"
-elif "OPENMSMQ_PURE" not in os.environ:
-    os.environ["OPENMSMQ_PURE"] = "1"
-    import openmsmq  # noqa: F401
 
-    del os.environ["OPENMSMQ_PURE"]
+def pytest_configure() -> None:
+    """Stop where daemons would run machine code of other sources than those that are here."""
+    specification = importlib.util.spec_from_file_location("native", Path(__file__).parents[1] / "tools" / "native.py")
+    assert specification is not None and specification.loader is not None
+    native = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(native)
+    if native.present() and not native.is_current():
+        pytest.exit("extension modules are older than their sources: `make compiled`, or `make interpreted`", 2)
+    if TESTS_OF_COMPILED and not native.present():
+        pytest.exit("no extension modules are here: `make compiled`", 2)
+
 
 # Where the environment forbids bytecode beside the sources, each of the hundred daemons would compile them anew.
 if sys.dont_write_bytecode:

@@ -1,11 +1,9 @@
-"""What may be compiled, and when the compiled modules are used."""
+"""What may be compiled, and that a process says whether it runs machine code."""
 
 from __future__ import annotations
 
 import ast
 import importlib
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
+import openmsmq
+from daemon import Daemon
 from openmsmq import compiled
+
+PACKAGE = Path(openmsmq.__file__).parent
+# What a process does that is not this one, whose imports prefer sources.
+HOW_IT_RUNS = "native" if list((PACKAGE / "ndr").glob("engine.*.so")) else "interpreted"
 
 
 def awaits_in_handlers(node: ast.AST, inside: bool = False) -> Iterator[int]:
@@ -28,7 +32,7 @@ def awaits_in_handlers(node: ast.AST, inside: bool = False) -> Iterator[int]:
 @pytest.mark.parametrize("module", compiled.MODULES)
 def test_no_compiled_coroutine_is_suspended_where_it_handles_exceptions(module: str) -> None:
     """mypyc 2.4 loses the exception that is being handled when a coroutine goes on: a bare `raise` raises another."""
-    source = (compiled.PACKAGE / (module.replace(".", "/") + ".py")).read_text()
+    source = (PACKAGE / (module.replace(".", "/") + ".py")).read_text()
     assert not list(awaits_in_handlers(ast.parse(source)))
 
 
@@ -42,40 +46,42 @@ def test_no_compiled_module_declares_an_exception(module: str) -> None:
     assert not [c for c in declared if issubclass(c, BaseException) and c.__module__ == f"openmsmq.{module}"]
 
 
-def origin_of(module: str, **environment: str) -> str:
-    program = f"import openmsmq, {module} as m; print(m.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True, text=True, check=True
+def test_what_inherits_from_a_compiled_class_is_compiled() -> None:
+    """mypyc refuses others when they are made: "interpreted classes cannot inherit from compiled"."""
+    names = [
+        path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
+        for name in ("client", "model", "ndr", "protocols", "queueing", "rpc", "server", "store", "transfer")
+        for path in (PACKAGE / name).glob("[!_]*.py")
+    ]
+    modules = {f"openmsmq.{module}" for module in compiled.MODULES}
+    classes = [
+        value for name in names for value in vars(importlib.import_module(f"openmsmq.{name}")).values()
+        if isinstance(value, type) and value.__module__ == f"openmsmq.{name}"
+    ]  # fmt: skip
+    wrong = [
+        kind.__name__ for kind in classes
+        if kind.__module__ not in modules and any(base.__module__ in modules for base in kind.__mro__[1:])
+    ]  # fmt: skip
+    assert len(classes) > 200 and not wrong
+
+
+def said_by(*program: str) -> str:
+    return subprocess.run([sys.executable, *program], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_a_process_runs_what_was_built_and_says_so() -> None:
+    assert said_by("-m", "openmsmq", "--version") == f"openmsmq {openmsmq.__version__}, {HOW_IT_RUNS}\n"
+
+
+def test_the_log_of_a_daemon_says_whether_it_runs_machine_code(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        assert f": openmsmq {openmsmq.__version__}, {HOW_IT_RUNS}\n" in daemon.log
+
+
+def test_a_process_that_prefers_sources_runs_them() -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import sources; sources.prefer()\n"
+        "from openmsmq import compiled, store; from openmsmq.store import rows\n"
+        "print(compiled.how_it_runs(), store.log.__file__, 'openmsmq.store.framing' in sys.modules)"
     )
-    return Path(done.stdout.strip()).suffix
-
-
-@pytest.mark.skipif(
-    not compiled.is_current() and "CI" not in os.environ,
-    reason="nothing is compiled here: no C compiler or no headers of Python",
-)
-def test_a_process_uses_what_was_compiled_unless_it_is_told_not_to() -> None:
-    assert origin_of("openmsmq.store.log") == ".so"
-    assert origin_of("openmsmq.store.log", OPENMSMQ_PURE="1") == ".py"
-    assert origin_of("openmsmq.model.message") == ".py"
-
-
-def test_compiled_modules_of_other_sources_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "DIRECTORY", tmp_path)
-    assert not compiled.is_current()
-    stamp = tmp_path / "stamp"
-    stamp.write_text(compiled.stamp_of_sources())
-    assert compiled.is_current()
-    monkeypatch.setattr(compiled, "MODULES", compiled.MODULES[1:])
-    assert not compiled.is_current()
-
-
-def test_the_stamp_is_also_of_what_is_written_in_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = compiled.stamp_of_sources()
-    package = tmp_path / "openmsmq"
-    shutil.copytree(compiled.PACKAGE, package, ignore=shutil.ignore_patterns("_compiled", "__pycache__"))
-    monkeypatch.setattr(compiled, "PACKAGE", package)
-    assert compiled.stamp_of_sources() == before
-    with (package / "ndr" / "engine.c").open("a") as source:
-        source.write("\n")
-    assert compiled.stamp_of_sources() != before
+    assert said_by("-c", program).split() == ["interpreted", str(PACKAGE / "store" / "log.py"), "False"]

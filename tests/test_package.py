@@ -19,6 +19,15 @@ def test_dir_lists_every_exported_name_and_loads_none_of_them() -> None:
     assert loaded == "False"
 
 
+def test_a_program_that_uses_the_client_loads_nothing_of_the_command_line() -> None:
+    program = (
+        "import sys, openmsmq, openmsmq.aio; openmsmq.connect, openmsmq.Message\n"
+        "print(*{name.partition('.')[0] for name in sys.modules} & {'click', 'rich', 'pygments', 'numpy', 'pyarrow'})"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout == "\n"
+
+
 def test_help_describes_what_is_exported() -> None:
     shown = pydoc.render_doc(openmsmq, renderer=pydoc.plaintext)
     missing = [name for name in openmsmq.__all__ if f"class {name}" not in shown and f"{name}(" not in shown]

@@ -15,8 +15,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from openmsmq import compiled as _compiled  # noqa: F401, for `import` has to know before the others come
-
 if TYPE_CHECKING:
     from openmsmq.client.calls import CallerRefused, HandleLost, ProtocolUnavailable
     from openmsmq.client.sync import Cursor, MessageQueue, QueueManager, Transaction, connect

@@ -1,4 +1,4 @@
-"""What a seeded part of ndr, store, queueing and transfer answers, as lines: `transcript.py SEED`.
+"""What a seeded part of ndr, store, queueing and transfer answers, as lines: `transcript.py SEED [sources]`.
 
 `test_differential.py` runs it with the compiled modules and with their sources; both answer the same, errors too.
 """
@@ -14,6 +14,10 @@ from typing import Any
 from uuid import UUID
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+import sources
+
+if __name__ == "__main__" and "sources" in sys.argv[2:]:
+    sources.prefer()
 
 from ndr.vector_args import load, operation, vectors
 from openmsmq import compiled
@@ -156,7 +160,7 @@ def transfer(chance: random.Random) -> Iterator[str]:
 PARTS = {"ndr": ndr, "store": store, "queueing": queueing, "transfer": transfer}
 
 if __name__ == "__main__":
-    print("native" if compiled.in_use else "interpreted")
+    print("native" if compiled.is_native() else "interpreted")
     for name, part in PARTS.items():
         for line in part(random.Random(f"{sys.argv[1]} {name}")):
             print(name, line)

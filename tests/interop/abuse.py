@@ -115,6 +115,11 @@ class Bystander(threading.Thread):
         except BaseException as error:
             self.error = error
 
+    def go_on(self, calls: int = 20) -> None:
+        """Wait until it has made so many calls more, or could not."""
+        enough = len(self.seconds) + calls
+        eventually(lambda: len(self.seconds) >= enough or not self.is_alive(), 60)
+
     def finish(self) -> None:
         self._over.set()
         self.join(30)
@@ -132,7 +137,7 @@ def watched(
     bystander.start()
     try:
         yield bystander
-        time.sleep(0.2)
+        bystander.go_on()
     finally:
         bystander.finish()
     assert bystander.error is None, repr(bystander.error)

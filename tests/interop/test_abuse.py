@@ -61,11 +61,11 @@ def test_random_bytes_end_in_a_closed_connection(daemon: Daemon, mapper: bool) -
 
 def test_half_a_pdu_waits_without_disturbing_anybody(daemon: Daemon) -> None:
     whole = bind_bytes()
-    with watched(daemon), contextlib.ExitStack() as stack:
+    with watched(daemon) as bystander, contextlib.ExitStack() as stack:
         for number in range(300):
             connected = stack.enter_context(raw(daemon))
             connected.sendall(whole[: 1 + number % (len(whole) - 1)])
-        time.sleep(0.5)
+        bystander.go_on()
 
 
 def test_headers_that_come_byte_by_byte_disturb_nobody_and_are_served_in_the_end(daemon: Daemon) -> None:
@@ -80,19 +80,20 @@ def test_headers_that_come_byte_by_byte_disturb_nobody_and_are_served_in_the_end
 
 
 def test_thousands_of_connections_disturb_nobody(daemon: Daemon) -> None:
-    with watched(daemon, memory=48 * MIB, longest=5.0), contextlib.ExitStack() as stack:
+    with watched(daemon, memory=48 * MIB, longest=5.0) as bystander, contextlib.ExitStack() as stack:
         for _ in range(3000):
             stack.enter_context(raw(daemon))
         eventually(lambda: daemon.descriptors > 3000)
-        time.sleep(0.5)
+        bystander.go_on()
 
 
 def test_connections_beyond_the_limit_are_refused_and_those_within_it_served(daemon: Daemon) -> None:
-    with watched(daemon, memory=48 * MIB, longest=5.0), contextlib.ExitStack() as stack:
+    with watched(daemon, memory=48 * MIB, longest=5.0) as bystander, contextlib.ExitStack() as stack:
         for _ in range(4500):
             with contextlib.suppress(ConnectionError):
                 stack.enter_context(raw(daemon))
-        time.sleep(0.5)
+        eventually(lambda: 4000 < daemon.descriptors < 4300)
+        bystander.go_on()
         assert daemon.descriptors < 4300
 
 
@@ -101,12 +102,12 @@ def test_a_daemon_out_of_descriptors_serves_on_and_recovers(tmp_path: Path) -> N
         resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 
     with Daemon(tmp_path / "data", prepare=few) as daemon:
-        with watched(daemon), contextlib.ExitStack() as stack:
-            time.sleep(0.2)  # the bystander is connected
+        with watched(daemon) as bystander, contextlib.ExitStack() as stack:
+            bystander.go_on(1)  # it is connected
             for _ in range(300):
                 with contextlib.suppress(OSError):
                     stack.enter_context(raw(daemon))
-            time.sleep(0.5)
+            bystander.go_on()
         with daemon.connect() as manager:
             assert manager.machine_id
     assert "Traceback" not in daemon.log, daemon.log[-3000:]

@@ -16,7 +16,7 @@ import openmsmq
 import openmsmq.aio
 import seeds
 from daemon import Daemon, eventually
-from interop.workload import QUEUES, History, Load
+from interop.workload import KEPT, QUEUES, History, Load
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.server import daemon as server
 from openmsmq.server.config import load
@@ -50,7 +50,10 @@ def kill_under_load(directory: Path, kills: int, longest: float) -> History:
                 time.sleep(moments.uniform(0.05, longest))
                 daemon.kill()
                 daemon.start()
-            time.sleep(0.5)
+            # Until clients work with the daemon as it came back the last time.
+            with daemon.connect() as manager:
+                kept = manager.counts(KEPT)["message_count"]
+                eventually(lambda: manager.counts(KEPT)["message_count"] > kept, 60)
         with daemon.connect() as manager:
             left = {name: drain(manager, name) for name in QUEUES}
     assert "Traceback" not in daemon.log, daemon.log

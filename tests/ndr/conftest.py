@@ -2,4 +2,4 @@
 
 from openmsmq import compiled
 
-collect_ignore = [] if compiled.in_use else ["test_engine.py"]
+collect_ignore = [] if compiled.is_native() else ["test_engine.py"]

@@ -267,6 +267,10 @@ def test_the_format_name_of_a_handle(client: Client) -> None:
         assert (answer.result, answer.pdwLength) == (error, len(text) + 1)
         if size:
             assert answer.lpwcsFormatName == (text[: size - 1] + "\0").ljust(size, "\0")
+    empty = client.call(
+        "rpc_ACHandleToFormatName", hQueue=handle, dwFormatNameRPCBufferLen=0, pdwLength=0, lpwcsFormatName=""
+    )
+    assert (empty.result, empty.lpwcsFormatName) == (H.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL, "")
     for length, buffer in ((4, "\0" * 5), (5, None)):
         answer = client.call("rpc_ACHandleToFormatName", hQueue=handle, dwFormatNameRPCBufferLen=5, pdwLength=length,
                              lpwcsFormatName=buffer)  # fmt: skip

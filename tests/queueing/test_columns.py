@@ -31,7 +31,7 @@ queues = st.dictionaries(keys, entry, max_size=40)
 
 
 def test_machine_code_is_used_where_it_is_compiled() -> None:
-    assert (columns.packing is not None) == compiled.in_use
+    assert (columns.packing is not None) == compiled.is_native()
 
 
 @given(queues, st.data())

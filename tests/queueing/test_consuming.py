@@ -6,8 +6,9 @@ import pytest
 
 from openmsmq.model.constants import Access, Acknowledge, Action
 from openmsmq.model.errors import HResult, IllegalPropertyValue, QueueDeleted
-from openmsmq.model.lookup_id import sequence_of
+from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.security import SecurityDescriptor
+from openmsmq.queueing.consuming import Slice
 from openmsmq.queueing.groups import Limits
 from openmsmq.queueing.records import deadline_word
 from openmsmq.store import Insert, Put
@@ -523,3 +524,33 @@ def test_a_group_whose_queue_is_gone_is_forgotten_at_the_start(world: World) -> 
     world.restart()
     world.restart()
     assert [name for name in world.state.store.definitions if name.startswith(b"group/")] == [group.definition]
+
+
+def test_the_bytes_of_what_was_claimed_are_given_back(world: World) -> None:
+    fill(world, "abc")
+    queue = world.queue()
+    before = queue.total_bytes
+    claim(world, 0)
+    assert queue.total_bytes == before > 0
+    commit(world, world.state.sequence)
+    assert queue.total_bytes == 0 and not queue.entries
+
+
+def test_a_slice_has_a_bounded_number_of_express_messages(world: World) -> None:
+    for _ in range(300):
+        world.send("q", "x", delivery_guarantee=0)
+    queue, slice = world.queue(), Slice()
+    keys = list(queue.available)
+    slice.take(queue, keys)
+    assert slice.is_full() and slice.keys == keys[:256]
+
+
+def test_the_ends_of_a_queue_are_the_first_and_the_last_of_each_priority(world: World) -> None:
+    queue = world.queue()
+    assert queue.ends() == []
+    for priority in (7, 3, 3, 3):
+        world.send("q", "x", priority=priority)
+    high, first, _, last = queue.available
+    assert queue.ends() == [high, high, first, last]
+    queue.available.add(lookup_id(7, 1))  # the first number that there is
+    assert queue.ends() == [lookup_id(7, 1), high, first, last]

@@ -179,3 +179,16 @@ def test_a_tower_reads_back(uuid: UUID, major: int, minor: int, port: int) -> No
 def test_octets_that_are_no_tower_are_a_typed_error(data: bytes) -> None:
     with contextlib.suppress(BadTower):
         Tower.unpack(data)
+
+
+def test_what_asks_for_no_interface_or_another_transfer_syntax_is_mapped_to_nothing(
+    mapper: tuple[EndpointMapper, int],
+) -> None:
+    operation = wire.ept.operation("ept_map")
+    octets = Tower(ECHO, 0, transfer_syntax=SyntaxId(UUID("71710533-beba-4937-8319-b5dbef9ccc36"), (1, 0))).pack()
+    with bound(mapper[1]) as connection:
+        for tower in (None, wire.twr_t(len(octets), octets)):
+            request = wire.ept_map_Request(bytes(16), tower, NULL, 4)
+            stub = connection.call(operation.opnum, operation.encode_request(request))
+            response = operation.decode_response(stub)
+            assert (response.num_towers, response.status) == (0, EPT_S_NOT_REGISTERED)

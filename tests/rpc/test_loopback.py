@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
 
+from openmsmq.rpc import aio
+from openmsmq.rpc.call import InterfaceTable
 from openmsmq.rpc.client import connect
 from openmsmq.rpc.errors import BindError, LocalProtocolError, RpcConnectionError, RpcFault
 from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, NCA_S_FAULT_UNSPEC, NCA_S_OP_RNG_ERROR
 from openmsmq.rpc.pdu import AuthLevel
+from openmsmq.rpc.server import RpcServer
 from rpc.toys import BIG, CLOSE, CRASH, ECHO, NULL, OPEN, OTHER, REVERSE, WAIT, Toy, running_server
 
 
@@ -98,3 +102,20 @@ def test_the_server_can_be_reached_over_ipv6() -> None:
     with running_server(Toy(), host="::1") as (_, port), connect("::1", port) as connection:
         connection.bind(ECHO.uuid, ECHO.version)
         assert connection.call(REVERSE, b"ab") == b"ba"
+
+
+def test_an_asynchronous_connection_is_open_until_one_side_closes_it() -> None:
+    async def use() -> None:
+        server = RpcServer(InterfaceTable([Toy()]))
+        _, port = await server.listen("127.0.0.1", 0)
+        async with await aio.connect("127.0.0.1", port) as first:
+            assert first.is_open
+        assert not first.is_open
+        async with await aio.connect("127.0.0.1", port) as second:
+            assert second.is_open
+            server.close()
+            async with asyncio.timeout(10):
+                while second.is_open:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(use())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from dataclasses import replace
 from typing import Any
 
@@ -157,6 +158,46 @@ def test_lm_and_ntlmv1_responses_are_refused(length: int) -> None:
     message, _ = authenticate(initiator(), server)
     with pytest.raises(AuthenticationError, match="NTLMv2"):
         server.step(replace(message, nt_response=bytes(length), lm_response=bytes(24)).pack())
+
+
+def test_a_client_needs_signing() -> None:
+    client = initiator()
+    client.step(b"")
+    challenge = Challenge(FLAGS & ~NegotiateFlags.SIGN, SERVER_CHALLENGE, "RIG", pack_av_pairs(()))
+    with pytest.raises(AuthenticationError, match="weak"):
+        client.step(challenge.pack())
+
+
+@pytest.mark.parametrize("kept", [0, NegotiateFlags.SIGN, NegotiateFlags.SEAL])
+def test_a_key_is_missed_only_by_who_signs_or_seals(kept: int) -> None:
+    """3.2.5.1.2: clients that do neither announce an exchange of keys as well, and send no key."""
+    client, server = initiator(), acceptor(level=AuthLevel.CONNECT)
+    negotiate = client.step(b"")
+    challenge = server.step(negotiate)
+    message = Authenticate.unpack(client.step(challenge))
+    flags = message.flags & ~(NegotiateFlags.SIGN | NegotiateFlags.SEAL) | kept | NegotiateFlags.KEY_EXCH
+    bare = replace(message, flags=flags, session_key=b"", mic=bytes(16)).pack()
+    response_key = ntowf_v2(nt_hash("Passw0rd!"), "tester", "WORKGROUP")
+    key = hmac.digest(response_key, message.nt_response[:16], "md5")
+    mic = hmac.digest(key, negotiate + challenge + bare, "md5")
+    token = bare[: Authenticate.MIC_OFFSET] + mic + bare[Authenticate.MIC_OFFSET + 16 :]
+    if kept:
+        with pytest.raises(AuthenticationError, match="no session key"):
+            server.step(token)
+    else:
+        server.step(token)
+        assert server.complete and server.session.exported_session_key == key
+
+
+def test_a_checksum_is_encrypted_only_where_keys_are_exchanged() -> None:
+    """3.4.4.2."""
+    key, message = b"\x55" * 16, b"message"
+    for flags in (FLAGS | NegotiateFlags.KEY_EXCH, FLAGS & ~NegotiateFlags.KEY_EXCH):
+        session = Session(key, flags, is_client=True)
+        plain = hmac.digest(session.client_signing_key, bytes(4) + message, "md5")[:8]
+        signature = session.sign(message)
+        assert signature[:4] + signature[12:] == b"\1\0\0\0" + bytes(4)
+        assert (signature[4:12] == plain) is not bool(flags & NegotiateFlags.KEY_EXCH)
 
 
 @pytest.mark.parametrize(

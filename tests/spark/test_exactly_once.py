@@ -12,13 +12,19 @@ import psutil
 import pytest
 
 import seeds
-from daemon import Daemon
+from daemon import Daemon, eventually
 from openmsmq.bulk.client import BulkClient
 from spark import lake
 
 
 def drain(spark: Any, service: Daemon, queue: str, directory: Path) -> None:
     lake.to_parquet(lake.receiving(spark, service, queue, maxRecordsPerTrigger=200), directory).awaitTermination()
+
+
+def progress(service: Daemon, queue: str, query: Any, rows: int) -> None:
+    """Wait until a query has taken so many messages, or has ended."""
+    enough = lake.count(service, queue) - rows
+    eventually(lambda: lake.count(service, queue) <= max(enough, 0) or not query.isActive, 120)
 
 
 def check(spark: Any, service: Daemon, queue: str, directory: Path, sent: list[str]) -> None:
@@ -33,13 +39,13 @@ def check(spark: Any, service: Daemon, queue: str, directory: Path, sent: list[s
 
 def test_a_stream_that_is_stopped_at_random_moments(spark: Any, service: Daemon, tmp_path: Path) -> None:
     lake.create(service, "stopped")
-    chance, sent = seeds.chance("stopped"), [str(number) for number in range(3000)]
+    chance, sent = seeds.chance("stopped"), [str(number) for number in range(1200)]
     lake.put(service, "stopped", sent)
     for _ in range(6):
         frame = lake.receiving(spark, service, "stopped", maxRecordsPerTrigger=100)
         writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.start(str(tmp_path / "out"))
-        time.sleep(chance.uniform(0.3, 1.5))
+        progress(service, "stopped", query, chance.randrange(200))  # 0: as it begins
         query.stop()
     drain(spark, service, "stopped", tmp_path)
     check(spark, service, "stopped", tmp_path, sent)
@@ -47,7 +53,7 @@ def test_a_stream_that_is_stopped_at_random_moments(spark: Any, service: Daemon,
 
 def test_python_workers_that_are_killed(spark: Any, service: Daemon, tmp_path: Path) -> None:
     lake.create(service, "workers")
-    sent = [str(number) for number in range(2000)]
+    sent = [str(number) for number in range(1200)]
     lake.put(service, "workers", sent)
     query = lake.to_parquet(lake.receiving(spark, service, "workers", maxRecordsPerTrigger=100), tmp_path)
     killed = 0
@@ -58,7 +64,7 @@ def test_python_workers_that_are_killed(spark: Any, service: Daemon, tmp_path: P
                     for worker in process.children()[:1]:
                         worker.kill()
                         killed += 1
-        time.sleep(0.4)
+        progress(service, "workers", query, 100)
     with contextlib.suppress(Exception):  # a killed planner ends the query; a killed task is tried again
         query.awaitTermination()
     drain(spark, service, "workers", tmp_path)
@@ -78,14 +84,14 @@ def test_a_queue_manager_that_is_killed(spark: Any, tmp_path: Path, seed: int) -
     service = Daemon(tmp_path / "data", "--flight", "--flight-port", str(lake.free_port()))
     with service:
         lake.create(service, "killed")
-        sent = [str(number) for number in range(1500)]
+        sent = [str(number) for number in range(900)]
         lake.put(service, "killed", sent)
         query = lake.to_parquet(
             lake.receiving(spark, service, "killed", maxRecordsPerTrigger=100, port=service.port), tmp_path
         )
-        time.sleep(chance.uniform(0.5, 2.5))
+        progress(service, "killed", query, chance.randrange(500))
         service.kill()
-        time.sleep(chance.uniform(0, 1))
+        time.sleep(chance.uniform(0, 1))  # as long as it is away
         service.start()
         query.awaitTermination()
         drain(spark, service, "killed", tmp_path)
@@ -94,7 +100,7 @@ def test_a_queue_manager_that_is_killed(spark: Any, tmp_path: Path, seed: int) -
 
 def test_a_sink_whose_stream_is_stopped_at_random_moments(spark: Any, service: Daemon, tmp_path: Path) -> None:
     lake.create(service, "from", "into")
-    chance, sent = seeds.chance("sink"), [str(number) for number in range(1200)]
+    chance, sent = seeds.chance("sink"), [str(number) for number in range(600)]
     lake.put(service, "from", sent)
 
     def start(**trigger: Any) -> Any:
@@ -106,7 +112,7 @@ def test_a_sink_whose_stream_is_stopped_at_random_moments(spark: Any, service: D
 
     for _ in range(4):
         query = start()
-        time.sleep(chance.uniform(0.3, 1.5))
+        progress(service, "from", query, chance.randrange(100))
         query.stop()
     start(availableNow=True).awaitTermination()
     assert Counter(lake.left(service, "into")) == Counter(sent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -32,13 +33,14 @@ class Job:
     def __init__(self, service: Daemon, kind: str, queue: str, directory: Path) -> None:
         self.service, self.kind, self.queue, self.directory = service, kind, queue, directory
         program = Path(__file__).with_name("driver.py")
+        self.endings = directory / "endings"
         self.command = [sys.executable, str(program), str(lake.flight_port(service)), kind, queue, str(directory)]
 
-    def start(self, *more: str) -> subprocess.Popen[bytes]:
+    def start(self) -> subprocess.Popen[bytes]:
         """Begin to make a driver ready; `go` lets it work."""
         with (self.directory / "log").open("ab") as log:
             return subprocess.Popen(
-                [*self.command, *more],
+                [*self.command, *([str(self.endings)] if self.kind == "lake" else [])],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
             )  # fmt: skip
 
@@ -48,19 +50,23 @@ class Job:
         driver.stdin.write(b"\n")
         driver.stdin.flush()
 
-    def finish(self) -> Counter[str]:
-        """Let it end, and tell which identifiers arrived, and how often."""
-        eventually(lambda: not any(str(self.directory) in _command(process) for process in psutil.process_iter()))
-        endings = self.directory / "endings"
-        driver = self.start(*([str(endings)] if self.kind == "lake" else []))
+    def finish(self, driver: subprocess.Popen[bytes]) -> Counter[str]:
+        """Let a driver end, and tell which identifiers arrived, and how often."""
+        eventually(lambda: not any(self._is_left(process, driver) for process in psutil.process_iter()))
         self.go(driver)
         output, _ = driver.communicate(timeout=300)
         assert output.strip() == b"done", (self.directory / "log").read_text()[-2000:]
         if self.kind == "lake":
-            return Counter(endings.read_text().split())
+            return Counter(self.endings.read_text().split())
         with self.service.connect() as manager:
             with manager.open(f".\\private$\\{self.queue}-copy", "peek", protocol="qmcomm") as reader:
                 return Counter(identifier_text(message.correlation_identifier) for message in reader)
+
+    def _is_left(self, process: psutil.Process, driver: subprocess.Popen[bytes]) -> bool:
+        """Whether a process is of a driver that was killed, and not of this one."""
+        with contextlib.suppress(ProcessLookupError):
+            return str(self.directory) in _command(process) and os.getpgid(process.pid) != driver.pid
+        return False
 
 
 def _command(process: psutil.Process) -> str:
@@ -90,18 +96,17 @@ def test_a_driver_that_is_killed(service: Daemon, tmp_path: Path, kind: str, kil
     lake.create(service, queue, f"{queue}-copy")
     job, sent = Job(service, kind, queue, tmp_path), []
     following = job.start()
-    for number in range(kills):
+    for _ in range(kills):
         if lake.count(service, queue) < BATCH:  # most kills are to strike batches, not an empty queue
             sent += put(service, queue, BATCH)
         driver = following
         job.go(driver)
-        if number + 1 < kills:
-            following = job.start()  # gets ready while this one works
+        following = job.start()  # gets ready while this one works
         left = chance.randrange(lake.count(service, queue) + 1)  # 0: as it ends; most of all: as it begins
         eventually(lambda: lake.count(service, queue) <= left or driver.poll() is not None, 120)  # noqa: B023
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
-    arrived = job.finish()
+    arrived = job.finish(following)
     assert not [(identifier, times) for identifier, times in arrived.items() if times > 1], "doubled"
     assert set(arrived) == set(sent), "lost, or never sent"
     assert lake.count(service, queue) == 0

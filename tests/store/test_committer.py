@@ -238,7 +238,7 @@ def test_clients_that_ask_again_and_again_share_syncs() -> None:
             end.close()
 
 
-@pytest.mark.skipif(compiled.in_use, reason="compiled classes have no interpreted subclasses")
+@pytest.mark.skipif(compiled.is_native(), reason="compiled classes have no interpreted subclasses")
 def test_a_single_client_waits_for_nobody() -> None:
     put_off = []
 

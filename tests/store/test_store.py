@@ -22,7 +22,7 @@ from openmsmq.store import (
     StoreFailed,
     StoreInUse,
 )
-from openmsmq.store.frames import MOST_REMOVALS
+from openmsmq.store.frames import HEADER_SIZE, MOST_REMOVALS
 from store.oracle import snapshot
 
 SMALL = 16384
@@ -241,6 +241,27 @@ def test_stragglers_do_not_pin_the_log(tmp_path: Path) -> None:
     assert contents(again) == {1: {key: bytes([key & 255]) * 1000 for key in index}, 9: {1000: b"pending"}}
     assert again.definitions == {b"definition": b"value" * 10}
     assert dict(zip(again.recovered.queues[1].keys, again.recovered.queues[1].locations, strict=True)) == index
+    again.close()
+
+
+def test_what_was_ever_written_to_a_segment_is_known_after_a_restart(tmp_path: Path) -> None:
+    """Compaction goes by it: frames on their own and those of transactions count alike."""
+    store = Store.open(tmp_path, segment_size=SMALL)
+    places = {key: store.insert(1, key, 0, b"m" * 100) for key in range(1, 11)}
+    store.append_pending(3, [Insert(1, key, 0, b"p" * 50) for key in range(11, 15)])
+    store.commit(3)
+    store.append([Put(b"definition", b"value")])
+    for key in range(2, 11):
+        store.append([Remove(key, places[key])])
+    store.sync()
+    before = {number: (each.live, each.ever, each.volume) for number, each in store._books.segments.items()}
+    assert before == {1: (6, 15, 10 * 100 + 4 * 50 + 4 + len(b"definition") + len(b"value"))}
+    share = store._books.live_share
+    assert share == pytest.approx(6 * (HEADER_SIZE + before[1][2] / 15) / SMALL)
+    store.close()
+    again = Store.open(tmp_path)
+    assert {number: (s.live, s.ever, s.volume) for number, s in again._books.segments.items()} == before
+    assert again._books.live_share == share
     again.close()
 
 

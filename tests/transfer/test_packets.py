@@ -100,3 +100,10 @@ def test_a_response_queue_that_is_the_administration_queue() -> None:
     packet = packet_of(Message(administration_queue_format_name=OTHER))
     packet.message.user.response = replace(packet.message.user.administration, type=NameType.SAME_AS_ADMINISTRATION)
     assert message_of(packet).response_queue_format_name == OTHER
+
+
+def test_the_time_of_the_last_move_travels_in_milliseconds() -> None:
+    """Deviation D-67; 32 bits of them."""
+    for seconds, travels in ((0, 0), (5, 5000), (1_700_000_000, 1_700_000_000_000 & 0xFFFFFFFF)):
+        header = packet_of(Message(last_move_time=seconds)).subqueue
+        assert header is not None and header.last_move_time == travels

@@ -3,6 +3,7 @@
    `openmsmq.bulk.segments` does the same with one call for each where this is not compiled. */
 
 #define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000 /* the stable ABI: one file for Python 3.11 and later */
 #include <Python.h>
 #include <stdbool.h>
 #include "../store/crc32c.h"
@@ -41,7 +42,7 @@ static PyObject *checksums(PyObject *module, PyObject *arguments)
     else
         results = PyBytes_FromStringAndSize(NULL, 4 * count);
     if (results != NULL) {
-        uint32_t *into = (uint32_t *)PyBytes_AS_STRING(results);
+        uint32_t *into = (uint32_t *)PyBytes_AsString(results);
         Py_BEGIN_ALLOW_THREADS
         checksums_of(data.buf, starts.buf, sizes.buf, count, seed, into);
         Py_END_ALLOW_THREADS

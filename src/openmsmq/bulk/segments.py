@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 try:
     from openmsmq.bulk.checksums import checksums as checksums_of
-except ImportError:  # not compiled, or no such instruction: see openmsmq.compiled
+except ImportError:  # not built here, or no such instruction: see openmsmq.compiled
 
     def checksums_of(data: Array, starts: Array, sizes: Array, seed: int, /) -> bytes:  # type: ignore[misc]
         """CRC-32C of many records, uint32 each."""

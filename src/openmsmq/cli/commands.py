@@ -17,6 +17,10 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "copy": Entry("messages", "Copy all messages of one queue to another, with their properties."),
+    "decode": Entry(
+        "decoding",
+        "Show what bytes from the network mean: DCE/RPC PDUs with the fields of their calls, and message packets.",
+    ),
     "dlq": Entry("watching", "Show why messages became dead letters."),
     "export": Entry(
         "messages",

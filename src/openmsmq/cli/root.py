@@ -11,15 +11,23 @@ import click
 from openmsmq import __version__
 from openmsmq.cli.commands import LazyGroup
 from openmsmq.cli.output import echo
-from openmsmq.compiled import in_use
 
 _PREFIX = "OPENMSMQ_"
 # Known without the schema of the daemon's configuration, whose import takes longer than the rest of the start.
-_USUAL_VARIABLES = frozenset(_PREFIX + name for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD", "PURE"))
+_USUAL_VARIABLES = frozenset(_PREFIX + name for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD"))
+_VERSION_HELP = "Show the version, and whether it runs as machine code, and exit."
+
+
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from openmsmq.compiled import how_it_runs
+
+        echo(f"openmsmq {__version__}, {how_it_runs()}")
+        context.exit()
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, message=f"%(prog)s %(version)s, {'compiled' if in_use else 'interpreted'}")
+@click.option("--version", is_flag=True, callback=_show_version, expose_value=False, is_eager=True, help=_VERSION_HELP)
 def cli() -> None:
     """MSMQ queue manager for Linux, and a client for any MSMQ server.
 

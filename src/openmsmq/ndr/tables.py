@@ -9,7 +9,7 @@ Members = tuple[tuple[str, Any, str | None, tuple[int, int] | None], ...]
 
 try:
     from openmsmq.ndr.engine import announce, codec, declare
-except ImportError:  # not compiled, or not wanted: see openmsmq.compiled
+except ImportError:  # not built here: see openmsmq.compiled
 
     def announce(kind: type, alignment: int, recursive: bool, has_pointers: bool, /) -> None:
         """Nobody wants to know of a structure before its members."""

@@ -111,6 +111,8 @@ def _reject_null_arrays(variants: list[PROPVARIANT]) -> None:
     for variant in variants:
         for name in variant.__slots__:
             counted = getattr(variant, name)
+            if counted is None:  # as all arms are but one
+                continue
             count, pointer = (*getattr(counted, "__slots__", ()), "", "")[:2]
             if pointer and getattr(counted, count) and getattr(counted, pointer) is None:
                 raise Fault(RPC_X_BAD_STUB_DATA)

@@ -12,7 +12,7 @@ from openmsmq.store import QueueColumns
 
 try:
     from openmsmq.queueing import packing
-except ImportError:  # not compiled, or not wanted: see openmsmq.compiled
+except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
         packing = None
 

@@ -21,7 +21,7 @@ from openmsmq.queueing.message_record import FIELDS, FIXED, PARTS, VERSION, Fiel
 
 try:
     from openmsmq.queueing import packing
-except ImportError:  # not compiled, or not wanted: see openmsmq.compiled
+except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
         packing = None
 

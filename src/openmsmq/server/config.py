@@ -310,8 +310,8 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 _PREFIX = "OPENMSMQ_"
-# What the client, the command line and `compiled` read.
-CLIENT_VARIABLES = tuple(_PREFIX + name for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD", "PURE"))
+# What the client and the command line read.
+CLIENT_VARIABLES = tuple(_PREFIX + name for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD"))
 _TYPES = {f.name: str(f.type) for f in fields(Configuration)}
 
 

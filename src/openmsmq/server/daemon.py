@@ -20,9 +20,11 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from openmsmq import __version__
 from openmsmq.bulk.control import Control
 from openmsmq.bulk.process import Endpoint as FlightEndpoint
 from openmsmq.bulk.process import FlightProcess
+from openmsmq.compiled import how_it_runs
 from openmsmq.model import security
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
@@ -526,6 +528,7 @@ def run(configuration: Configuration) -> int:
     """Configure logging and serve, on uvloop where it is installed."""
     allow_connections()
     logs.configure(configuration.log_level)
+    logger.info("openmsmq %s, %s", __version__, how_it_runs())
     try:
         import uvloop
     except ImportError:

@@ -3,6 +3,7 @@
    `openmsmq.store.rows` says in Python what is done here, and does it where this is not compiled. */
 
 #define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000 /* the stable ABI: one file for Python 3.11 and later */
 #include <Python.h>
 #include <endian.h>
 #include "crc32c.h"
@@ -86,7 +87,7 @@ static PyObject *frames(PyObject *module, PyObject *arguments)
     else if ((made = PyBytes_FromStringAndSize(NULL, total)) && (locations = PyBytes_FromStringAndSize(NULL, 8 * some))) {
         Header common = {.position = position, .queue = queue, .transaction = transaction, .kind = (uint8_t)kind,
                          .flags = (uint8_t)flags, .tag = (uint16_t)tag};
-        write_frames((unsigned char *)PyBytes_AS_STRING(made), (uint64_t *)PyBytes_AS_STRING(locations), data.buf,
+        write_frames((unsigned char *)PyBytes_AsString(made), (uint64_t *)PyBytes_AsString(locations), data.buf,
                      (const int64_t *)bounds.buf + first, (const uint64_t *)keys.buf + first,
                      (const uint64_t *)extras.buf + first, some, common, origin, seed);
         result = PyTuple_Pack(2, made, locations);

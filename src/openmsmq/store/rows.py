@@ -10,7 +10,7 @@ from openmsmq.store.frames import ALONE, PADDING, Codec, frame_size
 
 try:
     from openmsmq.store import framing
-except ImportError:  # not compiled, or not wanted: see openmsmq.compiled
+except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
         framing = None
 

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Builds the extension modules that `openmsmq.compiled` lists.
+
+    .venv/bin/python tools/native.py           beside their sources, if a source is newer: `make compiled`
+    python tools/native.py --into DIRECTORY    a whole package tree of them there: the build hook (hatch_build.py)
+
+Needs a C compiler and the headers of Python; mypy and setuptools too. Without the first two, modules beside the sources
+are removed, and Python interprets.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ROOT / "src"
+PACKAGE = SOURCES / "openmsmq"
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+STABLE_SUFFIX = ".abi3.so"  # what is written in C for the stable ABI serves later interpreters as well
+GROUP = "openmsmq.native"  # mypyc puts the code of all modules into `openmsmq/native__mypyc`, and a shim beside each
+# What is compiled in, beside the modules themselves: constants and declarations of what they import.
+INPUTS = ("model", "ndr", "packet", "protocols", "queueing", "rpc", "store", "transfer", "bulk", "idl")
+LARGEST_LOG = 4000  # characters of what a compiler said
+
+
+def lists() -> ModuleType:
+    """`openmsmq.compiled`, without the package: which may not be importable yet."""
+    spec = importlib.util.spec_from_file_location("compiled", PACKAGE / "compiled.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def source_in_c(module: str) -> Path:
+    return PACKAGE / f"{module.replace('.', '/')}.c"
+
+
+def is_stable(module: str) -> bool:
+    """Whether the source of a module that is written in C asks for the stable ABI."""
+    return "#define Py_LIMITED_API" in source_in_c(module).read_text()
+
+
+def product(module: str) -> Path:
+    """Where the extension module of a module belongs."""
+    suffix = STABLE_SUFFIX if source_in_c(module).exists() and is_stable(module) else SUFFIX
+    return PACKAGE / f"{module.replace('.', '/')}{suffix}"
+
+
+def products() -> list[Path]:
+    """The extension modules that belong beside the sources."""
+    found = lists()
+    return [product(module) for module in (*found.MODULES, *found.WRITTEN_IN_C, f"{GROUP.partition('.')[2]}__mypyc")]
+
+
+def inputs() -> Iterator[Path]:
+    """What the extension modules are made of."""
+    yield from (Path(__file__).resolve(), PACKAGE / "compiled.py")
+    for name in INPUTS:
+        yield from (path for path in (PACKAGE / name).iterdir() if path.suffix in (".py", ".c", ".h", ".idl"))
+
+
+def present() -> list[Path]:
+    """All extension modules beside the sources that this interpreter would import."""
+    return [path for suffix in (SUFFIX, STABLE_SUFFIX) for path in PACKAGE.rglob(f"*{suffix}")]
+
+
+def is_current() -> bool:
+    """Whether all extension modules are there and none is older than any source."""
+    expected = products()
+    if set(expected) != set(present()):
+        return False
+    return min(path.stat().st_mtime for path in expected) >= max(path.stat().st_mtime for path in inputs())
+
+
+def remove() -> None:
+    for path in present():
+        path.unlink()
+
+
+def lacking() -> str | None:
+    """What is missing here for building, if anything is."""
+    if not shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]):
+        return "no C compiler"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "no headers of Python (python3-dev)"
+    return None
+
+
+def generate() -> None:
+    """Bring the interfaces up to date; see `openmsmq.ndr.build`. Raises CalledProcessError."""
+    subprocess.run([sys.executable, __file__, "--generate"], check=True, stdout=subprocess.DEVNULL)
+
+
+def run_idl_compiler() -> None:
+    """What `generate` runs in a process of its own: by the sources, whatever extension modules lie beside them."""
+
+    def find_sources(path: str) -> FileFinder:
+        if SOURCES not in (Path(path), *Path(path).parents):
+            raise ImportError(path)
+        return FileFinder(path, (SourceFileLoader, SOURCE_SUFFIXES))
+
+    sys.path_hooks.insert(0, find_sources)
+    sys.path.insert(0, str(SOURCES))
+    runpy.run_module("openmsmq.ndr", run_name="__main__")
+
+
+def build(target: Path) -> None:
+    """Build all extension modules into the package tree below `target`. Raises CalledProcessError."""
+    generate()
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch, "log")
+        command = [sys.executable, __file__, "--build", str(target), scratch]
+        with log.open("wb") as output:
+            done = subprocess.run(command, cwd=SOURCES, stdout=output, stderr=output)
+        if done.returncode:
+            print(log.read_text(errors="replace")[-LARGEST_LOG:], file=sys.stderr)
+            done.check_returncode()
+
+
+def compile_all(target: Path, scratch: Path) -> None:
+    """What `build` runs in a process of its own, because mypyc and setuptools want it to themselves."""
+    from mypyc.build import mypycify
+    from setuptools import Extension, setup
+    from setuptools.command.build_ext import build_ext
+
+    class ParallelBuild(build_ext):  # type: ignore[misc]
+        """Compiles the files of an extension side by side, as setuptools does with extensions only."""
+
+        def build_extensions(self) -> None:
+            compile_some = self.compiler.compile
+
+            def compile_each(sources: list[str], **options: Any) -> list[str]:
+                with ThreadPoolExecutor(os.cpu_count()) as pool:
+                    objects = pool.map(lambda source: compile_some([source], **options), sources)
+                    return [made for some in objects for made in some]
+
+            self.compiler.compile = compile_each
+            super().build_extensions()
+
+    found = lists()
+    # The files whose names are constants of the group come out as one extension and a shim for each module.
+    paths = [f"openmsmq/{module.replace('.', '/')}.py" for module in found.MODULES]
+    extensions = mypycify(
+        ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(scratch / "cache"), *paths],
+        group_name=GROUP, opt_level="2", debug_level="0", multi_file=True, target_dir=str(scratch / "c"),
+    )  # fmt: skip
+    for extension in extensions:
+        # mypyc 2.4 puts headers of a group beside its code, and looks for them above.
+        extension.include_dirs.append(str(scratch / "c" / GROUP.partition(".")[0]))
+        # The compilers of users warn of what those of mypyc's authors do not.
+        extension.extra_compile_args = [option for option in extension.extra_compile_args if option != "-Werror"]
+    extensions += [
+        Extension(
+            f"openmsmq.{module}",
+            [str(source_in_c(module).relative_to(SOURCES))],
+            extra_compile_args=["-O2", "-Wall"],
+            py_limited_api=is_stable(module),
+        )
+        for module in found.WRITTEN_IN_C
+    ]
+    directories = ["--build-lib", str(target), "--build-temp", str(scratch / "o")]
+    setup(
+        name="openmsmq-native",
+        packages=[],
+        ext_modules=extensions,
+        cmdclass={"build_ext": ParallelBuild},
+        script_args=["-q", "build_ext", *directories],
+    )
+
+
+def main() -> int:
+    """Build beside the sources, unless all is there and current. Returns an exit code."""
+    if is_current():
+        return 0
+    remove()
+    missing = lacking()
+    if missing:
+        print(f"native: {missing}: the queue manager stays interpreted")
+        return 0
+    print(f"native: building {len(products())} extension modules, about a minute")
+    began = time.time()
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            build(Path(directory))
+        except subprocess.CalledProcessError:
+            print("native: failed; the queue manager stays interpreted", file=sys.stderr)
+            return 1
+        for path in products():
+            shutil.move(Path(directory, path.relative_to(SOURCES)), path)
+            os.utime(path, (began, began))  # a source that was edited meanwhile is newer
+    return 0
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case []:
+            sys.exit(main())
+        case ["--generate"]:
+            run_idl_compiler()
+        case ["--into", directory]:
+            build(Path(directory))
+        case ["--build", directory, scratch]:
+            compile_all(Path(directory), Path(scratch))
+        case _:
+            sys.exit(__doc__)
