@@ -137,7 +137,12 @@ def test_a_text_that_is_no_identifier_is_refused(text: str) -> None:
 def test_the_size_of_a_message_counts_its_variable_parts() -> None:
     empty = Message()
     assert Message(body=b"123").size == empty.size + 3
-    assert Message(label="abc").size == empty.size + 6
+    texts = (
+        "label", "destination_queue_format_name", "administration_queue_format_name", "response_queue_format_name",
+        "transaction_status_queue_format_name", "authentication_provider_name",
+    )  # fmt: skip
+    for name in texts:
+        assert Message(**{name: "abc"}).size == empty.size + 6
     assert Message(extension=b"1", signature=b"22", sender_identifier=b"333").size == empty.size + 6
     assert empty.size > 0
     assert not empty.is_transactional and Message(transaction_identifier=b"\1" + NULL_IDENTIFIER[1:]).is_transactional

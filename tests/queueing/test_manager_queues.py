@@ -107,6 +107,7 @@ PROPERTY_RULES = [  # property, good value, bad value or None, may be given on c
     (P.PROPID_Q_JOURNAL, 1, 2, True, True),
     (P.PROPID_Q_QUOTA, 5, -1, True, True),
     (P.PROPID_Q_BASEPRIORITY, -32768, 32768, True, True),
+    (P.PROPID_Q_BASEPRIORITY, 32767, -32769, True, True),
     (P.PROPID_Q_JOURNAL_QUOTA, INFINITE, INFINITE + 1, True, True),
     (P.PROPID_Q_LABEL, "x" * 124, "x" * 125, True, True),
     (P.PROPID_Q_CREATE_TIME, 5, None, False, False),
