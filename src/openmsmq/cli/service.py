@@ -197,14 +197,19 @@ def _unused(directory: Path) -> Path:
 
 @click.command()
 @json_option
-@click.option("--markdown", is_flag=True, help="Print the table as Markdown, as in the README.")
-def protocols(as_json: bool, markdown: bool) -> None:
+@click.option("--markdown", is_flag=True, help="Print the table as Markdown, as in docs/operations.md.")
+@click.option(
+    "--summary", is_flag=True, help="Print as Markdown how many operations each interface has, as in the README."
+)
+def protocols(as_json: bool, markdown: bool, summary: bool) -> None:
     """List the interfaces and operations that are served, with the tests that prove them."""
-    from openmsmq.cli.protocol_table import markdown_table, rows
+    from openmsmq.cli.protocol_table import markdown_summary, markdown_table, rows
 
     if as_json:
         print_json(rows())
     elif markdown:
         echo(markdown_table(), multiline=True)
+    elif summary:
+        echo(markdown_summary(), multiline=True)
     else:
         print_table(["interface", "opnum", "operation", "state", "test"], [list(row.values()) for row in rows()])

@@ -28,6 +28,8 @@ class MSMQDestination(MqacObject):
         ["get_IADs", "put_IADs", "get_Destinations", "put_Destinations", "get_Properties"]
     )
 
+    states: ClassVar[dict[str, str]] = {"put_ADsPath": "MQ_ERROR_NO_DS: there is no directory yet"}
+
     def __init__(self, environment: Environment, format_name: str | None = None) -> None:
         super().__init__(environment)
         self.format_name = format_name

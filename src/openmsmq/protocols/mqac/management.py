@@ -245,6 +245,11 @@ class MSMQApplication(MqacObject):
     """3.2: the machine."""
 
     coclass = m.MSMQApplication
+    states: ClassVar[dict[str, str]] = {
+        "RegisterCertificate": "MQ_ERROR_NO_DS: there is no directory yet",
+        "get_DirectoryServiceServer": "MQ_ERROR_NO_DS: there is no directory yet",
+        "MachineIdOfMachineName": "served for this machine", "MachineNameOfMachineId": "served for this machine",
+    }  # fmt: skip
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
 
     def __init__(self, environment: Environment) -> None:

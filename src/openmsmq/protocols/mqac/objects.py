@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from openmsmq.dcom import coercion
@@ -38,6 +39,8 @@ class MqacObject(AutomationObject):
     """An automation object of MSMQ."""
 
     interfaces_by_name: ClassVar[dict[str, Interface]] = INTERFACES
+    # By operation what is not fully served answers; `openmsmq protocols` shows it.
+    states: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment

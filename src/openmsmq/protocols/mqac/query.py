@@ -15,6 +15,9 @@ class MSMQQuery(MqacObject):
     """3.13. Without a directory there is nothing to look up."""
 
     coclass = m.MSMQQuery
+    states: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("LookupQueue", "LookupQueue_v2"), "MQ_ERROR_NO_DS: there is no directory yet"
+    )
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
 
     def LookupQueue(self, context: CallContext, *criteria: Any) -> MSMQQueueInfos:
@@ -28,6 +31,7 @@ class MSMQQueueInfos(MqacObject):
     """3.14. One that a client made itself holds the result of no query."""
 
     coclass = m.MSMQQueueInfos
+    states: ClassVar[dict[str, str]] = dict.fromkeys(("Reset", "Next"), "OLE_E_BLANK: queries need a directory")
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
 
     def Reset(self, context: CallContext) -> None:

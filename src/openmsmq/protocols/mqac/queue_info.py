@@ -65,6 +65,9 @@ class MSMQQueueInfo(MqacObject):
 
     coclass = m.MSMQQueueInfo
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties", "get_Security", "put_Security"])
+    states: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("get_PathNameDNS", "get_ADsPath"), "MQ_ERROR_UNSUPPORTED_OPERATION: only public queues have it"
+    )
 
     def __init__(self, environment: Environment, format_name: str | None = None) -> None:
         super().__init__(environment)
