@@ -121,7 +121,7 @@ def fill(data: Path, messages: int) -> None:
     """Through the queue manager, but without the wire; ends as a crash does."""
     from openmsmq.model.constants import Access, Share
     from openmsmq.model.names import parse_format_name
-    from openmsmq.queueing.access import Caller
+    from openmsmq.queueing.authorization import Caller
     from openmsmq.server.config import load
     from openmsmq.server.daemon import Daemon as Server
 

@@ -16,7 +16,7 @@ from openmsmq.bulk.layout import FIXED, PARTS
 from openmsmq.bulk.rows import Encoder
 from openmsmq.bulk.schema import COLUMNS, MESSAGE_SCHEMA, SOURCES, WRITE_COLUMNS
 from openmsmq.model.message import Message
-from openmsmq.queueing import consuming, message_record, records
+from openmsmq.queueing import message_record, records, source_names
 from openmsmq.queueing.message_record import decode_message, encode_message
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "bulk.md"
@@ -146,7 +146,7 @@ def test_identifiers_are_read_as_text_or_nothing(given_: list[tuple[bytes, int]]
 
 
 def test_client_and_queue_manager_know_the_same_sources() -> None:
-    assert SOURCES == consuming.SOURCES
+    assert SOURCES == source_names.SOURCES
 
 
 def test_every_column_that_is_written_is_one_that_is_read() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from openmsmq.bulk.segments import checksums_of
-from openmsmq.queueing.columns import columns_of, places_of, stamp_records
+from openmsmq.queueing.packed_columns import columns_of, places_of, stamp_records
 from openmsmq.store import Rows
 from openmsmq.store.frames import PENDING
 from openmsmq.store.rows import frames_of

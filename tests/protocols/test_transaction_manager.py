@@ -75,7 +75,7 @@ def test_a_branch_is_prepared_and_committed(server: Server, client: Client) -> N
     for name in ("TmPrepare", "TmCommit", "TmAbort"):
         expected = H.MQ_ERROR_TRANSACTION_SEQUENCE if name == "TmPrepare" else H.MQ_OK
         assert tell(client, name, secret) == expected, "of what is not here only the commit is known to be done"
-    transaction = manager.create_transaction(UOW)
+    transaction = manager.transactions.create(UOW)
     transaction.coordinator = coordinator
     server.world.send("x", "a", transaction)
     assert tell(client, "TmCommit", secret) == H.MQ_ERROR_TRANSACTION_SEQUENCE
@@ -87,18 +87,18 @@ def test_a_branch_is_prepared_and_committed(server: Server, client: Client) -> N
 
 def test_a_branch_is_aborted(server: Server, client: Client) -> None:
     secret = bytes(range(16))
-    transaction = server.world.manager.create_transaction(UOW)
+    transaction = server.world.manager.transactions.create(UOW)
     transaction.coordinator = Token(secret, Whereabouts("THERE", (), 2103)).encode()
     server.world.send("x", "a", transaction)
     tell(client, "TmPrepare", secret)
     assert tell(client, "TmAbort", secret) == H.MQ_OK
-    assert server.world.labels("x") == [] and not server.world.manager.transactions
+    assert server.world.labels("x") == [] and not server.world.manager.transactions.enlisted()
 
 
 @pytest.mark.parametrize("operation", ["TmPrepare", "TmCommit"])
 def test_no_answer_is_given_before_it_is_durable(server: Server, client: Client, operation: str) -> None:
     secret = bytes(range(16))
-    transaction = server.world.manager.create_transaction(UOW)
+    transaction = server.world.manager.transactions.create(UOW)
     transaction.coordinator = Token(secret, Whereabouts("THERE", (), 2103)).encode()
     server.world.send("x", "a", transaction)
     if operation == "TmCommit":

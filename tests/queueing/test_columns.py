@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from openmsmq import compiled
 from openmsmq.model.message import Message
-from openmsmq.queueing import columns
-from openmsmq.queueing.columns import (
+from openmsmq.queueing import packed_columns
+from openmsmq.queueing.packed_columns import (
     columns_in_python,
     columns_of,
     places_in_python,
@@ -31,7 +31,7 @@ queues = st.dictionaries(keys, entry, max_size=40)
 
 
 def test_machine_code_is_used_where_it_is_compiled() -> None:
-    assert (columns.packing is not None) == compiled.in_use
+    assert (packed_columns.packing is not None) == compiled.in_use
 
 
 @given(queues, st.data())

@@ -8,10 +8,10 @@ from openmsmq.model.constants import Access, Acknowledge, Action
 from openmsmq.model.errors import HResult, IllegalPropertyValue, QueueDeleted
 from openmsmq.model.lookup_id import sequence_of
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.queueing.groups import Limits
+from openmsmq.queueing.consumer_group import BatchLimits
 from openmsmq.queueing.records import deadline_word
 from openmsmq.store import Insert, Put
-from queueing.pipeline import claim, claimed, commit, crashed, done, finalize, stage
+from queueing.pipeline import claim, claimed, commit, crashed, done, finalize, source, stage
 from queueing.world import ALICE, BOB, World, refused
 
 SEQUENCE = HResult.MQ_ERROR_TRANSACTION_SEQUENCE
@@ -29,7 +29,7 @@ def fill(world: World, labels: str, name: str = "q", **values: int) -> list[int]
     sequences = []
     for label in labels:
         world.send(name, label, **{"delivery_guarantee": 1, **values})
-        sequences.append(world.state.sequence)
+        sequences.append(world.manager.changes.sequence)
     return sequences
 
 
@@ -38,7 +38,7 @@ def fill(world: World, labels: str, name: str = "q", **values: int) -> list[int]
 
 def test_without_pending_work_all_numbers_given_out_are_stable(world: World) -> None:
     fill(world, "abc")
-    assert world.manager.last_stable(world.queue()) == world.state.sequence
+    assert world.manager.consumer_groups.last_stable(world.queue()) == world.manager.changes.sequence
 
 
 def test_an_uncommitted_send_holds_back_its_queue_only(world: World) -> None:
@@ -47,10 +47,10 @@ def test_an_uncommitted_send_holds_back_its_queue_only(world: World) -> None:
     (before,) = fill(world, "a")
     world.send("x", "late", transaction)
     fill(world, "b")
-    assert world.manager.last_stable(world.queue("x")) == before
-    assert world.manager.last_stable(world.queue()) == world.state.sequence
-    world.manager.commit(transaction)
-    assert world.manager.last_stable(world.queue("x")) == world.state.sequence
+    assert world.manager.consumer_groups.last_stable(world.queue("x")) == before
+    assert world.manager.consumer_groups.last_stable(world.queue()) == world.manager.changes.sequence
+    world.manager.transactions.commit(transaction)
+    assert world.manager.consumer_groups.last_stable(world.queue("x")) == world.manager.changes.sequence
 
 
 @pytest.mark.parametrize("how", ["transaction", "two phases", "claim", "prepared"])
@@ -59,7 +59,7 @@ def test_what_somebody_holds_is_not_stable(world: World, how: str) -> None:
     transaction = world.begin(5)
     for label in "ab":
         world.send("x", label, transaction)
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     queue = world.queue("x")
     first = sequence_of(next(iter(queue.available)))
     if how == "claim":
@@ -70,16 +70,16 @@ def test_what_somebody_holds_is_not_stable(world: World, how: str) -> None:
         reader = world.begin()
         world.read(world.open("x"), transaction=reader)
         if how == "prepared":
-            world.manager.prepare(reader)
+            world.manager.transactions.prepare(reader)
             world.restart()
-    assert world.manager.last_stable(world.queue("x")) == first - 1
+    assert world.manager.consumer_groups.last_stable(world.queue("x")) == first - 1
 
 
 def test_a_staged_message_is_not_stable_before_its_batch_is_finalized(world: World) -> None:
     (before,) = fill(world, "a")
     made = stage(world, 0, "b")
     fill(world, "c")
-    assert before <= world.manager.last_stable(world.queue()) < world.state.sequence - 1
+    assert before <= world.manager.consumer_groups.last_stable(world.queue()) < world.manager.changes.sequence - 1
     assert claimed(claim(world, 0)) == ["a"]
     finalize(world, 0, made)
     assert claimed(claim(world, before)) == ["b", "c"]
@@ -102,7 +102,7 @@ def test_limits_of_messages_and_bytes_end_a_claim_and_one_message_is_always_take
     group = claim(world, 0, 2)
     assert (claimed(group), group.end) == (["a", "b"], sequences[1])
     commit(world, group.end)
-    group = done(world.manager.claim(world.queue(), "g", group.end, Limits(bytes=1)))
+    group = done(world.manager.consumer_groups.claim(world.queue(), "g", group.end, BatchLimits(bytes=1)))
     assert claimed(group) == ["c"]
 
 
@@ -113,8 +113,8 @@ def test_the_same_claim_gives_the_same_range_and_a_new_token_fences_the_old(worl
     again = claim(world, 0, 5)
     assert claimed(again) == ["a"] and again.token != token
     with refused(SEQUENCE):
-        world.manager.group(world.queue(), "g", token)
-    assert world.manager.group(world.queue(), "g", again.token) is again
+        world.manager.consumer_groups.group(world.queue(), "g", token)
+    assert world.manager.consumer_groups.group(world.queue(), "g", again.token) is again
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
@@ -124,19 +124,19 @@ def test_a_claim_survives_a_restart(world: World, checkpoint: bool) -> None:
     fill(world, "bc")
     before = claim(world, 0, 9)
     world.restart(checkpoint)
-    group = world.manager.group(world.queue(), "g", before.token)
+    group = world.manager.consumer_groups.group(world.queue(), "g", before.token)
     assert group is not None
     assert claimed(group) == ["a", "b", "c"] and group.end == before.end
     assert world.labels() == []
     commit(world, group.end)
     world.restart(checkpoint)
     assert not world.queue().entries
-    found = world.manager.group(world.queue(), "g")
+    found = world.manager.consumer_groups.group(world.queue(), "g")
     assert found is not None and found.cursor == group.end
 
 
 def test_a_claim_behind_the_former_one_commits_it(world: World) -> None:
-    world.manager.set_properties(world.queue(), {104: 1}, ALICE)  # PROPID_Q_JOURNAL
+    world.manager.administration.set_properties(world.queue(), {104: 1}, ALICE)  # PROPID_Q_JOURNAL
     fill(world, "abcd")
     first = claim(world, 0, 2)
     second = claim(world, first.end)
@@ -210,7 +210,7 @@ def test_who_wants_to_hear_of_the_receipt_does_however_the_message_came(
         else:
             world.send(name, label, transaction, delivery_guarantee=1, **values)
     if transaction is not None:
-        world.manager.commit(transaction)
+        world.manager.transactions.commit(transaction)
     if how == "sealed stage":
         world.restart()
     if staged:
@@ -225,22 +225,22 @@ def test_who_wants_to_hear_of_the_receipt_does_however_the_message_came(
 def test_a_released_claim_is_available_again_and_its_token_fenced(world: World) -> None:
     fill(world, "ab")
     token = claim(world, 0).token
-    group = world.manager.group(world.queue(), "g")
+    group = world.manager.consumer_groups.group(world.queue(), "g")
     assert group is not None
     waiting = world.wait(world.open(), Action.PEEK_CURRENT)
-    assert done(world.manager.release_claim(group)) == 2
+    assert done(world.manager.consumer_groups.release_claim(group)) == 2
     assert world.labels() == ["a", "b"] and waiting.label == "a"
     with refused(SEQUENCE):
-        world.manager.group(world.queue(), "g", token)
+        world.manager.consumer_groups.group(world.queue(), "g", token)
     world.restart()
     assert world.labels() == ["a", "b"]
 
 
 def test_a_forgotten_group_is_no_more(world: World) -> None:
     group = claim(world, 0)
-    done(world.manager.release_claim(group, forget=True))
+    done(world.manager.consumer_groups.release_claim(group, forget=True))
     world.restart()
-    assert world.manager.group(world.queue(), "g") is None
+    assert world.manager.consumer_groups.group(world.queue(), "g") is None
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -253,33 +253,33 @@ def test_a_claimed_message_that_expires_is_received_or_expires_when_put_back(
     world.advance(5000)
     world.restart(checkpoint=restart)
     world.advance(1)
-    found = world.manager.group(world.queue(), "g")
+    found = world.manager.consumer_groups.group(world.queue(), "g")
     assert found is not None and claimed(found) == ["a"]
     if end == "commit":
         commit(world, group.end)
     else:
-        done(world.manager.release_claim(found))
-        assert world.labels(world.state.dead_letters) == ["a"]
+        done(world.manager.consumer_groups.release_claim(found))
+        assert world.labels(world.registry.dead_letters) == ["a"]
     assert not world.queue().entries
 
 
 def test_a_purge_reaches_what_is_claimed_when_it_is_put_back(world: World) -> None:
     fill(world, "a")
     group = claim(world, 0)
-    world.manager.purge(world.open())
+    world.manager.reading.purge(world.open())
     assert claimed(group) == ["a"]
-    done(world.manager.release_claim(group))
+    done(world.manager.consumer_groups.release_claim(group))
     assert not world.queue().entries
 
 
 def test_a_deleted_queue_takes_its_groups_along(world: World) -> None:
     fill(world, "a")
     group = claim(world, 0)
-    world.manager.delete_queue(world.queue(), ALICE)
+    world.manager.administration.delete_queue(world.queue(), ALICE)
     with pytest.raises(QueueDeleted):
-        done(world.manager.commit_claim(group, group.end))
+        done(world.manager.consumer_groups.commit_claim(group, group.end))
     world.restart()
-    assert not world.manager.groups
+    assert not list(world.manager.consumer_groups.by_queue())
 
 
 def test_a_full_disk_changes_nothing(world: World) -> None:
@@ -299,10 +299,10 @@ def test_a_full_disk_changes_nothing(world: World) -> None:
 def test_a_message_moved_into_the_range_of_a_claim_stays_out_of_it(world: World) -> None:
     *_, last = fill(world, "abc")
     source, target = world.open(), world.open("q;s", Access.MOVE)
-    world.manager.move(source, target, list(world.queue().available)[1])
+    world.manager.subqueues.move(source, target, list(world.queue().available)[1])
     group = claim(world, 0)
     back, into = world.open("q;s"), world.open("q", Access.MOVE)
-    world.manager.move(back, into, next(iter(world.queue("q;s").available)))
+    world.manager.subqueues.move(back, into, next(iter(world.queue("q;s").available)))
     assert claimed(group) == ["a", "c"] and group.end == last
     world.restart()
     commit(world, last)
@@ -317,9 +317,9 @@ def test_what_is_no_position_is_refused(world: World, start: int) -> None:
 
 def test_claiming_needs_the_right_to_receive(world: World) -> None:
     world.create("closed")
-    world.manager.set_security(world.queue("closed"), 4, _nobody(), ALICE)
+    world.manager.administration.set_security(world.queue("closed"), 4, _nobody(), ALICE)
     with refused(HResult.MQ_ERROR_ACCESS_DENIED):
-        world.manager.source("closed", "queue", BOB, Access.RECEIVE)
+        source(world, "closed", "queue", BOB, Access.RECEIVE)
 
 
 def _nobody() -> bytes:
@@ -331,18 +331,22 @@ def _nobody() -> bytes:
 
 def test_a_range_divides_into_parts_of_equal_count_without_gaps(world: World) -> None:
     sequences = fill(world, "abcdefg")
-    end, ranges = done(world.manager.divide(world.queue(), 0, world.state.sequence, 3, Limits()))
+    end, ranges = done(
+        world.manager.consumer_groups.divide(world.queue(), 0, world.manager.changes.sequence, 3, BatchLimits())
+    )
     assert [count for _, _, count, _ in ranges] == [3, 3, 1]
     assert [start for start, *_ in ranges] == [0, sequences[2], sequences[5]]
-    assert end == ranges[-1][1] == world.state.sequence
+    assert end == ranges[-1][1] == world.manager.changes.sequence
     assert all(volume > 0 for *_, volume in ranges)
 
 
 def test_a_limit_ends_the_range_at_the_last_message_within_it(world: World) -> None:
     sequences = fill(world, "abcdefg")
-    end, ranges = done(world.manager.divide(world.queue(), sequences[0], sequences[-1], 2, Limits(4)))
+    end, ranges = done(
+        world.manager.consumer_groups.divide(world.queue(), sequences[0], sequences[-1], 2, BatchLimits(4))
+    )
     assert (end, [count for _, _, count, _ in ranges]) == (sequences[4], [2, 2])
-    end, ranges = done(world.manager.divide(world.queue(), 0, sequences[-1], 2, Limits(bytes=1)))
+    end, ranges = done(world.manager.consumer_groups.divide(world.queue(), 0, sequences[-1], 2, BatchLimits(bytes=1)))
     assert (end, len(ranges)) == (sequences[0], 1)
 
 
@@ -355,12 +359,12 @@ def test_a_claim_divides_like_a_queue_and_neither_minds_priorities(world: World)
         low, high = (sequences[start] - 1, sequences[end]) if start < 39 else (sequences[end], sequences[end])
         expected = sum(low < sequence <= high for sequence in sequences)
         assert world.queue().count_within(low, high) == expected
-        _, ranges = done(world.manager.divide(world.queue(), low, high, 3, Limits()))
+        _, ranges = done(world.manager.consumer_groups.divide(world.queue(), low, high, 3, BatchLimits()))
         assert sum(count for _, _, count, _ in ranges) == expected
-    whole = done(world.manager.divide(world.queue(), 0, sequences[-1], 3, Limits()))
+    whole = done(world.manager.consumer_groups.divide(world.queue(), 0, sequences[-1], 3, BatchLimits()))
     claim(world, 0)
-    group = world.manager.group(world.queue(), "g")
-    assert done(world.manager.divide(world.queue(), 0, sequences[-1], 3, Limits(), group)) == whole
+    group = world.manager.consumer_groups.group(world.queue(), "g")
+    assert done(world.manager.consumer_groups.divide(world.queue(), 0, sequences[-1], 3, BatchLimits(), group)) == whole
 
 
 # -- crashes -----------------------------------------------------------------------------------------------------
@@ -372,13 +376,13 @@ def test_a_crash_in_the_middle_of_a_commit_leaves_the_rest_of_the_claim(world: W
         world.send(label=str(number), delivery_guarantee=1)
     end = claim(world, 0).end
     world.store.sync()
-    (group,) = world.manager.groups[world.queue().number].values()
-    steps = world.manager.commit_claim(group, end)
+    (group,) = world.manager.consumer_groups.groups(world.queue())
+    steps = world.manager.consumer_groups.commit_claim(group, end)
     going, seen = True, set()
     while going:
         going = next(steps, "over") is None
         for other in crashed(world):
-            found = other.manager.group(other.queue(), "g")
+            found = other.manager.consumer_groups.group(other.queue(), "g")
             assert found is not None
             rest = list(map(int, claimed(found)))
             assert rest == list(range(count - len(rest), count))
@@ -390,20 +394,20 @@ def test_a_crash_in_the_middle_of_a_commit_leaves_the_rest_of_the_claim(world: W
 
 
 def test_a_crash_in_the_middle_of_a_commit_neither_loses_nor_doubles_a_message(world: World) -> None:
-    world.manager.set_properties(world.queue(), {104: 1}, ALICE)
+    world.manager.administration.set_properties(world.queue(), {104: 1}, ALICE)
     count = 150  # five steps
     for number in range(count):
         world.send(label=str(number), delivery_guarantee=1)
     group = claim(world, 0)
     end = group.end
     world.store.sync()
-    steps = world.manager.commit_claim(group, end)
+    steps = world.manager.consumer_groups.commit_claim(group, end)
     going = True
     while going:
         going = next(steps, "over") is None
         for other in crashed(world):
             journal = other.queue().journal
-            found = other.manager.group(other.queue(), "g")
+            found = other.manager.consumer_groups.group(other.queue(), "g")
             assert journal is not None and found is not None
             everything = sorted(map(int, claimed(found) + other.labels(journal)))
             assert everything == list(range(count))
@@ -417,9 +421,9 @@ def test_a_crash_in_the_middle_of_a_commit_neither_loses_nor_doubles_a_message(w
 
 def spoil(world: World, payload: bytes) -> int:
     """A record that is no message, as an older version may have stored it. Returns its sequence."""
-    sequence = world.state.next_sequence()
+    sequence = world.manager.changes.next_sequence()
     key = 4 << 56 | sequence
-    world.state.store.append([Insert(world.queue().number, sequence, deadline_word(key, 0), payload)])
+    world.manager.store.append([Insert(world.queue().number, sequence, deadline_word(key, 0), payload)])
     world.restart()
     return sequence
 
@@ -429,7 +433,7 @@ def spoil(world: World, payload: bytes) -> int:
 def test_a_record_that_cannot_be_decoded_is_claimed_and_committed_like_any_other(
     world: World, payload: bytes, journal: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world.manager.set_properties(world.queue(), {104: journal}, ALICE)  # PROPID_Q_JOURNAL
+    world.manager.administration.set_properties(world.queue(), {104: journal}, ALICE)  # PROPID_Q_JOURNAL
     fill(world, "a")
     spoil(world, payload)
     (last,) = fill(world, "b")
@@ -448,7 +452,7 @@ def test_a_claim_with_a_record_that_cannot_be_decoded_can_be_released(world: Wor
     fill(world, "a")
     spoil(world, payload)
     group = claim(world, 0)
-    assert done(world.manager.release_claim(group)) == 2
+    assert done(world.manager.consumer_groups.release_claim(group)) == 2
     assert len(world.queue().available) == 2
 
 
@@ -458,17 +462,19 @@ def test_a_claim_with_a_record_that_cannot_be_decoded_can_be_released(world: Wor
 def test_an_offset_beyond_every_number_that_was_given_is_an_error_that_names_both(world: World) -> None:
     """As of a checkpoint that is newer than the backup from which the queue manager was restored."""
     fill(world, "ab")
-    highest = world.state.sequence
+    highest = world.manager.changes.sequence
     assert len(claim(world, highest, name="other").keys) == 0
     for ahead in (highest + 1, highest + 70_000):
         for operation in (
             lambda start=ahead: claim(world, start),
-            lambda start=ahead: done(world.manager.divide(world.queue(), start, start, 1, Limits())),
+            lambda start=ahead: done(
+                world.manager.consumer_groups.divide(world.queue(), start, start, 1, BatchLimits())
+            ),
         ):
             with refused(SEQUENCE) as caught:
                 operation()
             assert str(ahead) in caught.value.detail and str(highest) in caught.value.detail
-    assert list(world.manager.groups.get(world.queue().number, {})) in ([], ["other"])
+    assert [one.name for one in world.manager.consumer_groups.groups(world.queue())] in ([], ["other"])
 
 
 def test_a_claim_and_a_commit_with_a_fenced_token_are_refused(world: World) -> None:
@@ -477,12 +483,12 @@ def test_a_claim_and_a_commit_with_a_fenced_token_are_refused(world: World) -> N
     token = first.token
     claim(world, 0)
     for operation in (
-        lambda: done(world.manager.claim(world.queue(), "g", 0, Limits(), token)),
-        lambda: world.manager.group(world.queue(), "g", token),
+        lambda: done(world.manager.consumer_groups.claim(world.queue(), "g", 0, BatchLimits(), token)),
+        lambda: world.manager.consumer_groups.group(world.queue(), "g", token),
     ):
         with refused(SEQUENCE):
             operation()
-    assert done(world.manager.claim(world.queue(), "g", 0, Limits(), first.token)).keys
+    assert done(world.manager.consumer_groups.claim(world.queue(), "g", 0, BatchLimits(), first.token)).keys
 
 
 def test_a_full_disk_leaves_no_group(world: World) -> None:
@@ -490,7 +496,7 @@ def test_a_full_disk_leaves_no_group(world: World) -> None:
     world.store.full = True
     with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
         claim(world, 0)
-    assert not world.manager.groups.get(world.queue().number) and not world.queue().pins
+    assert not world.manager.consumer_groups.groups(world.queue()) and not world.queue().pins
     assert len(world.queue().available) == 2
 
 
@@ -498,20 +504,20 @@ def test_a_full_disk_leaves_no_group(world: World) -> None:
 def test_a_subqueue_stays_as_long_as_it_has_a_consumer_group(world: World, restart: bool) -> None:
     (last,) = fill(world, "a")
     target = world.open("q;s", Access.MOVE)
-    world.manager.move(world.open(), target, next(iter(world.queue().entries)))
-    world.manager.close_queue(target)
+    world.manager.subqueues.move(world.open(), target, next(iter(world.queue().entries)))
+    world.manager.handles.close_queue(target)
     subqueue = world.queue().subqueues["s"]
-    (group,) = [done(world.manager.claim(subqueue, "g", 0, Limits()))]
-    done(world.manager.commit_claim(group, last))
-    assert world.manager.source(".\\private$\\q;s", "queue", ALICE) is subqueue
+    (group,) = [done(world.manager.consumer_groups.claim(subqueue, "g", 0, BatchLimits()))]
+    done(world.manager.consumer_groups.commit_claim(group, last))
+    assert source(world, ".\\private$\\q;s", "queue", ALICE) is subqueue
     if restart:
         world.restart()
     subqueue = world.queue().subqueues["s"]
-    again = world.manager.group(subqueue, "g")
+    again = world.manager.consumer_groups.group(subqueue, "g")
     assert again is not None and again.cursor == last
-    assert not done(world.manager.claim(subqueue, "g", last, Limits())).keys
-    done(world.manager.release_claim(again, forget=True))
-    assert subqueue.number not in world.state.queues and not world.queue().subqueues
+    assert not done(world.manager.consumer_groups.claim(subqueue, "g", last, BatchLimits())).keys
+    done(world.manager.consumer_groups.release_claim(again, forget=True))
+    assert subqueue.number not in world.registry.queues and not world.queue().subqueues
     world.restart()
     assert not world.queue().subqueues
 
@@ -519,7 +525,7 @@ def test_a_subqueue_stays_as_long_as_it_has_a_consumer_group(world: World, resta
 def test_a_group_whose_queue_is_gone_is_forgotten_at_the_start(world: World) -> None:
     fill(world, "a")
     group = claim(world, 0)
-    world.state.store.append([Put(b"group/4711/g", group.encode(0, [], 0))])
+    world.manager.store.append([Put(b"group/4711/g", group.encode(0, [], 0))])
     world.restart()
     world.restart()
-    assert [name for name in world.state.store.definitions if name.startswith(b"group/")] == [group.definition]
+    assert [name for name in world.manager.store.definitions if name.startswith(b"group/")] == [group.definition]

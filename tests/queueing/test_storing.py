@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from openmsmq.model.errors import MessageStorageFailed
-from openmsmq.queueing.core import storing
+from openmsmq.queueing.storage import storing
 from openmsmq.store import StoreFailed, StoreFull
 
 

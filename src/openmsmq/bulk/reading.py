@@ -6,14 +6,14 @@ import asyncio
 from array import array
 from typing import Any
 
+from openmsmq.bulk.context import Context, limits, run
 from openmsmq.bulk.requests import invalid
-from openmsmq.bulk.served import Served, limits, run
+from openmsmq.bulk.slice import Slice
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.lookup_id import sequence_of
-from openmsmq.queueing.access import Caller
-from openmsmq.queueing.consuming import Slice
-from openmsmq.queueing.groups import Group
+from openmsmq.queueing.authorization import Caller
+from openmsmq.queueing.consumer_group import Group
 from openmsmq.queueing.queue import Queue
 
 _MOST_RANGES = 100_000  # of a plan, however many were asked for: one answer has them all
@@ -23,24 +23,24 @@ PIECE_ROWS = 1024  # positions of a slice that are gathered in one turn of the l
 class Reading:
     """Positions are returned in slices. Records stay on the disk; the Flight process reads them there."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self._manager = served.manager
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._registry, self._groups = context.manager.registry, context.manager.consumer_groups
         self._slicing = asyncio.Lock()  # one piece of one slice in a turn of the loop
 
     async def do_queues(self, caller: Caller) -> list[dict[str, Any]]:
         found = []
-        for queue in list(self._manager.state.queues.values()):
-            text, source = self._served.name_of(queue)
+        for queue in list(self._registry.queues.values()):
+            text, source = self._context.name_of(queue)
             try:
-                self._manager.source(text, source, caller)
+                self._context.source(caller, text, source)
             except MsmqError:
                 continue
             found.append(
                 {
                     "queue": text, "source": source, "transactional": bool(queue.properties.transactional),
                     "count": len(queue.available), "bytes": queue.total_bytes,
-                    "stable": self._manager.last_stable(queue),
+                    "stable": self._groups.last_stable(queue),
                 }
             )  # fmt: skip
         return found
@@ -48,12 +48,12 @@ class Reading:
     async def do_position(
         self, caller: Caller, queue: str, source: str = "queue", group: str | None = None
     ) -> dict[str, Any]:
-        found = self._manager.source(queue, source, caller)
-        stable = self._manager.last_stable(found, self._manager.group(found, group) if group else None)
+        found = self._context.source(caller, queue, source)
+        stable = self._groups.last_stable(found, self._groups.group(found, group) if group else None)
         ends = [sequence_of(key) for key in found.ends()]
         return {
             "first": min(ends, default=0), "last": max(ends, default=0),
-            "stable": stable, "count": len(found.available), "queue": self._served.name_of(found)[0],
+            "stable": stable, "count": len(found.available), "queue": self._context.name_of(found)[0],
         }  # fmt: skip
 
     async def do_plan(
@@ -71,9 +71,9 @@ class Reading:
     ) -> dict[str, Any]:
         found, holder = self._readable(caller, queue, source, group, token)
         if end is None:
-            end = self._manager.last_stable(found) if holder is None else holder.end
+            end = self._groups.last_stable(found) if holder is None else holder.end
         end, ranges = await run(
-            self._manager.divide(
+            self._groups.divide(
                 found, start, end, min(partitions, _MOST_RANGES), limits(max_messages, max_bytes), holder
             )
         )
@@ -84,9 +84,9 @@ class Reading:
     ) -> tuple[Queue, Group | None]:
         """The queue, and the group whose claim is read."""
         if group is None:
-            return self._manager.source(queue, source, caller), None
-        found = self._manager.source(queue, source, caller, Access.RECEIVE)
-        holder = self._manager.group(found, group, token or "")
+            return self._context.source(caller, queue, source), None
+        found = self._context.source(caller, queue, source, Access.RECEIVE)
+        holder = self._groups.group(found, group, token or "")
         assert holder is not None  # a token that is wrong is refused
         return found, holder
 
@@ -104,19 +104,19 @@ class Reading:
         `aborts`, lookup identifiers with the counts that are not in their records."""
         found, holder = self._readable(caller, queue, source, group, token)
         if end is None:
-            end = self._manager.last_stable(found) if holder is None else holder.end
+            end = self._groups.last_stable(found) if holder is None else holder.end
         slice = Slice()
         async with self._slicing:
             while not slice.is_full():
-                keys = self._manager.within(found, start, end, PIECE_ROWS, holder)
+                keys = self._groups.within(found, start, end, PIECE_ROWS, holder)
                 slice.take(found, keys)
                 if len(keys) < PIECE_ROWS:
                     break
                 start = sequence_of(keys[-1])
                 await asyncio.sleep(0)
-        if self._served.store.position != self._served.store.durable_position:
-            await self._served.durable()
-        text, kind = self._served.name_of(found)
+        if self._context.store.position != self._context.store.durable_position:
+            await self._context.durable()
+        text, kind = self._context.name_of(found)
         counts = found.aborts  # of few messages, or none
         aborts = [(key, counts[key]) for key in slice.keys if key in counts] if counts else []
         values = {"count": len(slice.keys), "end": end, "path": text, "source": kind, "aborts": aborts}
@@ -128,8 +128,8 @@ class Reading:
         """Where messages are now that were not where a slice said; 0 for one that has gone."""
         if len(data) % 8:
             raise invalid(f"locate: {len(data)} bytes, allowed: lookup identifiers of 8 bytes each")
-        found = self._manager.source(queue, source, caller)
+        found = self._context.source(caller, queue, source)
         keys = array("Q", data)
         places = array("Q", [(found.location(key) or 0) if key in found.entries else 0 for key in keys])
-        await self._served.durable()
+        await self._context.durable()
         return {"result": {}}, places.tobytes()

@@ -14,7 +14,7 @@ from typing import Any, Final
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.model.names import MAXIMUM_FORMAT_NAME
-from openmsmq.queueing.groups import MAXIMUM_NAME
+from openmsmq.queueing.consumer_group import MAXIMUM_NAME
 
 MAXIMUM_REQUEST: Final = 16 << 20  # bytes of JSON: `finalize` with the handles of some 400,000 tasks
 _MOST_ITEMS = 1_000_000

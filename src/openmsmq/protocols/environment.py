@@ -13,7 +13,7 @@ from openmsmq.model.security import sid_bytes
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.proxies import NoRemoteQueueManagers, RemoteQueueManagers, RemoteQueueProxyHandle
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
-from openmsmq.queueing.access import Caller
+from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.server import SecurityPolicy
@@ -88,7 +88,7 @@ class Environment:
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        nowhere = Whereabouts(self.manager.state.machine.computer_name, (), 0)
+        nowhere = Whereabouts(self.manager.machine.computer_name, (), 0)
         self.coordinator = Coordinator(self.manager, NoNetwork(), nowhere, self.when_durable)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -12,9 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from openmsmq.model.message import Message
 from openmsmq.queueing.queue import Queue, QueueKind
-from openmsmq.queueing.readers import WaitingMessageReadOperation
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +52,7 @@ class Outbox:
         """A position of the queue has become available."""
         if queue.kind is QueueKind.OUTGOING:
             self.wake()
-        if queue.waiting:
+        if queue.waiters:
             if not queue.arrived:
                 self._queues.append(queue)
             queue.arrived.append(lookup_identifier)
@@ -102,15 +100,5 @@ def guarded(what: str, action: Callable[[], object]) -> bool:
         action()
     except Exception:  # whoever is called back must not stop the timer or the reader that comes next
         logger.exception("%s failed", what)
-        return False
-    return True
-
-
-def answered(reader: WaitingMessageReadOperation, status: int, message: Message | None) -> bool:
-    """Give a reader its outcome. Returns whether it raised nothing; as `guarded`."""
-    try:  # not by `guarded`: a text and a closure for every read would cost more than the reply
-        reader.reply(status, message)
-    except Exception:  # one reader's transport must not keep others from their messages
-        logger.exception("queue %s: answering a read with status %#x failed", reader.descriptor.name, status)
         return False
     return True

@@ -26,10 +26,9 @@ from openmsmq.bulk.process import FlightProcess
 from openmsmq.model import security
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
-from openmsmq.queueing.access import default_machine_security
-from openmsmq.queueing.limits import Limits
+from openmsmq.queueing.authorization import default_machine_security
+from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.queueing.state import Machine
 from openmsmq.rpc.call import InterfaceTable
 from openmsmq.rpc.credentials import Credentials, filetime
 from openmsmq.rpc.epm import Endpoint, EndpointMapper
@@ -107,7 +106,7 @@ class Daemon:
             default_time_to_reach_queue=configuration.time_to_reach_queue,
             foreign_sites=configuration.foreign_site,
             security=default_machine_security(_readers(configuration)),
-            limits=Limits(
+            limits=MachineLimits(
                 configuration.max_queues, configuration.max_queues_per_owner, configuration.max_outgoing_queues
             ),
         )
@@ -117,8 +116,8 @@ class Daemon:
         _give_back_memory()
         logger.info(
             "%d queues with %d messages recovered%s",
-            len(manager.state.by_name),
-            sum(len(queue) for queue in manager.state.queues.values()),
+            len(manager.registry.by_name),
+            sum(len(queue) for queue in manager.registry.queues.values()),
             " from a checkpoint" if recovered.report.from_checkpoint else "",
         )
         warn_of_own_outgoing_queues(manager)
@@ -154,7 +153,7 @@ class Daemon:
             users.lookup, names, random=os.urandom, now=filetime, allow_anonymous=configuration.accepts_anonymous
         )
         environment.remote = self._peers = Peers(
-            self.manager.state.machine.identifier,
+            self.manager.machine.identifier,
             configuration.hosts_of_peers,
             self._peer_security(),
             environment.spawn,
@@ -213,7 +212,7 @@ class Daemon:
     def _whereabouts(self, address: str, port: int) -> Whereabouts:
         """How other queue managers reach this one, for transactions."""
         everywhere = address in ("0.0.0.0", "::")
-        own = [a for a in self.manager.state.machine.addresses if ":" not in a] if everywhere else [address]
+        own = [a for a in self.manager.machine.addresses if ":" not in a] if everywhere else [address]
         return Whereabouts(self.configuration.machine_name, tuple(own), port)
 
     def _peer_security(self) -> dict[str, Any]:
@@ -393,16 +392,16 @@ class Daemon:
         least = self.configuration.minimum_free_megabytes << 20
         if not least:
             return
-        state, free = self.manager.state, shutil.disk_usage(self.configuration.data_dir).free
-        if not state.throttled and free < least:
-            state.throttled = True
+        changes, free = self.manager.changes, shutil.disk_usage(self.configuration.data_dir).free
+        if not changes.throttled and free < least:
+            changes.throttled = True
             logger.error(
                 "%s: %d MB free, less than minimum_free_megabytes (%d): no messages are accepted until "
                 "twice as much is free",
                 self.configuration.data_dir, free >> 20, least >> 20,
             )  # fmt: skip
-        elif state.throttled and free >= 2 * least:
-            state.throttled = False
+        elif changes.throttled and free >= 2 * least:
+            changes.throttled = False
             logger.warning("%s: %d MB free: messages are accepted again", self.configuration.data_dir, free >> 20)
 
     async def _checkpoint(self) -> None:

@@ -16,7 +16,7 @@ from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import HResult, MsmqError, error_for
 from openmsmq.protocols.coordinator import Whereabouts
 from openmsmq.protocols.proxies import HandedOver
-from openmsmq.queueing.readers import Accept
+from openmsmq.queueing.descriptors import Accept
 from openmsmq.server.config import STANDARD_PORT
 
 ANSWER = 10.0  # seconds that another queue manager may take for its part in a transaction

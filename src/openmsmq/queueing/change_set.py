@@ -1,29 +1,27 @@
 """One event of the model as one atomic change: gathered first, written to the store, then applied to the queues.
 
-Nothing in memory changes before the store has taken the batch, so a full disk leaves everything as it was. What a
-change entails (journal copies, acknowledgments, dead letters) joins the same batch.
+1. Gather: `insert`, `remove`, `move`, `reveal`, `adopt`, `also`. Nothing else changes.
+2. Complete: what the change entails (journal copies, dead letters, acknowledgments) joins it, as room allows.
+3. Write: one batch. If that raises, nothing has changed but the numbers that were used.
+4. Apply to queues, counts and deadlines: no I/O, no callbacks. Should that raise, memory and log disagree: the store is
+   marked as failed, which ends the process.
+5. Notify: the outbox learns what became available.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from openmsmq.model.constants import INFINITE, Acknowledge, Delivery, Journal, MessageClass
-from openmsmq.model.lookup_id import priority_part, sequence_of
-from openmsmq.model.message import NULL_IDENTIFIER, Message
-from openmsmq.queueing.aborts import abort_definition
+from openmsmq.model.constants import Acknowledge, Delivery, Journal, MessageClass
+from openmsmq.model.lookup_id import sequence_of
+from openmsmq.model.message import Message
+from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.message_record import encode_message
-from openmsmq.queueing.queue import Queue, QueueKind
-from openmsmq.queueing.records import deadline_word
-from openmsmq.queueing.transactions import Enqueued, Transaction
+from openmsmq.queueing.queue import Queue, QueueKind, Stored
+from openmsmq.queueing.records import abort_definition, deadline_word
 from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFull
-
-if TYPE_CHECKING:
-    from openmsmq.queueing.stages import Stage
-    from openmsmq.queueing.state import State
 
 # Plain numbers: `&` with a member of an IntFlag makes a new member, which costs fifty times as much.
 _JOURNAL, _DEADLETTER = int(Journal.JOURNAL), int(Journal.DEADLETTER)
@@ -43,17 +41,21 @@ _SWEEP_BYTES = 1 << 20  # of copies and acknowledgments in one such batch
 _DEAD_LETTERED = frozenset([MessageClass.NACK_RECEIVE_TIMEOUT, MessageClass.NACK_REACH_QUEUE_TIMEOUT])
 
 
-class Plan:
-    """Gather with `insert`, `remove` and `commit_send`; then `carry_out` once."""
+class ChangeSet:
+    """Gather, then `commit` or `settle` once."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
         self._operations: list[Operation] = []
+        self._stored: list[tuple[int, int]] = []  # lookup identifier and bytes of the record, of each Insert and Move
         self._removals: list[tuple[Queue, int]] = []
-        self._inserts: list[tuple[Queue, Message, int, bool]] = []  # queue, message, size, whether it is stored
-        self._sends: list[Enqueued] = []  # sends of the transaction that commits
-        self._deadlines: list[tuple[int, int, int]] = []  # of staged messages: milliseconds, position, queue number
-        self._added: dict[int, int] = {}  # bytes by queue number, for quotas within the plan
+        # Queue, message, its size, when it expires, and whether it is stored.
+        self._inserts: list[tuple[Queue, Message, int, int, bool]] = []
+        self._reveals: list[tuple[Queue, Message, int | None]] = []  # of locked sends; where it is stored, if it was
+        # Of staged messages: entries by lookup identifier, bytes, and those whose receipt is acknowledged.
+        self._adoptions: list[tuple[Queue, Mapping[int, Stored], int, Sequence[int]]] = []
+        self._deadlines: list[tuple[Queue, int, int]] = []  # of staged messages: position, milliseconds
+        self._added: dict[int, int] = {}  # bytes by queue number, for quotas within the change
         self._freed: dict[int, int] = {}  # bytes of what is removed, by number of the queue whose quota they count for
         # What follows from the removals and arrivals, in the order of `_complete`.
         self._copies: list[tuple[Queue, Message, MessageClass | None, int]] = []
@@ -63,31 +65,32 @@ class Plan:
     # -- gathering -------------------------------------------------------------------------------------------
 
     def has_room(self, queue: Queue, size: int, *, reuse: bool = False) -> bool:
-        """Whether the quotas of queue and machine allow so many bytes more; with `reuse` what this plan removes counts
-        as gone."""
-        state, quota = self._state, queue.properties.quota
-        if quota != INFINITE:
-            charged = queue.charged_bytes + state.staged_bytes(queue) + self._added.get(queue.number, 0)
-            if reuse:
-                charged -= self._freed.get(queue.number, 0)
-            if charged + size > queue.quota_bytes:
-                return False
-        if state.machine.quota == INFINITE:
-            return True
-        return state.has_room(size + sum(self._added.values()) - (sum(self._freed.values()) if reuse else 0))
+        """Whether the quotas of queue and machine allow so many bytes more; with `reuse` what this change removes
+        counts as gone."""
+        of_queue, of_machine = self._added.get(queue.number, 0), sum(self._added.values())
+        if reuse:
+            of_queue -= self._freed.get(queue.number, 0)
+            of_machine -= sum(self._freed.values())
+        return self._changes.has_room(queue, size, of_queue, of_machine)
 
     @property
     def is_full(self) -> bool:
-        """Whether a sweep over many messages should carry out this plan and begin another."""
+        """Whether a sweep over many messages should carry out this change and begin another."""
         return len(self._removals) >= _SWEEP_MESSAGES or self._following >= _SWEEP_BYTES
 
     def insert(self, queue: Queue, message: Message, size: int) -> None:
         """Put a message, whose lookup identifier is set, into a queue."""
+        deadline = queue.deadline_of(message)
         is_stored = message.delivery_guarantee == Delivery.RECOVERABLE
         if is_stored:
-            self._operations.append(store_insert(queue, message))
-        self._inserts.append((queue, message, size, is_stored))
+            self._store(queue, message, deadline)
+        self._inserts.append((queue, message, size, deadline, is_stored))
         self._added[queue.number] = self._added.get(queue.number, 0) + size
+
+    def _store(self, queue: Queue, message: Message, deadline: int) -> None:
+        key, payload = message.lookup_identifier, encode_message(message)
+        self._operations.append(Insert(queue.number, sequence_of(key), deadline_word(key, deadline), payload))
+        self._stored.append((key, len(payload)))
 
     def arrive(self, queue: Queue, message: Message) -> None:
         """What the arrival of a message in its destination queue entails; the sender is this queue manager too."""
@@ -96,7 +99,7 @@ class Plan:
         if queue.kind is QueueKind.OUTGOING:  # it has not arrived yet
             return
         if message.journaling_requested & _JOURNAL:
-            self._copy(self._state.system_journal, message, message.size)
+            self._copy(self._changes.registry.system_journal, message, message.size)
         if message.acknowledgements_requested & _POS_ARRIVAL and queue.is_destination:
             self._acknowledge(message, MessageClass.ACK_REACH_QUEUE)
 
@@ -115,7 +118,7 @@ class Plan:
                 return  # D-53: with the connector application now, which sends the acknowledgments
             if reason is MessageClass.ACK_REACH_QUEUE:  # transferred; the destination sends the acknowledgments
                 if message.journaling_requested & _JOURNAL:
-                    self._copy(self._state.system_journal, message, size)
+                    self._copy(self._changes.registry.system_journal, message, size)
                 return
             in_transit, reason = True, _IN_TRANSIT.get(reason, reason)
         if reason is MessageClass.ACK_RECEIVE:
@@ -128,8 +131,8 @@ class Plan:
             self._acknowledge(message, reason)
         undelivered = in_transit or message.is_transactional or reason in _DEAD_LETTERED
         if message.journaling_requested & _DEADLETTER and undelivered:
-            state = self._state
-            target = state.transactional_dead_letters if message.is_transactional else state.dead_letters
+            registry = self._changes.registry
+            target = registry.transactional_dead_letters if message.is_transactional else registry.dead_letters
             self._copy(target, message, size, reason)
 
     def remove_unreadable(self, queue: Queue, lookup_identifier: int) -> None:
@@ -158,40 +161,44 @@ class Plan:
             message,
             abort_count=0,
             move_count=message.move_count + 1,
-            last_move_time=self._state.clock() // 1000,
+            last_move_time=self._changes.clock() // 1000,
         )
-        location = queue.location(lookup_identifier)
+        location, deadline = queue.location(lookup_identifier), target.deadline_of(moved)
         if location is not None:
-            sequence = sequence_of(lookup_identifier)
-            word = deadline_word(lookup_identifier, moved.deadline())
-            self._operations.append(Move(sequence, location, target.number, sequence, word, encode_message(moved)))
+            sequence, payload = sequence_of(lookup_identifier), encode_message(moved)
+            word = deadline_word(lookup_identifier, deadline)
+            self._operations.append(Move(sequence, location, target.number, sequence, word, payload))
+            self._stored.append((lookup_identifier, len(payload)))
         self._vacate(queue, lookup_identifier)
-        self._inserts.append((target, moved, moved.size, location is not None))
+        self._inserts.append((target, moved, moved.size, deadline, location is not None))
 
     def also(self, operations: Iterable[Operation]) -> None:
         """Write something else in the same batch."""
         self._operations += operations
 
+    def reveal(self, queue: Queue, message: Message, location: int | None) -> None:
+        """Make a send of a transaction visible; it is stored here unless it was written ahead. Raises what reading the
+        store raises."""
+        self._reveals.append((queue, message, location))
+        if queue.deleted:
+            return
+        if location is None:
+            self._store(queue, message, queue.deadline_of(message))
+        elif message.journaling_requested & _JOURNAL:
+            message = queue.message(message.lookup_identifier)  # its body was written ahead
+        self.arrive(queue, message)
+
+    def adopt(self, queue: Queue, entries: Mapping[int, Stored], size: int, asking: Sequence[int]) -> None:
+        """Make staged messages of so many bytes visible; `asking` are those whose receipt is to be acknowledged."""
+        self._adoptions.append((queue, entries, size, asking))
+
+    def expire(self, queue: Queue, lookup_identifier: int, deadline: int) -> None:
+        """A staged message that arrives expires then, in milliseconds; 0 for never."""
+        self._deadlines.append((queue, lookup_identifier, deadline))
+
     def discard(self, lookup_identifier: int, location: int) -> None:
         """Drop a staged message whose queue is no more; its stage commits in the same batch."""
         self._operations.append(Remove(sequence_of(lookup_identifier), location))
-
-    def expire(self, queue: Queue, lookup_identifier: int, deadline: int) -> None:
-        """A staged message that arrives has a deadline."""
-        if deadline:
-            self._deadlines.append((deadline, lookup_identifier, queue.number))
-
-    def commit_send(self, send: Enqueued) -> None:
-        """Make a send of a transaction visible; it is stored here unless it was written ahead."""
-        self._sends.append(send)
-        if send.queue.deleted:
-            return
-        message = send.message
-        if send.location is None:
-            self._operations.append(store_insert(send.queue, message))
-        elif message.journaling_requested & _JOURNAL:
-            message = send.queue.message(message.lookup_identifier)  # its body was written ahead
-        self.arrive(send.queue, message)
 
     def _copy(self, queue: Queue, message: Message, size: int, reason: MessageClass | None = None) -> None:
         """`size` is what the original counts for."""
@@ -204,7 +211,7 @@ class Plan:
 
     def _complete(self) -> None:
         """Add what follows from the removals and arrivals, as far as there is room. Dead letters and journal copies
-        come first and may have the room of what this very plan removes: a copy is as large as its original, so the
+        come first and may have the room of what this very change removes: a copy is as large as its original, so the
         machine's quota never costs one."""
         for queue, message, reason, size in self._copies:
             self._insert_copy(queue, message, reason, size)
@@ -215,15 +222,15 @@ class Plan:
         """A copy for a journal or dead-letter queue; discarded where that queue's quota is exceeded."""
         copy = replace(message, message_class=message.message_class if reason is None else reason)
         if not self.has_room(queue, size, reuse=True):
-            self._state.note_discarded(queue, message)
+            self._changes.note_discarded(queue, message)
             return
-        self._state.number(copy, queue)
+        self._changes.number(copy, self._changes.clock())
         self.insert(queue, copy, size)
 
     def _insert_acknowledgment(self, message: Message, message_class: MessageClass) -> None:
         """Send Administration Acknowledgment, [MS-MQQB] 3.1.7.15. Without a queue to go to it is discarded. A negative
         one carries the body, unless that is private."""
-        queue = self._state.local_queue_for_text(message.administration_queue_format_name)
+        queue = self._changes.registry.local_queue_for_text(message.administration_queue_format_name)
         if queue is None or queue.kind is not QueueKind.PRIVATE or queue.properties.transactional:
             return
         positive = message_class in (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE)
@@ -240,90 +247,82 @@ class Plan:
         )
         size = acknowledgment.size
         if not self.has_room(queue, size, reuse=True):
-            self._state.note_discarded(queue, acknowledgment)
+            self._changes.note_discarded(queue, acknowledgment)
             return
-        self._state.stamp(acknowledgment, queue)
+        self._changes.stamp(acknowledgment)
         self.insert(queue, acknowledgment, size)
 
-    # -- carrying out ----------------------------------------------------------------------------------------
+    # -- writing and applying ----------------------------------------------------------------------------------
 
-    def carry_out(
-        self, transaction: Transaction | None = None, stages: tuple[list[Stage], list[Stage]] | None = None
-    ) -> None:
-        """Write the batch and apply it; readers are offered what became available in a turn of their own. With it ends
-        a transaction, or some stages are committed and others dropped.
+    def commit(self, transaction: int | None = None) -> None:
+        """Write the batch and apply it; with it ends a transaction of the store, if one is given (its number).
 
         Raises what the store raises; then nothing was applied.
         """
         if self._copies or self._acknowledgments:
             self._complete()
-        state = self._state
-        committed = stages[0] if stages is not None else []
-        if stages is not None:
-            commits, aborts = ([stage.transaction.number for stage in some] for some in stages)
-            locations = state.store.settle(commits, aborts, self._operations)
-        elif transaction is not None and (transaction.wrote_pending or transaction.is_prepared):
-            locations = state.store.commit(transaction.number, self._operations)
+        store = self._changes.store
+        if transaction is not None:
+            self._finish(store.commit(transaction, self._operations))
         else:
-            locations = state.store.append(self._operations) if self._operations else []
-        placed = self._placed(locations)
-        for queue, lookup_identifier in self._removals:
-            queue.remove(lookup_identifier)
-        arrived = self._apply_sends(placed)
-        arrived += self._apply_stages(committed)
-        for queue, message, size, is_stored in self._inserts:
+            self._finish(store.append(self._operations) if self._operations else [])
+
+    def settle(self, commits: Sequence[int], aborts: Sequence[int]) -> None:
+        """As `commit`, for many transactions of the store, some of which are dropped."""
+        if self._copies or self._acknowledgments:
+            self._complete()
+        self._finish(self._changes.store.settle(commits, aborts, self._operations))
+
+    def _finish(self, locations: Sequence[int]) -> None:
+        changes = self._changes
+        try:
+            arrived = self._apply(locations)
+        except Exception as error:  # no queue may be used again
+            changes.store.fail(error)
+            raise
+        for queue, key in arrived:
+            if queue.waiters or queue.kind is QueueKind.OUTGOING:
+                changes.outbox.arrived(queue, key)
+        for queue, message, location in self._reveals:
+            if queue.deleted and location is not None:  # written ahead, and its queue went before the commit
+                with suppress(StoreFull):  # the commit stands; what stays behind goes at the next start
+                    changes.store.append([Remove(sequence_of(message.lookup_identifier), location)])
+        for queue, _ in self._removals:
+            if queue.parent is not None:
+                changes.registry.drop_unused(queue)
+
+    def _apply(self, locations: Sequence[int]) -> list[tuple[Queue, int]]:
+        """Change queues and deadlines. Returns what became available; of staged messages only what somebody waits
+        for."""
+        changes = self._changes
+        placed = {
+            key: (location, size) for (key, size), location in zip(self._stored, locations, strict=True)
+        }  # fmt: skip
+        arrived: list[tuple[Queue, int]] = []
+        for queue, key in self._removals:
+            queue.remove(key)
+        for queue, message, _ in self._reveals:
+            if queue.deleted:
+                continue
+            key = message.lookup_identifier
+            if key in placed:
+                queue.written(key, *placed[key])
+            queue.unlock(key)
+            changes.expires(queue, key, queue.deadline_of(message))
+            arrived.append((queue, key))
+        for queue, entries, volume, asking in self._adoptions:
+            queue.adopt(entries, volume, asking)
+            if queue.waiters or queue.kind is QueueKind.OUTGOING:
+                arrived += [(queue, key) for key in entries]
+        for queue, key, deadline in self._deadlines:
+            changes.expires(queue, key, deadline)
+        for queue, message, size, deadline, is_stored in self._inserts:
             key = message.lookup_identifier
             if is_stored:
                 queue.insert(message, *placed[key])
             else:
                 queue.insert(message, None, size)
-            if deadline := queue.deadline_of(message):
-                state.expiry.add(deadline, key, queue.number)
-            arrived.append((queue, key))
-        for queue, key in arrived:
-            if queue.waiting or queue.kind is QueueKind.OUTGOING:
-                state.outbox.arrived(queue, key)
-        for queue, _ in self._removals:
-            if queue.parent is not None:
-                state.forget_unused(queue)
-
-    def _placed(self, locations: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """Lookup identifier -> (location, size) of everything this plan stored."""
-        placed, places = {}, iter(locations)
-        for operation in self._operations:
-            if isinstance(operation, Insert | Move):
-                assert operation.payload is not None
-                key = priority_part(operation.deadline) | operation.key
-                placed[key] = next(places), len(operation.payload)
-        return placed
-
-    def _apply_stages(self, stages: list[Stage]) -> list[tuple[Queue, int]]:
-        state, arrived = self._state, []
-        for stage in stages:
-            for number, entries in stage.messages.items():
-                queue = state.queues.get(number)
-                if queue is not None:
-                    queue.adopt(entries, stage.volume[number], stage.asking.get(number, ()))
-                    if queue.waiting or queue.kind is QueueKind.OUTGOING:
-                        arrived += [(queue, key) for key in entries]
-        for deadline, key, number in self._deadlines:
-            state.expiry.add(deadline, key, number)
-        return arrived
-
-    def _apply_sends(self, placed: dict[int, tuple[int, int]]) -> list[tuple[Queue, int]]:
-        arrived = []
-        for send in self._sends:
-            queue, key = send.queue, send.message.lookup_identifier
-            if queue.deleted:  # written ahead, and its queue went before the commit
-                if send.location is not None:
-                    with suppress(StoreFull):  # the commit stands; what stays behind goes at the next start
-                        self._state.store.append([Remove(sequence_of(key), send.location)])
-                continue
-            if key in placed:
-                queue.settle(key, *placed[key])
-            queue.unlock(key)
-            if deadline := queue.deadline_of(send.message):
-                self._state.expiry.add(deadline, key, queue.number)
+            changes.expires(queue, key, deadline)
             arrived.append((queue, key))
         return arrived
 
@@ -337,10 +336,3 @@ def store_insert(queue: Queue, message: Message) -> Insert:
         deadline_word(lookup_identifier, queue.deadline_of(message)),
         encode_message(message),
     )
-
-
-def new_identifier(machine: bytes, sequence: int) -> bytes:
-    """An OBJECTID: the machine's GUID and the low 32 bits of the sequence number; never the null identifier."""
-    identifier = machine + (sequence & 0xFFFFFFFF).to_bytes(4, "little")
-    assert identifier != NULL_IDENTIFIER
-    return identifier

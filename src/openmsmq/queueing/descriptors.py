@@ -1,20 +1,18 @@
-"""Who reads a queue: open queue descriptors, cursors and waiting reads ([MS-MQDMPR] 3.1.1.10, 3.1.1.16, 3.2)."""
+"""Who uses a queue: open queue descriptors, cursors and reads that wait ([MS-MQDMPR] 3.1.1.10, 3.1.1.16, 3.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from openmsmq.model.constants import Access, Share
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.model.names import FormatName
-
-if TYPE_CHECKING:
-    from openmsmq.queueing.queue import Queue
-    from openmsmq.queueing.transactions import Transaction
+from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.unit_of_work import Transaction
 
 START = 0  # below every lookup identifier: the position of a cursor that has not been used
 
@@ -136,18 +134,3 @@ class WaitingMessageReadOperation:
     cursor: Cursor | None = None
     transaction: Transaction | None = None
     two_phase: bool = False
-
-    def wait(self, queue: Queue) -> None:
-        """Join the line of the queue's readers."""
-        if self.cursor is not None:
-            self.cursor.wait(self.destructive)
-        queue.waiting[self.number] = self.descriptor.waiting[self.number] = self
-
-    def leave(self) -> None:
-        """Leave the line; nothing happens if the read does not wait."""
-        if self.descriptor.waiting.pop(self.number, None) is None:
-            return
-        if self.descriptor.queue is not None:
-            self.descriptor.queue.waiting.pop(self.number, None)
-        if self.cursor is not None:
-            self.cursor.wait_ended()

@@ -2,33 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from openmsmq.model import names
-from openmsmq.model.constants import MachineAccessMask, MessageClass, PropId, QueueAccessMask, SecurityInformation
+from openmsmq.model.constants import MessageClass, PropId, SecurityInformation
 from openmsmq.model.errors import HResult, IllegalQueuePathName, InsufficientResources, MsmqError, QueueExists
 from openmsmq.model.security import SecurityDescriptor, sid_bytes
 from openmsmq.queueing import properties as queue_properties
-from openmsmq.queueing.access import Caller, default_queue_security, demand
-from openmsmq.queueing.connectors import connector_definition
-from openmsmq.queueing.core import Core, storing
+from openmsmq.queueing.authorization import Authorization, Caller, Right, default_queue_security
+from openmsmq.queueing.consumer_groups import ConsumerGroups
+from openmsmq.queueing.handles import Handles
+from openmsmq.queueing.holds import Holds
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import LockKind, Queue, QueueKind
-from openmsmq.queueing.records import encode_properties
-from openmsmq.queueing.state import subqueue_definition
-from openmsmq.store import Drop, Put
+from openmsmq.queueing.reading import Reading
+from openmsmq.queueing.registry import Registry
+from openmsmq.queueing.storage import storing
 
-QUEUE_PREFIX = b"queue/"
-_ADMINISTER = MachineAccessMask.SET_MACHINE_PROPERTIES
 _SECURITY_PARTS = (
     SecurityInformation.OWNER | SecurityInformation.GROUP | SecurityInformation.DACL | SecurityInformation.SACL
 )
 
 
-class Definitions(Core):
+class Administration:
     """The operations on queues themselves."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        authorization: Authorization,
+        holds: Holds,
+        reading: Reading,
+        handles: Handles,
+        groups: ConsumerGroups,
+        clock: Callable[[], int],
+        random: Callable[[int], bytes],
+    ) -> None:
+        self._registry: Final = registry
+        self._authorization: Final = authorization
+        self._holds: Final = holds
+        self._reading: Final = reading
+        self._handles: Final = handles
+        self._groups: Final = groups
+        self._clock: Final = clock
+        self._random: Final = random
 
     def create_queue(
         self,
@@ -42,20 +61,20 @@ class Definitions(Core):
         `values` maps PROPIDs to values; `security` is a self-relative descriptor or None for the default. Raises
         IllegalQueuePathName, QueueExists, AccessDenied and what properties.changed raises.
         """
-        state = self.state
+        registry = self._registry
         path = names.parse_path_name(path_name)
-        if not state.machine.is_local(path.computer) or path.kind != "private" or path.subqueue:
+        if not registry.machine.is_local(path.computer) or path.kind != "private" or path.subqueue:
             raise IllegalQueuePathName(
                 detail=f"{path_name!r}: only private queues of this machine can be created, "
                 f"for example .\\private$\\{path.name}"
             )
-        if state.queue_for_path_name(path) is not None:
+        if registry.queue_for_path_name(path) is not None:
             raise QueueExists(detail=str(path))
-        demand(state.security, caller, MachineAccessMask.CREATE_QUEUE, "the queue manager")
+        self._authorization.authorize(caller, None, Right.CREATE_QUEUE)
         self._check_limits(caller)
         if PropId.PROPID_Q_PATHNAME in values:
             repeated = names.parse_path_name(values[PropId.PROPID_Q_PATHNAME])
-            if state.queue_for_path_name(repeated) is not None or repeated.name.lower() != path.name.lower():
+            if registry.queue_for_path_name(repeated) is not None or repeated.name.lower() != path.name.lower():
                 raise MsmqError(
                     HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE, f"PROPID_Q_PATHNAME {repeated} differs from {path}"
                 )
@@ -68,24 +87,21 @@ class Definitions(Core):
                 group=given.group or descriptor.group,
                 dacl=descriptor.dacl if given.dacl is None else given.dacl,
             )
-        now = state.clock() // 1000
-        canonical = names.PathName(state.machine.computer_name, path.name)
+        now = self._clock() // 1000
+        canonical = names.PathName(registry.machine.computer_name, path.name)
         properties = QueueProperties(
             str(canonical), instance=self._random(16), security=descriptor.pack(), create_time=now, modify_time=now
         )
         properties = queue_properties.changed(properties, values, creating=True)
-        number, numbered = state.new_queue_number()
-        with storing():
-            state.store.append([Put(_definition(number), encode_properties(properties)), numbered])
-        return state.register(number, properties)
+        return registry.create(properties)
 
     def _check_limits(self, caller: Caller) -> None:
         """Raises InsufficientResources naming the limit."""
-        state, limits = self.state, self.state.machine.limits
-        if len(state.by_name) >= limits.max_queues:
+        registry, limits = self._registry, self._registry.machine.limits
+        if len(registry.by_name) >= limits.max_queues:
             raise InsufficientResources(detail=f"there are {limits.max_queues} private queues already (max_queues)")
-        owned = state.owned_by(sid_bytes(caller.sid))
-        if owned >= limits.max_queues_per_owner and not state.security.grants(caller.sids, _ADMINISTER):
+        owned = registry.owned_by(sid_bytes(caller.sid))
+        if owned >= limits.max_queues_per_owner and not self._authorization.allows(caller, None, Right.ADMINISTER):
             raise InsufficientResources(
                 detail=f"{caller.name or caller.sid} owns {owned} queues, the limit is {limits.max_queues_per_owner} "
                 "(max_queues_per_owner); administrators have none"
@@ -93,44 +109,40 @@ class Definitions(Core):
 
     def delete_queue(self, queue: Queue, caller: Caller) -> None:
         """Delete Queue, [MS-MQDMPR] 3.1.7.1.4, with its subqueues, its journal and all its messages."""
-        self.demand(queue, caller, QueueAccessMask.DELETE_QUEUE)
+        self._authorize(caller, queue, Right.DELETE_QUEUE)
         if queue.kind is not QueueKind.PRIVATE:
             raise MsmqError(
                 HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
                 f"{queue.properties.path_name}: only private queues can be deleted",
             )
-        family = self.state.family(queue)
+        family = self._registry.family(queue)
         with storing():
             for member in family:
                 self._remove_all(member, MessageClass.NACK_Q_DELETED)
-            subqueues = [Drop(subqueue_definition(subqueue.number)) for subqueue in queue.subqueues.values()]
-            self.state.store.append([Drop(_definition(queue.number)), *subqueues, *self.drop_groups(family)])
-        self.state.forget(queue)
+        self._registry.drop(queue, self._groups.drops(family))
         for member in family:
-            self.groups.pop(member.number, None)
-            for reader in list(member.waiting.values()):
-                self.end_read(reader, HResult.MQ_ERROR_QUEUE_DELETED)
-            for descriptor in member.descriptors:
-                descriptor.queue = None
+            self._groups.forget(member)
+            self._reading.end_all(member, HResult.MQ_ERROR_QUEUE_DELETED)
+            self._handles.detach(member)
 
     def _remove_all(self, queue: Queue, reason: MessageClass) -> None:
         """Remove everything but uncommitted sends, which were never in the queue for anybody; the end of their
         transaction finds its queue gone."""
         unsent = {key for key, lock in queue.locked.items() if lock.kind is LockKind.ENQUEUE}
-        self._sweep(queue, [key for key in queue.entries if key not in unsent], reason)
+        self._holds.sweep(queue, [key for key in queue.entries if key not in unsent], reason)
 
     def set_properties(self, queue: Queue, values: Mapping[int, Any], caller: Caller) -> None:
         """Change properties by PROPID; all or none. Raises what properties.changed raises, and AccessDenied."""
-        self.demand(queue, caller, QueueAccessMask.SET_QUEUE_PROPERTIES)
+        self._authorize(caller, queue, Right.SET_PROPERTIES)
         self._only_private(queue)
         updated = queue_properties.changed(queue.properties, values, creating=False)
-        self._define(queue, replace(updated, modify_time=self.state.clock() // 1000))
+        self._registry.update(queue, replace(updated, modify_time=self._clock() // 1000))
 
     def get_properties(self, queue: Queue, propids: list[int], caller: Caller) -> list[Any]:
         """The values of PROPIDs, in order. Raises MsmqError for one that is no queue property, and AccessDenied."""
-        self.demand(queue, caller, QueueAccessMask.GET_QUEUE_PROPERTIES)
+        self._authorize(caller, queue, Right.GET_PROPERTIES)
         self._only_private(queue)
-        machine = self.state.machine
+        machine = self._registry.machine
         computed = {
             # The stored path name may begin with an earlier name of the computer.
             "path_name_dns": f"{machine.qualified_name}\\{queue.properties.path_name.partition(chr(92))[2]}"
@@ -152,19 +164,17 @@ class Definitions(Core):
                 HResult.MQ_ERROR_INVALID_PARAMETER,
                 f"SecurityInformation {information:#x} names no part: 1 owner, 2 group, 4 DACL, 8 SACL",
             )
-        wanted = 0
         if information & SecurityInformation.OWNER:
-            wanted |= QueueAccessMask.TAKE_QUEUE_OWNERSHIP
+            self._authorize(caller, queue, Right.TAKE_OWNERSHIP)
         if parts & ~SecurityInformation.OWNER:
-            wanted |= QueueAccessMask.CHANGE_QUEUE_PERMISSIONS
-        self.demand(queue, caller, wanted)
+            self._authorize(caller, queue, Right.SET_PERMISSIONS)
         self._only_guarded(queue)
         current = SecurityDescriptor.parse(queue.properties.security)
         given = SecurityDescriptor.parse(descriptor)
         if information & SecurityInformation.OWNER and given.owner is None:
             raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "a new owner is announced, but there is none")
         merged = current.merge(given, information)
-        self._define(queue, replace(queue.properties, security=merged.pack()))
+        self._registry.update(queue, replace(queue.properties, security=merged.pack()))
 
     def get_security(self, queue: Queue, information: int, caller: Caller) -> bytes:
         """The parts of the security descriptor that `information` names, self-relative.
@@ -172,15 +182,14 @@ class Definitions(Core):
         Deviation D-09 from [MS-MQMP] 3.1.4.7: the published rules are chained with `Else if` and would return one part
         only; every part that is asked for is returned.
         """
-        self.demand(queue, caller, QueueAccessMask.GET_QUEUE_PERMISSIONS)
+        self._authorize(caller, queue, Right.GET_PERMISSIONS)
         self._only_guarded(queue)
         return SecurityDescriptor.parse(queue.properties.security).select(information).pack()
 
-    def _define(self, queue: Queue, properties: QueueProperties) -> None:
-        definition = connector_definition if queue.kind is QueueKind.CONNECTOR else _definition
-        with storing():
-            self.state.store.append([Put(definition(queue.number), encode_properties(properties))])
-        self.state.update(queue, properties)
+    def _authorize(self, caller: Caller, queue: Queue, right: Right) -> None:
+        if queue.kind is QueueKind.SYSTEM:  # without a descriptor
+            self._only_private(queue)
+        self._authorization.authorize(caller, queue, right)
 
     def _only_guarded(self, queue: Queue) -> None:
         """Deviation D-55 from [MS-MQMP] 3.1.4.6 and 3.1.4.7, which know private queues only: a connector queue has a
@@ -194,7 +203,3 @@ class Definitions(Core):
                 HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
                 f"{queue.properties.path_name} is no private queue but a {queue.kind.value} queue",
             )
-
-
-def _definition(number: int) -> bytes:
-    return QUEUE_PREFIX + str(number).encode()

@@ -9,25 +9,24 @@ can still appear in a queue below the latest number is locked there now: see `la
 from __future__ import annotations
 
 import logging
-import sys
-from array import array
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, takewhile
+from typing import Final
 
-from openmsmq.model.constants import Access, MessageClass, Share
-from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, QueueDeleted, TransactionSequence
+from openmsmq.model.constants import MessageClass
+from openmsmq.model.errors import IllegalPropertyValue, QueueDeleted, TransactionSequence
 from openmsmq.model.lookup_id import LAST_SEQUENCE, sequence_of
-from openmsmq.model.names import DirectFormatName, FormatName, Suffix, parse_format_name, parse_path_name
-from openmsmq.queueing.access import Caller
-from openmsmq.queueing.columns import places_of
-from openmsmq.queueing.core import UNREADABLE, storing
-from openmsmq.queueing.groups import MAXIMUM_NAME, Group, Limits, Steps, parse_group_definition
-from openmsmq.queueing.message_record import encode_message
-from openmsmq.queueing.opening import Opening
-from openmsmq.queueing.plan import Plan
+from openmsmq.queueing.change_set import ChangeSet
+from openmsmq.queueing.changes import Changes
+from openmsmq.queueing.consumer_group import MAXIMUM_NAME, BatchLimits, Group, Steps, parse_group_definition
+from openmsmq.queueing.holds import Holds
 from openmsmq.queueing.queue import LockKind, Queue
 from openmsmq.queueing.records import DRAFT_HEAD, is_asking
-from openmsmq.store import Drop, Put, RemoveMany
+from openmsmq.queueing.registry import Registry
+from openmsmq.queueing.staged_writes import StagedWrites
+from openmsmq.queueing.storage import UNREADABLE, MessageStore, storing
+from openmsmq.store import Drop, Operation, Put, RemoveMany
 
 logger = logging.getLogger(__name__)
 
@@ -36,37 +35,30 @@ _NEVER_APPEARS = (LockKind.CLAIM, LockKind.QUARANTINE)
 _STEP = 1024  # positions that one step of an operation goes through
 _BATCH = 1024  # messages that one step of a commit removes
 _SINGLE_STEPS = 32  # of these with journal copies or acknowledgments, which take much longer
-_SLICE_ROWS = 4096
-_SLICE_BYTES = 8 << 20
-_SLICE_RECORDS = 256  # their records are made by the event loop
-_SYSTEM_QUEUES = {"journal": Suffix.JOURNAL, "deadletter": Suffix.DEADLETTER, "xactdeadletter": Suffix.DEADXACT}
-SOURCES = ("queue", "journal", "deadletter", "xactdeadletter", "outgoing")
 
 
-class Consuming(Opening):
-    """The operations of consumer groups. One at a time for each queue: a caller that lets others have their turn
-    between steps sees to that."""
+class ConsumerGroups:
+    """What each group has claimed and how far it has got. One operation at a time for each queue: a caller that lets
+    others have their turn between steps sees to that."""
 
-    # -- queues and positions ------------------------------------------------------------------------------------
+    def __init__(
+        self,
+        store: MessageStore,
+        registry: Registry,
+        changes: Changes,
+        holds: Holds,
+        staged: StagedWrites,
+        random: Callable[[int], bytes],
+    ) -> None:
+        self._store: Final = store
+        self._registry: Final = registry
+        self._changes: Final = changes
+        self._holds: Final = holds
+        self._staged: Final = staged
+        self._random: Final = random
+        self._groups: dict[int, dict[str, Group]] = {}  # by number of their queue and name
 
-    def source(self, text: str, source: str, caller: Caller, access: Access = Access.PEEK) -> Queue:
-        """The queue that a pipeline means, which the caller may open with this access.
-
-        `text` is a path name, the name of a private queue, or a format name; empty for a queue of the machine. Raises
-        what `open_queue` raises, IllegalPropertyValue for an unknown source.
-        """
-        if source == "outgoing":
-            if access is not Access.PEEK:
-                raise MsmqError(
-                    HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
-                    f"{text}: messages of an outgoing queue can't be claimed",
-                )
-            access = Access.PEEK_ADMIN
-        descriptor = self.open_queue(source_name(text, source), access, Share.DENY_NONE, caller)
-        queue = descriptor.queue
-        assert queue is not None  # it was opened a moment ago
-        self.close_queue(descriptor)
-        return queue
+    # -- positions -----------------------------------------------------------------------------------------------
 
     def last_stable(self, queue: Queue, group: Group | None = None) -> int:
         """The highest sequence at or below which nothing can appear in the queue any more.
@@ -77,24 +69,24 @@ class Consuming(Opening):
         has passed that position has seen the message. One exception: a message that is moved between a queue
         and its subqueues keeps its number, and appears below positions that were passed.
         """
-        lowest = self.state.sequence + 1
-        groups = self.groups.get(queue.number, {}).values()
+        lowest = self._changes.sequence + 1
+        groups = self._groups.get(queue.number, {}).values()
         if len(queue.locked) > sum(len(other.keys) for other in groups):
             held = (sequence_of(key) for key, lock in queue.locked.items() if lock.kind not in _NEVER_APPEARS)
             lowest = min(held, default=lowest)
         for other in groups:
             if other is not group and other.keys:
                 lowest = min(lowest, sequence_of(other.keys[0]))
-        return min(lowest, self.lowest_staged(queue, lowest)) - 1
+        return min(lowest, self._staged.lowest(queue, lowest)) - 1
 
     def divide(
-        self, queue: Queue, start: int, end: int, partitions: int, limits: Limits, group: Group | None = None
+        self, queue: Queue, start: int, end: int, partitions: int, limits: BatchLimits, group: Group | None = None
     ) -> Steps[tuple[int, list[tuple[int, int, int, int]]]]:
         """What readers may take (or the group has claimed) with start < sequence <= end, as ranges of nearly equal
         count: the end and (start, end, count, bytes) of each."""
         check_positions(start=start, end=end)
         self._check_given(start)
-        if limits == Limits():
+        if limits == BatchLimits():
             total = queue.count_within(start, end) if group is None else group.until(end) - group.until(start)
         else:
             total, end = yield from self._limited(queue, start, end, limits, group)
@@ -116,7 +108,7 @@ class Consuming(Opening):
         return end, ranges
 
     def _limited(
-        self, queue: Queue, start: int, end: int, limits: Limits, group: Group | None
+        self, queue: Queue, start: int, end: int, limits: BatchLimits, group: Group | None
     ) -> Steps[tuple[int, int]]:
         """How many messages the limits allow, and where they end; `end` if no limit is reached."""
         total = taken_bytes = 0
@@ -147,12 +139,12 @@ class Consuming(Opening):
 
         Raises TransactionSequence if a token is given that is not the one of its latest claim.
         """
-        group = self.groups.get(queue.number, {}).get(name)
+        group = self._groups.get(queue.number, {}).get(name)
         if token is not None and (group is None or group.token != token):
             raise TransactionSequence(detail=f"a newer claim of group {name!r} has fenced this one, or it was released")
         return group
 
-    def claim(self, queue: Queue, name: str, start: int, limits: Limits, token: str | None = None) -> Steps[Group]:
+    def claim(self, queue: Queue, name: str, start: int, limits: BatchLimits, token: str | None = None) -> Steps[Group]:
         """Remove what the former claim of a group holds at or below `start`, and claim what lies behind, in the order
         of sequences, up to the last stable one. While a claim that begins at `start` stands, it is claimed again. The
         token is new in either case. With `token` only the holder of the latest claim gets on.
@@ -184,7 +176,7 @@ class Consuming(Opening):
         group.token = self._random(8).hex()
         with storing():
             try:
-                self.state.store.append([self._definition_of(group, group.cursor)])
+                self._store.append([self._definition_of(group, group.cursor)])
             except BaseException:
                 self._unlock(group, group.keys)
                 if before is None:
@@ -194,27 +186,27 @@ class Consuming(Opening):
 
     def _add_group(self, group: Group) -> None:
         """A group is there, if it was not."""
-        groups = self.groups.setdefault(group.queue.number, {})
+        groups = self._groups.setdefault(group.queue.number, {})
         if group.name not in groups:
             groups[group.name] = group
             group.queue.pins += 1
 
     def _remove_group(self, group: Group) -> None:
-        del self.groups[group.queue.number][group.name]
+        del self._groups[group.queue.number][group.name]
         group.queue.pins -= 1
-        self.state.forget_unused(group.queue)
+        self._registry.drop_unused(group.queue)
 
     def _check_given(self, start: int) -> None:
         """Raises TransactionSequence for an offset of another time: of before a backup of the store was restored, or of
         another queue manager. Whoever waited there would wait for a long time, and miss what comes meanwhile."""
-        if start > self.state.sequence:
+        if start > self._changes.sequence:
             raise TransactionSequence(
-                detail=f"start {start} lies beyond {self.state.sequence}, the highest sequence that this queue manager "
-                "has given: the offset is of another queue manager, or newer than the backup from which this one was "
-                "restored. Begin with a new checkpoint, and a new or forgotten consumer group"
+                detail=f"start {start} lies beyond {self._changes.sequence}, the highest sequence that this queue "
+                "manager has given: the offset is of another queue manager, or newer than the backup from which this "
+                "one was restored. Begin with a new checkpoint, and a new or forgotten consumer group"
             )
 
-    def _extend(self, group: Group, start: int, limits: Limits) -> Steps[None]:
+    def _extend(self, group: Group, start: int, limits: BatchLimits) -> Steps[None]:
         """Lock step by step. Each step takes all there is up to where it ends, so nothing that comes back between two
         steps can come to lie within the claim."""
         queue = group.queue
@@ -258,14 +250,14 @@ class Consuming(Opening):
             with storing():
                 self._receive(group, keys)
                 if group.until(end) == 0:
-                    self.state.store.append([self._definition_of(group, end)])
+                    self._store.append([self._definition_of(group, end)])
                     group.cursor = end
                     return
             yield
             _check_exists(queue)
 
     def _receive(self, group: Group, keys: list[int]) -> None:
-        """Remove the first of these messages: what has no consequences all at once, the others, fewer, as plans."""
+        """Remove the first of these messages: what has no consequences all at once, the others, fewer, one by one."""
         queue = group.queue
         places = self._plain_run(queue, keys)
         done = single = 0
@@ -274,7 +266,7 @@ class Consuming(Opening):
                 run = _until_none(places, done)
                 if run:
                     plain = keys[done : done + len(run)]
-                    self.state.store.append([RemoveMany([sequence_of(key) for key in plain], run)])
+                    self._store.append([RemoveMany([sequence_of(key) for key in plain], run)])
                     queue.remove_locked(plain)
                     done += len(run)
                 else:
@@ -287,7 +279,7 @@ class Consuming(Opening):
 
     def _receive_one(self, queue: Queue, key: int) -> None:
         """Remove a message with what follows from its receipt: nothing of one that can't be decoded."""
-        plan = Plan(self.state)
+        change = ChangeSet(self._changes)
         try:
             message = queue.message(key)
         except UNREADABLE as error:
@@ -295,10 +287,10 @@ class Consuming(Opening):
                 "queue %s: message %#x can't be decoded: received by its group without copy or acknowledgment: %s",
                 queue.properties.path_name, key, error,
             )  # fmt: skip
-            plan.remove_unreadable(queue, key)
+            change.remove_unreadable(queue, key)
         else:
-            plan.remove(queue, key, message, MessageClass.ACK_RECEIVE)
-        plan.carry_out()
+            change.remove(queue, key, message, MessageClass.ACK_RECEIVE)
+        change.commit()
 
     def _plain_run(self, queue: Queue, keys: list[int]) -> list[int | None]:
         """Where the stored messages are from whose receiving nothing follows but that they go; None for others."""
@@ -310,7 +302,7 @@ class Consuming(Opening):
         if old and queue.is_destination:
             stored_ones = [place for place in places[:old] if place is not None]
             try:
-                heads = iter(self.state.store.heads(stored_ones, DRAFT_HEAD))
+                heads = iter(self._store.heads(stored_ones, DRAFT_HEAD))
             except UNREADABLE:  # one of them; `_receive_one` finds out which
                 return [None] * old + places[old:]
             places[:old] = [None if place is None or is_asking(next(heads)) else place for place in places[:old]]
@@ -323,7 +315,7 @@ class Consuming(Opening):
         with storing():
             try:
                 change = Drop(group.definition) if forget else self._definition_of(group, group.cursor)
-                self.state.store.append([change])
+                self._store.append([change])
             except BaseException:
                 group.keys = keys
                 raise
@@ -342,9 +334,9 @@ class Consuming(Opening):
                 continue
             if clean and key not in group.overdue:
                 queue.unlock(key)
-                self.state.outbox.arrived(queue, key)
+                self._changes.outbox.arrived(queue, key)
             else:
-                self._release(queue, key)
+                self._holds.release(queue, key)
         if keys is group.keys:
             group.keys, group.end, group.token = [], group.cursor, ""
 
@@ -353,77 +345,34 @@ class Consuming(Opening):
         """What to remember of a group."""
         return Put(group.definition, group.encode(cursor, group.keys, group.end if group.keys else cursor))
 
-    def recover_group(self, name: bytes, value: bytes) -> bool:
+    def groups(self, queue: Queue) -> list[Group]:
+        """The groups of a queue."""
+        return list(self._groups.get(queue.number, {}).values())
+
+    def by_queue(self) -> Iterator[tuple[Queue, list[Group]]]:
+        """The groups of each queue that has any."""
+        for groups in list(self._groups.values()):
+            if some := list(groups.values()):
+                yield some[0].queue, some
+
+    def drops(self, queues: Iterable[Queue]) -> list[Operation]:
+        """What the deletion of queues has to write for their groups."""
+        return [Drop(group.definition) for queue in queues for group in self._groups.get(queue.number, {}).values()]
+
+    def forget(self, queue: Queue) -> None:
+        """A queue was deleted, and its groups with it."""
+        self._groups.pop(queue.number, None)
+
+    def recover(self, name: bytes, value: bytes) -> bool:
         """Take up a group after a restart: what it had claimed is locked again. Returns whether its queue is there."""
         number, group_name = parse_group_definition(name)
-        queue = self.state.queues.get(number)
+        queue = self._registry.queues.get(number)
         if queue is None:
             return False
         group = Group(queue, group_name)
         group.restore(value)
         self._add_group(group)
         return True
-
-
-class Slice:
-    """Positions for who reads the records elsewhere; full before that takes long.
-
-    Attributes:
-        keys: lookup identifiers.
-    """
-
-    def __init__(self) -> None:
-        self.keys: list[int] = []
-        self._places: list[bytes] = []
-        self._sizes: list[bytes] = []
-        self._records: list[bytes] = []  # of express messages, which nobody else can read
-        self._volume = 0
-
-    def is_full(self) -> bool:
-        """Whether it takes no more."""
-        return len(self.keys) >= _SLICE_ROWS or self._volume >= _SLICE_BYTES or len(self._records) >= _SLICE_RECORDS
-
-    def take(self, queue: Queue, keys: list[int]) -> None:
-        """Add positions of a queue, until it is full."""
-        at = 0
-        while at < len(keys) and not self.is_full():
-            most, room = _SLICE_ROWS - len(self.keys), _SLICE_BYTES - self._volume
-            places, sizes, volume = places_of(queue.entries, keys, at, most, room)
-            if not places:
-                record = encode_message(queue.message(keys[at]))
-                places, sizes, volume = bytes(8), len(record).to_bytes(4, sys.byteorder), len(record)
-                self._records.append(record + bytes(-volume % 8))
-            self._places.append(places)
-            self._sizes.append(sizes)
-            self._volume += volume
-            end = at + len(places) // 8
-            self.keys += keys[at:end]
-            at = end
-
-    def data(self) -> bytes:
-        """Lookup identifiers, locations (0 for a record that follows, padded to a multiple of eight), sizes."""
-        return b"".join([array("Q", self.keys).tobytes(), *self._places, *self._sizes, *self._records])
-
-
-def source_name(text: str, source: str) -> FormatName:
-    """The format name of a queue that a pipeline names. Raises IllegalPropertyValue, IllegalFormatName,
-    IllegalQueuePathName."""
-    if source not in SOURCES:
-        raise IllegalPropertyValue(detail=f"source {source!r}: one of {', '.join(SOURCES)}")
-    if source in _SYSTEM_QUEUES and (source != "journal" or not text):
-        return DirectFormatName("OS", ".", "SYSTEM$", _SYSTEM_QUEUES[source])
-    name = queue_name(text)
-    if source != "journal":
-        return name
-    return parse_format_name(f"{name};JOURNAL")
-
-
-def queue_name(text: str) -> FormatName:
-    """The format name for a path name, the name of a private queue, or a format name."""
-    if "=" in text:
-        return parse_format_name(text)
-    path = parse_path_name(text if "\\" in text else f".\\private$\\{text}")
-    return parse_format_name(f"DIRECT=OS:{path}")
 
 
 def check_positions(**positions: int) -> None:

@@ -1,4 +1,4 @@
-"""Positions against a plain sorted list."""
+"""SortedKeys against a plain sorted list."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from openmsmq.queueing import positions
-from openmsmq.queueing.positions import Positions
+from openmsmq.queueing import sorted_keys
+from openmsmq.queueing.sorted_keys import SortedKeys
 
 KEYS = st.integers(0, 300)
 
@@ -20,7 +20,7 @@ class PositionsMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.positions, self.expected = Positions(), list[int]()
+        self.positions, self.expected = SortedKeys(), list[int]()
 
     @rule(key=KEYS)
     def add(self, key: int) -> None:
@@ -69,8 +69,8 @@ class PositionsMachine(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "_CHUNK", 4)
+    monkeypatch.setattr(sorted_keys, "_CHUNK", 4)
 
 
-TestPositions = PositionsMachine.TestCase
-TestPositions.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSortedKeys = PositionsMachine.TestCase
+TestSortedKeys.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

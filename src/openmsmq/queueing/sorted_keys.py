@@ -9,7 +9,7 @@ from itertools import chain
 _CHUNK = 512  # keys of a chunk; one that grows to twice as many is divided
 
 
-class Positions:
+class SortedKeys:
     """Different integers in ascending order, in chunks: a change moves no more than one of them."""
 
     def __init__(self, keys: Iterable[int] = ()) -> None:

@@ -25,7 +25,7 @@ GROUP_PREFIX = b"group/"
 MAXIMUM_NAME = MAXIMUM_LABEL  # characters of the name of a group or sink
 
 
-class Limits(NamedTuple):
+class BatchLimits(NamedTuple):
     """When to stop taking messages; the first one is always taken."""
 
     messages: int = INFINITE
@@ -41,8 +41,7 @@ class Group:
         token: of the latest claim; the readers of earlier ones are fenced.
         keys: lookup identifiers of what is claimed, in the order of their sequence; all of them are locked.
         end: sequence up to which the claim goes; `cursor` if there is none.
-        lock: of all the keys.
-        overdue: claimed messages whose time came meanwhile; they expire if they are put back.
+        lock: of all the keys; its `overdue` are those whose time came meanwhile, which expire if they are put back.
     """
 
     queue: Queue
@@ -52,10 +51,14 @@ class Group:
     keys: list[int] = field(default_factory=list)
     end: int = 0
     lock: Lock = field(init=False)
-    overdue: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.lock = Lock(LockKind.CLAIM, self)
+        self.lock = Lock(LockKind.CLAIM, self, overdue=set())
+
+    @property
+    def overdue(self) -> set[int]:
+        assert self.lock.overdue is not None
+        return self.lock.overdue
 
     @property
     def definition(self) -> bytes:
