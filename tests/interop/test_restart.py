@@ -175,8 +175,8 @@ def test_identifiers_are_never_given_twice_after_a_kill(tmp_path: Path) -> None:
     # Lookup identifiers do not travel in this protocol: they are looked at where they are made.
     reopened = server.Daemon(load(options={"data_dir": tmp_path / "data"}, environment={}))
     try:
-        assert reopened.manager.state.next_sequence() & SEQUENCE > len(given)
-        (queue_object,) = reopened.manager.state.by_name.values()
+        assert reopened.manager.changes.next_sequence() & SEQUENCE > len(given)
+        (queue_object,) = reopened.manager.registry.by_name.values()
         assert len(queue_object.entries) == 30
     finally:
         reopened.store.close()

@@ -14,6 +14,7 @@ from openmsmq.queueing.machine import MachineLimits
 from openmsmq.queueing.outgoing import UNUSED_PERIOD
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
 from openmsmq.store import DamagedRecord
+from queueing.pipeline import draft, finalize, source
 from queueing.world import ALICE, MACHINE, START, World, refused, snapshot
 
 THERE = "DIRECT=OS:there\\private$\\q"
@@ -379,3 +380,29 @@ def test_an_unreadable_message_holds_up_its_own_queue_only(world: World) -> None
     assert message.label == "sound"
     assert world.manager.outgoing.next_to_transfer() is None
     assert len(outgoing(world)) == 1
+
+
+def test_a_pipeline_that_names_a_queue_of_another_machine_makes_no_queue_before_the_first_row(world: World) -> None:
+    writes = world.manager.staged_writes
+    target = writes.target(THERE, False, ALICE)
+    assert target.queue is None and not world.registry.outgoing
+    made = writes.begin("s", 0, 0, "0", ALICE)
+    assert writes.stage(made, [draft(target, label="a", delivery_guarantee=1)], last=True) == []
+    writes.seal(made)
+    finalize(world, 0, made)
+    assert world.labels(outgoing(world)) == ["a"]
+
+
+def test_rows_for_another_machine_are_refused_when_there_are_too_many_outgoing_queues() -> None:
+    world = World(replace(MACHINE, limits=MachineLimits(max_outgoing_queues=0)))
+    writes = world.manager.staged_writes
+    target, made = writes.target(THERE, False, ALICE), writes.begin("s", 0, 0, "0", ALICE)
+    refused_rows = writes.stage(made, [draft(target)], last=True, collect=True)
+    assert [row.error.hresult for row in refused_rows] == [HResult.MQ_ERROR_INSUFFICIENT_RESOURCES]
+
+
+def test_a_pipeline_that_looks_at_a_subqueue_does_not_make_it(world: World) -> None:
+    before = list(world.registry.queues)
+    with refused(HResult.MQ_ERROR_QUEUE_NOT_FOUND):
+        source(world, ".\\private$\\q;s", "queue", ALICE)
+    assert list(world.registry.queues) == before

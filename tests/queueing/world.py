@@ -113,6 +113,7 @@ class World:
     def __init__(self, machine: Machine = MACHINE) -> None:
         self.machine = machine
         self._turn_wanted = False
+        self.failure: BaseException | None = None
         self.vfs = MemoryVfs()
         self.now = START
         self._entropy = 0
@@ -136,6 +137,9 @@ class World:
 
     def deadline_changed(self) -> None:
         """The tests call `advance`."""
+
+    def failed(self, error: BaseException) -> None:
+        self.failure = error
 
     def turn(self) -> None:
         """The event loop comes round."""

@@ -125,7 +125,7 @@ GATES: Final[dict[Right, dict[Target, int]]] = {
         **_guarded(int(_Q.GET_QUEUE_PROPERTIES)),
         **dict.fromkeys((_T.MACHINE, _T.MACHINE_JOURNAL, _T.DEAD_LETTERS, _T.OUTGOING), int(_M.GET_MACHINE_PROPERTIES)),
     },
-    _R.ADMINISTER: {_T.MACHINE: _ADMINISTER, _T.OUTGOING: _ADMINISTER},
+    _R.ADMINISTER: {_T.MACHINE: _ADMINISTER},
     _R.USE_OWN: {_T.OWNED: _ADMINISTER},
 }
 

@@ -21,7 +21,7 @@ from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.message_record import encode_message
 from openmsmq.queueing.queue import Queue, QueueKind, Stored
 from openmsmq.queueing.records import abort_definition, deadline_word
-from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFull
+from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFailed, StoreFull
 
 # Plain numbers: `&` with a member of an IntFlag makes a new member, which costs fifty times as much.
 _JOURNAL, _DEADLETTER = int(Journal.JOURNAL), int(Journal.DEADLETTER)
@@ -259,8 +259,7 @@ class ChangeSet:
 
         Raises what the store raises; then nothing was applied.
         """
-        if self._copies or self._acknowledgments:
-            self._complete()
+        self._prepare()
         store = self._changes.store
         if transaction is not None:
             self._finish(store.commit(transaction, self._operations))
@@ -269,17 +268,21 @@ class ChangeSet:
 
     def settle(self, commits: Sequence[int], aborts: Sequence[int]) -> None:
         """As `commit`, for many transactions of the store, some of which are dropped."""
+        self._prepare()
+        self._finish(self._changes.store.settle(commits, aborts, self._operations))
+
+    def _prepare(self) -> None:
+        if self._changes.has_failed:
+            raise StoreFailed("an earlier change could not be applied")
         if self._copies or self._acknowledgments:
             self._complete()
-        self._finish(self._changes.store.settle(commits, aborts, self._operations))
 
     def _finish(self, locations: Sequence[int]) -> None:
         changes = self._changes
         try:
             arrived = self._apply(locations)
-        except Exception as error:  # no queue may be used again
-            changes.store.fail(error)
-            raise
+        except Exception as error:
+            changes.fail(error)
         for queue, key in arrived:
             if queue.waiters or queue.kind is QueueKind.OUTGOING:
                 changes.outbox.arrived(queue, key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.lookup_id import lookup_id
@@ -28,6 +28,7 @@ class Changes:
         deadlines: of messages that expire: number is the lookup identifier, item the queue's number.
         throttled: no message comes in (Begin and End Flow Control, [MS-MQDMPR] 3.1.7.2.5 and 6).
         discarded: copies and acknowledgments that found no room.
+        has_failed: a change was written and could not be applied; no other one may follow.
         sequence: the latest SequentialID.
     """
 
@@ -43,6 +44,7 @@ class Changes:
         self.deadlines: Timers[int] = Timers(self._is_present, outbox.deadline_changed)
         self.throttled = False
         self.discarded = 0
+        self.has_failed = False
         self._staged: dict[int, int] = {}  # bytes by queue number
         self._staged_bytes = 0
 
@@ -115,6 +117,15 @@ class Changes:
         logger.warning(
             "queue %s is over its quota: discarded a copy of message %s", queue.properties.path_name, message.id
         )
+
+    # -- failure -----------------------------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> NoReturn:
+        """Memory and log disagree: the store takes nothing any more, and the process ends. Raises StoreFailed."""
+        logger.critical("a change was written and could not be applied; what the log says holds", exc_info=error)
+        self.has_failed = True
+        self.outbox.failed(error)
+        self.store.fail(error)
 
     # -- time --------------------------------------------------------------------------------------------------
 

@@ -28,6 +28,9 @@ class Outside(Protocol):
     def deadline_changed(self) -> None:
         """`QueueManager.next_deadline` has become earlier."""
 
+    def failed(self, error: BaseException) -> None:
+        """Memory and log disagree: the process has to end, and to start again from the log."""
+
 
 class Alone:
     """For a queue manager whose owner calls `turn` and `expire` by itself."""
@@ -37,6 +40,9 @@ class Alone:
 
     def deadline_changed(self) -> None:
         """Nothing to do: the owner calls by itself."""
+
+    def failed(self, error: BaseException) -> None:
+        """The store refuses everything from now on."""
 
 
 class Outbox:
@@ -66,6 +72,10 @@ class Outbox:
     def deadline_changed(self) -> None:
         """Something expires earlier than all else."""
         guarded("setting the timer", self._outside.deadline_changed)
+
+    def failed(self, error: BaseException) -> None:
+        """Memory and log disagree."""
+        guarded("ending after a failure", lambda: self._outside.failed(error))
 
     def _want(self) -> None:
         if not self._wanted:

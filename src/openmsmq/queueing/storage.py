@@ -7,7 +7,7 @@ import struct
 from array import array
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from openmsmq.model.errors import MessageStorageFailed
 from openmsmq.store import DamagedRecord, Insert, Operation, Rows, StoreFailed, StoreFull
@@ -50,7 +50,7 @@ class MessageStore(Protocol):
 
     def heads(self, locations: Sequence[int], length: int) -> list[bytes]: ...
 
-    def fail(self, error: BaseException) -> None: ...
+    def fail(self, error: BaseException) -> NoReturn: ...
 
 
 class storing:

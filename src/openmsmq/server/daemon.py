@@ -315,6 +315,8 @@ class Daemon:
         self._background.shutdown()
 
     def _store_failed(self, error: BaseException) -> None:
+        if self.failure is not None:
+            return
         logger.critical("the store has failed, nothing more is acknowledged: %s", error)
         self.failure = error
         self.stopping.set()
@@ -330,6 +332,10 @@ class Daemon:
         """See `queueing.outbox.Outside`."""
         if self._serving:
             self._arm_timer()
+
+    def failed(self, error: BaseException) -> None:
+        """See `queueing.outbox.Outside`."""
+        self._store_failed(error)
 
     def _arm_timer(self) -> None:
         """Wake when the next read or message expires."""

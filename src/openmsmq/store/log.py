@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from openmsmq.store import frames
 from openmsmq.store.batch import Batch, CheckpointJob
@@ -314,10 +314,10 @@ class Store:
                 self._handles.keep(chunk.segment)
         self._recycle()
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> NoReturn:
         """Mark the store as failed for good; always raises StoreFailed."""
         self._failure = error
-        self._check()
+        raise StoreFailed(f"{self.directory}: {error}") from error
 
     # ---------------------------------------------------------------------------------------------------- reading
 
