@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from openmsmq.model.constants import Acknowledge, Delivery, Journal, MessageClass
+from openmsmq.model.constants import INFINITE, Acknowledge, Delivery, Journal, MessageClass
 from openmsmq.model.lookup_id import sequence_of
 from openmsmq.model.message import Message
 from openmsmq.queueing.changes import Changes
@@ -27,6 +27,7 @@ from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFailed, S
 _JOURNAL, _DEADLETTER = int(Journal.JOURNAL), int(Journal.DEADLETTER)
 _POS_ARRIVAL, _POS_RECEIVE = int(Acknowledge.POS_ARRIVAL), int(Acknowledge.POS_RECEIVE)
 _NEG_ARRIVAL, _NEG_RECEIVE = int(Acknowledge.NEG_ARRIVAL), int(Acknowledge.NEG_RECEIVE)
+_RECOVERABLE = int(Delivery.RECOVERABLE)
 _ARRIVED = 0x4000  # bit of a message class: the message had reached its queue
 # Deviation D-58: why a message was discarded that was removed from an outgoing or a connector queue: it never was in
 # its destination queue, so it was neither received nor purged there. Other reasons are what they are.
@@ -42,7 +43,7 @@ _DEAD_LETTERED = frozenset([MessageClass.NACK_RECEIVE_TIMEOUT, MessageClass.NACK
 
 
 class ChangeSet:
-    """Gather, then `commit` or `settle` once."""
+    """Gather, then `commit` once."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -67,6 +68,8 @@ class ChangeSet:
     def has_room(self, queue: Queue, size: int, *, reuse: bool = False) -> bool:
         """Whether the quotas of queue and machine allow so many bytes more; with `reuse` what this change removes
         counts as gone."""
+        if queue.properties.quota == INFINITE and self._changes.machine.quota == INFINITE:
+            return True
         of_queue, of_machine = self._added.get(queue.number, 0), sum(self._added.values())
         if reuse:
             of_queue -= self._freed.get(queue.number, 0)
@@ -80,12 +83,12 @@ class ChangeSet:
 
     def insert(self, queue: Queue, message: Message, size: int) -> None:
         """Put a message, whose lookup identifier is set, into a queue."""
-        deadline = queue.deadline_of(message)
-        is_stored = message.delivery_guarantee == Delivery.RECOVERABLE
+        number, deadline = queue.number, queue.deadline_of(message)
+        is_stored = message.delivery_guarantee == _RECOVERABLE
         if is_stored:
             self._store(queue, message, deadline)
         self._inserts.append((queue, message, size, deadline, is_stored))
-        self._added[queue.number] = self._added.get(queue.number, 0) + size
+        self._added[number] = self._added.get(number, 0) + size
 
     def _store(self, queue: Queue, message: Message, deadline: int) -> None:
         key, payload = message.lookup_identifier, encode_message(message)
@@ -254,54 +257,42 @@ class ChangeSet:
 
     # -- writing and applying ----------------------------------------------------------------------------------
 
-    def commit(self, transaction: int | None = None) -> None:
-        """Write the batch and apply it; with it ends a transaction of the store, if one is given (its number).
+    def commit(
+        self, transaction: int | None = None, settled: tuple[Sequence[int], Sequence[int]] | None = None
+    ) -> None:
+        """Write the batch and apply it.
+
+        Args:
+            transaction: number of a transaction of the store that ends with it.
+            settled: numbers of those that commit with it, and of those that are dropped.
 
         Raises what the store raises; then nothing was applied.
         """
-        self._prepare()
-        store = self._changes.store
-        if transaction is not None:
-            self._finish(store.commit(transaction, self._operations))
-        else:
-            self._finish(store.append(self._operations) if self._operations else [])
-
-    def settle(self, commits: Sequence[int], aborts: Sequence[int]) -> None:
-        """As `commit`, for many transactions of the store, some of which are dropped."""
-        self._prepare()
-        self._finish(self._changes.store.settle(commits, aborts, self._operations))
-
-    def _prepare(self) -> None:
-        if self._changes.has_failed:
-            raise StoreFailed("an earlier change could not be applied")
         if self._copies or self._acknowledgments:
             self._complete()
-
-    def _finish(self, locations: Sequence[int]) -> None:
-        changes = self._changes
+        changes, operations = self._changes, self._operations
+        if changes.has_failed:
+            raise StoreFailed("an earlier change could not be applied")
+        locations: Sequence[int] = ()
+        if settled is not None:
+            locations = changes.store.settle(settled[0], settled[1], operations)
+        elif transaction is not None:
+            locations = changes.store.commit(transaction, operations)
+        elif operations:
+            locations = changes.store.append(operations)
         try:
             arrived = self._apply(locations)
         except Exception as error:
             changes.fail(error)
         for queue, key in arrived:
-            if queue.waiters or queue.kind is QueueKind.OUTGOING:
-                changes.outbox.arrived(queue, key)
-        for queue, message, location in self._reveals:
-            if queue.deleted and location is not None:  # written ahead, and its queue went before the commit
-                with suppress(StoreFull):  # the commit stands; what stays behind goes at the next start
-                    changes.store.append([Remove(sequence_of(message.lookup_identifier), location)])
-        for queue, _ in self._removals:
-            if queue.parent is not None:
-                changes.registry.drop_unused(queue)
+            changes.outbox.arrived(queue, key)
+        if self._removals or self._reveals:
+            self._clean_up()
 
     def _apply(self, locations: Sequence[int]) -> list[tuple[Queue, int]]:
-        """Change queues and deadlines. Returns what became available; of staged messages only what somebody waits
-        for."""
-        changes = self._changes
-        placed = {
-            key: (location, size) for (key, size), location in zip(self._stored, locations, strict=True)
-        }  # fmt: skip
-        arrived: list[tuple[Queue, int]] = []
+        """Change queues and deadlines. Returns what became available and is to be told."""
+        deadlines, arrived = self._changes.deadlines, []
+        placed = {key: (location, size) for (key, size), location in zip(self._stored, locations, strict=True)}
         for queue, key in self._removals:
             queue.remove(key)
         for queue, message, _ in self._reveals:
@@ -311,23 +302,39 @@ class ChangeSet:
             if key in placed:
                 queue.written(key, *placed[key])
             queue.unlock(key)
-            changes.expires(queue, key, queue.deadline_of(message))
-            arrived.append((queue, key))
+            if deadline := queue.deadline_of(message):
+                deadlines.add(deadline, key, queue.number)
+            if queue.is_watched:
+                arrived.append((queue, key))
         for queue, entries, volume, asking in self._adoptions:
             queue.adopt(entries, volume, asking)
-            if queue.waiters or queue.kind is QueueKind.OUTGOING:
+            if queue.is_watched:
                 arrived += [(queue, key) for key in entries]
         for queue, key, deadline in self._deadlines:
-            changes.expires(queue, key, deadline)
+            if deadline:
+                deadlines.add(deadline, key, queue.number)
         for queue, message, size, deadline, is_stored in self._inserts:
             key = message.lookup_identifier
             if is_stored:
                 queue.insert(message, *placed[key])
             else:
                 queue.insert(message, None, size)
-            changes.expires(queue, key, deadline)
-            arrived.append((queue, key))
+            if deadline:
+                deadlines.add(deadline, key, queue.number)
+            if queue.waiters or queue.kind is QueueKind.OUTGOING:
+                arrived.append((queue, key))
         return arrived
+
+    def _clean_up(self) -> None:
+        """What follows from a change that stands, and may fail without harm."""
+        changes = self._changes
+        for queue, message, location in self._reveals:
+            if queue.deleted and location is not None:  # written ahead, and its queue went before the commit
+                with suppress(StoreFull):  # what stays behind goes at the next start
+                    changes.store.append([Remove(sequence_of(message.lookup_identifier), location)])
+        for queue, _ in self._removals:
+            if queue.parent is not None:
+                changes.registry.drop_unused(queue)
 
 
 def store_insert(queue: Queue, message: Message) -> Insert:

@@ -79,11 +79,12 @@ class Changes:
 
     def stamp(self, message: Message) -> None:
         """As `number`, and identity: identifier, source machine and time of sending."""
-        now = self.clock()
-        self.number(message, now)
-        message.identifier = new_identifier(self.machine.identifier, message.sequence)
-        message.source_machine_identifier = self.machine.identifier
-        message.sent_time, message.sent_milliseconds = message.arrival_time, now % 1000
+        now, machine, sequence = self.clock(), self.machine.identifier, self.next_sequences(1)
+        message.lookup_identifier = lookup_id(message.priority, sequence)
+        message.identifier = new_identifier(machine, sequence)
+        message.source_machine_identifier = machine
+        message.arrival_time = message.sent_time = now // 1000
+        message.sent_milliseconds = now % 1000
 
     # -- quotas ------------------------------------------------------------------------------------------------
 
@@ -126,13 +127,6 @@ class Changes:
         self.has_failed = True
         self.outbox.failed(error)
         self.store.fail(error)
-
-    # -- time --------------------------------------------------------------------------------------------------
-
-    def expires(self, queue: Queue, lookup_identifier: int, deadline: int) -> None:
-        """A message of a queue expires then; 0 for never."""
-        if deadline:
-            self.deadlines.add(deadline, lookup_identifier, queue.number)
 
 
 def new_identifier(machine: bytes, sequence: int) -> bytes:

@@ -140,6 +140,8 @@ class QueueManager:
         """Serve what the outbox holds: readers whose message has come, and the transport. Called from an empty stack;
         whatever goes wrong is logged and concerns one reader only."""
         outbox, left = self._outbox, STEPS
+        if outbox.is_empty:
+            return
         outbox.begin()
         while (queue := outbox.take_queue()) is not None:
             left -= self.reading.deliver(queue, left)

@@ -46,13 +46,15 @@ class Alone:
 
 
 class Outbox:
-    """Entries that wait for their turn. `take_queue` and `take_wake` are for `QueueManager.turn`."""
+    """Entries that wait for their turn. `is_empty` says that there are none; it, `begin`, `take_queue`, `put_back` and
+    `take_wake` are for `QueueManager.turn`."""
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
         self._queues: deque[Queue] = deque()  # that have something in `Queue.arrived`
         self._wake = False
         self._wanted = False
+        self.is_empty = True
 
     def arrived(self, queue: Queue, lookup_identifier: int) -> None:
         """A position of the queue has become available."""
@@ -78,12 +80,14 @@ class Outbox:
         guarded("ending after a failure", lambda: self._outside.failed(error))
 
     def _want(self) -> None:
+        self.is_empty = False
         if not self._wanted:
             self._wanted = guarded("asking for a turn", self._outside.turn_wanted)
 
     def begin(self) -> None:
         """A turn begins: entries made from now on ask for another one."""
         self._wanted = False
+        self.is_empty = True
 
     def take_queue(self) -> Queue | None:
         """A queue with arrivals that readers may be waiting for."""

@@ -129,10 +129,16 @@ class Queue:
         """Queue.Active, [MS-MQDMPR] 3.1.1.2: somebody has opened the queue."""
         return self.openers > 0
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody is to be told of messages that become available: readers that wait, or the transport."""
+        return self.waiters > 0 or self.kind is QueueKind.OUTGOING
+
     def deadline_of(self, message: Message) -> int:
         """When a message expires in this queue, in milliseconds since 1970 UTC; 0 for never. Copies in journals and
         dead-letter queues do not expire."""
-        return message.deadline() if self.is_destination else 0
+        kind = self.kind
+        return message.deadline() if kind is QueueKind.PRIVATE or kind is QueueKind.SUBQUEUE else 0
 
     def expiry_reason(self, message: Message) -> MessageClass:
         """The class for a message that expires here."""
@@ -221,7 +227,7 @@ class Queue:
     def insert(self, message: Message, location: int | None, size: int, lock: Lock | None = None) -> None:
         """Add a position; `location` None keeps the message itself."""
         key = message.lookup_identifier
-        self.entries[key] = message if location is None else stored(location, size)
+        self.entries[key] = message if location is None else size << _LOCATION_BITS | location
         self.total_bytes += size
         if message.acknowledgements_requested & _POS_RECEIVE:
             self.asking.add(key)

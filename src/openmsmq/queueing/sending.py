@@ -10,6 +10,7 @@ from openmsmq.model.constants import Access, Delivery
 from openmsmq.model.errors import (
     HResult,
     InsufficientResources,
+    MessageStorageFailed,
     MsmqError,
     QueueDeleted,
     TransactionUsage,
@@ -20,9 +21,9 @@ from openmsmq.queueing.changes import Changes, new_identifier
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
 from openmsmq.queueing.queue import Queue, QueueKind, over_quota
-from openmsmq.queueing.storage import storing
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
+from openmsmq.store import StoreFailed, StoreFull
 
 
 class Sending:
@@ -44,8 +45,10 @@ class Sending:
         """
         if descriptor.access is not Access.SEND:
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.format_name} was not opened for sending")
-        with storing():
+        try:  # as `storing`, without its calls: every message comes by here
             return self._enqueue(descriptor.parts or [descriptor], message, transaction)
+        except (StoreFull, StoreFailed) as error:
+            raise MessageStorageFailed(detail=str(error)) from error
 
     def _enqueue(self, targets: list[OpenQueueDescriptor], message: Message, transaction: Transaction | None) -> bytes:
         if transaction is not None:
@@ -75,7 +78,8 @@ class Sending:
             copies.append((queue, copy, size))
             if transaction is None:
                 change.insert(queue, copy, size)
-                change.arrive(queue, copy)
+                if copy.journaling_requested or copy.acknowledgements_requested:
+                    change.arrive(queue, copy)
         if transaction is None:
             change.commit()
         else:

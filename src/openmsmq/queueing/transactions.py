@@ -291,7 +291,7 @@ class Transactions:
         for transaction in dropped:
             transaction.check(TransactionEvent.ABORT)
         with storing():
-            change.settle([one.number for one in committed], [one.number for one in dropped])
+            change.commit(settled=([one.number for one in committed], [one.number for one in dropped]))
         for transaction in committed:
             transaction.advance(TransactionEvent.OUTCOME_COMMIT)
         for transaction in dropped:
