@@ -284,14 +284,15 @@ class ChangeSet:
             arrived = self._apply(locations)
         except Exception as error:
             changes.fail(error)
-        for queue, key in arrived:
-            changes.outbox.arrived(queue, key)
+        for queue, key, message in arrived:
+            changes.outbox.arrived(queue, key, message)
         if self._removals or self._reveals:
             self._clean_up()
 
-    def _apply(self, locations: Sequence[int]) -> list[tuple[Queue, int]]:
+    def _apply(self, locations: Sequence[int]) -> list[tuple[Queue, int, Message | None]]:
         """Change queues and deadlines. Returns what became available and is to be told."""
-        deadlines, arrived = self._changes.deadlines, []
+        deadlines = self._changes.deadlines
+        arrived: list[tuple[Queue, int, Message | None]] = []
         placed = {key: (location, size) for (key, size), location in zip(self._stored, locations, strict=True)}
         for queue, key in self._removals:
             queue.remove(key)
@@ -305,11 +306,11 @@ class ChangeSet:
             if deadline := queue.deadline_of(message):
                 deadlines.add(deadline, key, queue.number)
             if queue.is_watched:
-                arrived.append((queue, key))
+                arrived.append((queue, key, None))
         for queue, entries, volume, asking in self._adoptions:
             queue.adopt(entries, volume, asking)
             if queue.is_watched:
-                arrived += [(queue, key) for key in entries]
+                arrived += [(queue, key, None) for key in entries]
         for queue, key, deadline in self._deadlines:
             if deadline:
                 deadlines.add(deadline, key, queue.number)
@@ -322,7 +323,7 @@ class ChangeSet:
             if deadline:
                 deadlines.add(deadline, key, queue.number)
             if queue.waiters or queue.kind is QueueKind.OUTGOING:
-                arrived.append((queue, key))
+                arrived.append((queue, key, message))
         return arrived
 
     def _clean_up(self) -> None:

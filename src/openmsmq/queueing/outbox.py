@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from openmsmq.model.message import Message
 from openmsmq.queueing.queue import Queue, QueueKind
 
 logger = logging.getLogger(__name__)
@@ -56,14 +57,14 @@ class Outbox:
         self._wanted = False
         self.is_empty = True
 
-    def arrived(self, queue: Queue, lookup_identifier: int) -> None:
-        """A position of the queue has become available."""
+    def arrived(self, queue: Queue, lookup_identifier: int, message: Message | None = None) -> None:
+        """A position of the queue has become available; `message` if it is at hand, whole, and nobody changes it."""
         if queue.kind is QueueKind.OUTGOING:
             self.wake()
         if queue.waiters:
             if not queue.arrived:
                 self._queues.append(queue)
-            queue.arrived.append(lookup_identifier)
+            queue.arrived.append((lookup_identifier, message))
             self._want()
 
     def wake(self) -> None:

@@ -69,8 +69,8 @@ class Queue:
 
     What others count or keep here, so that everybody finds it at once: `openers`, `receivers`, `exclusive_receivers`
     and `exclusive_peekers`, how the queue is open (`handles`); `waiters`, how many reads wait (`reading`); `arrived`,
-    positions that have not been offered to them yet (`outbox`); `pins`, consumer groups, for whose sake a subqueue
-    stays that is empty and closed."""
+    positions that have not been offered to them yet, with their messages where these are at hand (`outbox`); `pins`,
+    consumer groups, for whose sake a subqueue stays that is empty and closed."""
 
     number: int
     kind: QueueKind
@@ -86,7 +86,7 @@ class Queue:
     exclusive_receivers: int = 0
     exclusive_peekers: int = 0
     waiters: int = 0
-    arrived: deque[int] = field(default_factory=deque)
+    arrived: deque[tuple[int, Message | None]] = field(default_factory=deque)
     deleted: bool = False
     owner: Queue | None = None
     parent: Queue | None = None

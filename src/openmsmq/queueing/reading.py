@@ -187,29 +187,34 @@ class Reading:
         served; all that peek see it, one that receives takes it. Returns how many positions were offered."""
         count = 0
         while queue.arrived and queue.waiters and count < limit:
-            key = queue.arrived.popleft()
+            key, message = queue.arrived.popleft()
+            if message is not None and queue.aborts:
+                message.abort_count = queue.aborts.get(key, 0)
             count += 1
             line = self._lines[queue.number]
             for reader in list(line.values()):
                 if key not in queue.entries or key in queue.locked:
                     break
                 if reader.number in line:
-                    self._offer(reader, queue, key)
+                    self._offer(reader, queue, key, message)
         if not queue.waiters:
             queue.arrived.clear()
         return count
 
-    def _offer(self, reader: WaitingMessageReadOperation, queue: Queue, position: int) -> Offer:
+    def _offer(
+        self, reader: WaitingMessageReadOperation, queue: Queue, position: int, message: Message | None = None
+    ) -> Offer:
         """Offer a message to a reader: the answer is built, then the message is taken, then the answer is sent. What
         fails is this reader's failure, and the message is available again."""
         if reader.transaction is not None and not reader.transaction.is_open:
             self._end(reader, HResult.MQ_ERROR_TRANSACTION_SEQUENCE)
             return Offer.REFUSED
-        try:
-            message = queue.message(position)
-        except UNREADABLE as error:
-            self._holds.quarantine(queue, position, error)
-            return Offer.UNREADABLE
+        if message is None:
+            try:
+                message = queue.message(position)
+            except UNREADABLE as error:
+                self._holds.quarantine(queue, position, error)
+                return Offer.UNREADABLE
         try:
             status = reader.accept(message)
         except (ValueError, struct.error) as error:
