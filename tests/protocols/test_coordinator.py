@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.protocols.coordinator import PATIENCE, Coordinator, Outcome, Token, Whereabouts
+from openmsmq.protocols.coordinator import PATIENCE, Coordinator, Outcome, PropagationToken, Whereabouts
 from queueing.world import World, refused
 
 UOW = b"unit of work 16b"
@@ -222,7 +222,7 @@ def test_a_participant_that_is_not_prepared_gives_up_and_one_that_is_does_not() 
         asyncio.run(_await(far.coordinator.enlist(UOW, token)))
         far.world.read(far.world.open("q"), transaction=far.world.manager.transactions.find(UOW))
         if prepared:
-            far.coordinator.prepare_branch(UOW, Token.decode(token).secret)
+            far.coordinator.prepare_branch(UOW, PropagationToken.decode(token).secret)
         near.up = False
         for now in (0, PATIENCE - 1, PATIENCE + 1):
             asyncio.run(far.coordinator.settle(now))
@@ -247,7 +247,7 @@ def test_who_does_not_know_the_secret_is_refused() -> None:
     with refused(HResult.MQ_ERROR_TRANSACTION_SEQUENCE):
         near.coordinator.add_participant(UOW, wrong, far.where.encode())
     with refused(HResult.MQ_ERROR_TRANSACTION_SEQUENCE):
-        far.coordinator.commit_branch(UOW, Token.decode(token).secret)
+        far.coordinator.commit_branch(UOW, PropagationToken.decode(token).secret)
     assert near.coordinator.outcome(b"?" * 16, wrong) == Outcome.ABORTED
 
 

@@ -14,12 +14,12 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from openmsmq.bulk.channel import Channel
+from openmsmq.bulk.channel import RequestChannel
 from openmsmq.bulk.claiming import Claiming
 from openmsmq.bulk.context import Context
 from openmsmq.bulk.framing import frame
-from openmsmq.bulk.reading import Reading
 from openmsmq.bulk.requests import REQUESTS, check, invalid, shown
+from openmsmq.bulk.slicing import Slicing
 from openmsmq.bulk.staging import Staging
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.queueing.authorization import Caller
@@ -60,7 +60,7 @@ class Control:
         self._staging = Staging(context)
         self._operations = {
             name.removeprefix("do_"): getattr(part, name)
-            for part in (self, Reading(context), Claiming(context), self._staging)
+            for part in (self, Slicing(context), Claiming(context), self._staging)
             for name in dir(part)
             if name.startswith("do_")
         }
@@ -69,12 +69,12 @@ class Control:
         """Answer requests until the other side has gone, or this is cancelled."""
         tasks: set[asyncio.Task[None]] = set()
 
-        def receive(channel: Channel, number: int, values: Any, data: bytearray) -> None:
+        def receive(channel: RequestChannel, number: int, values: Any, data: bytearray) -> None:
             task = asyncio.create_task(self._answer(channel, number, values, data))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        channel = await Channel.open(connection, receive)
+        channel = await RequestChannel.open(connection, receive)
         try:
             await channel.closed.wait()
         finally:
@@ -92,7 +92,7 @@ class Control:
                 logger.error("abandoned stages could not be dropped, next attempt in %d s: %s", _TIDY, error)
             await asyncio.sleep(_TIDY)
 
-    async def _answer(self, channel: Channel, number: int, values: Any, data: bytearray) -> None:
+    async def _answer(self, channel: RequestChannel, number: int, values: Any, data: bytearray) -> None:
         try:
             answer = await self._perform(values, data)
             reply = frame(number, *answer) if isinstance(answer, tuple) else frame(number, {"result": answer})

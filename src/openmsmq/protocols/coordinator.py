@@ -64,7 +64,7 @@ class Whereabouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class PropagationToken:
     """A propagation token: the transaction, a secret of its coordinator and participants, and the coordinator."""
 
     secret: bytes
@@ -74,7 +74,7 @@ class Token:
         return _MAGIC + self.secret + self.coordinator.encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Token:
+    def decode(cls, data: bytes) -> PropagationToken:
         """Raises MsmqError MQ_ERROR_DTC_CONNECT for a token of another transaction manager."""
         if not data.startswith(_MAGIC):
             raise MsmqError(HResult.MQ_ERROR_DTC_CONNECT, "a token of another transaction manager")
@@ -131,7 +131,7 @@ class Coordinator:
         if distributed is None:
             distributed = _Distributed(transaction, secrets.token_bytes(16))
             self._distributed[transaction.identifier] = distributed
-        return Token(distributed.secret, self.here).encode()
+        return PropagationToken(distributed.secret, self.here).encode()
 
     def add_participant(self, uow: bytes, secret: bytes, participant: bytes) -> None:
         """TmEnlist: another queue manager takes part. Raises TransactionSequence if it is too late."""
@@ -207,11 +207,11 @@ class Coordinator:
     def enlist(self, uow: bytes, token: bytes) -> Coroutine[Any, Any, None]:
         """Take part in a transaction of another queue manager; once more with the same token changes nothing, because
         clients enlist whenever they open a queue ([MS-MQRR] 3.2.4.2). Raises MsmqError, at once or when awaited."""
-        decoded = Token.decode(token)
+        decoded = PropagationToken.decode(token)
         self._is_enlisted(uow, token)
         return self._enlist(uow, token, decoded)
 
-    async def _enlist(self, uow: bytes, token: bytes, decoded: Token) -> None:
+    async def _enlist(self, uow: bytes, token: bytes, decoded: PropagationToken) -> None:
         if self._is_enlisted(uow, token):
             return
         await self._network.enlist(decoded.coordinator, uow, decoded.secret, self.here.encode())
@@ -250,7 +250,7 @@ class Coordinator:
         if transaction is None:
             return None
         if not transaction.coordinator or not secrets.compare_digest(
-            Token.decode(transaction.coordinator).secret, secret
+            PropagationToken.decode(transaction.coordinator).secret, secret
         ):
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, "the caller does not know the secret of the transaction")
         return transaction
@@ -261,7 +261,7 @@ class Coordinator:
             if not transaction.coordinator:
                 continue
             uow = transaction.identifier
-            token = Token.decode(transaction.coordinator)
+            token = PropagationToken.decode(transaction.coordinator)
             try:
                 outcome = await self._network.outcome(token.coordinator, uow, token.secret)
             except MsmqError as error:

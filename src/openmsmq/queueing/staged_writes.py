@@ -34,7 +34,7 @@ from openmsmq.queueing.registry import Registry
 from openmsmq.queueing.sending import Sending
 from openmsmq.queueing.sinks import Sinks
 from openmsmq.queueing.source_names import queue_name
-from openmsmq.queueing.stages import Draft, Refusal, Stage, StageTarget, parse_note
+from openmsmq.queueing.stages import Draft, RefusedRow, Stage, StageTarget, parse_note
 from openmsmq.queueing.storage import UNREADABLE, MessageStore, storing
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.store import Insert, Operation, QueueColumns, Rows
@@ -133,7 +133,7 @@ class StagedWrites:
             raise QueueDeleted(detail=target.queue.properties.path_name)
         return target.queue
 
-    def stage(self, stage: Stage, drafts: Sequence[Draft], *, last: bool, collect: bool = False) -> list[Refusal]:
+    def stage(self, stage: Stage, drafts: Sequence[Draft], *, last: bool, collect: bool = False) -> list[RefusedRow]:
         """Store some rows, in their order; `last` says that no more come for the stage. What is no row's fault leaves
         the stage as it was.
 
@@ -146,16 +146,16 @@ class StagedWrites:
         if stage.handle not in self._stages:
             raise MsmqError(HResult.MQ_ERROR_OPERATION_CANCELLED, f"stage {stage.handle} was dropped")
         added: dict[int, int] = {}
-        refused: list[Refusal] = []
+        refused: list[RefusedRow] = []
         accepted: list[Draft] = []
         for place, draft in enumerate(drafts):
             error = self._why_not(draft, added)
             if error is None:
                 accepted.append(draft)
             elif collect:
-                refused.append(Refusal(place, error))
+                refused.append(RefusedRow(place, error))
             else:
-                return [Refusal(place, error)]
+                return [RefusedRow(place, error)]
         ready = accepted if stage.held is None else [stage.held, *accepted]
         latest = _latest_of_transaction(ready)
         held = None
@@ -171,7 +171,7 @@ class StagedWrites:
     def stage_rows(
         self, stage: Stage, target: StageTarget, records: bytearray, start: int, sizes: array[int], *, last: bool,
         collect: bool = False,
-    ) -> list[Refusal]:  # fmt: skip
+    ) -> list[RefusedRow]:  # fmt: skip
         """`stage` for rows that go to one queue, whose records lie end to end from `start` on; `sizes`, array('I'), has
         the bytes of each. In a fraction of the time, if there is nothing special about them."""
         bounds = array("q", accumulate(sizes, initial=start))

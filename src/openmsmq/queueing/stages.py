@@ -37,7 +37,7 @@ class Draft(NamedTuple):
     record: bytearray
 
 
-class Refusal(NamedTuple):
+class RefusedRow(NamedTuple):
     """A row that can't be staged: its place among those that were given, and why."""
 
     place: int

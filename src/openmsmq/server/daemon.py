@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from openmsmq.bulk.control import Control
-from openmsmq.bulk.process import Endpoint as FlightEndpoint
-from openmsmq.bulk.process import FlightProcess
+from openmsmq.bulk.process import FlightAddress, FlightProcess
 from openmsmq.model import security
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
@@ -205,7 +204,7 @@ class Daemon:
         certificate, key = (str(path or "") for path in (configuration.flight_certificate, configuration.flight_key))
         port = configuration.port("flight_port", self._offset)
         host = f"[{configuration.listen}]" if ":" in configuration.listen else configuration.listen
-        self._flight = FlightProcess(control, FlightEndpoint(host, port, certificate, key))
+        self._flight = FlightProcess(control, FlightAddress(host, port, certificate, key))
         await self._flight.start()
         self.endpoints["flight"] = configuration.listen, self._flight.port
 

@@ -25,7 +25,7 @@ from openmsmq.store.frames import HEADER_SIZE, INSERT, PENDING, PREPARE
 from openmsmq.store.opening import Recovered, open_log
 from openmsmq.store.operations import Insert, Operation, Remove
 from openmsmq.store.replay import State
-from openmsmq.store.rows import Rows
+from openmsmq.store.row_frames import Rows
 from openmsmq.store.segments import Background, OpenHandles, Segment
 from openmsmq.store.specs import FrameSpec, specify
 from openmsmq.store.vfs import OsVfs, Vfs

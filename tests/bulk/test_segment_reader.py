@@ -11,7 +11,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openmsmq.bulk.segments import GONE, Array, SegmentReader, checksums_of
+from openmsmq.bulk.segment_reader import GONE, Array, SegmentReader, checksums_of
 from openmsmq.bulk.slices import SliceReader
 from openmsmq.store import Insert, Remove, Store
 from openmsmq.store.segments import segment_name

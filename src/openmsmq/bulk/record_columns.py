@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from openmsmq.bulk.layout import FIXED, PART, VERSION
-from openmsmq.bulk.schema import MESSAGE_SCHEMA
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 
 Array = npt.NDArray[Any]

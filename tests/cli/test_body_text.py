@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from openmsmq.cli.bodies import HEX_LINES, show
+from openmsmq.cli.body_text import HEX_LINES, show
 from openmsmq.cli.showing import from_json, show_message, to_json
 from openmsmq.model.message import Message
 

@@ -21,12 +21,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from openmsmq.bulk.columns import Records, are_sound
 from openmsmq.bulk.link import Answer, Link
+from openmsmq.bulk.message_columns import END_OF_ROWS, MESSAGE_SCHEMA
+from openmsmq.bulk.record_columns import Records, are_sound
 from openmsmq.bulk.requests import ACTIONS, check, invalid, parse, shown
-from openmsmq.bulk.rows import Encoder, checked_schema, validate
-from openmsmq.bulk.schema import END_OF_ROWS, MESSAGE_SCHEMA
-from openmsmq.bulk.segments import SegmentReader
+from openmsmq.bulk.rows import RowEncoder, checked_schema, validate
+from openmsmq.bulk.segment_reader import SegmentReader
 from openmsmq.bulk.slices import SEQUENCE_MASK, SliceReader
 from openmsmq.bulk.uploading import Upload
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, OperationCancelled
@@ -103,7 +103,7 @@ class Authentication(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             raise flight.FlightUnauthenticatedError(error.detail) from error
 
 
-class Server(flight.FlightServerBase):  # type: ignore[misc]
+class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Tickets and commands are the JSON objects that `client.BulkClient` sends."""
 
     def __init__(self, location: str, link: Link, certificates: list[tuple[bytes, bytes]] | None = None) -> None:
@@ -197,7 +197,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                 writer.write(json.dumps(values).encode())
 
             upload = Upload(self._link, caller, handle, report if values.get("collect") else None)
-            encoder = Encoder(upload.target, default, bytes.fromhex(begun["sender"]), upload.refuse)
+            encoder = RowEncoder(upload.target, default, bytes.fromhex(begun["sender"]), upload.refuse)
             staged = upload.run(encoder, _rows(reader))
             handle = None
         finally:
@@ -246,7 +246,7 @@ def main() -> None:
             certificates = [(certificate.read(), key.read())]
     link = Link(connection)
     try:
-        server = Server(f"{scheme}://{options['host']}:{options['port']}", link, certificates)
+        server = FlightServer(f"{scheme}://{options['host']}:{options['port']}", link, certificates)
     except (pa.ArrowException, OSError) as error:
         sys.exit(f"Arrow Flight on {options['host']}:{options['port']}: {error}")
     gc.freeze()  # the collector need not look at all modules again and again

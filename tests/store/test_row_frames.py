@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from openmsmq.store import Insert, RecordTooLarge, Rows, Store
 from openmsmq.store.frames import PENDING, Codec
-from openmsmq.store.rows import frames_in_python, frames_of
+from openmsmq.store.row_frames import frames_in_python, frames_of
 
 CODEC = Codec(bytes(range(16)), 8192)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from openmsmq.bulk.schema import END_OF_ROWS
+from openmsmq.bulk.message_columns import END_OF_ROWS
 from openmsmq.model.errors import MsmqError, error_for
 
 FAILURES = (flight.FlightError, pa.ArrowException, OSError)
@@ -35,7 +35,7 @@ class Staged:
     rows: int
 
 
-class Sending:
+class RowStream:
     """Rows on their way to a stage. What the server says meanwhile is read beside, or it would wait for a reader while
     it is waited for."""
 

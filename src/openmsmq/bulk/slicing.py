@@ -3,24 +3,69 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from array import array
 from typing import Any
 
 from openmsmq.bulk.context import Context, limits, run
 from openmsmq.bulk.requests import invalid
-from openmsmq.bulk.slice import Slice
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.lookup_id import sequence_of
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.consumer_group import Group
+from openmsmq.queueing.message_record import encode_message
+from openmsmq.queueing.packed_columns import places_of
 from openmsmq.queueing.queue import Queue
 
 _MOST_RANGES = 100_000  # of a plan, however many were asked for: one answer has them all
 PIECE_ROWS = 1024  # positions of a slice that are gathered in one turn of the loop
+_SLICE_ROWS = 4096
+_SLICE_BYTES = 8 << 20
+_SLICE_RECORDS = 256  # their records are made by the event loop
 
 
-class Reading:
+class Slice:
+    """Positions for who reads the records elsewhere; full before that takes long.
+
+    Attributes:
+        keys: lookup identifiers.
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[int] = []
+        self._places: list[bytes] = []
+        self._sizes: list[bytes] = []
+        self._records: list[bytes] = []  # of express messages, which nobody else can read
+        self._volume = 0
+
+    def is_full(self) -> bool:
+        """Whether it takes no more."""
+        return len(self.keys) >= _SLICE_ROWS or self._volume >= _SLICE_BYTES or len(self._records) >= _SLICE_RECORDS
+
+    def take(self, queue: Queue, keys: list[int]) -> None:
+        """Add positions of a queue, until it is full."""
+        at = 0
+        while at < len(keys) and not self.is_full():
+            most, room = _SLICE_ROWS - len(self.keys), _SLICE_BYTES - self._volume
+            places, sizes, volume = places_of(queue.entries, keys, at, most, room)
+            if not places:
+                record = encode_message(queue.message(keys[at]))
+                places, sizes, volume = bytes(8), len(record).to_bytes(4, sys.byteorder), len(record)
+                self._records.append(record + bytes(-volume % 8))
+            self._places.append(places)
+            self._sizes.append(sizes)
+            self._volume += volume
+            end = at + len(places) // 8
+            self.keys += keys[at:end]
+            at = end
+
+    def data(self) -> bytes:
+        """Lookup identifiers, locations (0 for a record that follows, padded to a multiple of eight), sizes."""
+        return b"".join([array("Q", self.keys).tobytes(), *self._places, *self._sizes, *self._records])
+
+
+class Slicing:
     """Positions are returned in slices. Records stay on the disk; the Flight process reads them there."""
 
     def __init__(self, context: Context) -> None:
