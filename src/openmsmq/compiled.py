@@ -37,7 +37,7 @@ MODULES: Final = (
     "queueing.transactions", "queueing.unit_of_work",
     "rpc.assembly", "rpc.association", "rpc.call", "rpc.server", "rpc.server_connection", "rpc.splitter",
     "store.batch", "store.bookkeeping", "store.checkpoints", "store.columns", "store.committer", "store.compaction",
-    "store.frames", "store.kernel_sync", "store.log", "store.opening", "store.operations", "store.recovery",
+    "store.frames", "store.uring_sync", "store.log", "store.opening", "store.operations", "store.recovery",
     "store.replay", "store.scan", "store.segments", "store.specs", "store.vfs", "store.writer",
     "transfer.queue_format", "transfer.receive_buffer", "transfer.send_buffer",
 )  # fmt: skip

@@ -72,7 +72,7 @@ def store(chance: random.Random) -> Iterator[str]:
         oracle = Oracle(Store.open(DIRECTORY, vfs=vfs, segment_size=8192, entropy=bytes), chance)
         for step in range(STORE_STEPS):
             oracle.step()
-            yield f"store {number} {step}: {len(vfs.calls)} calls, the last {vfs.calls[-1]}, {oracle.store.position}"
+            yield f"store {number} {step}: {len(vfs.calls)} calls, the last {vfs.calls[-1]}, {oracle.store.end}"
         oracle.sync()
         oracle.store.close()
         yield from files(vfs)

@@ -123,7 +123,7 @@ def state(net: Net) -> tuple[list[str], list[str]]:
 def settle(net: Net, now: float = 0) -> None:
     for _ in range(3):
         for site in net.sites.values():
-            asyncio.run(site.coordinator.settle(now))
+            asyncio.run(site.coordinator.resolve(now))
             site.world.store.sync()
 
 
@@ -206,10 +206,10 @@ def test_a_participant_asks_for_the_outcome_it_was_not_told() -> None:
         far.world.read(far.world.open("q"), transaction=far.world.manager.transactions.find(UOW))
 
     asyncio.run(begin())
-    asyncio.run(far.coordinator.settle(0))
+    asyncio.run(far.coordinator.resolve(0))
     assert far.labels() == [], "in progress: nothing happens"
     near.crash()
-    asyncio.run(far.coordinator.settle(1))
+    asyncio.run(far.coordinator.resolve(1))
     assert far.labels() == ["old"], "what the coordinator does not know was aborted"
 
 
@@ -225,7 +225,7 @@ def test_a_participant_that_is_not_prepared_gives_up_and_one_that_is_does_not() 
             far.coordinator.prepare_branch(UOW, PropagationToken.decode(token).secret)
         near.up = False
         for now in (0, PATIENCE - 1, PATIENCE + 1):
-            asyncio.run(far.coordinator.settle(now))
+            asyncio.run(far.coordinator.resolve(now))
             expected = ["old"] if now > PATIENCE and not prepared else []
             assert far.labels() == expected
 

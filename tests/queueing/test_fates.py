@@ -125,10 +125,10 @@ def test_a_negative_acknowledgment_carries_the_body_only_of_a_message_that_is_no
 
 @pytest.mark.parametrize("information", [0, 0x80000000, 0x10])
 def test_a_change_of_no_part_of_a_descriptor_is_refused(world: World, information: int) -> None:
-    before = world.store.position
+    before = world.store.end
     with refused(HResult.MQ_ERROR_INVALID_PARAMETER):
         world.manager.administration.set_security(world.queue(), information, SecurityDescriptor().pack(), BOB)
-    assert world.store.position == before
+    assert world.store.end == before
 
 
 def test_an_owner_is_not_erased_by_a_descriptor_without_one(world: World) -> None:

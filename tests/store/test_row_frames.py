@@ -94,7 +94,7 @@ def test_prepared_rows_survive_a_checkpoint_and_many_are_put_in_order(store: Sto
 
 
 def test_a_row_that_is_too_large_leaves_all_out(store: Store) -> None:
-    position = store.position
+    position = store.end
     with pytest.raises(RecordTooLarge):
         store.append_rows(5, rows([b"a", bytes(8192)]))
-    assert store.position == position
+    assert store.end == position

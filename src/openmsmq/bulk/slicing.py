@@ -159,7 +159,7 @@ class Slicing:
                     break
                 start = sequence_of(keys[-1])
                 await asyncio.sleep(0)
-        if self._context.store.position != self._context.store.durable_position:
+        if self._context.store.end != self._context.store.durable_end:
             await self._context.durable()
         text, kind = self._context.name_of(found)
         counts = found.aborts  # of few messages, or none

@@ -283,7 +283,7 @@ class Coordinator:
 
     # -- what runs beside --------------------------------------------------------------------------------------
 
-    async def settle(self, now: float) -> None:
+    async def resolve(self, now: float) -> None:
         """Send decisions to participants once, and ask for the outcome of transactions in doubt."""
         for name in [name for name in self._store.definitions if name.startswith(_DECISION)]:
             await self._send_decision(name)
@@ -293,7 +293,7 @@ class Coordinator:
         """Rounds for ever. `clock` returns seconds, from any start."""
         while True:
             try:
-                await self.settle(clock())
+                await self.resolve(clock())
             except Exception:
                 logger.exception("transactions in doubt could not be resolved; next attempt in %d s", RETRY)
             await asyncio.sleep(RETRY)

@@ -76,14 +76,14 @@ class NdrInterface:
             )
             raise Fault(RPC_X_BAD_STUB_DATA) from None
         store = self.environment.store
-        before = store.position
+        before = store.end
         try:
             response = handler(call, request)
         except MsmqError as error:
             logger.debug("%s failed: %s", operation.name, error)
             response = self.failure(operation, request, error.hresult)
         if response is not None:
-            self.finish(call, operation, response, store.position != before)
+            self.finish(call, operation, response, store.end != before)
 
     def finish(self, call: Call, operation: Operation, response: Any, durable: bool) -> None:
         """Send a response; with `durable`, only once everything written up to now is on the disk."""

@@ -29,10 +29,10 @@ class StoreView(Protocol):
     """What handlers see of the store: how far it has been written, and how far that is durable."""
 
     @property
-    def position(self) -> int: ...
+    def end(self) -> int: ...
 
     @property
-    def durable_position(self) -> int: ...
+    def durable_end(self) -> int: ...
 
 
 class Timer(Protocol):
@@ -101,12 +101,12 @@ class Environment:
     @property
     def backlog(self) -> int:
         """Bytes that are written to the log and not durable yet."""
-        return self.store.position - self.store.durable_position
+        return self.store.end - self.store.durable_end
 
     @property
     def is_dirty(self) -> bool:
         """Whether something is written that is not durable yet."""
-        return self.store.position != self.store.durable_position
+        return self.store.end != self.store.durable_end
 
     def must_wait(self, message: Message | None) -> bool:
         """Whether a reader may not see `message` before the next sync: what was seen must not vanish in a crash."""

@@ -50,7 +50,7 @@ from openmsmq.server.interfaces import served
 from openmsmq.server.remote import Peers
 from openmsmq.store import Store, StoreError, StoreFailed, StoreFull
 from openmsmq.store.committer import Committer
-from openmsmq.store.kernel_sync import KernelSync
+from openmsmq.store.uring_sync import UringSync
 
 logger = logging.getLogger(__name__)
 
@@ -86,11 +86,11 @@ class Daemon:
         self._rpc: RpcServer | None = None
         self._flight: FlightProcess | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._checkpoint_position = self.store.position
+        self._checkpoint_position = self.store.end
         self._no_checkpoint_before = 0.0  # monotonic seconds
         self._housekeeping: asyncio.Task[None] | None = None
-        self._syncer: KernelSync | None = None
-        self._settling: asyncio.Task[None] | None = None  # of transactions in doubt
+        self._syncer: UringSync | None = None
+        self._resolving: asyncio.Task[None] | None = None  # of transactions in doubt
 
     def _recover(self) -> QueueManager:
         configuration, store = self.configuration, self.store
@@ -183,7 +183,7 @@ class Daemon:
         environment.coordinator = Coordinator(
             self.manager, self._peers, self._whereabouts(address, port), committer.when_durable
         )
-        self._settling = asyncio.create_task(environment.coordinator.run(loop.time))
+        self._resolving = asyncio.create_task(environment.coordinator.run(loop.time))
         if configuration.flight:
             await self._start_flight(committer, users, environment)
         self._announce_security()
@@ -283,8 +283,8 @@ class Daemon:
         """Stop taking calls, finish what is written, and leave a checkpoint."""
         if self._housekeeping is not None:
             self._housekeeping.cancel()
-        if self._settling is not None:
-            self._settling.cancel()
+        if self._resolving is not None:
+            self._resolving.cancel()
             self._peers.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -348,13 +348,13 @@ class Daemon:
 
     def _expire(self) -> None:
         self._timer = None
-        before = self.store.position
+        before = self.store.end
         try:
             self.manager.expire()
         except StoreFailed as error:
             logger.error("message expiry has stopped: %s", error)  # the committer ends the daemon
         finally:
-            if self.store.position != before:
+            if self.store.end != before:
                 self._committer.request()
             self._arm_timer()
 
@@ -364,14 +364,14 @@ class Daemon:
         while True:
             self._control_flow()
             self._return_memory()
-            if self.store.position != self.store.durable_position:  # nobody waits for it, but it is not to wait long
+            if self.store.end != self.store.durable_end:  # nobody waits for it, but it is not to wait long
                 self._committer.request()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._tidy.wait(), HOUSEKEEPING_PERIOD)
             thorough = self._tidy.is_set()
             self._tidy.clear()
             try:
-                written = self.store.position - self._checkpoint_position
+                written = self.store.end - self._checkpoint_position
                 if written >= threshold and time.monotonic() >= self._no_checkpoint_before:
                     await self._checkpoint()
                 while (thorough or self.store.wants_compaction) and self.store.compact_step(
@@ -421,10 +421,10 @@ class Daemon:
         logger.info("checkpoint written in %.2f s (event loop blocked for %.2f s)", time.monotonic() - started, held)
 
 
-def _syncer(loop: asyncio.AbstractEventLoop) -> KernelSync | None:
+def _syncer(loop: asyncio.AbstractEventLoop) -> UringSync | None:
     """None where the kernel does not sync beside the loop; the loop does it then."""
     try:
-        return KernelSync(loop)
+        return UringSync(loop)
     except OSError as error:
         logger.info("io_uring is not available, so disk syncs block the event loop: %s", error)
         return None

@@ -170,7 +170,7 @@ def _resume(vfs: Vfs, directory: str, lock: int, found: Survey, codec: Codec, ba
         segments[file.number] = segment
     tail = segments[tail_number]
     tail.handle = vfs.open(tail.path)
-    _settle(vfs, directory, segments, outcome, codec.segment_size)
+    _make_durable(vfs, directory, segments, outcome, codec.segment_size)
     report = RecoveryReport(
         records=replay.records,
         torn_bytes=sum(wipe.end - wipe.start for wipe in outcome.wipes),
@@ -188,7 +188,7 @@ def _resume(vfs: Vfs, directory: str, lock: int, found: Survey, codec: Codec, ba
     return Opened(codec, lock, segments, tail, outcome.position, supply, found.files, state, recovered, stopped)
 
 
-def _settle(
+def _make_durable(
     vfs: Vfs, directory: str, segments: dict[int, Segment], outcome: RecoveryOutcome, segment_size: int
 ) -> None:
     """Make durable what was just read; raises OSError.

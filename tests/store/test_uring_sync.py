@@ -15,15 +15,15 @@ import pytest
 
 from openmsmq.store import Store
 from openmsmq.store.committer import Committer
-from openmsmq.store.kernel_sync import KernelSync
+from openmsmq.store.uring_sync import UringSync
 
 SETUP = 425  # io_uring_setup
 
 
-def run(use: Callable[[KernelSync], Awaitable[None]]) -> None:
+def run(use: Callable[[UringSync], Awaitable[None]]) -> None:
     async def main() -> None:
         try:
-            syncer = KernelSync(asyncio.get_running_loop())
+            syncer = UringSync(asyncio.get_running_loop())
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.EPERM, errno.EAGAIN):
                 raise
@@ -36,7 +36,7 @@ def run(use: Callable[[KernelSync], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def synced(syncer: KernelSync, handles: list[int]) -> OSError | None:
+async def synced(syncer: UringSync, handles: list[int]) -> OSError | None:
     done: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
     syncer.submit(handles, done.set_result)
     return await asyncio.wait_for(done, 10)
@@ -51,7 +51,7 @@ def handles(tmp_path: Path) -> Iterator[list[int]]:
 
 
 def test_files_are_synced_one_or_many_again_and_again(handles: list[int]) -> None:
-    async def use(syncer: KernelSync) -> None:
+    async def use(syncer: UringSync) -> None:
         for _ in range(20):
             for handle in handles:
                 os.pwrite(handle, b"content", 0)
@@ -62,7 +62,7 @@ def test_files_are_synced_one_or_many_again_and_again(handles: list[int]) -> Non
 
 
 def test_the_loop_goes_on_meanwhile(handles: list[int]) -> None:
-    async def use(syncer: KernelSync) -> None:
+    async def use(syncer: UringSync) -> None:
         order: list[str] = []
         done = asyncio.Event()
 
@@ -80,7 +80,7 @@ def test_the_loop_goes_on_meanwhile(handles: list[int]) -> None:
 
 
 def test_what_cannot_be_synced_is_an_error_and_the_next_sync_is_not(handles: list[int]) -> None:
-    async def use(syncer: KernelSync) -> None:
+    async def use(syncer: UringSync) -> None:
         reader, writer = os.pipe()
         try:
             with pytest.raises(OSError) as unsynced:
@@ -102,7 +102,7 @@ def test_where_the_kernel_forbids_it_the_error_says_so(monkeypatch: pytest.Monke
     async def main() -> None:
         monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syscall=refuse))
         with pytest.raises(PermissionError):
-            KernelSync(asyncio.get_running_loop())
+            UringSync(asyncio.get_running_loop())
 
     asyncio.run(main())
 
@@ -124,7 +124,7 @@ def test_a_kernel_that_does_not_know_a_flag_is_asked_without_it(
 
             self.syscall = syscall
 
-    async def use(syncer: KernelSync) -> None:
+    async def use(syncer: UringSync) -> None:
         assert await synced(syncer, handles) is None
 
     load = ctypes.CDLL
@@ -135,15 +135,15 @@ def test_a_kernel_that_does_not_know_a_flag_is_asked_without_it(
 def test_a_store_commits_with_it_and_has_everything_afterwards(tmp_path: Path) -> None:
     count = 300
 
-    async def use(syncer: KernelSync) -> None:
+    async def use(syncer: UringSync) -> None:
         failures: list[BaseException] = []
         store = Store.open(str(tmp_path), segment_size=1 << 16)  # small: batches that touch two files are among them
         committer = Committer(store, asyncio.get_running_loop(), on_failure=failures.append, syncer=syncer)
         late: list[bool] = []
         for key in range(1, count + 1):
             store.insert(1, key, 0, bytes(1000))
-            position = store.position
-            committer.when_durable(lambda position=position: late.append(store.durable_position < position))  # type: ignore[misc]
+            position = store.end
+            committer.when_durable(lambda position=position: late.append(store.durable_end < position))  # type: ignore[misc]
             if key % 9 == 0:
                 await asyncio.sleep(0)
         await committer.drain()

@@ -161,9 +161,9 @@ def test_a_claim_before_the_cursor_is_refused(world: World) -> None:
 def test_nothing_to_claim_is_an_empty_range_that_writes_nothing_twice(world: World) -> None:
     group = claim(world, 0)
     assert (group.keys, group.end) == ([], 0)
-    position = world.store.position
+    position = world.store.end
     claim(world, 0)
-    assert world.store.position == position
+    assert world.store.end == position
 
 
 def test_two_groups_do_not_get_the_same_message(world: World) -> None:

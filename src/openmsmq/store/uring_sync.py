@@ -45,7 +45,7 @@ _DATASYNC: Final = 1  # IORING_FSYNC_DATASYNC
 _MOST: Final = 16  # files of one submission; a batch touches one or two, unless much was asked for during a slow sync
 
 
-class KernelSync:
+class UringSync:
     """One submission at a time. Raises OSError where the kernel has no io_uring, or forbids it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
