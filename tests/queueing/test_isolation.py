@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -158,9 +157,9 @@ class BrokenTransport:
         raise Broken
 
 
-def test_a_transport_that_fails_is_not_the_senders_failure(world: World) -> None:
+def test_a_transport_that_fails_is_not_the_senders_failure() -> None:
+    world = World(transport=BrokenTransport())
     world.create("q")
-    world.manager.outgoing.transport = BrokenTransport()
     waiting = world.wait(world.open("q"))
     world.send("DIRECT=OS:elsewhere\\private$\\q", "away")
     world.send("q", "here")
@@ -188,17 +187,18 @@ def test_an_owner_whose_timer_fails_is_asked_again(world: World, monkeypatch: py
 
 def test_an_expiry_that_fails_leaves_the_other_timers_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.create("q")
-    world.send("q", "a", time_to_be_received=1)
+    world.create("admin")
+    wishes = {"acknowledgements_requested": 8, "administration_queue_format_name": "DIRECT=OS:.\\private$\\admin"}
+    world.send("q", "a", time_to_be_received=1, delivery_guarantee=1, **wishes)
     world.send("q", "b", time_to_be_received=1)
-    original: Callable[..., None] = world.manager.holds.remove
-    failures = [Broken()]
+    append, failures = world.store.append, [Broken()]
 
-    def delete(*arguments: Any) -> None:
+    def fails_once(operations: Any) -> Any:
         if failures:
             raise failures.pop()
-        original(*arguments)
+        return append(operations)
 
-    monkeypatch.setattr(world.manager.holds, "remove", delete)
+    monkeypatch.setattr(world.store, "append", fails_once)
     world.advance(5000)
     assert world.labels() == ["a"]
     world.advance(20_000)

@@ -315,8 +315,9 @@ class Recorder:
         raise NotImplementedError
 
 
-def test_a_transport_gets_the_most_urgent_message_of_all_queues(world: World) -> None:
-    transport = world.manager.outgoing.transport = Recorder()
+def test_a_transport_gets_the_most_urgent_message_of_all_queues() -> None:
+    transport = Recorder()
+    world = World(transport=transport)
     world.send(THERE, label="second", delivery_guarantee=1)
     world.send(FAR, label="third", journaling_requested=JOURNAL)
     world.send(FAR, label="first", priority=7)

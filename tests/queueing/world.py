@@ -15,6 +15,7 @@ from openmsmq.queueing.authorization import Caller, default_machine_security
 from openmsmq.queueing.descriptors import Cursor, OpenQueueDescriptor
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.outgoing_queues import Transport
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
 from openmsmq.store import Operation, Store, StoreFull
@@ -110,8 +111,8 @@ class Outcome:
 class World:
     owner = ALICE
 
-    def __init__(self, machine: Machine = MACHINE) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine = MACHINE, transport: Transport | None = None) -> None:
+        self.machine, self.transport = machine, transport
         self._turn_wanted = False
         self.failure: BaseException | None = None
         self.vfs = MemoryVfs()
@@ -128,7 +129,7 @@ class World:
         self.store = FullableStore(real)
         self.manager = QueueManager(
             self.machine, self.store, lambda: self.now, self._random, real.recovered.queues, real.recovered.prepared,
-            self,
+            self, self.transport,
         )  # fmt: skip
         self.registry = self.manager.registry
 
