@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Final, TypeAlias
 
 from openmsmq.model.constants import INFINITE, Acknowledge, Delivery, Journal, MessageClass
 from openmsmq.model.lookup_id import sequence_of
@@ -42,6 +43,20 @@ _SWEEP_BYTES = 1 << 20  # of copies and acknowledgments in one such batch
 _DEAD_LETTERED = frozenset([MessageClass.NACK_RECEIVE_TIMEOUT, MessageClass.NACK_REACH_QUEUE_TIMEOUT])
 
 
+_Arrival: TypeAlias = tuple[Queue, int, Message | None]  # the message, if it is at hand
+_NOTHING_PLACED: Final[dict[int, tuple[int, int]]] = {}
+
+
+class _Held:
+    """What transactions and stages had sent, and becomes visible; most changes have none of it."""
+
+    def __init__(self) -> None:
+        self.reveals: list[tuple[Queue, Message, int | None]] = []  # locked sends; where they are stored, if they are
+        # Staged messages: entries by lookup identifier, bytes, and those whose receipt is acknowledged.
+        self.adoptions: list[tuple[Queue, Mapping[int, Stored], int, Sequence[int]]] = []
+        self.deadlines: list[tuple[Queue, int, int]] = []  # of staged messages: position, milliseconds
+
+
 class ChangeSet:
     """Gather, then `commit` once."""
 
@@ -52,10 +67,8 @@ class ChangeSet:
         self._removals: list[tuple[Queue, int]] = []
         # Queue, message, its size, when it expires, and whether it is stored.
         self._inserts: list[tuple[Queue, Message, int, int, bool]] = []
-        self._reveals: list[tuple[Queue, Message, int | None]] = []  # of locked sends; where it is stored, if it was
-        # Of staged messages: entries by lookup identifier, bytes, and those whose receipt is acknowledged.
-        self._adoptions: list[tuple[Queue, Mapping[int, Stored], int, Sequence[int]]] = []
-        self._deadlines: list[tuple[Queue, int, int]] = []  # of staged messages: position, milliseconds
+        self._held: _Held | None = None
+        self._leaves_subqueue = False
         self._added: dict[int, int] = {}  # bytes by queue number, for quotas within the change
         self._freed: dict[int, int] = {}  # bytes of what is removed, by number of the queue whose quota they count for
         # What follows from the removals and arrivals, in the order of `_complete`.
@@ -156,6 +169,8 @@ class ChangeSet:
         if lookup_identifier in queue.aborts:
             self._operations.append(Drop(abort_definition(queue.number, lookup_identifier)))
         self._removals.append((queue, lookup_identifier))
+        if queue.parent is not None:
+            self._leaves_subqueue = True
 
     def move(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
         """Move Message, [MS-MQDMPR] 3.1.7.1.16. The message keeps its lookup identifier, and with it its place in the
@@ -182,7 +197,7 @@ class ChangeSet:
     def reveal(self, queue: Queue, message: Message, location: int | None) -> None:
         """Make a send of a transaction visible; it is stored here unless it was written ahead. Raises what reading the
         store raises."""
-        self._reveals.append((queue, message, location))
+        self._of_others().reveals.append((queue, message, location))
         if queue.deleted:
             return
         if location is None:
@@ -193,11 +208,12 @@ class ChangeSet:
 
     def adopt(self, queue: Queue, entries: Mapping[int, Stored], size: int, asking: Sequence[int]) -> None:
         """Make staged messages of so many bytes visible; `asking` are those whose receipt is to be acknowledged."""
-        self._adoptions.append((queue, entries, size, asking))
+        self._of_others().adoptions.append((queue, entries, size, asking))
 
     def expire(self, queue: Queue, lookup_identifier: int, deadline: int) -> None:
         """A staged message that arrives expires then, in milliseconds; 0 for never."""
-        self._deadlines.append((queue, lookup_identifier, deadline))
+        if deadline:
+            self._of_others().deadlines.append((queue, lookup_identifier, deadline))
 
     def discard(self, lookup_identifier: int, location: int) -> None:
         """Drop a staged message whose queue is no more; its stage commits in the same batch."""
@@ -284,19 +300,43 @@ class ChangeSet:
             arrived = self._apply(locations)
         except Exception as error:
             changes.fail(error)
-        for queue, key, message in arrived:
-            changes.outbox.arrived(queue, key, message)
-        if self._removals or self._reveals:
+        if arrived is not None:
+            for queue, key, message in arrived:
+                changes.outbox.arrived(queue, key, message)
+        if self._leaves_subqueue or self._held is not None:
             self._clean_up()
 
-    def _apply(self, locations: Sequence[int]) -> list[tuple[Queue, int, Message | None]]:
+    def _apply(self, locations: Sequence[int]) -> list[_Arrival] | None:
         """Change queues and deadlines. Returns what became available and is to be told."""
+        arrived: list[_Arrival] | None = None
         deadlines = self._changes.deadlines
-        arrived: list[tuple[Queue, int, Message | None]] = []
-        placed = {key: (location, size) for (key, size), location in zip(self._stored, locations, strict=True)}
+        placed = _NOTHING_PLACED
+        if self._stored:
+            placed = {key: (location, size) for (key, size), location in zip(self._stored, locations, strict=True)}
         for queue, key in self._removals:
             queue.remove(key)
-        for queue, message, _ in self._reveals:
+        if self._held is not None:
+            arrived = self._apply_held(self._held, placed)
+        for queue, message, size, deadline, is_stored in self._inserts:
+            key = message.lookup_identifier
+            if is_stored:
+                location, size = placed[key]
+                queue.insert(message, location, size)
+            else:
+                queue.insert(message, None, size)
+            if deadline:
+                deadlines.add(deadline, key, queue.number)
+            if queue.waiters or queue.kind is QueueKind.OUTGOING:
+                if arrived is None:
+                    arrived = []
+                arrived.append((queue, key, message))
+        return arrived
+
+    def _apply_held(self, held: _Held, placed: dict[int, tuple[int, int]]) -> list[_Arrival]:
+        """Make what transactions and stages had sent visible."""
+        deadlines = self._changes.deadlines
+        arrived: list[_Arrival] = []
+        for queue, message, _ in held.reveals:
             if queue.deleted:
                 continue
             key = message.lookup_identifier
@@ -307,29 +347,23 @@ class ChangeSet:
                 deadlines.add(deadline, key, queue.number)
             if queue.is_watched:
                 arrived.append((queue, key, None))
-        for queue, entries, volume, asking in self._adoptions:
+        for queue, entries, volume, asking in held.adoptions:
             queue.adopt(entries, volume, asking)
             if queue.is_watched:
                 arrived += [(queue, key, None) for key in entries]
-        for queue, key, deadline in self._deadlines:
-            if deadline:
-                deadlines.add(deadline, key, queue.number)
-        for queue, message, size, deadline, is_stored in self._inserts:
-            key = message.lookup_identifier
-            if is_stored:
-                queue.insert(message, *placed[key])
-            else:
-                queue.insert(message, None, size)
-            if deadline:
-                deadlines.add(deadline, key, queue.number)
-            if queue.waiters or queue.kind is QueueKind.OUTGOING:
-                arrived.append((queue, key, message))
+        for queue, key, deadline in held.deadlines:
+            deadlines.add(deadline, key, queue.number)
         return arrived
+
+    def _of_others(self) -> _Held:
+        if self._held is None:
+            self._held = _Held()
+        return self._held
 
     def _clean_up(self) -> None:
         """What follows from a change that stands, and may fail without harm."""
         changes = self._changes
-        for queue, message, location in self._reveals:
+        for queue, message, location in self._held.reveals if self._held is not None else ():
             if queue.deleted and location is not None:  # written ahead, and its queue went before the commit
                 with suppress(StoreFull):  # what stays behind goes at the next start
                     changes.store.append([Remove(sequence_of(message.lookup_identifier), location)])
