@@ -127,10 +127,11 @@ def fill(data: Path, messages: int) -> None:
 
     server = Server(load(options={"data_dir": data}, environment={}))
     manager, caller = server.manager, Caller.anonymous()
-    manager.create_queue(".\\private$\\bench", {}, None, caller)
-    opened = manager.open_queue(parse_format_name("DIRECT=OS:.\\private$\\bench"), Access.SEND, Share.DENY_NONE, caller)
+    manager.administration.create_queue(".\\private$\\bench", {}, None, caller)
+    name = parse_format_name("DIRECT=OS:.\\private$\\bench")
+    opened = manager.handles.open_queue(name, Access.SEND, Share.DENY_NONE, caller)
     for number in range(messages):
-        manager.enqueue(opened, Message(body=wires.BODY, delivery_guarantee=1), None)
+        manager.sending.enqueue(opened, Message(body=wires.BODY, delivery_guarantee=1), None)
         if number % 256 == 255:
             server.store.sync()
     server.store.sync()

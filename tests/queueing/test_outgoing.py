@@ -394,6 +394,20 @@ def test_a_pipeline_that_names_a_queue_of_another_machine_makes_no_queue_before_
     assert world.labels(outgoing(world)) == ["a"]
 
 
+def test_rows_find_their_outgoing_queue_also_when_it_was_dropped_meanwhile(world: World) -> None:
+    world.send(THERE, "out")
+    queue, message = world.manager.outgoing.next_to_transfer() or (None, None)
+    assert queue is not None and message is not None
+    world.manager.outgoing.transferred(queue, message)
+    writes = world.manager.staged_writes
+    target, made = writes.target(THERE, False, ALICE), writes.begin("s", 0, 0, "0", ALICE)
+    for _ in range(3):
+        world.advance(UNUSED_PERIOD)
+    assert queue.deleted
+    assert writes.stage(made, [draft(target, label="a", delivery_guarantee=1)], last=True) == []
+    assert target.queue is outgoing(world)
+
+
 def test_rows_for_another_machine_are_refused_when_there_are_too_many_outgoing_queues() -> None:
     world = World(replace(MACHINE, limits=MachineLimits(max_outgoing_queues=0)))
     writes = world.manager.staged_writes

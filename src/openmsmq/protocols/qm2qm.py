@@ -83,7 +83,7 @@ class PendingStart:
         self.waits = False
 
     def prepare(self, message: Message) -> int:
-        """See `readers.Accept`: the whole answer is encoded, with the handle that ends the receive, before the message
+        """See `descriptors.Accept`: the whole answer is encoded, with the handle that ends the receive, before the message
         is taken."""
         description = self._description
         description.Reserved = BY_SERVER

@@ -43,7 +43,7 @@ class PendingRead:
         self._ptb = None
 
     def prepare(self, message: Message) -> int:
-        """See `readers.Accept`: the whole answer is encoded before the message is taken."""
+        """See `descriptors.Accept`: the whole answer is encoded before the message is taken."""
         if self._removes and self._call.abandoned:
             return HResult.MQ_ERROR_OPERATION_CANCELLED
         ptb = self._buffer()

@@ -94,7 +94,7 @@ class PendingReceive:
         self._stub = b""
 
     def prepare(self, message: Message) -> int:
-        """See `readers.Accept`: the whole answer is encoded before the message is taken."""
+        """See `descriptors.Accept`: the whole answer is encoded before the message is taken."""
         q = self._q
         response = self._response(HResult.MQ_OK)
         response.pdwArriveTime = message.arrival_time

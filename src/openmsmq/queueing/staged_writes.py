@@ -123,9 +123,9 @@ class StagedWrites:
         return StageTarget(queue, str(name), transactional, form)
 
     def _queue_of(self, target: StageTarget) -> Queue:
-        """The queue of a target whose first row has come. Raises QueueDeleted, InsufficientResources,
-        MessageStorageFailed."""
-        if target.queue is None:
+        """The queue of a target to which rows come; an outgoing one is made where it is not there, or has been dropped
+        meanwhile. Raises QueueDeleted, InsufficientResources, MessageStorageFailed."""
+        if target.queue is None or (target.queue.deleted and target.queue.kind is QueueKind.OUTGOING):
             name = queue_name(target.name)
             assert not isinstance(name, MultipleElementFormatName)
             target.queue = self._outgoing.outgoing_for(name)
