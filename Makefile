@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -
 export TEST_SEED := $(SEED)
 # Tests of what is there among compiled modules only, and by night all whose modules are compiled and take no test doubles.
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py
-COMPILED_TESTS := tests/bulk/test_segments.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
+COMPILED_TESTS := tests/bulk/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
 
 .PHONY: setup java samba compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
 

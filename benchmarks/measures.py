@@ -121,16 +121,17 @@ def fill(data: Path, messages: int) -> None:
     """Through the queue manager, but without the wire; ends as a crash does."""
     from openmsmq.model.constants import Access, Share
     from openmsmq.model.names import parse_format_name
-    from openmsmq.queueing.access import Caller
+    from openmsmq.queueing.authorization import Caller
     from openmsmq.server.config import load
     from openmsmq.server.daemon import Daemon as Server
 
     server = Server(load(options={"data_dir": data}, environment={}))
     manager, caller = server.manager, Caller.anonymous()
-    manager.create_queue(".\\private$\\bench", {}, None, caller)
-    opened = manager.open_queue(parse_format_name("DIRECT=OS:.\\private$\\bench"), Access.SEND, Share.DENY_NONE, caller)
+    manager.administration.create_queue(".\\private$\\bench", {}, None, caller)
+    name = parse_format_name("DIRECT=OS:.\\private$\\bench")
+    opened = manager.handles.open_queue(name, Access.SEND, Share.DENY_NONE, caller)
     for number in range(messages):
-        manager.enqueue(opened, Message(body=wires.BODY, delivery_guarantee=1), None)
+        manager.sending.enqueue(opened, Message(body=wires.BODY, delivery_guarantee=1), None)
         if number % 256 == 255:
             server.store.sync()
     server.store.sync()

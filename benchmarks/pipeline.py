@@ -37,7 +37,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from openmsmq.bulk.client import BulkClient
-from openmsmq.bulk.schema import MESSAGE_SCHEMA
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
 from openmsmq.spark.schema import spark_schema
 
 BODY = bytes(range(256)) * 4

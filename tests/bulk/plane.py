@@ -11,7 +11,7 @@ import pyarrow as pa
 import openmsmq
 from daemon import Daemon
 from openmsmq.bulk.client import BulkClient
-from openmsmq.bulk.sending import Staged
+from openmsmq.bulk.row_stream import Staged
 
 
 class Plane:

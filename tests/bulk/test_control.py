@@ -109,7 +109,7 @@ def test_each_malformed_request_is_answered(tmp_path: Path, values: Any) -> None
         assert answer["hresult"] == HResult.MQ_ERROR_INVALID_PARAMETER
         assert (await peer.ask({"op": "position", "queue": "q"}))["result"]["count"] == 0
 
-    assert not with_peer(test, tmp_path).manager.groups
+    assert not list(with_peer(test, tmp_path).manager.consumer_groups.by_queue())
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_request_that_fails_in_an_unexpected_way_is_answered(
     def fail(*_: object) -> None:
         raise RuntimeError("unexpected")
 
-    monkeypatch.setattr("openmsmq.queueing.staging.Staging.last_batch", fail)
+    monkeypatch.setattr("openmsmq.queueing.sinks.Sinks.last_batch", fail)
     with_peer(test, tmp_path)
     assert "last_batch failed" in caplog.text and "unexpected" in caplog.text
 
@@ -161,7 +161,7 @@ def packed(records: list[bytes], targets: list[int] | None = None, sizes: list[i
 def test_rows_that_are_not_what_they_say_drop_their_stage(tmp_path: Path, wrong: str) -> None:
     async def test(peer: Peer) -> None:
         handle = await begun(peer)
-        upload = peer.world.manager.stage_target("q", False, peer.control._caller(None))
+        upload = peer.world.manager.staged_writes.target("q", False, peer.control._caller(None))
         row = bytes(draft(upload).record)
         data = {
             "sizes": packed([row], sizes=[len(row) + 1]), "target": packed([row], targets=[5]),
@@ -170,7 +170,7 @@ def test_rows_that_are_not_what_they_say_drop_their_stage(tmp_path: Path, wrong:
         count = 2 if wrong == "fewer rows" else 1
         answer = await peer.ask({"op": "stage", "stage": handle, "count": count, "last": True}, data)
         assert answer["hresult"] == HResult.MQ_ERROR_INVALID_PARAMETER
-        assert not peer.world.manager.stages
+        assert not peer.world.manager.staged_writes.stages()
 
     with_peer(test, tmp_path)
 
@@ -178,7 +178,7 @@ def test_rows_that_are_not_what_they_say_drop_their_stage(tmp_path: Path, wrong:
 def test_a_row_that_claims_another_sender_is_refused(tmp_path: Path) -> None:
     async def test(peer: Peer) -> None:
         handle = await begun(peer)
-        target = peer.world.manager.stage_target("q", False, peer.control._caller(None))
+        target = peer.world.manager.staged_writes.target("q", False, peer.control._caller(None))
         honest = bytes(draft(target, label="honest").record)
         system = sid_bytes("S-1-5-18")
         form = target.form._replace(sender=system)

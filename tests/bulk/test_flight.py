@@ -20,8 +20,8 @@ from command_line import add_user, invoke
 from daemon import Daemon, eventually, meanwhile
 from openmsmq import AccessDenied, Message, MsmqError, QueueNotFound
 from openmsmq.bulk.client import BulkClient
-from openmsmq.bulk.schema import MESSAGE_SCHEMA
-from openmsmq.bulk.sending import Refusal
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
+from openmsmq.bulk.row_stream import Refusal
 
 # -- snapshots -------------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from openmsmq.bulk.claiming import Claiming
 from openmsmq.bulk.control import Control
-from openmsmq.bulk.reading import Reading
 from openmsmq.bulk.requests import ACTIONS, MAXIMUM_REQUEST, REQUESTS, check, parse
+from openmsmq.bulk.slicing import Slicing
 from openmsmq.bulk.staging import Staging
 from openmsmq.model.errors import HResult, MsmqError
 
@@ -78,7 +78,7 @@ def test_each_operation_of_the_daemon_takes_what_the_table_says() -> None:
     """So that no request reaches an operation with arguments that it does not have."""
     operations = {
         name.removeprefix("do_"): getattr(part, name)
-        for part in (Control, Reading, Claiming, Staging)
+        for part in (Control, Slicing, Claiming, Staging)
         for name in dir(part)
         if name.startswith("do_")
     }

@@ -11,12 +11,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openmsmq.bulk.columns import Records
 from openmsmq.bulk.layout import FIXED, PARTS
-from openmsmq.bulk.rows import Encoder
-from openmsmq.bulk.schema import COLUMNS, MESSAGE_SCHEMA, SOURCES, WRITE_COLUMNS
+from openmsmq.bulk.message_columns import COLUMNS, MESSAGE_SCHEMA, SOURCES, WRITE_COLUMNS
+from openmsmq.bulk.record_columns import Records
+from openmsmq.bulk.rows import RowEncoder
 from openmsmq.model.message import Message
-from openmsmq.queueing import consuming, message_record, records
+from openmsmq.queueing import message_record, records, source_names
 from openmsmq.queueing.message_record import decode_message, encode_message
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "bulk.md"
@@ -99,7 +99,7 @@ def test_rows_that_are_written_are_read_as_they_were(rows: list[tuple[bytes, str
     batch = pa.record_batch(columns)
     padded = pa.record_batch({name: pa.concat_arrays([a[:1], a]) for name, a in columns.items()}).slice(1)
     for given_batch in (batch, padded):  # slices of columns begin anywhere in their buffers
-        encoded = Encoder(lambda name: (0, name), "q", b"").encode(given_batch)
+        encoded = RowEncoder(lambda name: (0, name), "q", b"").encode(given_batch)
         made = [bytes(encoded.data[start:end]) for start, end in pairwise(encoded.bounds.tolist())]
         lengths = np.array([len(record) for record in made])
         padded_lengths = (lengths + 7) & ~7
@@ -146,7 +146,7 @@ def test_identifiers_are_read_as_text_or_nothing(given_: list[tuple[bytes, int]]
 
 
 def test_client_and_queue_manager_know_the_same_sources() -> None:
-    assert SOURCES == consuming.SOURCES
+    assert SOURCES == source_names.SOURCES
 
 
 def test_every_column_that_is_written_is_one_that_is_read() -> None:

@@ -7,12 +7,12 @@ from array import array
 import numpy as np
 import pytest
 
-from openmsmq.bulk.segments import checksums_of
-from openmsmq.queueing.columns import columns_of, places_of, stamp_records
+from openmsmq.bulk.segment_reader import checksums_of
+from openmsmq.queueing.packed_columns import columns_of, places_of, stamp_records
 from openmsmq.store import Rows
 from openmsmq.store.frames import PENDING
-from openmsmq.store.rows import frames_of
-from store.test_rows import CODEC, rows
+from openmsmq.store.row_frames import frames_of
+from store.test_row_frames import CODEC, rows
 
 
 def test_checksums_of_what_is_not_there_are_refused() -> None:

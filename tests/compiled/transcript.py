@@ -76,7 +76,7 @@ def store(chance: random.Random) -> Iterator[str]:
         oracle = Oracle(Store.open(DIRECTORY, vfs=vfs, segment_size=8192, entropy=bytes), chance)
         for step in range(STORE_STEPS):
             oracle.step()
-            yield f"store {number} {step}: {len(vfs.calls)} calls, the last {vfs.calls[-1]}, {oracle.store.position}"
+            yield f"store {number} {step}: {len(vfs.calls)} calls, the last {vfs.calls[-1]}, {oracle.store.end}"
         oracle.sync()
         oracle.store.close()
         yield from files(vfs)
@@ -116,7 +116,9 @@ def one_step(world: World, chance: random.Random, step: int) -> Any:
             for part in range(chance.randrange(1, 4))
         ]  # fmt: skip
         if transaction is not None:
-            (world.manager.commit if chance.random() < 0.7 else world.manager.abort)(transaction)
+            (world.manager.transactions.commit if chance.random() < 0.7 else world.manager.transactions.abort)(
+                transaction
+            )
         return sent
     if dice < 0.7:
         transaction = world.begin(step + 1) if name == "xact" and chance.random() < 0.7 else None
@@ -124,12 +126,14 @@ def one_step(world: World, chance: random.Random, step: int) -> Any:
         outcome = world.read(world.open(name), action, transaction=transaction)
         found = [(int(status), message) for status, message in outcome.answers] if outcome.over else None
         if transaction is not None:
-            (world.manager.commit if chance.random() < 0.5 else world.manager.abort)(transaction)
+            (world.manager.transactions.commit if chance.random() < 0.5 else world.manager.transactions.abort)(
+                transaction
+            )
         return found
     if dice < 0.8:
         return world.advance(chance.choice((1, 700, 5000)))
     if dice < 0.84:
-        return world.manager.purge(world.open(name))
+        return world.manager.reading.purge(world.open(name))
     if dice < 0.9:
         return world.open(name, chance.choice((Access.PEEK, Access.SEND))).access
     return world.restart(checkpoint=chance.random() < 0.5)

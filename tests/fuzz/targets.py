@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from dcom.world import ComWorld
-from openmsmq.bulk import columns, requests, rows
+from openmsmq.bulk import record_columns, requests, rows
 from openmsmq.dcom import activation, coercion, objref
 from openmsmq.dcom.variant import VT, from_wire, to_wire
 from openmsmq.interfaces import ms_oaut
@@ -57,7 +57,7 @@ def fuzz_requests(data: bytes) -> None:
 
 def fuzz_arrow(data: bytes) -> None:
     """An Arrow stream as it comes in an upload. Each record that is made of it is one that the queue manager takes."""
-    encoder = rows.Encoder(lambda text: (0, QUEUE), "q", SENDER, lambda row, error: None)
+    encoder = rows.RowEncoder(lambda text: (0, QUEUE), "q", SENDER, lambda row, error: None)
     try:
         with ipc.open_stream(io.BytesIO(data)) as stream:
             rows.checked_schema(stream.schema)
@@ -85,9 +85,9 @@ def fuzz_rows(data: bytes) -> None:
         assert decode_message(data, 1).body_type <= 0xFFFF
     buffer = np.frombuffer(data + bytes(-len(data) % 8) + bytes(8), np.uint8)
     starts, sizes = np.array([0]), np.array([len(data)])
-    if columns.are_sound(buffer, starts, sizes).all():
-        columns.Records(np.array([1], np.uint64), buffer, starts, sizes, "q", "queue").batch(
-            columns.MESSAGE_SCHEMA.names
+    if record_columns.are_sound(buffer, starts, sizes).all():
+        record_columns.Records(np.array([1], np.uint64), buffer, starts, sizes, "q", "queue").batch(
+            record_columns.MESSAGE_SCHEMA.names
         )
 
 

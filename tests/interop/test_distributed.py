@@ -135,7 +135,7 @@ def test_kills_after_the_commit_change_nothing(pair: Pair) -> None:
 
 def test_a_transaction_of_another_kind_is_refused(pair: Pair) -> None:
     with pair.far.connect() as far:
-        from openmsmq.client.transactions import enlist_remote
+        from openmsmq.client.transaction_calls import enlist_remote
 
         with pytest.raises(openmsmq.MsmqError, match="MQ_ERROR_DTC_CONNECT"):
             far._private.run(enlist_remote(bytes(16), b"a token of a Microsoft DTC"))

@@ -20,7 +20,7 @@ from interop.workload import KEPT, QUEUES, History, Load
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.server import daemon as server
 from openmsmq.server.config import load
-from openmsmq.store.kernel_sync import KernelSync
+from openmsmq.store.uring_sync import UringSync
 from openmsmq.store.vfs import OsVfs
 
 QUEUE = ".\\private$\\orders"
@@ -178,8 +178,8 @@ def test_identifiers_are_never_given_twice_after_a_kill(tmp_path: Path) -> None:
     # Lookup identifiers do not travel in this protocol: they are looked at where they are made.
     reopened = server.Daemon(load(options={"data_dir": tmp_path / "data"}, environment={}))
     try:
-        assert reopened.manager.state.next_sequence() & SEQUENCE > len(given)
-        (queue_object,) = reopened.manager.state.by_name.values()
+        assert reopened.manager.changes.next_sequence() & SEQUENCE > len(given)
+        (queue_object,) = reopened.manager.registry.by_name.values()
         assert len(queue_object.entries) == 30
     finally:
         reopened.store.close()
@@ -321,14 +321,14 @@ def test_a_failing_sync_ends_the_daemon_with_1_and_acknowledges_nothing(
     def fail(vfs: OsVfs, handle: int) -> None:
         raise failure
 
-    def fail_later(syncer: KernelSync, handles: list[int], done: Callable[[OSError | None], None]) -> None:
+    def fail_later(syncer: UringSync, handles: list[int], done: Callable[[OSError | None], None]) -> None:
         asyncio.get_running_loop().call_soon(done, failure)
 
-    def forbid(syncer: KernelSync, loop: asyncio.AbstractEventLoop) -> None:
+    def forbid(syncer: UringSync, loop: asyncio.AbstractEventLoop) -> None:
         raise PermissionError("forbidden")
 
     if not beside_the_loop:
-        monkeypatch.setattr(KernelSync, "__init__", forbid)
+        monkeypatch.setattr(UringSync, "__init__", forbid)
 
     async def scenario() -> int:
         started: asyncio.Future[server.Daemon] = asyncio.get_running_loop().create_future()
@@ -340,7 +340,7 @@ def test_a_failing_sync_ends_the_daemon_with_1_and_acknowledges_nothing(
         queue = await manager.open(QUEUE, "send")
         await queue.send("before", recoverable=True)
         monkeypatch.setattr(OsVfs, "fdatasync", fail)
-        monkeypatch.setattr(KernelSync, "submit", fail_later)
+        monkeypatch.setattr(UringSync, "submit", fail_later)
         sending = asyncio.create_task(queue.send("after", recoverable=True))
         code = await asyncio.wait_for(serving, 10)
         with pytest.raises((ConnectionError, MsmqError)):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.protocols.coordinator import PATIENCE, Coordinator, Outcome, Token, Whereabouts
+from openmsmq.protocols.coordinator import PATIENCE, Coordinator, Outcome, PropagationToken, Whereabouts
 from queueing.world import World, refused
 
 UOW = b"unit of work 16b"
@@ -30,7 +30,7 @@ class Site:
         self.world.create("q", TRANSACTION=1)
         transaction = self.world.begin(99)
         self.world.send("q", "old", transaction)
-        self.world.manager.commit(transaction)
+        self.world.manager.transactions.commit(transaction)
         self.world.store.sync()
 
     def _connect(self) -> None:
@@ -104,11 +104,11 @@ class Net:
 async def programme(net: Net) -> None:
     """Send at one, receive at the other, commit."""
     near, far = net.sites["near"], net.sites["far"]
-    transaction = near.world.manager.create_transaction(UOW)
+    transaction = near.world.manager.transactions.create(UOW)
     transaction.owner = near
     await far.coordinator.enlist(UOW, near.coordinator.token(transaction))
     near.world.send("q", "new", transaction)
-    branch = far.world.manager.transaction(UOW)
+    branch = far.world.manager.transactions.find(UOW)
     assert far.world.read(far.world.open("q"), transaction=branch).label == "old"
     await near.coordinator.commit(transaction)
 
@@ -123,7 +123,7 @@ def state(net: Net) -> tuple[list[str], list[str]]:
 def settle(net: Net, now: float = 0) -> None:
     for _ in range(3):
         for site in net.sites.values():
-            asyncio.run(site.coordinator.settle(now))
+            asyncio.run(site.coordinator.resolve(now))
             site.world.store.sync()
 
 
@@ -139,7 +139,7 @@ def test_it_commits_and_nothing_is_left_of_it() -> None:
     asyncio.run(programme(net))
     assert state(net) == DONE
     for site in net.sites.values():
-        assert not site.world.manager.transactions
+        assert not site.world.manager.transactions.enlisted()
         assert not [name for name in site.world.store.definitions if name.startswith(b"decision/")]
 
 
@@ -153,12 +153,12 @@ def test_a_crash_at_any_step_leaves_all_or_nothing(at: int, victims: tuple[str, 
         asyncio.run(programme(net))
     except (Crash, MsmqError):
         committed = False
-        for transaction in [t for t in near.world.manager.transactions.values() if t.is_open]:
-            near.world.manager.abort(transaction)  # the client is gone, and its handle is run down
+        for transaction in [t for t in near.world.manager.transactions.enlisted() if t.is_open]:
+            near.world.manager.transactions.abort(transaction)  # the client is gone, and its handle is run down
             asyncio.run(near.coordinator.ended(transaction))
     settle(net)
     assert state(net) == DONE if committed else state(net) in (DONE, NOT_DONE), net.steps
-    assert not near.world.manager.transactions and not far.world.manager.transactions
+    assert not near.world.manager.transactions.enlisted() and not far.world.manager.transactions.enlisted()
     assert not [name for name in near.world.store.definitions if name.startswith(b"decision/")]
 
 
@@ -187,12 +187,12 @@ def test_a_commit_that_could_not_be_told_is_told_later() -> None:
     net.commit = commit  # type: ignore[method-assign]
     asyncio.run(programme(net))
     near, far = net.sites["near"], net.sites["far"]
-    assert state(net) == (["old", "new"], []) and far.world.manager.transactions
+    assert state(net) == (["old", "new"], []) and far.world.manager.transactions.enlisted()
     near.crash()
     far.crash()
     net.commit = tell  # type: ignore[method-assign]
     settle(net)
-    assert state(net) == DONE and not far.world.manager.transactions
+    assert state(net) == DONE and not far.world.manager.transactions.enlisted()
     assert not [name for name in near.world.store.definitions if name.startswith(b"decision/")]
 
 
@@ -201,15 +201,15 @@ def test_a_participant_asks_for_the_outcome_it_was_not_told() -> None:
     near, far = net.sites["near"], net.sites["far"]
 
     async def begin() -> None:
-        transaction = near.world.manager.create_transaction(UOW)
+        transaction = near.world.manager.transactions.create(UOW)
         await far.coordinator.enlist(UOW, near.coordinator.token(transaction))
-        far.world.read(far.world.open("q"), transaction=far.world.manager.transaction(UOW))
+        far.world.read(far.world.open("q"), transaction=far.world.manager.transactions.find(UOW))
 
     asyncio.run(begin())
-    asyncio.run(far.coordinator.settle(0))
+    asyncio.run(far.coordinator.resolve(0))
     assert far.labels() == [], "in progress: nothing happens"
     near.crash()
-    asyncio.run(far.coordinator.settle(1))
+    asyncio.run(far.coordinator.resolve(1))
     assert far.labels() == ["old"], "what the coordinator does not know was aborted"
 
 
@@ -217,15 +217,15 @@ def test_a_participant_that_is_not_prepared_gives_up_and_one_that_is_does_not() 
     for prepared in (False, True):
         net = Net()
         near, far = net.sites["near"], net.sites["far"]
-        transaction = near.world.manager.create_transaction(UOW)
+        transaction = near.world.manager.transactions.create(UOW)
         token = near.coordinator.token(transaction)
         asyncio.run(_await(far.coordinator.enlist(UOW, token)))
-        far.world.read(far.world.open("q"), transaction=far.world.manager.transaction(UOW))
+        far.world.read(far.world.open("q"), transaction=far.world.manager.transactions.find(UOW))
         if prepared:
-            far.coordinator.prepare_branch(UOW, Token.decode(token).secret)
+            far.coordinator.prepare_branch(UOW, PropagationToken.decode(token).secret)
         near.up = False
         for now in (0, PATIENCE - 1, PATIENCE + 1):
-            asyncio.run(far.coordinator.settle(now))
+            asyncio.run(far.coordinator.resolve(now))
             expected = ["old"] if now > PATIENCE and not prepared else []
             assert far.labels() == expected
 
@@ -237,7 +237,7 @@ async def _await(work: Coroutine[Any, Any, None]) -> None:
 def test_who_does_not_know_the_secret_is_refused() -> None:
     net = Net()
     near, far = net.sites["near"], net.sites["far"]
-    transaction = near.world.manager.create_transaction(UOW)
+    transaction = near.world.manager.transactions.create(UOW)
     token = near.coordinator.token(transaction)
     asyncio.run(_await(far.coordinator.enlist(UOW, token)))
     wrong = bytes(16)
@@ -247,7 +247,7 @@ def test_who_does_not_know_the_secret_is_refused() -> None:
     with refused(HResult.MQ_ERROR_TRANSACTION_SEQUENCE):
         near.coordinator.add_participant(UOW, wrong, far.where.encode())
     with refused(HResult.MQ_ERROR_TRANSACTION_SEQUENCE):
-        far.coordinator.commit_branch(UOW, Token.decode(token).secret)
+        far.coordinator.commit_branch(UOW, PropagationToken.decode(token).secret)
     assert near.coordinator.outcome(b"?" * 16, wrong) == Outcome.ABORTED
 
 
@@ -264,10 +264,10 @@ def test_tokens_that_are_none_are_refused(token: bytes) -> None:
 def test_a_unit_of_work_is_enlisted_once_however_often_it_is_said_and_with_one_token_only() -> None:
     net = Net()
     near, far = net.sites["near"], net.sites["far"]
-    token = near.coordinator.token(near.world.manager.create_transaction(UOW))
+    token = near.coordinator.token(near.world.manager.transactions.create(UOW))
     asyncio.run(_await(far.coordinator.enlist(UOW, token)))
     asyncio.run(_await(far.coordinator.enlist(UOW, token)))
-    another = near.coordinator.token(near.world.manager.create_transaction(bytes(reversed(UOW))))
+    another = near.coordinator.token(near.world.manager.transactions.create(bytes(reversed(UOW))))
     with refused(HResult.MQ_ERROR_TRANSACTION_SEQUENCE):
         far.coordinator.enlist(UOW, another)
     assert [step for step in net.steps if "enlist" in step and "request" in step] == ["request enlist to near"]

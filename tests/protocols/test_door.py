@@ -26,11 +26,11 @@ ROOM = {"body": 80_000, "extension": 1000, "sender": 1000, "format_name": 1024}
 def enqueue(server: Server, message: Message) -> bool:
     descriptor = server.world.open("q", Access.SEND)
     try:
-        server.world.manager.enqueue(descriptor, replace(message))
+        server.world.manager.sending.enqueue(descriptor, replace(message))
     except MsmqError:
         return False
     finally:
-        server.world.manager.close_queue(descriptor)
+        server.world.manager.handles.close_queue(descriptor)
     return True
 
 
@@ -64,23 +64,23 @@ def test_whatever_is_let_in_can_be_read_moved_journaled_and_removed(sent: Messag
     read_everywhere(client, "q", sent)
     key = world.queue("q").first()
     assert key is not None
-    world.manager.move(world.open("q"), world.open("q;" + "s" * 31, Access.MOVE), key)
+    world.manager.subqueues.move(world.open("q"), world.open("q;" + "s" * 31, Access.MOVE), key)
     read_everywhere(client, "q;" + "s" * 31, sent)
-    world.manager.move(world.open("q;" + "s" * 31), world.open("q", Access.MOVE), key)
+    world.manager.subqueues.move(world.open("q;" + "s" * 31), world.open("q", Access.MOVE), key)
     assert world.read(world.open("q")).message.body == sent.body
     read_everywhere(client, JOURNAL, sent)
     assert enqueue(server, sent)
     world.restart()
     world.advance(70_000)
     if sent.delivery_guarantee:
-        (letter,) = world.messages(world.state.dead_letters)
+        (letter,) = world.messages(world.registry.dead_letters)
         assert letter.body == sent.body
     assert enqueue(server, sent)
-    world.manager.purge(world.open("q"))
+    world.manager.reading.purge(world.open("q"))
     assert not world.queue("q").entries
     assert enqueue(server, sent)
-    world.manager.delete_queue(world.queue("q"), ALICE)
-    assert "q" not in world.state.by_name
+    world.manager.administration.delete_queue(world.queue("q"), ALICE)
+    assert "q" not in world.registry.by_name
 
 
 @pytest.mark.parametrize("values", [

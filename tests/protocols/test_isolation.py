@@ -124,7 +124,7 @@ def test_a_client_that_cannot_hold_another_queue_leaves_none_open(server: Server
     }  # fmt: skip
     with pytest.raises(Fault):
         attempts[how]()
-    assert not server.world.manager.descriptors and not server.world.queue("q").descriptors
+    assert not server.world.manager.handles.descriptors and not server.world.queue("q").openers
 
 
 def test_cursors_count_as_handles_until_they_are_closed(server: Server) -> None:
@@ -185,7 +185,7 @@ def test_handles_of_another_caller_are_of_no_use_in_the_same_association(server:
 
 def test_values_that_stand_for_open_queues_are_not_near_each_other(server: Server) -> None:
     drawn = iter(int.to_bytes(value, 4, "little") for value in (5, 0x80000001, 0x80000001, 0x12345678))
-    server.world.manager._random = lambda count: next(drawn)  # type: ignore[method-assign]
+    server.world.manager.handles._random = lambda count: next(drawn)  # type: ignore[misc]
     client = server.client()
     assert [client.open().pdwQMContext for _ in range(2)] == [0x80000001, 0x12345678]
 

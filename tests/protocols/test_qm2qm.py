@@ -116,7 +116,7 @@ def test_section_4_1_a_message_is_received_and_acknowledged(client: Client, serv
     assert ended.result == H.MQ_OK and ended.pphContext == NULL_HANDLE
     assert len(server.world.queue()) == 0
     assert client.call("RemoteQMCloseQueue", pphContext=handle).pphContext == NULL_HANDLE
-    assert not server.world.queue().descriptors
+    assert not server.world.queue().openers
 
 
 def test_section_4_2_a_queue_is_purged(client: Client, server: Server) -> None:
@@ -159,7 +159,7 @@ def test_what_is_not_acknowledged_is_put_back(client: Client, server: Server, ho
         client.call("RemoteQMCloseQueue", pphContext=handle)
         assert end(client, response.pphContext) == H.MQ_ERROR_QUEUE_DELETED
     assert waiting.response.result == H.MQ_ERROR_OPERATION_CANCELLED
-    assert server.world.labels() == ["a"] and not server.world.queue().descriptors
+    assert server.world.labels() == ["a"] and not server.world.queue().openers
 
 
 def test_the_application_may_go_once_the_session_stands(server: Server, client: Client) -> None:
@@ -177,7 +177,7 @@ def test_the_application_may_go_once_the_session_stands(server: Server, client: 
 def test_an_application_that_goes_before_takes_its_queue_with_it(server: Server, client: Client) -> None:
     application, opened = handed_out(server)
     application.leave()
-    assert not server.world.queue().descriptors
+    assert not server.world.queue().openers
     for value in (opened.pdwContext, 0):
         arguments = {"pLicGuid": bytes(16), "dwMQS": 0, "hQueue": 0, "pQueue": value, "dwpContext": value}
         assert client.call("RemoteQMOpenQueue", **arguments).result == H.MQ_ERROR_INVALID_PARAMETER

@@ -109,12 +109,12 @@ CREATE: dict[str, Any] = {
 )
 def test_create(server: Server, client: Client, change: dict[str, Any], error: HResult) -> None:
     assert client.call("R_QMCreateObjectInternal", **{**CREATE, **change}).result == error
-    assert ("new" in server.world.state.by_name) == (error == H.MQ_OK)
+    assert ("new" in server.world.registry.by_name) == (error == H.MQ_OK)
 
 
 def test_delete(server: Server, client: Client) -> None:
     assert client.call("R_QMDeleteObject", pObjectFormat=object_format()).result == H.MQ_OK
-    assert not server.world.state.by_name
+    assert not server.world.registry.by_name
     assert client.call("R_QMDeleteObject", pObjectFormat=object_format()).result == H.MQ_ERROR_QUEUE_NOT_FOUND
     assert client.call("R_QMDeleteObject", pObjectFormat=m.OBJECT_FORMAT(1, None)).result == (
         H.MQ_ERROR_INVALID_PARAMETER
@@ -206,7 +206,7 @@ def test_what_does_not_open(server: Server, client: Client, values: dict[str, An
     opened = client.call("rpc_QMOpenQueueInternal", **arguments)
     assert opened.result == error
     assert opened.phQueue == NULL_HANDLE
-    assert not server.world.manager.descriptors
+    assert not server.world.manager.handles.descriptors
 
 
 def test_a_queue_of_another_machine_opened_for_reading_answers_with_its_path_name(client: Client) -> None:
@@ -219,7 +219,7 @@ def test_open_use_and_close(server: Server, client: Client) -> None:
     assert opened.result == H.MQ_OK and opened.phQueue != NULL_HANDLE
     closed = client.call("rpc_ACCloseHandle", phQueue=opened.phQueue)
     assert (closed.result, closed.phQueue) == (H.MQ_OK, NULL_HANDLE)
-    assert not server.world.manager.descriptors
+    assert not server.world.manager.handles.descriptors
     for handle in (opened.phQueue, NULL_HANDLE):
         with mismatch:
             client.call("rpc_ACCloseHandle", phQueue=handle)
@@ -253,7 +253,7 @@ def test_a_client_that_leaves_closes_its_queues_and_aborts_its_work(server: Serv
     client.call("R_QMEnlistInternalTransaction", pUow=UOW)
     assert client.send(opened.phQueue, Message(), UOW.rgb).result == H.MQ_OK
     client.leave()
-    assert not server.world.manager.descriptors and not server.world.manager.transactions
+    assert not server.world.manager.handles.descriptors and not list(server.world.manager.transactions.enlisted())
     assert len(server.world.queue("t")) == 0
 
 
@@ -376,7 +376,7 @@ def test_a_remote_reader_opens_makes_a_cursor_and_closes(server: Server, client:
     with mismatch:
         stranger.call("R_QMCloseRemoteQueueContext", pphContext=opened.pphContext)
     assert client.call("R_QMCloseRemoteQueueContext", pphContext=opened.pphContext).pphContext == NULL_HANDLE
-    assert set(server.world.manager.descriptors) == {local}
+    assert set(server.world.manager.handles.descriptors) == {local}
     for change, error in (({"dwDesiredAccess": Access.SEND}, H.MQ_ERROR_INVALID_PARAMETER),
                           ({"pQueueFormat": None}, H.MQ_ERROR_INVALID_PARAMETER),
                           ({"dwShareMode": 3}, H.MQ_ERROR_UNSUPPORTED_ACCESS_MODE),

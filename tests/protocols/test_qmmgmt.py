@@ -14,7 +14,13 @@ from openmsmq.model.constants import Access, MachineAccessMask, VarType
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.protocols import management
-from openmsmq.queueing.outgoing import ConnectionEvent, ConnectionStatus, OutgoingQueue, OutgoingState, SequenceInfo
+from openmsmq.queueing.outgoing_queues import (
+    ConnectionEvent,
+    ConnectionStatus,
+    OutgoingQueue,
+    OutgoingState,
+    SequenceInfo,
+)
 from openmsmq.transfer.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, unpack
 from protocols.clients import Client, Server, queue_format
 
@@ -85,7 +91,7 @@ def act(client: Client, target: Any, action: str) -> int:
 
 
 def outgoing(server: Server, name: str = THERE) -> OutgoingQueue:
-    found = server.world.state.outgoing_queue(names.parse_format_name(name))
+    found = server.world.registry.outgoing_queue(names.parse_format_name(name))
     assert found is not None
     return found
 
@@ -128,10 +134,10 @@ def test_active_are_queues_that_are_open_and_outgoing_ones_with_messages(server:
 def test_all_bytes_are_counted(server: Server, client: Client) -> None:
     server.world.send(THERE, body=bytes(100))
     server.world.send(body=bytes(50), journaling_requested=2)
-    state = server.world.state
-    counted = [len(found) for found in (outgoing(server), server.world.queue(), state.system_journal)]
+    registry = server.world.registry
+    counted = [len(found) for found in (outgoing(server), server.world.queue(), registry.system_journal)]
     assert counted == [1, 1, 1]
-    assert machine(client)["bytes_in_all_queues"] == sum(q.total_bytes for q in state.queues.values()) > 150
+    assert machine(client)["bytes_in_all_queues"] == sum(q.total_bytes for q in registry.queues.values()) > 150
 
 
 # -- queues ----------------------------------------------------------------------------------------------------
@@ -153,7 +159,7 @@ def test_a_local_queue_tells_about_itself(server: Server, client: Client) -> Non
         "subqueue_count": 0, "subqueue_names": [],
     }  # fmt: skip
     assert queue(client, "t")["transactional"] == "YES"
-    server.world.state.update(server.world.queue(), server.world.queue("t").properties)
+    server.world.registry.update(server.world.queue(), server.world.queue("t").properties)
     assert queue(client)["bytes_in_journal"] == 0, "journaling is off"
 
 
@@ -163,16 +169,16 @@ def test_subqueues_are_told_and_tell_about_themselves(server: Server, client: Cl
     key = world.queue().first()
     assert key is not None
     target = world.open("q;later", Access.MOVE)
-    world.manager.move(world.open(), target, key)
+    world.manager.subqueues.move(world.open(), target, key)
     parent, subqueue = queue(client), queue(client, "q;later")
     assert (parent["subqueue_count"], parent["subqueue_names"]) == (1, ["later"])
     assert (parent["message_count"], subqueue["message_count"]) == (0, 1)
     assert subqueue["path_name"].endswith("\\private$\\q;later") and subqueue["subqueue_count"] == 0
     assert any(name.endswith("q;later") for name in machine(client)["active_queues"])
-    world.manager.close_queue(target)
+    world.manager.handles.close_queue(target)
     world.read(world.open("q;later"))
-    for descriptor in list(world.manager.descriptors.values()):
-        world.manager.close_queue(descriptor)
+    for descriptor in list(world.manager.handles.descriptors.values()):
+        world.manager.handles.close_queue(descriptor)
     assert queue(client)["subqueue_count"] == 0
 
 
@@ -268,7 +274,9 @@ def test_what_nobody_can_tell_sets_no_value(client: Client, target: Any, propid:
 def test_looking_needs_the_right_to(server: Server, client: Client) -> None:
     server.world.send(THERE)
     everyone = int(MachineAccessMask.CREATE_QUEUE)
-    server.world.state.security = security.SecurityDescriptor(dacl=(security.allow(security.EVERYONE, everyone),))
+    server.world.manager.authorization.machine = security.SecurityDescriptor(
+        dacl=(security.allow(security.EVERYONE, everyone),)
+    )
     for target in (MACHINE, of_queue(THERE), of_queue(f"MACHINE={HERE};JOURNAL")):
         assert info(client, target, 1).result == H.MQ_ERROR_ACCESS_DENIED
     assert info(client, of_queue(), 1).result == H.MQ_OK
@@ -316,7 +324,7 @@ def test_what_was_never_sent_cannot_be_sent_again(server: Server, administrator:
         def resend(self, queue: OutgoingQueue) -> None:
             resent.append(queue)
 
-    server.world.state.transport = Transport()
+    server.world.manager.outgoing.transport = Transport()
     assert act(administrator, of_queue(THERE), "eod_resend") == H.MQ_OK
     assert resent == [outgoing(server)]
 
@@ -349,7 +357,7 @@ def test_only_administrators_act(server: Server, client: Client, action: str) ->
     server.world.send(THERE)
     target = of_queue(THERE) if action in ("PAUSE", "RESUME", "EOD_RESEND") else MACHINE
     assert act(client, target, action) == H.MQ_ERROR_ACCESS_DENIED
-    assert (server.world.state.online, outgoing(server).on_hold, server.tidied) == (True, False, [])
+    assert (server.world.manager.outgoing.online, outgoing(server).on_hold, server.tidied) == (True, False, [])
 
 
 def test_an_administrator_opens_an_outgoing_queue(server: Server, client: Client) -> None:

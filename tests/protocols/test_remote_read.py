@@ -110,7 +110,7 @@ def test_section_4_2_a_message_is_received_and_acknowledged(client: Client, serv
     assert (got.label, got.body, got.priority, got.application_tag) == ("first", b"body", 5, 7)
     assert got.response_queue_format_name == answer
     assert got.destination_queue_format_name == r"DIRECT=OS:.\private$\q"
-    assert response.pdwArriveTime == server.world.manager.state.clock() // 1000
+    assert response.pdwArriveTime == server.world.manager.clock() // 1000
     assert len(server.world.queue()) == 1, "it is still there, locked"
     assert read(client, handle, request=2).result == H.MQ_ERROR_IO_TIMEOUT
     assert end(client, handle) == H.MQ_OK
@@ -440,7 +440,7 @@ class TestInTransactions:
         transaction = world.begin(99)
         for label in "ab":
             world.send("x", label, transaction, journaling_requested=1)
-        world.manager.commit(transaction)
+        world.manager.transactions.commit(transaction)
         return server.client()
 
     @pytest.fixture
@@ -570,7 +570,7 @@ class TestInTransactions:
         assert reject(number + 100) == H.MQ_ERROR_MESSAGE_NOT_FOUND
         assert reject(number) == H.MQ_OK
         self.commit(client, work)
-        dead = client.server.world.state.transactional_dead_letters
+        dead = client.server.world.registry.transactional_dead_letters
         assert client.server.world.labels(dead) == ["a"]
 
 

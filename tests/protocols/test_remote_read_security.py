@@ -13,7 +13,7 @@ from openmsmq.model.errors import HResult
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.protocols.remote_read import NegotiatedRemoteRead, RemoteRead
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
-from openmsmq.queueing.access import SYSTEM
+from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.rpc.association import ContextHandles
 from openmsmq.rpc.call import UNAUTHENTICATED, Call, Caller
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
@@ -75,7 +75,9 @@ class Reader:
         entries = tuple(security.allow(security.ANONYMOUS, right) for right in rights)
         descriptor = SecurityDescriptor(owner=SYSTEM.sid, group=SYSTEM.sid, dacl=entries)
         manager = self.server.world.manager
-        manager.set_security(self.server.world.queue(), SecurityInformation.DACL, descriptor.pack(), SYSTEM)
+        manager.administration.set_security(
+            self.server.world.queue(), SecurityInformation.DACL, descriptor.pack(), SYSTEM
+        )
 
 
 def test_without_a_setting_only_privacy_will_do_and_the_port_is_told_to_all() -> None:
@@ -154,7 +156,7 @@ def test_a_client_that_holds_too_many_handles_keeps_nothing_of_what_it_could_not
     with pytest.raises(Fault):
         reader.open(WORKGROUP)
     assert not reader.interface._unprotected
-    assert not reader.server.world.queue().descriptors
+    assert not reader.server.world.queue().openers
 
 
 def test_a_minimum_level_for_all_callers_is_not_waived() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.model.errors import HResult
-from openmsmq.protocols.coordinator import Outcome, Token, Whereabouts
+from openmsmq.protocols.coordinator import Outcome, PropagationToken, Whereabouts
 from protocols.clients import Client, Server
 
 H = HResult
@@ -44,7 +44,7 @@ def test_the_client_of_a_transaction_gets_its_token(server: Server, client: Clie
     begin(client)
     response = token(client)
     assert response.result == H.MQ_OK and response.pcbToken == len(response.ppbToken)
-    assert Token.decode(response.ppbToken).coordinator.name == "HERE"
+    assert PropagationToken.decode(response.ppbToken).coordinator.name == "HERE"
     assert token(client).ppbToken == response.ppbToken
     assert token(server.client()).result == H.MQ_ERROR_TRANSACTION_SEQUENCE
     assert token(client, b"?" * 16).result == H.MQ_ERROR_TRANSACTION_SEQUENCE
@@ -52,7 +52,7 @@ def test_the_client_of_a_transaction_gets_its_token(server: Server, client: Clie
 
 def test_others_enlist_until_it_ends(client: Client) -> None:
     work = begin(client).phIntXact
-    secret = Token.decode(token(client).ppbToken).secret
+    secret = PropagationToken.decode(token(client).ppbToken).secret
     there = Whereabouts("THERE", ("192.0.2.7",), 2103).encode()
 
     def enlist(secret: bytes = secret, participant: bytes = there) -> int:
@@ -70,12 +70,12 @@ def test_others_enlist_until_it_ends(client: Client) -> None:
 
 def test_a_branch_is_prepared_and_committed(server: Server, client: Client) -> None:
     secret = bytes(range(16))
-    coordinator = Token(secret, Whereabouts("THERE", (), 2103)).encode()
+    coordinator = PropagationToken(secret, Whereabouts("THERE", (), 2103)).encode()
     manager = server.world.manager
     for name in ("TmPrepare", "TmCommit", "TmAbort"):
         expected = H.MQ_ERROR_TRANSACTION_SEQUENCE if name == "TmPrepare" else H.MQ_OK
         assert tell(client, name, secret) == expected, "of what is not here only the commit is known to be done"
-    transaction = manager.create_transaction(UOW)
+    transaction = manager.transactions.create(UOW)
     transaction.coordinator = coordinator
     server.world.send("x", "a", transaction)
     assert tell(client, "TmCommit", secret) == H.MQ_ERROR_TRANSACTION_SEQUENCE
@@ -87,19 +87,19 @@ def test_a_branch_is_prepared_and_committed(server: Server, client: Client) -> N
 
 def test_a_branch_is_aborted(server: Server, client: Client) -> None:
     secret = bytes(range(16))
-    transaction = server.world.manager.create_transaction(UOW)
-    transaction.coordinator = Token(secret, Whereabouts("THERE", (), 2103)).encode()
+    transaction = server.world.manager.transactions.create(UOW)
+    transaction.coordinator = PropagationToken(secret, Whereabouts("THERE", (), 2103)).encode()
     server.world.send("x", "a", transaction)
     tell(client, "TmPrepare", secret)
     assert tell(client, "TmAbort", secret) == H.MQ_OK
-    assert server.world.labels("x") == [] and not server.world.manager.transactions
+    assert server.world.labels("x") == [] and not server.world.manager.transactions.enlisted()
 
 
 @pytest.mark.parametrize("operation", ["TmPrepare", "TmCommit"])
 def test_no_answer_is_given_before_it_is_durable(server: Server, client: Client, operation: str) -> None:
     secret = bytes(range(16))
-    transaction = server.world.manager.create_transaction(UOW)
-    transaction.coordinator = Token(secret, Whereabouts("THERE", (), 2103)).encode()
+    transaction = server.world.manager.transactions.create(UOW)
+    transaction.coordinator = PropagationToken(secret, Whereabouts("THERE", (), 2103)).encode()
     server.world.send("x", "a", transaction)
     if operation == "TmCommit":
         tell(client, "TmPrepare", secret)

@@ -8,11 +8,14 @@ from array import array
 from collections.abc import Generator, Iterator
 from typing import Any, TypeVar
 
+from openmsmq.bulk.context import Context
+from openmsmq.model.constants import Access
 from openmsmq.model.message import Message
-from openmsmq.queueing.access import Caller
-from openmsmq.queueing.groups import Group, Limits
+from openmsmq.queueing.authorization import Caller
+from openmsmq.queueing.consumer_group import BatchLimits, Group
 from openmsmq.queueing.message_record import encode_message
-from openmsmq.queueing.stages import Draft, Stage, Target
+from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.stages import Draft, Stage, StageTarget
 from queueing.world import ALICE, World
 from store.memory_vfs import MemoryVfs
 
@@ -30,14 +33,14 @@ def done(steps: Generator[None, None, T]) -> T:
 
 
 def claim(world: World, start: int, limit: int | None = None, name: str = "g", queue: str = "q") -> Group:
-    limits = Limits() if limit is None else Limits(limit)
-    return done(world.manager.claim(world.queue(queue), name, start, limits))
+    limits = BatchLimits() if limit is None else BatchLimits(limit)
+    return done(world.manager.consumer_groups.claim(world.queue(queue), name, start, limits))
 
 
 def commit(world: World, end: int, name: str = "g", queue: str = "q") -> None:
-    group = world.manager.group(world.queue(queue), name)
+    group = world.manager.consumer_groups.group(world.queue(queue), name)
     assert group is not None
-    done(world.manager.commit_claim(group, end))
+    done(world.manager.consumer_groups.commit_claim(group, end))
 
 
 def claimed(group: Group) -> list[str]:
@@ -50,8 +53,8 @@ def stage(
 ) -> Stage:  # fmt: skip
     """One message for each letter, to the queues in turn."""
     manager = world.manager
-    made = manager.begin_stage(sink, batch, 0, "0", caller, query)
-    targets = [manager.stage_target(name, False, caller) for name in queues]
+    made = manager.staged_writes.begin(sink, batch, 0, "0", caller, query)
+    targets = [manager.staged_writes.target(name, False, caller) for name in queues]
     drafts: list[Draft] = []
     for index, label in enumerate(labels):
         target = targets[index % len(targets)]
@@ -59,16 +62,21 @@ def stage(
     if len(targets) == 1:
         sizes = array("I", [len(row.record) for row in drafts])
         records = bytearray(b"head" + b"".join(row.record for row in drafts))
-        refusals = manager.stage_rows(made, targets[0], records, 4, sizes, last=True)
+        refusals = manager.staged_writes.stage_rows(made, targets[0], records, 4, sizes, last=True)
     else:
-        refusals = manager.stage(made, drafts, last=True)
+        refusals = manager.staged_writes.stage(made, drafts, last=True)
     for refused in refusals:
         raise refused.error
-    manager.seal(made)
+    manager.staged_writes.seal(made)
     return made
 
 
-def draft(target: Target, **values: Any) -> Draft:
+def source(world: World, text: str, kind: str, caller: Caller, access: Access = Access.PEEK) -> Queue:
+    """The queue that a pipeline means."""
+    return Context(world.manager, world.store, lambda action: None).source(caller, text, kind, access)
+
+
+def draft(target: StageTarget, **values: Any) -> Draft:
     """A row with these properties for a queue, from whoever asked for its target."""
     sender = target.form.sender
     message = Message(
@@ -82,7 +90,7 @@ def finalize(
     world: World, batch: int, *stages: Stage, sink: str = "s", caller: Caller = ALICE, query: str = "",
     once: bool = False,
 ) -> None:  # fmt: skip
-    world.manager.finalize(sink, batch, [one.handle for one in stages], caller, query, once)
+    world.manager.staged_writes.finalize(sink, batch, [one.handle for one in stages], caller, query, once)
 
 
 def on(world: World, vfs: MemoryVfs) -> World:

@@ -6,8 +6,8 @@ import pytest
 
 from openmsmq.model import names
 from openmsmq.model.constants import Access, Share
-from openmsmq.queueing.aborts import ABORT_PREFIX, abort_definition
 from openmsmq.queueing.properties import QueueProperties
+from openmsmq.queueing.records import ABORT_PREFIX, abort_definition
 from openmsmq.store import Put
 from queueing.pipeline import claim, commit, crashed
 from queueing.world import ALICE, World
@@ -20,7 +20,7 @@ def world() -> World:
     transaction = world.begin()
     for label in "ab":
         world.send("t", label, transaction)
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     world.store.sync()
     return world
 
@@ -30,8 +30,8 @@ def abort_receive(world: World, times: int = 1) -> None:
     for number in range(times):
         transaction = world.begin(100 + number)
         world.read(reader, transaction=transaction)
-        world.manager.abort(transaction)
-    world.manager.close_queue(reader)
+        world.manager.transactions.abort(transaction)
+    world.manager.handles.close_queue(reader)
 
 
 def counts(world: World) -> list[tuple[str, int]]:
@@ -68,15 +68,15 @@ def test_a_count_goes_with_its_message(world: World) -> None:
     assert len(remembered(world)) == 1
     transaction = world.begin()
     world.read(world.open("t"), transaction=transaction)
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     assert remembered(world) == []
     abort_receive(world)
-    world.manager.purge(world.open("t"))
+    world.manager.reading.purge(world.open("t"))
     assert remembered(world) == []
 
 
 def test_a_count_goes_with_a_message_that_a_consumer_group_takes(world: World) -> None:
-    end = world.state.sequence
+    end = world.manager.changes.sequence
     abort_receive(world)
     claim(world, 0, queue="t")
     commit(world, end, queue="t")
@@ -86,8 +86,8 @@ def test_a_count_goes_with_a_message_that_a_consumer_group_takes(world: World) -
 def test_a_move_begins_the_count_again_in_the_log_too(world: World) -> None:
     abort_receive(world)
     name = names.parse_format_name(r"DIRECT=OS:.\private$\t;s")
-    target = world.manager.open_queue(name, Access.MOVE, Share.DENY_NONE, ALICE)
-    world.manager.move(world.open("t"), target, next(iter(world.queue("t").available)))
+    target = world.manager.handles.open_queue(name, Access.MOVE, Share.DENY_NONE, ALICE)
+    world.manager.subqueues.move(world.open("t"), target, next(iter(world.queue("t").available)))
     assert remembered(world) == []
     world.restart()
     assert [m.abort_count for m in world.messages(world.queue("t;s"))] == [0]
@@ -96,12 +96,12 @@ def test_a_move_begins_the_count_again_in_the_log_too(world: World) -> None:
 def test_a_message_that_expired_in_the_transaction_leaves_no_count(world: World) -> None:
     transaction = world.begin()
     world.send("t", "short", transaction, time_to_be_received=5)
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     work, reader = world.begin(2), world.open("t")
     for _ in range(3):
         world.read(reader, transaction=work)
     world.advance(6_000)
-    world.manager.abort(work)
+    world.manager.transactions.abort(work)
     assert counts(world) == [("a", 1), ("b", 1)]
     assert len(remembered(world)) == 2
 
@@ -123,7 +123,7 @@ def test_on_a_full_disk_a_count_lasts_until_the_next_start(world: World) -> None
 
 
 def test_an_express_message_has_its_count_in_memory_only(world: World) -> None:
-    queue = world.state.register(77, QueueProperties(r"HERE\private$\e", transactional=False))
+    queue = world.registry.create(QueueProperties(r"HERE\private$\e", transactional=False))
     world.send("e", "express")
     assert queue.note_abort(next(iter(queue.available))) == 0
     assert world.messages(queue)[0].abort_count == 1

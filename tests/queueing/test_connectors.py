@@ -21,9 +21,9 @@ from openmsmq.model.constants import (
 )
 from openmsmq.model.errors import AccessDenied, HResult, QueueNotFound
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.queueing.access import SYSTEM
-from openmsmq.queueing.connectors import ConnectorQueue, ForeignSite
-from queueing.pipeline import draft
+from openmsmq.queueing.authorization import SYSTEM
+from openmsmq.queueing.outgoing_queues import ConnectorQueue, ForeignSite
+from queueing.pipeline import draft, source
 from queueing.world import ALICE, BOB, MACHINE, World, refused
 
 SITE = ForeignSite(UUID("6a2c1f00-0000-0000-0000-00000000000a"), "mainframe", ("SAPHOST", "192.0.2.7"))
@@ -40,7 +40,7 @@ def world() -> World:
 
 
 def connector(world: World, name: str = PLAIN) -> ConnectorQueue:
-    (queue,) = (queue for queue in world.state.connectors.values() if str(queue.format_name) == name)
+    (queue,) = (queue for queue in world.registry.connectors.values() if str(queue.format_name) == name)
     return queue
 
 
@@ -50,7 +50,7 @@ def restarted(world: World, *sites: ForeignSite, **more: Any) -> None:
 
 
 def test_each_site_has_two_connector_queues_one_for_transactions(world: World) -> None:
-    assert len(world.state.connectors) == 4
+    assert len(world.registry.connectors) == 4
     for name, transactional in ((PLAIN, False), (XACT, True)):
         properties = connector(world, name).properties
         assert (properties.path_name, properties.label, properties.transactional) == (name, "mainframe", transactional)
@@ -65,10 +65,10 @@ def test_a_message_for_a_foreign_machine_goes_where_its_kind_belongs_and_keeps_i
     world.send(text, "first", transaction)
     world.send(text, "second", transaction)
     assert world.labels(connector(world, XACT)) == []
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     assert world.labels(connector(world)) == ["express"]
     assert world.labels(connector(world, XACT)) == ["first", "second"]
-    assert world.state.outgoing == {}
+    assert world.registry.outgoing == {}
     for queue in (connector(world), connector(world, XACT)):
         assert {m.destination_queue_format_name for m in world.messages(queue)} == {text}
     assert world.messages(connector(world))[0].connector_type_identifier == bytes(range(16))
@@ -77,7 +77,7 @@ def test_a_message_for_a_foreign_machine_goes_where_its_kind_belongs_and_keeps_i
 def test_other_machines_and_web_servers_have_outgoing_queues_as_ever(world: World) -> None:
     for text in (r"DIRECT=OS:ELSEWHERE\private$\q", "DIRECT=HTTP://saphost/msmq/private$/q"):
         world.send(text, "on its way")
-    assert len(world.state.outgoing) == 2
+    assert len(world.registry.outgoing) == 2
     assert world.labels(connector(world)) == []
 
 
@@ -106,15 +106,15 @@ def test_sharing_cursors_transactions_and_purging_are_as_in_other_queues(world: 
     transaction = world.begin()
     for label in "ab":
         world.send(THERE, label, transaction)
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     reader = world.open(XACT, share=Share.DENY_RECEIVE_SHARE)
     with refused(HResult.MQ_ERROR_SHARING_VIOLATION):
         world.open(XACT)
     work = world.begin(2)
     assert world.read(reader, transaction=work).label == "a"
-    world.manager.abort(work)
+    world.manager.transactions.abort(work)
     assert world.labels(connector(world, XACT)) == ["a", "b"]
-    assert world.manager.purge(reader) == 2
+    assert world.manager.reading.purge(reader) == 2
     assert world.labels(connector(world, XACT)) == []
 
 
@@ -124,7 +124,7 @@ def test_messages_and_queues_are_there_after_a_restart(world: World, checkpoint:
     world.send(THERE, "recoverable", delivery_guarantee=1)
     transaction = world.begin()
     world.send(THERE, "transactional", transaction)
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     numbers = {name: connector(world, name).number for name in (PLAIN, XACT)}
     world.restart(checkpoint)
     assert world.labels(connector(world)) == ["recoverable"]
@@ -142,12 +142,12 @@ def test_a_site_that_is_no_longer_declared_keeps_its_messages_and_is_told_of(
     restarted(world, OTHER)
     assert f"foreign site {SITE.identifier} is not declared: {PLAIN} keeps 1 messages" in caplog.text
     assert world.labels(connector(world)) == ["kept"]
-    assert XACT not in map(str, world.state.connectors)  # it was empty
+    assert XACT not in map(str, world.registry.connectors)  # it was empty
     world.send(THERE, "new")
-    assert len(world.state.outgoing) == 1
+    assert len(world.registry.outgoing) == 1
     assert world.read(world.open(PLAIN)).label == "kept"
     restarted(world, OTHER)
-    assert PLAIN not in map(str, world.state.connectors)
+    assert PLAIN not in map(str, world.registry.connectors)
 
 
 def test_a_site_that_is_declared_again_has_its_messages_and_its_new_name(world: World) -> None:
@@ -155,7 +155,7 @@ def test_a_site_that_is_declared_again_has_its_messages_and_its_new_name(world: 
     restarted(world)
     restarted(world, replace(SITE, name="the mainframe"))
     assert world.labels(connector(world)) == ["kept"]
-    assert {queue.properties.label for queue in world.state.connectors.values()} == {"the mainframe"}
+    assert {queue.properties.label for queue in world.registry.connectors.values()} == {"the mainframe"}
     world.restart()
     assert connector(world).properties.label == "the mainframe"
 
@@ -167,7 +167,7 @@ def test_a_site_declared_too_late_leaves_what_waits_in_outgoing_queues(caplog: p
     restarted(world, SITE)
     assert f"1 messages in the outgoing queue for {THERE} are older than the foreign site mainframe" in caplog.text
     world.send(THERE, "late")
-    (outgoing,) = world.state.outgoing.values()
+    (outgoing,) = world.registry.outgoing.values()
     assert (world.labels(outgoing), world.labels(connector(world))) == (["early"], ["late"])
 
 
@@ -195,9 +195,9 @@ def test_nobody_but_the_connector_application_says_that_a_message_has_arrived(wo
 
 def test_a_sender_that_asks_for_a_journal_copy_has_it_when_the_message_is_in_the_connector_queue(world: World) -> None:
     world.send(THERE, "m", journaling_requested=int(Journal.JOURNAL))
-    assert world.labels(world.state.system_journal) == ["m"]
+    assert world.labels(world.registry.system_journal) == ["m"]
     world.read(world.open(PLAIN))
-    assert world.labels(world.state.system_journal) == ["m"]
+    assert world.labels(world.registry.system_journal) == ["m"]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_message_that_nobody_fetches_in_time_dies_and_its_sender_is_told(
     world.advance(2_000)
     assert world.labels(connector(world)) == []
     assert acknowledgments(world) == [reason]
-    assert [m.message_class for m in world.messages(world.state.dead_letters)] == [reason]
+    assert [m.message_class for m in world.messages(world.registry.dead_letters)] == [reason]
 
 
 def test_a_message_without_times_waits_for_ever(world: World) -> None:
@@ -229,20 +229,20 @@ def test_a_message_without_times_waits_for_ever(world: World) -> None:
 def test_what_is_purged_was_deleted_on_its_way(world: World) -> None:
     transaction = world.begin()
     send_with_everything(world, "x", journaling_requested=int(Journal.DEADLETTER), transaction=transaction)
-    world.manager.commit(transaction)
-    world.manager.purge(world.open(XACT))
+    world.manager.transactions.commit(transaction)
+    world.manager.reading.purge(world.open(XACT))
     assert acknowledgments(world) == [MessageClass.NACK_DELETED]
-    assert world.labels(world.state.transactional_dead_letters) == ["x"]
+    assert world.labels(world.registry.transactional_dead_letters) == ["x"]
 
 
 def test_a_connector_application_can_reject_a_message(world: World) -> None:
     transaction = world.begin()
     send_with_everything(world, "x", transaction=transaction)
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     reader, work = world.open(XACT), world.begin(2)
     found = world.read(reader, transaction=work).message
-    world.manager.reject(reader, found.lookup_identifier)
-    world.manager.commit(work)
+    world.manager.subqueues.reject(reader, found.lookup_identifier)
+    world.manager.transactions.commit(work)
     assert acknowledgments(world) == [MessageClass.NACK_RECEIVE_REJECTED]
 
 
@@ -259,10 +259,10 @@ def test_the_descriptor_of_a_connector_queue_says_who_sends_and_who_reads_also_a
         ),
     )
     manager, queue = world.manager, connector(world)
-    manager.set_security(queue, SecurityInformation.DACL, descriptor.pack(), ALICE)
+    manager.administration.set_security(queue, SecurityInformation.DACL, descriptor.pack(), ALICE)
     world.restart()
     manager, queue = world.manager, connector(world)
-    kept = SecurityDescriptor.parse(manager.get_security(queue, SecurityInformation.DACL, BOB))
+    kept = SecurityDescriptor.parse(manager.administration.get_security(queue, SecurityInformation.DACL, BOB))
     assert kept.dacl == descriptor.dacl
     world.send(THERE, "from Alice")
     assert world.read(world.open(PLAIN, caller=BOB)).label == "from Alice"
@@ -275,23 +275,23 @@ def test_the_descriptor_of_a_connector_queue_says_who_sends_and_who_reads_also_a
 def test_a_connector_queue_can_be_neither_deleted_nor_changed(world: World) -> None:
     unsupported = HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
     with refused(unsupported):
-        world.manager.delete_queue(connector(world), ALICE)
+        world.manager.administration.delete_queue(connector(world), ALICE)
     with refused(unsupported):
-        world.manager.set_properties(connector(world), {}, ALICE)
+        world.manager.administration.set_properties(connector(world), {}, ALICE)
 
 
 def test_a_pipeline_looks_into_a_connector_queue_by_its_format_name(world: World) -> None:
-    assert world.manager.source(XACT, "queue", ALICE) is connector(world, XACT)
+    assert source(world, XACT, "queue", ALICE) is connector(world, XACT)
 
 
 def test_staged_messages_go_where_their_kind_belongs(world: World) -> None:
-    stage = world.manager.begin_stage("sink", 1, 0, "a", ALICE)
-    targets = [world.manager.stage_target(THERE, transactional, ALICE) for transactional in (False, True)]
+    stage = world.manager.staged_writes.begin("sink", 1, 0, "a", ALICE)
+    targets = [world.manager.staged_writes.target(THERE, transactional, ALICE) for transactional in (False, True)]
     for target, label in zip(targets, ("plain", "x"), strict=True):
         row = draft(target, label=label, delivery_guarantee=1)
-        assert world.manager.stage(stage, [row], last=target is targets[1]) == []
-    world.manager.seal(stage)
+        assert world.manager.staged_writes.stage(stage, [row], last=target is targets[1]) == []
+    world.manager.staged_writes.seal(stage)
     restarted(world)  # what is staged keeps the queues of a site that is no longer declared
-    world.manager.finalize("sink", 1, [stage.handle], ALICE)
+    world.manager.staged_writes.finalize("sink", 1, [stage.handle], ALICE)
     assert world.labels(connector(world)) == ["plain"]
     assert world.labels(connector(world, XACT)) == ["x"]

@@ -149,22 +149,22 @@ def test_no_wrong_record_is_stored_whoever_made_it(several: bool, collect: bool)
     world.create()
     world.create("r")
     manager = world.manager
-    stage = manager.begin_stage("s", 0, 0, "0", ALICE)
-    target = manager.stage_target("q", False, ALICE)
+    stage = manager.staged_writes.begin("s", 0, 0, "0", ALICE)
+    target = manager.staged_writes.target("q", False, ALICE)
     good = draft(target, label="good")
     other = sid_bytes("S-1-5-21-1-2-3-1002")
     forged = Draft(target, good.record.replace(target.form.sender, other))
     rows = [good, forged, draft(target, label="good too")]
     if several:
-        refused = manager.stage(stage, rows, last=True, collect=collect)
+        refused = manager.staged_writes.stage(stage, rows, last=True, collect=collect)
     else:
         sizes = array("I", [len(row.record) for row in rows])
         data = bytearray(b"".join(row.record for row in rows))
-        refused = manager.stage_rows(stage, target, data, 0, sizes, last=True, collect=collect)
+        refused = manager.staged_writes.stage_rows(stage, target, data, 0, sizes, last=True, collect=collect)
     assert [(one.place, one.error.hresult) for one in refused] == [(1, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE)]
     if collect:
-        manager.seal(stage)
-        manager.finalize("s", 0, [stage.handle], ALICE)
+        manager.staged_writes.seal(stage)
+        manager.staged_writes.finalize("s", 0, [stage.handle], ALICE)
         assert world.labels() == ["good", "good too"]
     else:
         assert not stage.messages

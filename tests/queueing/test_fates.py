@@ -12,9 +12,9 @@ from openmsmq.model import names
 from openmsmq.model.constants import Access, Action, MessageClass, SecurityInformation, Share
 from openmsmq.model.errors import HResult, InsufficientResources
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.queueing.access import Caller, default_machine_security
-from openmsmq.queueing.limits import Limits
-from openmsmq.queueing.state import FIRST_QUEUE_NUMBER
+from openmsmq.queueing.authorization import Caller, default_machine_security
+from openmsmq.queueing.machine import MachineLimits
+from openmsmq.queueing.registry import FIRST_QUEUE_NUMBER
 from queueing.pipeline import stage
 from queueing.world import ALICE, BOB, MACHINE, World, refused
 
@@ -46,10 +46,10 @@ def fill_up(world: World, queue: str = "q", **values: Any) -> int:
             world.send(queue, str(count), transaction, delivery_guarantee=1, body=bytes(500), **values)
         except InsufficientResources:
             if transaction is not None:
-                world.manager.abort(transaction)
+                world.manager.transactions.abort(transaction)
             return count
         if transaction is not None:
-            world.manager.commit(transaction)
+            world.manager.transactions.commit(transaction)
         count += 1
 
 
@@ -58,15 +58,15 @@ def test_dead_letters_find_room_on_a_full_machine(world: World) -> None:
     count = fill_up(full, journaling_requested=DEADLETTER, time_to_be_received=5)
     full.advance(10_000)
     assert full.labels() == []
-    assert len(full.labels(full.state.dead_letters)) == count > 5
-    assert full.state.discarded == 0
+    assert len(full.labels(full.registry.dead_letters)) == count > 5
+    assert full.manager.changes.discarded == 0
 
 
 def test_transactional_dead_letters_of_a_purge_find_room_on_a_full_machine() -> None:
     full = small_machine(10)
     count = fill_up(full, "x", journaling_requested=DEADLETTER)
-    full.manager.purge(full.open("x"))
-    assert len(full.labels(full.state.transactional_dead_letters)) == count > 5
+    full.manager.reading.purge(full.open("x"))
+    assert len(full.labels(full.registry.transactional_dead_letters)) == count > 5
 
 
 def test_journal_copies_of_what_was_received_find_room_on_a_full_machine() -> None:
@@ -89,7 +89,7 @@ def test_peek_next_moves_the_cursor_whether_or_not_the_buffer_was_large_enough(w
     for label in "abc":
         world.send("q", label)
     descriptor = world.open("q")
-    cursor = world.manager.open_cursor(descriptor)
+    cursor = world.manager.handles.open_cursor(descriptor)
     small = int(HResult.MQ_ERROR_BUFFER_OVERFLOW)
     first = world.read(descriptor, Action.PEEK_CURRENT, cursor=cursor, accept=small)
     assert first.status == small
@@ -103,7 +103,7 @@ def test_transactions_before_and_after_a_restart_have_different_identifiers(worl
     for _ in range(3):
         transaction = world.begin()
         world.send("x", "a", transaction)
-        world.manager.commit(transaction)
+        world.manager.transactions.commit(transaction)
         world.restart()
     identifiers = {message.transaction_identifier for message in world.messages(world.queue("x"))}
     assert len(identifiers) == 3
@@ -125,15 +125,17 @@ def test_a_negative_acknowledgment_carries_the_body_only_of_a_message_that_is_no
 
 @pytest.mark.parametrize("information", [0, 0x80000000, 0x10])
 def test_a_change_of_no_part_of_a_descriptor_is_refused(world: World, information: int) -> None:
-    before = world.store.position
+    before = world.store.end
     with refused(HResult.MQ_ERROR_INVALID_PARAMETER):
-        world.manager.set_security(world.queue(), information, SecurityDescriptor().pack(), BOB)
-    assert world.store.position == before
+        world.manager.administration.set_security(world.queue(), information, SecurityDescriptor().pack(), BOB)
+    assert world.store.end == before
 
 
 def test_an_owner_is_not_erased_by_a_descriptor_without_one(world: World) -> None:
     with refused(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR):
-        world.manager.set_security(world.queue(), SecurityInformation.OWNER, SecurityDescriptor().pack(), ALICE)
+        world.manager.administration.set_security(
+            world.queue(), SecurityInformation.OWNER, SecurityDescriptor().pack(), ALICE
+        )
     assert SecurityDescriptor.parse(world.queue().properties.security).owner == ALICE.sid
 
 
@@ -144,7 +146,7 @@ def test_an_owner_is_not_erased_by_a_descriptor_without_one(world: World) -> Non
 def test_a_host_that_cannot_be_one_is_refused_when_the_queue_is_opened(world: World, name: str) -> None:
     with refused(HResult.MQ_ERROR_ILLEGAL_FORMATNAME):
         world.open(name, Access.SEND)
-    assert not world.state.outgoing
+    assert not world.registry.outgoing
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "0:0:0:0:0:0:0:1", "[::ffff:127.0.0.1]"])
@@ -165,12 +167,12 @@ def test_a_prepare_that_finds_no_room_leaves_no_message_marked_as_the_last(world
     world.send("x", "a", transaction)
     world.store.full = True
     with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
-        world.manager.prepare(transaction)
+        world.manager.transactions.prepare(transaction)
     world.store.full = False
     world.send("x", "b", transaction)
-    world.manager.prepare(transaction)
+    world.manager.transactions.prepare(transaction)
     world.restart()
-    world.decide(world.manager.transaction(transaction.identifier))
+    world.decide(world.manager.transactions.find(transaction.identifier))
     assert [(m.label, m.first_in_transaction, m.last_in_transaction) for m in world.messages(world.queue("x"))] == [
         ("a", True, False), ("b", False, True),
     ]  # fmt: skip
@@ -179,12 +181,12 @@ def test_a_prepare_that_finds_no_room_leaves_no_message_marked_as_the_last(world
 def test_a_prepared_transaction_takes_no_rejection(world: World) -> None:
     sender = world.begin(7)
     world.send("x", "a", sender)
-    world.manager.commit(sender)
+    world.manager.transactions.commit(sender)
     transaction, descriptor = world.begin(), world.open("x")
     key = world.read(descriptor, transaction=transaction).message.lookup_identifier
-    world.manager.prepare(transaction)
+    world.manager.transactions.prepare(transaction)
     with refused(HResult.MQ_ERROR_TRANSACTION_SEQUENCE):
-        world.manager.reject(descriptor, key)
+        world.manager.subqueues.reject(descriptor, key)
 
 
 def test_what_is_staged_counts_for_the_quotas_of_plain_sends() -> None:
@@ -192,7 +194,7 @@ def test_what_is_staged_counts_for_the_quotas_of_plain_sends() -> None:
     world.create("q", QUOTA=2)
     made = stage(world, 0, "ab")
     taken = fill_up(world)
-    world.manager.finalize("s", 0, [made.handle], ALICE)
+    world.manager.staged_writes.finalize("s", 0, [made.handle], ALICE)
     assert taken >= 1 and world.queue().charged_bytes <= 2048
 
 
@@ -202,37 +204,38 @@ def test_queue_numbers_keep_clear_of_those_that_name_queues_of_the_queue_manager
     assert min(numbers) == FIRST_QUEUE_NUMBER > 4
 
 
-class Uncountable(set[Any]):
+class Uncountable(dict[int, Any]):
     def __iter__(self) -> Any:
         raise AssertionError("somebody looks at every open queue")
 
+    values = items = keys = __iter__
+
 
 def test_opening_a_queue_does_not_look_at_those_who_have_it_open(world: World) -> None:
-    queue = world.queue()
-    queue.descriptors = Uncountable()
+    world.manager.handles.descriptors = Uncountable()
     opened = [world.open("q", access) for access in (Access.RECEIVE, Access.PEEK, Access.SEND) for _ in range(3)]
     with refused(HResult.MQ_ERROR_SHARING_VIOLATION):
         world.open("q", Access.PEEK, Share.DENY_RECEIVE_SHARE)
     for descriptor in opened:
-        world.manager.close_queue(descriptor)
+        world.manager.handles.close_queue(descriptor)
     alone = world.open("q", Access.RECEIVE, Share.DENY_RECEIVE_SHARE)
     for access in (Access.RECEIVE,):
         with refused(HResult.MQ_ERROR_SHARING_VIOLATION):
             world.open("q", access)
     world.open("q", Access.PEEK)
-    world.manager.close_queue(alone)
+    world.manager.handles.close_queue(alone)
     world.open("q", Access.RECEIVE)
 
 
 def test_queues_have_a_limit_for_each_owner_and_in_all() -> None:
-    world = World(replace(MACHINE, limits=Limits(max_queues=5, max_queues_per_owner=2, max_outgoing_queues=1)))
+    world = World(replace(MACHINE, limits=MachineLimits(max_queues=5, max_queues_per_owner=2, max_outgoing_queues=1)))
     for name in "ab":
         world.create(name)
     with pytest.raises(Exception, match="max_queues_per_owner"):
         world.create("c")
     for name in "cd":
         world.create(name, BOB)
-    world.manager.delete_queue(world.queue("a"), ALICE)
+    world.manager.administration.delete_queue(world.queue("a"), ALICE)
     world.create("e")
     world.create("f", ALICE.as_administrator())
     with pytest.raises(Exception, match="max_queues"):
@@ -247,7 +250,7 @@ def test_a_message_with_a_deadline_that_outlives_the_machine_maximum_is_given_th
     world.send(there, time_to_reach_queue=10)
     world.send(there)
     name = names.parse_format_name(there)
-    outgoing = world.state.outgoing_queue(name)
+    outgoing = world.registry.outgoing_queue(name)
     assert outgoing is not None
     found = [m.time_to_reach_queue for m in world.messages(outgoing)]
     assert found == [10, MACHINE.default_time_to_reach_queue]
@@ -259,13 +262,13 @@ def test_a_lifetime_counts_from_the_millisecond_of_sending_also_after_a_restart(
     there = "DIRECT=OS:there\\private$\\q"
     values: dict[str, Any] = {"time_to_be_received": 1, "delivery_guarantee": int(how != "express")}
     if how == "staged":
-        world.manager.finalize("s", 0, [stage(world, 0, "a", **values).handle], ALICE)
+        world.manager.staged_writes.finalize("s", 0, [stage(world, 0, "a", **values).handle], ALICE)
     else:
         world.send(there if how == "outgoing" else "q", "a", **values)
     if how != "express":
         world.restart()
     name = names.parse_format_name(there)
-    queue = world.state.outgoing_queue(name) if how == "outgoing" else world.queue()
+    queue = world.registry.outgoing_queue(name) if how == "outgoing" else world.queue()
     assert queue is not None
     world.advance(999)
     assert len(queue) == 1

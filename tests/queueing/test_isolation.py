@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -45,7 +44,7 @@ class Reader:
 
 def wait(world: World, reader: Reader, queue: str = "q", **values: Any) -> None:
     timeout = values.pop("timeout", INFINITE)
-    world.manager.read(world.open(queue), Action.RECEIVE, timeout, reader.accept, reader.reply, **values)
+    world.manager.reading.read(world.open(queue), Action.RECEIVE, timeout, reader.accept, reader.reply, **values)
 
 
 @pytest.mark.parametrize("fails", ["accept", "reply"])
@@ -57,7 +56,7 @@ def test_a_reader_that_fails_costs_neither_the_sender_nor_the_readers_behind_it(
     world.create(name, TRANSACTION=int(name == "t"))
     broken = Reader(fails)
     if how == "peeking":
-        world.manager.read(world.open(name), Action.PEEK_CURRENT, INFINITE, broken.accept, broken.reply)
+        world.manager.reading.read(world.open(name), Action.PEEK_CURRENT, INFINITE, broken.accept, broken.reply)
     else:
         transaction = world.begin() if how == "in a transaction" else None
         wait(world, broken, name, two_phase=how == "two phases", transaction=transaction)
@@ -65,7 +64,7 @@ def test_a_reader_that_fails_costs_neither_the_sender_nor_the_readers_behind_it(
     sender = world.begin(9) if name == "t" else None
     world.send(name, "a", sender, delivery_guarantee=1)
     if sender is not None:
-        world.manager.commit(sender)
+        world.manager.transactions.commit(sender)
     assert behind.label == "a"
     assert world.labels(name) == []
     world.restart()
@@ -80,14 +79,14 @@ def test_a_message_whose_answer_could_not_be_sent_is_available_again(world: Worl
     sender = world.begin(9) if name == "t" else None
     world.send(name, "a", sender, delivery_guarantee=delivery)
     if sender is not None:
-        world.manager.commit(sender)
+        world.manager.transactions.commit(sender)
     size = queue.total_bytes
     broken = Reader("reply")
     transaction = world.begin() if how == "in a transaction" else None
     wait(world, broken, name, two_phase=how == "two phases", transaction=transaction)
     assert world.labels(name) == ["a"] and queue.total_bytes == size and not queue.locked
     if transaction is not None:
-        world.manager.commit(transaction)
+        world.manager.transactions.commit(transaction)
         assert world.labels(name) == ["a"]
     world.restart()
     assert world.labels(name) == (["a"] if delivery or name == "t" else [])
@@ -101,7 +100,7 @@ def test_readers_of_other_queues_are_served_when_one_transaction_wakes_several(w
     sender = world.begin()
     for name in "xyz":
         world.send(name, name, sender)
-    world.manager.commit(sender)
+    world.manager.transactions.commit(sender)
     assert (first.label, last.label) == ("x", "z")
     assert broken.statuses == [HResult.MQ_ERROR] and world.labels("y") == ["y"]
 
@@ -114,13 +113,13 @@ def test_a_move_and_an_end_of_a_receive_do_not_fail_with_the_reader_that_they_wa
     assert key is not None
     broken = Reader("accept")
     wait(world, broken, "q;s")
-    world.manager.move(source, target, key)
+    world.manager.subqueues.move(source, target, key)
     world.turn()
     assert world.labels("q;s") == ["a"] and broken.statuses == [HResult.MQ_ERROR]
     taken = world.read(source := world.open("q;s"), two_phase=True)
     broken = Reader("accept")
     wait(world, broken, "q;s")
-    world.manager.end_two_phase(source, taken.message.lookup_identifier, delete=False)
+    world.manager.reading.end_two_phase(source, taken.message.lookup_identifier, delete=False)
     world.turn()
     assert world.labels("q;s") == ["a"] and broken.statuses == [HResult.MQ_ERROR]
 
@@ -141,13 +140,13 @@ def test_closing_and_deleting_end_all_reads_though_the_first_one_fails(world: Wo
     queue = world.create("q")
     broken, behind = Reader("reply"), world.wait(world.open("q"))
     descriptor = world.open("q")
-    world.manager.read(descriptor, Action.RECEIVE, INFINITE, broken.accept, broken.reply)
+    world.manager.reading.read(descriptor, Action.RECEIVE, INFINITE, broken.accept, broken.reply)
     same = Reader("")
-    world.manager.read(descriptor, Action.RECEIVE, INFINITE, same.accept, same.reply)
-    world.manager.close_queue(descriptor)
+    world.manager.reading.read(descriptor, Action.RECEIVE, INFINITE, same.accept, same.reply)
+    world.manager.handles.close_queue(descriptor)
     assert same.statuses == [HResult.MQ_ERROR_OPERATION_CANCELLED]
     wait(world, Reader("reply"))
-    world.manager.delete_queue(queue, world.owner)
+    world.manager.administration.delete_queue(queue, world.owner)
     assert behind.status == HResult.MQ_ERROR_QUEUE_DELETED
 
 
@@ -159,9 +158,9 @@ class BrokenTransport:
         raise Broken
 
 
-def test_a_transport_that_fails_is_not_the_senders_failure(world: World) -> None:
+def test_a_transport_that_fails_is_not_the_senders_failure() -> None:
+    world = World(transport=BrokenTransport())
     world.create("q")
-    world.state.transport = BrokenTransport()
     waiting = world.wait(world.open("q"))
     world.send("DIRECT=OS:elsewhere\\private$\\q", "away")
     world.send("q", "here")
@@ -190,17 +189,18 @@ def test_an_owner_whose_timer_fails_is_asked_again(world: World, monkeypatch: py
 @pytest.mark.skipif(compiled.is_native(), reason="methods of compiled classes can't be replaced")
 def test_an_expiry_that_fails_leaves_the_other_timers_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.create("q")
-    world.send("q", "a", time_to_be_received=1)
+    world.create("admin")
+    wishes = {"acknowledgements_requested": 8, "administration_queue_format_name": "DIRECT=OS:.\\private$\\admin"}
+    world.send("q", "a", time_to_be_received=1, delivery_guarantee=1, **wishes)
     world.send("q", "b", time_to_be_received=1)
-    original: Callable[..., None] = world.manager._delete
-    failures = [Broken()]
+    append, failures = world.store.append, [Broken()]
 
-    def delete(*arguments: Any) -> None:
+    def fails_once(operations: Any) -> Any:
         if failures:
             raise failures.pop()
-        original(*arguments)
+        return append(operations)
 
-    monkeypatch.setattr(world.manager, "_delete", delete)
+    monkeypatch.setattr(world.store, "append", fails_once)
     world.advance(5000)
     assert world.labels() == ["a"]
     world.advance(20_000)
@@ -233,7 +233,7 @@ def test_a_message_that_cannot_be_decoded_is_passed_over_by_readers(world: World
     fill(world, "abc")
     key = damage(world, "a")
     descriptor = world.open("q")
-    cursor = world.manager.open_cursor(descriptor)
+    cursor = world.manager.handles.open_cursor(descriptor)
     assert world.read(descriptor, Action.PEEK_CURRENT).label == "b"
     assert world.read(descriptor, Action.PEEK_CURRENT, cursor=cursor).label == "b"
     assert world.read(descriptor, Action.PEEK_NEXT, cursor=cursor).label == "c"
@@ -253,7 +253,7 @@ def test_a_message_that_cannot_be_decoded_goes_when_its_queue_is_purged(world: W
     damage(world, "a")
     if touched:
         assert world.read(world.open("q"), Action.PEEK_CURRENT).label == "b"
-    world.manager.purge(world.open("q"))
+    world.manager.reading.purge(world.open("q"))
     assert not queue.entries and not queue.locked and queue.total_bytes == 0
 
 
@@ -265,9 +265,9 @@ def test_a_queue_with_a_message_that_cannot_be_decoded_can_be_deleted(world: Wor
     if touched:
         world.advance(2000)
         assert [lock.kind for lock in queue.locked.values()] == [LockKind.QUARANTINE]
-    world.manager.delete_queue(queue, world.owner)
+    world.manager.administration.delete_queue(queue, world.owner)
     world.restart()
-    assert "q" not in world.state.by_name
+    assert "q" not in world.registry.by_name
 
 
 def test_locks_on_messages_that_became_unreadable_end_with_their_transaction(world: World) -> None:
@@ -275,7 +275,7 @@ def test_locks_on_messages_that_became_unreadable_end_with_their_transaction(wor
     sender = world.begin()
     for label in "abc":
         world.send("q", label, sender)
-    world.manager.commit(sender)
+    world.manager.transactions.commit(sender)
     transaction = world.begin()
     descriptor = world.open("q")
     for label in "abc":
@@ -283,9 +283,9 @@ def test_locks_on_messages_that_became_unreadable_end_with_their_transaction(wor
     key = next(iter(queue.entries))
     queue.entries[key] |= 1 << 40  # type: ignore[operator]
     with pytest.raises(Exception, match="can't be read") as raised:
-        world.manager.commit(transaction)
+        world.manager.transactions.commit(transaction)
     assert raised.value.hresult == HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED  # type: ignore[attr-defined]
-    world.manager.abort(transaction)
+    world.manager.transactions.abort(transaction)
     assert [lock.kind for lock in queue.locked.values()] == [LockKind.QUARANTINE]
     assert world.labels() == ["b", "c"]
 
@@ -296,4 +296,4 @@ def test_moving_a_message_that_cannot_be_decoded_is_a_storage_failure(world: Wor
     key = damage(world, "a")
     for _ in range(2):
         with pytest.raises(Exception, match=r"can't be (read|decoded)"):
-            world.manager.move(world.open("q"), world.open("q;s", Access.MOVE), key)
+            world.manager.subqueues.move(world.open("q"), world.open("q;s", Access.MOVE), key)

@@ -99,12 +99,12 @@ def test_a_message_survives_the_store_with_every_attribute(world: World) -> None
 
 def test_only_a_queue_opened_for_sending_takes_messages(world: World) -> None:
     with refused(HResult.MQ_ERROR_ACCESS_DENIED):
-        world.manager.enqueue(world.open(), Message())
+        world.manager.sending.enqueue(world.open(), Message())
     with refused(HResult.MQ_ERROR_ACCESS_DENIED):
-        world.manager.open_cursor(world.open(access=S))
+        world.manager.handles.open_cursor(world.open(access=S))
     for access in (S, K):
         with refused(HResult.MQ_ERROR_ACCESS_DENIED):
-            world.manager.purge(world.open(access=access))
+            world.manager.reading.purge(world.open(access=access))
 
 
 def test_transactional_queues_take_transactional_messages_only(world: World) -> None:
@@ -173,7 +173,7 @@ def test_a_journal_beyond_its_quota_loses_copies_and_not_messages(world: World) 
         assert world.read(world.open("j")).label == str(number)
     assert queue.journal is not None
     assert world.labels(queue.journal) == ["0"]
-    assert world.state.discarded == 1
+    assert world.manager.changes.discarded == 1
 
 
 @pytest.mark.parametrize("guarantee", [0, 1])
@@ -187,7 +187,7 @@ def test_a_full_disk_refuses_recoverable_messages_and_changes_nothing(world: Wor
             world.send(delivery_guarantee=1, journaling_requested=Journal.JOURNAL)
         assert world.read(world.open()).status == HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED
         with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
-            world.manager.purge(world.open())
+            world.manager.reading.purge(world.open())
         assert snapshot(world) == before
     else:
         world.send(label="express")
@@ -205,23 +205,23 @@ def test_a_multiple_element_name_sends_one_copy_to_each_queue(world: World) -> N
     world.create("r")
     descriptor = world.open(BOTH, S)
     assert len(descriptor.parts) == 2
-    world.manager.enqueue(descriptor, Message(label="m"))
+    world.manager.sending.enqueue(descriptor, Message(label="m"))
     assert (world.labels("q"), world.labels("r")) == (["m"], ["m"])
-    world.manager.close_queue(descriptor)
-    assert not world.manager.descriptors and not world.queue().descriptors
+    world.manager.handles.close_queue(descriptor)
+    assert not world.manager.handles.descriptors and not world.queue().openers
 
 
 def test_a_send_to_several_queues_reaches_all_or_none(world: World) -> None:
     world.create("r", QUOTA=0)
     with refused(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES):
-        world.manager.enqueue(world.open(BOTH, S), Message(label="m"))
+        world.manager.sending.enqueue(world.open(BOTH, S), Message(label="m"))
     assert world.labels("q") == []
     world.create("t", TRANSACTION=1)
     transaction = world.begin()
     names = "DIRECT=OS:.\\private$\\t,DIRECT=OS:.\\private$\\q"
     with refused(HResult.MQ_ERROR_TRANSACTION_USAGE):
-        world.manager.enqueue(world.open(names, S), Message(label="m"), transaction)
-    world.manager.commit(transaction)
+        world.manager.sending.enqueue(world.open(names, S), Message(label="m"), transaction)
+    world.manager.transactions.commit(transaction)
     assert world.labels("t") == []
 
 
@@ -235,17 +235,17 @@ def test_a_received_message_is_copied_to_the_journal_of_a_queue_that_keeps_one(w
     world.send("j", label="peeked")
     world.read(world.open("j"))
     world.read(world.open("j"), CURRENT)
-    world.manager.purge(world.open("j"))
+    world.manager.reading.purge(world.open("j"))
     assert queue.journal is not None and world.labels(queue.journal) == ["received"]
     world.restart()
-    assert world.labels(world.state.queues[queue.journal.number]) == ["received"]
+    assert world.labels(world.registry.queues[queue.journal.number]) == ["received"]
     assert world.read(world.open("DIRECT=OS:.\\private$\\j;JOURNAL")).label == "received"
 
 
 def test_positive_journaling_copies_to_the_journal_of_the_machine(world: World) -> None:
     world.send(label="copied", journaling_requested=Journal.JOURNAL)
     world.send(label="not")
-    assert world.labels(world.state.system_journal) == ["copied"]
+    assert world.labels(world.registry.system_journal) == ["copied"]
     assert world.labels() == ["copied", "not"]
 
 
@@ -257,17 +257,19 @@ def test_what_ends_in_which_dead_letter_queue(world: World, negative: int, trans
     transaction = world.begin() if transactional else None
     world.send("d", "m", transaction, journaling_requested=negative, time_to_be_received=10)
     if transaction is not None:
-        world.manager.commit(transaction)
+        world.manager.transactions.commit(transaction)
     if end == "receive":
         world.read(world.open("d"))
     elif end == "expire":
         world.advance(10_000)
     elif end == "purge":
-        world.manager.purge(world.open("d"))
+        world.manager.reading.purge(world.open("d"))
     else:
-        world.manager.delete_queue(world.queue("d"), ALICE)
-    state = world.state
-    dead, dead_transactional = world.labels(state.dead_letters), world.labels(state.transactional_dead_letters)
+        world.manager.administration.delete_queue(world.queue("d"), ALICE)
+    dead, dead_transactional = (
+        world.labels(world.registry.dead_letters),
+        world.labels(world.registry.transactional_dead_letters),
+    )
     lost = negative and end != "receive"
     assert dead == (["m"] if lost and not transactional and end == "expire" else [])
     assert dead_transactional == (["m"] if lost and transactional else [])
@@ -298,9 +300,9 @@ def test_each_end_of_a_message_is_acknowledged_to_whoever_asked_for_it(
     elif end == "expire":
         world.advance(10_000)
     elif end == "purge":
-        world.manager.purge(world.open())
+        world.manager.reading.purge(world.open())
     elif end == "delete":
-        world.manager.delete_queue(world.queue(), ALICE)
+        world.manager.administration.delete_queue(world.queue(), ALICE)
     acknowledgments = world.messages(world.queue("admin"))
     if not wanted:
         assert acknowledgments == []
@@ -320,7 +322,7 @@ def test_an_acknowledgment_that_nobody_can_take_is_dropped(world: World, admin: 
     world.create("t", TRANSACTION=1)
     world.send(label="m", acknowledgements_requested=15, administration_queue_format_name=admin)
     assert world.read(world.open()).label == "m"
-    assert world.labels("t") == [] and world.labels(world.state.dead_letters) == []
+    assert world.labels("t") == [] and world.labels(world.registry.dead_letters) == []
 
 
 @pytest.mark.parametrize("end", ["receive", "purge"])
@@ -338,7 +340,7 @@ def test_copies_in_journals_and_dead_letter_queues_are_not_acknowledged_or_copie
         if end == "receive":
             assert world.read(reader).status == OK
         else:
-            assert world.manager.purge(reader) == 1
+            assert world.manager.reading.purge(reader) == 1
         assert reader.queue is not None and len(reader.queue) == 0
     assert len(world.queue("admin")) == 2
 
@@ -349,5 +351,5 @@ def test_copies_do_not_expire_where_they_were_put(world: World) -> None:
     world.read(world.open("j"))
     world.restart()
     world.advance(1 << 30)
-    assert world.labels(world.state.queues[queue.number | 1 << 31]) == ["m"]
-    assert world.labels(world.state.system_journal) == ["m"]
+    assert world.labels(world.registry.queues[queue.number | 1 << 31]) == ["m"]
+    assert world.labels(world.registry.system_journal) == ["m"]

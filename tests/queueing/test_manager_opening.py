@@ -44,7 +44,7 @@ def test_who_may_open_a_queue_beside_whom(
     if second in CONFLICTS[first]:
         with refused(HResult.MQ_ERROR_SHARING_VIOLATION):
             world.open("q", *second)
-        world.manager.close_queue(opened)
+        world.manager.handles.close_queue(opened)
     world.open("q", *second)
 
 
@@ -92,8 +92,8 @@ def test_what_cannot_be_opened_says_why_and_leaves_nothing_open(
     world.create()
     with refused(error):
         world.open(name, access, share)
-    assert not world.manager.descriptors
-    assert not world.queue().descriptors
+    assert not world.manager.handles.descriptors
+    assert not world.queue().openers
 
 
 def test_a_queue_opens_by_each_of_its_format_names(world: World) -> None:
@@ -101,16 +101,16 @@ def test_a_queue_opens_by_each_of_its_format_names(world: World) -> None:
     for name in ("DIRECT=OS:HERE\\PRIVATE$\\Q", "DIRECT=TCP:127.0.0.1\\private$\\q", f"PRIVATE={HERE}\\00000010"):
         assert world.open(name).queue is queue
     assert world.open(f"PRIVATE={HERE}\\10;JOURNAL").queue is queue.journal
-    assert world.open(f"MACHINE={HERE};DEADXACT").queue is world.state.transactional_dead_letters
+    assert world.open(f"MACHINE={HERE};DEADXACT").queue is world.registry.transactional_dead_letters
 
 
 def test_a_handle_is_good_until_it_is_closed(world: World) -> None:
     world.create()
     descriptor = world.open()
-    assert world.manager.descriptor(descriptor.handle) is descriptor
-    world.manager.close_queue(descriptor)
+    assert world.manager.handles.descriptor(descriptor.handle) is descriptor
+    world.manager.handles.close_queue(descriptor)
     with refused(HResult.MQ_ERROR_INVALID_HANDLE):
-        world.manager.descriptor(descriptor.handle)
+        world.manager.handles.descriptor(descriptor.handle)
 
 
 # -- deleting --------------------------------------------------------------------------------------------------
@@ -122,23 +122,23 @@ def test_a_deleted_queue_is_gone_with_its_journal_and_messages(world: World) -> 
         world.send(delivery_guarantee=1)
     world.read(world.open())
     reader, other = world.open(access=K), world.open(access=S)
-    world.manager.delete_queue(world.queue(), ALICE)
+    world.manager.administration.delete_queue(world.queue(), ALICE)
     assert world.read(reader).status == HResult.MQ_ERROR_QUEUE_DELETED
     with refused(HResult.MQ_ERROR_QUEUE_DELETED):
-        world.manager.enqueue(other, Message())
-    for attempt in (world.manager.open_cursor, lambda d: world.manager.end_two_phase(d, 1, True)):
+        world.manager.sending.enqueue(other, Message())
+    for attempt in (world.manager.handles.open_cursor, lambda d: world.manager.reading.end_two_phase(d, 1, True)):
         with refused(HResult.MQ_ERROR_QUEUE_DELETED):
             attempt(reader)
     world.restart()
-    assert not world.state.by_name
-    assert all(not queue.entries for queue in world.state.queues.values())
+    assert not world.registry.by_name
+    assert all(not queue.entries for queue in world.registry.queues.values())
     assert not world.store.recovered.queues
 
 
 def test_waiting_reads_end_when_their_queue_is_deleted(world: World) -> None:
     world.create()
     waiting = [world.wait(world.open()), world.wait(world.open("DIRECT=OS:.\\private$\\q;JOURNAL"), timeout=10)]
-    world.manager.delete_queue(world.queue(), ALICE)
+    world.manager.administration.delete_queue(world.queue(), ALICE)
     assert [outcome.status for outcome in waiting] == [HResult.MQ_ERROR_QUEUE_DELETED] * 2
     world.advance(100)
 
@@ -149,32 +149,32 @@ def test_a_queue_whose_deletion_finds_no_room_is_as_it_was(world: World) -> None
     world.send(label="sent", transaction=transaction)
     world.store.full = True
     with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
-        world.manager.delete_queue(world.queue(), ALICE)
+        world.manager.administration.delete_queue(world.queue(), ALICE)
     world.store.full = False
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     assert world.labels() == ["sent"]
 
 
 def test_closing_a_queue_is_idempotent(world: World) -> None:
     world.create()
     descriptor = world.open()
-    world.manager.close_queue(descriptor)
-    world.manager.close_queue(descriptor)
-    assert not world.queue().descriptors
+    world.manager.handles.close_queue(descriptor)
+    world.manager.handles.close_queue(descriptor)
+    assert not world.queue().openers
 
 
 def test_the_class_of_a_message_in_a_deleted_queue_is_told_to_its_sender(world: World) -> None:
     world.create()
     world.create("admin")
     world.send(label="m", acknowledgements_requested=8, administration_queue_format_name="DIRECT=OS:.\\private$\\admin")
-    world.manager.delete_queue(world.queue(), ALICE)
+    world.manager.administration.delete_queue(world.queue(), ALICE)
     assert [m.message_class for m in world.messages(world.queue("admin"))] == [MessageClass.NACK_Q_DELETED]
 
 
 def test_find_a_queue_by_format_name(world: World) -> None:
     queue = world.create()
-    assert world.manager.queue_for(names.parse_format_name("DIRECT=OS:.\\private$\\q")) is queue
+    assert world.registry.queue_for(names.parse_format_name("DIRECT=OS:.\\private$\\q")) is queue
     with refused(HResult.MQ_ERROR_QUEUE_NOT_FOUND):
-        world.manager.queue_for(names.parse_format_name("DIRECT=OS:.\\private$\\other"))
+        world.registry.queue_for(names.parse_format_name("DIRECT=OS:.\\private$\\other"))
     with refused(UNSUPPORTED):
-        world.manager.queue_for(names.parse_format_name("DIRECT=OS:there\\private$\\q"))
+        world.registry.queue_for(names.parse_format_name("DIRECT=OS:there\\private$\\q"))

@@ -12,7 +12,7 @@ from openmsmq.model.constants import INFINITE, Access, MachineAccessMask, PropId
 from openmsmq.model.constants import QueueAccessMask as Q
 from openmsmq.model.errors import HResult
 from openmsmq.model.security import SecurityDescriptor, allow
-from openmsmq.queueing.state import FIRST_QUEUE_NUMBER
+from openmsmq.queueing.registry import FIRST_QUEUE_NUMBER
 from queueing.world import ALICE, BOB, MACHINE, START, World, refused
 
 P = PropId
@@ -43,7 +43,7 @@ def test_a_new_queue_has_the_defaults_and_survives_a_restart(world: World) -> No
              "127.0.0.1\\private$\\q", "localhost\\private$\\q"]
 )  # fmt: skip
 def test_this_machine_is_known_by_all_its_names(world: World, path: str) -> None:
-    assert world.manager.create_queue(path, {}, None, ALICE).properties.path_name == "HERE\\private$\\q"
+    assert world.manager.administration.create_queue(path, {}, None, ALICE).properties.path_name == "HERE\\private$\\q"
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_this_machine_is_known_by_all_its_names(world: World, path: str) -> None
 )
 def test_only_private_queues_of_this_machine_can_be_created(world: World, path: str) -> None:
     with refused(HResult.MQ_ERROR_ILLEGAL_QUEUE_PATHNAME):
-        world.manager.create_queue(path, {}, None, ALICE)
-    assert not world.state.by_name
+        world.manager.administration.create_queue(path, {}, None, ALICE)
+    assert not world.registry.by_name
 
 
 def test_a_name_is_taken_in_any_case(world: World) -> None:
@@ -71,10 +71,10 @@ def test_creating_needs_the_right_on_the_machine() -> None:
 
 def test_a_queue_number_is_never_used_again(world: World) -> None:
     first = world.create("a")
-    world.manager.delete_queue(first, ALICE)
+    world.manager.administration.delete_queue(first, ALICE)
     second = world.create("a")
     assert second.number > first.number
-    world.manager.delete_queue(second, ALICE)
+    world.manager.administration.delete_queue(second, ALICE)
     world.restart()
     assert world.create("a").number > second.number
 
@@ -89,12 +89,12 @@ def test_a_full_disk_creates_nothing(world: World) -> None:
 
 def test_a_given_descriptor_is_completed_with_the_defaults(world: World) -> None:
     given = SecurityDescriptor(dacl=(allow(BOB.sid, Q.GENERIC_ALL),)).pack()
-    queue = world.manager.create_queue(".\\private$\\q", {}, given, ALICE)
+    queue = world.manager.administration.create_queue(".\\private$\\q", {}, given, ALICE)
     parsed = SecurityDescriptor.parse(queue.properties.security)
     assert (parsed.owner, parsed.group) == (ALICE.sid, ALICE.sid)
     assert parsed.dacl == (allow(BOB.sid, Q.GENERIC_ALL),)
     owner_only = SecurityDescriptor(owner=BOB.sid).pack()
-    other = world.manager.create_queue(".\\private$\\r", {}, owner_only, ALICE)
+    other = world.manager.administration.create_queue(".\\private$\\r", {}, owner_only, ALICE)
     parsed = SecurityDescriptor.parse(other.properties.security)
     assert parsed.owner == BOB.sid and parsed.grants([security.EVERYONE], Q.GENERIC_ALL)
 
@@ -127,8 +127,11 @@ def test_a_property_may_be_given_where_its_rule_says(
 ) -> None:
     queue = world.create("base")
     attempts = [
-        (on_create, lambda value: world.manager.create_queue(".\\private$\\new", {propid: value}, None, ALICE)),
-        (on_set, lambda value: world.manager.set_properties(queue, {propid: value}, ALICE)),
+        (
+            on_create,
+            lambda value: world.manager.administration.create_queue(".\\private$\\new", {propid: value}, None, ALICE),
+        ),
+        (on_set, lambda value: world.manager.administration.set_properties(queue, {propid: value}, ALICE)),
     ]
     for allowed, attempt in attempts:
         if not allowed:
@@ -140,27 +143,27 @@ def test_a_property_may_be_given_where_its_rule_says(
                 attempt(bad)
         attempt(good)
     if on_create:
-        assert world.manager.get_properties(world.queue("new"), [propid], ALICE) == [good]
+        assert world.manager.administration.get_properties(world.queue("new"), [propid], ALICE) == [good]
     else:
-        assert "new" not in world.state.by_name
+        assert "new" not in world.registry.by_name
     if on_set:
-        assert world.manager.get_properties(queue, [propid], ALICE) == [good]
+        assert world.manager.administration.get_properties(queue, [propid], ALICE) == [good]
 
 
 def test_properties_are_set_all_or_none_and_the_time_of_the_change_is_kept(world: World) -> None:
     queue = world.create(LABEL="old")
     with refused(HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE):
-        world.manager.set_properties(queue, {P.PROPID_Q_LABEL: "new", P.PROPID_Q_JOURNAL: 9}, ALICE)
+        world.manager.administration.set_properties(queue, {P.PROPID_Q_LABEL: "new", P.PROPID_Q_JOURNAL: 9}, ALICE)
     assert queue.properties.label == "old"
     world.now += 5000
-    world.manager.set_properties(queue, {P.PROPID_Q_LABEL: "new", P.PROPID_Q_JOURNAL_QUOTA: 3}, ALICE)
+    world.manager.administration.set_properties(queue, {P.PROPID_Q_LABEL: "new", P.PROPID_Q_JOURNAL_QUOTA: 3}, ALICE)
     assert (queue.properties.label, queue.properties.modify_time) == ("new", START // 1000 + 5)
     assert queue.journal is not None and queue.journal.properties.quota == 3
     world.restart()
     assert world.queue().properties.label == "new"
     world.store.full = True
     with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
-        world.manager.set_properties(world.queue(), {P.PROPID_Q_LABEL: "newer"}, ALICE)
+        world.manager.administration.set_properties(world.queue(), {P.PROPID_Q_LABEL: "newer"}, ALICE)
     assert world.queue().properties.label == "new"
 
 
@@ -168,8 +171,8 @@ def test_properties_are_set_all_or_none_and_the_time_of_the_change_is_kept(world
 def test_what_is_no_queue_property_is_refused(world: World, propid: int) -> None:
     queue = world.create()
     for attempt in (
-        lambda: world.manager.get_properties(queue, [propid], ALICE),
-        lambda: world.manager.set_properties(queue, {propid: 1}, ALICE),
+        lambda: world.manager.administration.get_properties(queue, [propid], ALICE),
+        lambda: world.manager.administration.set_properties(queue, {propid: 1}, ALICE),
     ):
         with refused(HResult.MQ_ERROR_ILLEGAL_PROPID):
             attempt()
@@ -178,19 +181,25 @@ def test_what_is_no_queue_property_is_refused(world: World, propid: int) -> None
 def test_computed_properties(world: World) -> None:
     queue = world.create()
     wanted = [P.PROPID_Q_PATHNAME, P.PROPID_Q_PATHNAME_DNS, P.PROPID_Q_ADS_PATH]
-    values = world.manager.get_properties(queue, list(wanted), ALICE)
+    values = world.manager.administration.get_properties(queue, list(wanted), ALICE)
     assert values == ["HERE\\private$\\q", "here.example.com\\private$\\q", ""]
 
 
 # -- rights ----------------------------------------------------------------------------------------------------
 
 RIGHTS: list[tuple[Q, Any]] = [
-    (Q.GET_QUEUE_PROPERTIES, lambda w, q: w.manager.get_properties(q, [P.PROPID_Q_LABEL], BOB)),
-    (Q.SET_QUEUE_PROPERTIES, lambda w, q: w.manager.set_properties(q, {P.PROPID_Q_LABEL: "x"}, BOB)),
-    (Q.GET_QUEUE_PERMISSIONS, lambda w, q: w.manager.get_security(q, 15, BOB)),
-    (Q.CHANGE_QUEUE_PERMISSIONS, lambda w, q: w.manager.set_security(q, 4, SecurityDescriptor(dacl=()).pack(), BOB)),
-    (Q.TAKE_QUEUE_OWNERSHIP, lambda w, q: w.manager.set_security(q, 1, SecurityDescriptor(BOB.sid).pack(), BOB)),
-    (Q.DELETE_QUEUE, lambda w, q: w.manager.delete_queue(q, BOB)),
+    (Q.GET_QUEUE_PROPERTIES, lambda w, q: w.manager.administration.get_properties(q, [P.PROPID_Q_LABEL], BOB)),
+    (Q.SET_QUEUE_PROPERTIES, lambda w, q: w.manager.administration.set_properties(q, {P.PROPID_Q_LABEL: "x"}, BOB)),
+    (Q.GET_QUEUE_PERMISSIONS, lambda w, q: w.manager.administration.get_security(q, 15, BOB)),
+    (
+        Q.CHANGE_QUEUE_PERMISSIONS,
+        lambda w, q: w.manager.administration.set_security(q, 4, SecurityDescriptor(dacl=()).pack(), BOB),
+    ),
+    (
+        Q.TAKE_QUEUE_OWNERSHIP,
+        lambda w, q: w.manager.administration.set_security(q, 1, SecurityDescriptor(BOB.sid).pack(), BOB),
+    ),
+    (Q.DELETE_QUEUE, lambda w, q: w.manager.administration.delete_queue(q, BOB)),
     (Q.WRITE_MESSAGE, lambda w, q: w.open("q", Access.SEND, caller=BOB)),
     (Q.PEEK_MESSAGE, lambda w, q: w.open("q", Access.PEEK, caller=BOB)),
     (Q.RECEIVE_MESSAGE, lambda w, q: w.open("q", Access.RECEIVE, caller=BOB)),
@@ -203,18 +212,18 @@ RIGHTS: list[tuple[Q, Any]] = [
 def test_each_operation_needs_exactly_its_right(world: World, right: Q, attempt: Any) -> None:
     queue = world.create()
     everything_else = SecurityDescriptor(ALICE.sid, ALICE.sid, (allow(BOB.sid, Q.GENERIC_ALL & ~right),))
-    world.manager.set_security(queue, 4, everything_else.pack(), ALICE)
+    world.manager.administration.set_security(queue, 4, everything_else.pack(), ALICE)
     with refused(HResult.MQ_ERROR_ACCESS_DENIED):
         attempt(world, queue)
     only_this = SecurityDescriptor(ALICE.sid, ALICE.sid, (allow(BOB.sid, right),))
-    world.manager.set_security(queue, 4, only_this.pack(), ALICE)
+    world.manager.administration.set_security(queue, 4, only_this.pack(), ALICE)
     attempt(world, queue)
 
 
 def test_the_security_of_a_queue_comes_back_in_the_parts_that_are_asked_for(world: World) -> None:
     queue = world.create()
     for information in range(16):
-        parsed = SecurityDescriptor.parse(world.manager.get_security(queue, information, ALICE))
+        parsed = SecurityDescriptor.parse(world.manager.administration.get_security(queue, information, ALICE))
         assert (parsed.owner is not None, parsed.group is not None, parsed.dacl is not None, parsed.sacl) == (
             bool(information & 1), bool(information & 2), bool(information & 4), None)  # fmt: skip
 
@@ -240,13 +249,13 @@ def test_system_queues_are_guarded_by_the_machine(name: str, access: Access, rig
 def test_system_queues_and_journals_are_neither_deleted_nor_changed(world: World) -> None:
     journal = world.create().journal
     assert journal is not None
-    for queue in (journal, world.state.dead_letters):
+    for queue in (journal, world.registry.dead_letters):
         for attempt in (
-            lambda q=queue: world.manager.delete_queue(q, ALICE),
-            lambda q=queue: world.manager.set_properties(q, {P.PROPID_Q_LABEL: "x"}, ALICE),
-            lambda q=queue: world.manager.get_properties(q, [P.PROPID_Q_LABEL], ALICE),
-            lambda q=queue: world.manager.set_security(q, 4, SecurityDescriptor(dacl=()).pack(), ALICE),
-            lambda q=queue: world.manager.get_security(q, 4, ALICE),
+            lambda q=queue: world.manager.administration.delete_queue(q, ALICE),
+            lambda q=queue: world.manager.administration.set_properties(q, {P.PROPID_Q_LABEL: "x"}, ALICE),
+            lambda q=queue: world.manager.administration.get_properties(q, [P.PROPID_Q_LABEL], ALICE),
+            lambda q=queue: world.manager.administration.set_security(q, 4, SecurityDescriptor(dacl=()).pack(), ALICE),
+            lambda q=queue: world.manager.administration.get_security(q, 4, ALICE),
         ):
             with refused(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION):
                 attempt()

@@ -8,7 +8,7 @@ import pytest
 
 from openmsmq.model.constants import Access, Action, MessageClass
 from openmsmq.model.errors import HResult
-from openmsmq.queueing.readers import CursorState
+from openmsmq.queueing.descriptors import CursorState
 from queueing.world import World, refused
 
 ADMIN = "DIRECT=OS:.\\private$\\admin"
@@ -64,12 +64,12 @@ def test_an_infinite_wait_has_no_deadline(world: World) -> None:
 
 def test_a_cancelled_wait_takes_nothing(world: World) -> None:
     answers: list[Any] = []
-    reader = world.manager.read(
+    reader = world.manager.reading.read(
         world.open(), Action.RECEIVE, 1000, lambda m: 0, lambda status, message: answers.append((status, message))
     )
     assert reader is not None
-    assert world.manager.cancel(reader)
-    assert not world.manager.cancel(reader)
+    assert world.manager.reading.cancel(reader)
+    assert not world.manager.reading.cancel(reader)
     assert answers == [(HResult.MQ_ERROR_OPERATION_CANCELLED, None)]
     world.send(label="m")
     world.advance(5000)
@@ -79,7 +79,7 @@ def test_a_cancelled_wait_takes_nothing(world: World) -> None:
 def test_closing_a_queue_cancels_its_waits_and_no_others(world: World) -> None:
     closing, staying = world.open(), world.open()
     cancelled, waiting = world.wait(closing), world.wait(staying)
-    world.manager.close_queue(closing)
+    world.manager.handles.close_queue(closing)
     assert cancelled.status == HResult.MQ_ERROR_OPERATION_CANCELLED
     world.send(label="m")
     assert waiting.label == "m"
@@ -105,14 +105,14 @@ def test_a_two_phase_read_locks_until_it_is_acknowledged_or_rejected(world: Worl
     reader = world.open()
     first = world.read(reader, two_phase=True)
     assert world.labels() == ["b"]
-    world.manager.end_two_phase(reader, first.message.lookup_identifier, delete=False)
+    world.manager.reading.end_two_phase(reader, first.message.lookup_identifier, delete=False)
     assert world.labels() == ["a", "b"]
     again = world.read(reader, two_phase=True)
-    world.manager.end_two_phase(reader, again.message.lookup_identifier, delete=True)
+    world.manager.reading.end_two_phase(reader, again.message.lookup_identifier, delete=True)
     assert world.labels() == ["b"]
     for other in (reader, world.open()):
         with refused(HResult.MQ_ERROR_TRANSACTION_SEQUENCE):
-            world.manager.end_two_phase(other, again.message.lookup_identifier, delete=True)
+            world.manager.reading.end_two_phase(other, again.message.lookup_identifier, delete=True)
 
 
 def test_only_the_reader_that_locked_a_message_ends_its_read(world: World) -> None:
@@ -120,8 +120,8 @@ def test_only_the_reader_that_locked_a_message_ends_its_read(world: World) -> No
     reader = world.open()
     key = world.read(reader, two_phase=True).message.lookup_identifier
     with refused(HResult.MQ_ERROR_TRANSACTION_SEQUENCE):
-        world.manager.end_two_phase(world.open(), key, delete=True)
-    world.manager.close_queue(reader)
+        world.manager.reading.end_two_phase(world.open(), key, delete=True)
+    world.manager.handles.close_queue(reader)
     assert len(world.labels()) == 1
 
 
@@ -130,13 +130,13 @@ def test_a_reader_that_closes_puts_back_what_it_holds_and_nothing_of_others(worl
         world.send(label=label)
     reader, other = world.open(), world.open()
     first = world.read(reader, two_phase=True).message.lookup_identifier
-    world.manager.end_two_phase(reader, first, delete=False)
+    world.manager.reading.end_two_phase(reader, first, delete=False)
     world.read(other, two_phase=True)
     world.read(reader, two_phase=True)
     assert world.labels() == ["c"]
-    world.manager.close_queue(reader)
+    world.manager.handles.close_queue(reader)
     assert world.labels() == ["b", "c"]
-    world.manager.close_queue(other)
+    world.manager.handles.close_queue(other)
     assert world.labels() == ["a", "b", "c"]
 
 
@@ -145,7 +145,7 @@ def test_a_rejected_message_goes_to_a_waiting_reader(world: World) -> None:
     reader = world.open()
     key = world.read(reader, two_phase=True).message.lookup_identifier
     waiting = world.wait(world.open())
-    world.manager.end_two_phase(reader, key, delete=False)
+    world.manager.reading.end_two_phase(reader, key, delete=False)
     assert waiting.label == "m"
 
 
@@ -161,12 +161,12 @@ def test_a_purge_takes_locked_messages_when_their_reader_ends(world: World, dele
     world.create("admin")
     for label in "ab":
         world.send(label=label, acknowledgements_requested=15, administration_queue_format_name=ADMIN)
-    world.manager.purge(world.open("admin"))
+    world.manager.reading.purge(world.open("admin"))
     reader = world.open()
     key = world.read(reader, two_phase=True).message.lookup_identifier
-    assert world.manager.purge(reader) == 1
+    assert world.manager.reading.purge(reader) == 1
     assert len(world.queue()) == 1
-    world.manager.end_two_phase(reader, key, delete)
+    world.manager.reading.end_two_phase(reader, key, delete)
     assert len(world.queue()) == 0 and world.queue().total_bytes == 0
     classes = [m.message_class for m in world.messages(world.queue("admin"))]
     assert classes == [MessageClass.NACK_Q_PURGED] * 2
@@ -175,7 +175,7 @@ def test_a_purge_takes_locked_messages_when_their_reader_ends(world: World, dele
 def test_a_large_purge_leaves_nothing(world: World) -> None:
     for _ in range(1100):
         world.send(delivery_guarantee=1)
-    assert world.manager.purge(world.open()) == 1100
+    assert world.manager.reading.purge(world.open()) == 1100
     assert world.queue().total_bytes == 0
     world.restart()
     assert len(world.queue()) == 0
@@ -190,7 +190,7 @@ def test_a_message_expires_at_its_time_also_after_a_restart(
     transaction = world.begin() if transactional else None
     world.send("e", "m", transaction, time_to_be_received=10, delivery_guarantee=1)
     if transaction is not None:
-        world.manager.commit(transaction)
+        world.manager.transactions.commit(transaction)
     if restart is not None:
         world.restart(checkpoint=restart)
     assert world.manager.next_deadline() == world.now + 10_000
@@ -210,14 +210,14 @@ def test_a_message_that_expires_while_it_is_locked_goes_when_it_is_put_back(worl
     world.advance(10_000)
     assert len(world.queue()) == 1
     if end in ("reject", "acknowledge"):
-        world.manager.end_two_phase(reader, key, delete=end == "acknowledge")
+        world.manager.reading.end_two_phase(reader, key, delete=end == "acknowledge")
     elif end == "close":
-        world.manager.close_queue(reader)
+        world.manager.handles.close_queue(reader)
     else:
         world.restart(checkpoint=end == "checkpoint")
         world.advance(0)
     assert len(world.queue()) == 0
-    assert world.labels(world.state.dead_letters) == ([] if end == "acknowledge" else ["m"])
+    assert world.labels(world.registry.dead_letters) == ([] if end == "acknowledge" else ["m"])
 
 
 def test_expiry_that_finds_no_room_is_tried_again_for_all_that_was_due(world: World) -> None:
@@ -239,9 +239,9 @@ def test_closing_a_reader_when_the_disk_is_full_releases_all_its_locks(world: Wo
     reader = world.open()
     for _ in range(2):
         world.read(reader, two_phase=True)
-    world.manager.purge(reader)
+    world.manager.reading.purge(reader)
     world.store.full = True
-    world.manager.close_queue(reader)
+    world.manager.handles.close_queue(reader)
     assert world.labels() == ["a", "b"]
 
 
@@ -252,7 +252,7 @@ def test_a_cursor_moves_over_the_messages_in_order(world: World) -> None:
     for label in "abc":
         world.send(label=label)
     reader = world.open()
-    cursor = world.manager.open_cursor(reader)
+    cursor = world.manager.handles.open_cursor(reader)
     assert world.read(reader, NEXT, cursor=cursor).status == HResult.MQ_ERROR_ILLEGAL_CURSOR_ACTION
     assert [world.read(reader, CURRENT, cursor=cursor).label for _ in range(2)] == ["a", "a"]
     assert [world.read(reader, NEXT, cursor=cursor).label for _ in range(2)] == ["b", "c"]
@@ -264,7 +264,7 @@ def test_a_receive_with_a_cursor_takes_what_it_points_at(world: World) -> None:
     for label in "abc":
         world.send(label=label)
     reader = world.open()
-    cursor = world.manager.open_cursor(reader)
+    cursor = world.manager.handles.open_cursor(reader)
     world.read(reader, CURRENT, cursor=cursor)
     assert world.read(reader, NEXT, cursor=cursor).label == "b"
     assert world.read(reader, cursor=cursor).label == "b"
@@ -281,7 +281,7 @@ def test_a_message_that_another_took_from_under_a_cursor_is_told(world: World, a
     for label in "ab":
         world.send(label=label)
     reader, other = world.open(), world.open()
-    cursor = world.manager.open_cursor(reader)
+    cursor = world.manager.handles.open_cursor(reader)
     world.read(reader, CURRENT, cursor=cursor)
     world.read(other, two_phase=how == "locked")
     assert world.read(reader, action, cursor=cursor).status == HResult.MQ_ERROR_MESSAGE_ALREADY_RECEIVED
@@ -296,7 +296,7 @@ def test_a_peek_next_without_cursor_is_illegal(world: World) -> None:
 def test_a_cursor_is_where_it_was_after_a_wait_that_ended_without_message(world: World) -> None:
     world.send(label="a")
     reader = world.open()
-    cursor = world.manager.open_cursor(reader)
+    cursor = world.manager.handles.open_cursor(reader)
     world.read(reader, CURRENT, cursor=cursor)
     timed = world.wait(reader, NEXT, cursor=cursor, timeout=10)
     world.advance(50)
@@ -311,7 +311,7 @@ def test_a_cursor_is_where_it_was_after_a_wait_that_ended_without_message(world:
 
 def test_two_waits_with_one_cursor_leave_it_as_it_was(world: World) -> None:
     reader = world.open()
-    cursor = world.manager.open_cursor(reader)
+    cursor = world.manager.handles.open_cursor(reader)
     waits = [world.wait(reader, CURRENT, cursor=cursor, timeout=t) for t in (10, 20)]
     world.advance(50)
     assert [w.status for w in waits] == [TIMEOUT] * 2
@@ -320,9 +320,9 @@ def test_two_waits_with_one_cursor_leave_it_as_it_was(world: World) -> None:
 
 def test_a_closed_cursor_cancels_its_waits(world: World) -> None:
     reader = world.open()
-    cursor = world.manager.open_cursor(reader)
+    cursor = world.manager.handles.open_cursor(reader)
     waiting, other = world.wait(reader, CURRENT, cursor=cursor), world.wait(reader)
-    world.manager.close_cursor(cursor)
+    world.manager.handles.close_cursor(cursor)
     assert waiting.status == HResult.MQ_ERROR_OPERATION_CANCELLED
     assert not other.over and not reader.cursors
 
@@ -330,7 +330,7 @@ def test_a_closed_cursor_cancels_its_waits(world: World) -> None:
 def test_a_higher_priority_behind_a_cursor_is_not_next(world: World) -> None:
     world.send(label="low", priority=1)
     reader = world.open()
-    cursor = world.manager.open_cursor(reader)
+    cursor = world.manager.handles.open_cursor(reader)
     world.read(reader, CURRENT, cursor=cursor)
     world.send(label="high", priority=7)
     assert world.read(reader, NEXT, cursor=cursor).status == TIMEOUT

@@ -27,7 +27,7 @@ def fill(world: World, labels: str, name: str = "q", number: int = 99) -> None:
     transaction = world.begin(number)
     for label in labels:
         world.send(name, label, transaction)
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
 
 
 def test_sends_appear_at_the_commit_in_order_and_with_their_marks(world: World) -> None:
@@ -37,7 +37,7 @@ def test_sends_appear_at_the_commit_in_order_and_with_their_marks(world: World) 
         world.send("q", label, transaction, priority=7)
     world.send("r", "d", transaction)
     assert world.labels() == [] and not waiting.over
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     messages = [*world.messages(world.queue()), waiting.message]
     assert [m.label for m in messages] == ["a", "b", "c", "d"]
     assert [(m.first_in_transaction, m.last_in_transaction) for m in messages] == [
@@ -62,7 +62,7 @@ def test_a_commit_survives_a_restart_and_what_was_open_does_not(world: World, ch
     world.restart(checkpoint)
     assert world.labels() == ["a", "b", "c"]
     with refused(SEQUENCE):
-        world.manager.transaction(pending.identifier)
+        world.manager.transactions.find(pending.identifier)
     fill(world, "d", number=2)
     world.restart()
     assert world.labels() == ["a", "b", "c", "d"]
@@ -76,7 +76,7 @@ def test_an_abort_drops_sends_and_returns_receives_to_their_place(world: World) 
         world.send("q", label, transaction)
     waiting = world.wait(world.open(), Action.PEEK_CURRENT, cursor=None) if not world.labels() else None
     assert waiting is None and world.labels() == ["b", "c"]
-    world.manager.abort(transaction)
+    world.manager.transactions.abort(transaction)
     assert world.labels() == ["a", "b", "c"]
     total = world.queue().total_bytes
     world.restart()
@@ -89,7 +89,7 @@ def test_a_transactional_receive_is_final_at_the_commit(world: World) -> None:
     transaction = world.begin()
     world.read(world.open(), transaction=transaction)
     world.send("r", "moved", transaction)
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     assert (world.labels(), world.labels("r")) == (["b"], ["moved"])
     world.restart()
     assert (world.labels(), world.labels("r")) == (["b"], ["moved"])
@@ -109,10 +109,10 @@ def test_bytes_are_counted_once_through_write_ahead_commit_and_receive(world: Wo
 
 def test_an_ended_transaction_takes_part_in_nothing(world: World) -> None:
     fill(world, "a")
-    for number, end in enumerate((world.manager.commit, world.manager.abort)):
+    for number, end in enumerate((world.manager.transactions.commit, world.manager.transactions.abort)):
         transaction = world.begin(number)
         end(transaction)
-        for again in (world.manager.commit, world.manager.abort):
+        for again in (world.manager.transactions.commit, world.manager.transactions.abort):
             with refused(SEQUENCE):
                 again(transaction)
         with refused(SEQUENCE):
@@ -125,9 +125,9 @@ def test_a_unit_of_work_is_enlisted_once_at_a_time(world: World) -> None:
     transaction = world.begin(1)
     with refused(SEQUENCE):
         world.begin(1)
-    assert world.manager.transaction(transaction.identifier) is transaction
-    world.manager.commit(transaction)
-    world.manager.abort(world.begin(1))
+    assert world.manager.transactions.find(transaction.identifier) is transaction
+    world.manager.transactions.commit(transaction)
+    world.manager.transactions.abort(world.begin(1))
 
 
 def test_a_transaction_reads_transactional_queues_and_journals_only(world: World) -> None:
@@ -141,14 +141,14 @@ def test_a_transaction_reads_transactional_queues_and_journals_only(world: World
     world.read(world.open("journaling"))
     transaction = world.begin(2)
     assert world.read(world.open("DIRECT=OS:.\\private$\\journaling;JOURNAL"), transaction=transaction).label == "j"
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     assert queue.journal is not None and len(queue.journal) == 0
 
 
 def test_a_wait_in_a_transaction_that_ended_meanwhile_takes_nothing(world: World) -> None:
     transaction = world.begin()
     waiting = world.wait(world.open(), transaction=transaction)
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     fill(world, "a")
     assert waiting.status == SEQUENCE
     assert world.labels() == ["a"]
@@ -165,11 +165,11 @@ def test_a_queue_deleted_before_its_transaction_ends_takes_its_messages_along(
     for number in range(sends):
         world.send("q", str(number), transaction)
     world.send("r", "kept", transaction)
-    world.manager.delete_queue(world.queue(), ALICE)
+    world.manager.administration.delete_queue(world.queue(), ALICE)
     if end != "restart":
-        getattr(world.manager, end)(transaction)
+        getattr(world.manager.transactions, end)(transaction)
     world.restart()
-    assert list(world.state.by_name) == ["r"]
+    assert list(world.registry.by_name) == ["r"]
     assert world.labels("r") == (["kept"] if end == "commit" else [])
     world.restart()
     assert set(world.store.recovered.queues) <= {world.queue("r").number}
@@ -182,13 +182,13 @@ def test_a_commit_that_finds_no_room_leaves_the_transaction_open(world: World) -
     world.send("q", "b", transaction)
     world.store.full = True
     with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
-        world.manager.commit(transaction)
+        world.manager.transactions.commit(transaction)
     with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
         world.send("q", "c", transaction)
     assert world.labels() == []
     world.store.full = False
     world.send("q", "c", transaction)
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     assert [(m.label, m.first_in_transaction, m.last_in_transaction) for m in world.messages(world.queue())] == [
         ("b", True, False), ("c", False, True)]  # fmt: skip
 
@@ -200,7 +200,7 @@ def test_an_abort_that_finds_no_room_aborts_all_the_same(world: World) -> None:
     for label in "xy":
         world.send("q", label, transaction)
     world.store.full = True
-    world.manager.abort(transaction)
+    world.manager.transactions.abort(transaction)
     world.store.full = False
     assert world.labels() == ["a"]
     world.restart()
@@ -210,8 +210,8 @@ def test_an_abort_that_finds_no_room_aborts_all_the_same(world: World) -> None:
 def test_a_transactional_send_to_several_queues_is_one(world: World) -> None:
     transaction = world.begin()
     for label in "ab":
-        world.manager.enqueue(world.open(BOTH, Access.SEND), Message(label=label), transaction)
-    world.manager.commit(transaction)
+        world.manager.sending.enqueue(world.open(BOTH, Access.SEND), Message(label=label), transaction)
+    world.manager.transactions.commit(transaction)
     assert (world.labels("q"), world.labels("r")) == (["a", "b"], ["a", "b"])
     marks = [(m.first_in_transaction, m.last_in_transaction) for m in world.messages(world.queue("q"))]
     assert marks == [(True, False), (False, False)]
@@ -222,8 +222,8 @@ def test_the_journal_copy_of_a_message_written_ahead_has_its_body(world: World) 
     transaction = world.begin()
     for label in "ab":
         world.send("q", label, transaction, body=b"body " + label.encode(), journaling_requested=2)
-    world.manager.commit(transaction)
-    assert [m.body for m in world.messages(world.state.system_journal)] == [b"body a", b"body b"]
+    world.manager.transactions.commit(transaction)
+    assert [m.body for m in world.messages(world.registry.system_journal)] == [b"body a", b"body b"]
     assert [m.body for m in world.messages(world.queue())] == [b"body a", b"body b"]
 
 
@@ -232,13 +232,13 @@ def test_a_purge_leaves_uncommitted_sends_and_takes_uncommitted_receives(world: 
     transaction = world.begin()
     world.read(world.open(), transaction=transaction)
     world.send("q", "sent", transaction)
-    assert world.manager.purge(world.open()) == 1
-    world.manager.abort(transaction)
+    assert world.manager.reading.purge(world.open()) == 1
+    world.manager.transactions.abort(transaction)
     assert len(world.queue()) == 0 and world.queue().total_bytes == 0
     other = world.begin(2)
     world.send("q", "sent", other)
-    world.manager.purge(world.open())
-    world.manager.commit(other)
+    world.manager.reading.purge(world.open())
+    world.manager.transactions.commit(other)
     assert world.labels() == ["sent"]
 
 
@@ -249,7 +249,7 @@ def test_a_disk_that_is_full_right_after_a_commit_does_not_undo_it(
     for _ in range(2):
         world.send("q", "gone", transaction)
     world.send("r", "kept", transaction)
-    world.manager.delete_queue(world.queue(), ALICE)
+    world.manager.administration.delete_queue(world.queue(), ALICE)
     commit = world.store.commit
 
     def commit_and_fill(number: int, operations: Any = ()) -> list[int]:
@@ -258,8 +258,8 @@ def test_a_disk_that_is_full_right_after_a_commit_does_not_undo_it(
         return locations
 
     monkeypatch.setattr(world.store, "commit", commit_and_fill)
-    world.manager.commit(transaction)
-    assert world.labels("r") == ["kept"] and not world.manager.transactions
+    world.manager.transactions.commit(transaction)
+    assert world.labels("r") == ["kept"] and not world.manager.transactions.enlisted()
     world.restart()
     world.restart()
     assert world.labels("r") == ["kept"]

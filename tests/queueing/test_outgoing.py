@@ -9,11 +9,12 @@ import pytest
 from openmsmq.model import names, security
 from openmsmq.model.constants import INFINITE, Access, Action, MessageClass, Share
 from openmsmq.model.errors import HResult
-from openmsmq.queueing.access import SYSTEM
-from openmsmq.queueing.limits import Limits
-from openmsmq.queueing.outgoing import OutgoingQueue, OutgoingState
-from openmsmq.queueing.transferring import UNUSED_PERIOD
+from openmsmq.queueing.authorization import SYSTEM
+from openmsmq.queueing.machine import MachineLimits
+from openmsmq.queueing.outgoing import UNUSED_PERIOD
+from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
 from openmsmq.store import DamagedRecord
+from queueing.pipeline import draft, finalize, source
 from queueing.world import ALICE, MACHINE, START, World, refused, snapshot
 
 THERE = "DIRECT=OS:there\\private$\\q"
@@ -33,7 +34,7 @@ def world() -> World:
 
 
 def outgoing(world: World, name: str = THERE) -> OutgoingQueue:
-    queue = world.state.outgoing_queue(names.parse_format_name(name))
+    queue = world.registry.outgoing_queue(names.parse_format_name(name))
     assert queue is not None, name
     return queue
 
@@ -44,7 +45,7 @@ def outgoing(world: World, name: str = THERE) -> OutgoingQueue:
 def test_each_format_name_has_its_own_queue_without_regard_to_case(world: World) -> None:
     for name in (THERE, THERE.lower(), FAR, ELSEWHERE, "DIRECT=HTTP://there/msmq/private$/q"):
         world.send(name, label=name)
-    assert [str(queue.destination) for queue in world.state.outgoing.values()] == [
+    assert [str(queue.destination) for queue in world.registry.outgoing.values()] == [
         THERE, FAR, ELSEWHERE, "DIRECT=HTTP://there/msmq\\private$\\q",
     ]  # fmt: skip
     assert world.labels(outgoing(world)) == [THERE, THERE.lower()]
@@ -67,13 +68,13 @@ def test_recoverable_messages_and_their_queue_survive_a_restart_and_express_ones
 def test_numbers_of_queues_are_never_used_again(world: World) -> None:
     world.send(THERE, delivery_guarantee=1)
     numbers = [outgoing(world).number, world.create("b").number]
-    world.manager.purge(world.open(THERE, Access.RECEIVE_ADMIN, caller=SYSTEM))
-    world.manager.close_queue(next(iter(world.manager.descriptors.values())))
+    world.manager.reading.purge(world.open(THERE, Access.RECEIVE_ADMIN, caller=SYSTEM))
+    world.manager.handles.close_queue(next(iter(world.manager.handles.descriptors.values())))
     world.advance(UNUSED_PERIOD)
     world.advance(UNUSED_PERIOD)
-    assert not world.state.outgoing
+    assert not world.registry.outgoing
     world.restart()
-    assert not world.state.outgoing
+    assert not world.registry.outgoing
     world.send(THERE)
     numbers += [outgoing(world).number, world.create("c").number]
     assert len(set(numbers)) == 4 and numbers == sorted(numbers)
@@ -85,39 +86,39 @@ def test_a_queue_goes_when_two_looks_found_it_unused(world: World) -> None:
     for _ in range(3):
         world.advance(UNUSED_PERIOD)
     assert outgoing(world).is_active
-    world.manager.close_queue(descriptor)
-    world.manager.close_queue(world.open(THERE, Access.SEND))  # used again
+    world.manager.handles.close_queue(descriptor)
+    world.manager.handles.close_queue(world.open(THERE, Access.SEND))  # used again
     world.advance(UNUSED_PERIOD)
     assert not outgoing(world).is_active
     world.advance(UNUSED_PERIOD)
-    assert not world.state.outgoing
+    assert not world.registry.outgoing
     assert world.manager.next_deadline() is None
 
 
 def test_a_queue_with_messages_or_on_hold_stays(world: World) -> None:
     world.send(THERE)
-    world.manager.close_queue(world.open(FAR, Access.SEND))
-    world.manager.pause(outgoing(world, FAR))
+    world.manager.handles.close_queue(world.open(FAR, Access.SEND))
+    world.manager.outgoing.pause(outgoing(world, FAR))
     for _ in range(3):
         world.advance(UNUSED_PERIOD)
-    assert len(world.state.outgoing) == 2
+    assert len(world.registry.outgoing) == 2
 
 
 def test_a_full_disk_refuses_the_open_and_keeps_an_unused_queue(world: World) -> None:
-    world.manager.close_queue(world.open(FAR, Access.SEND))
+    world.manager.handles.close_queue(world.open(FAR, Access.SEND))
     world.store.full = True
     with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
         world.open(THERE, Access.SEND)
     for _ in range(3):
         world.advance(UNUSED_PERIOD)
-    assert list(world.state.outgoing) == [FAR.lower()]
+    assert list(world.registry.outgoing) == [FAR.lower()]
     world.store.full = False
     world.advance(UNUSED_PERIOD)
-    assert not world.state.outgoing
+    assert not world.registry.outgoing
 
 
 def test_there_are_not_more_than_so_many() -> None:
-    world = World(replace(MACHINE, limits=Limits(max_outgoing_queues=1)))
+    world = World(replace(MACHINE, limits=MachineLimits(max_outgoing_queues=1)))
     world.open(THERE, Access.SEND)
     world.open(THERE, Access.SEND)
     with refused(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES):
@@ -139,7 +140,7 @@ def test_a_multiple_element_name_mixes_machines(world: World) -> None:
 
 def test_a_transaction_sends_here_and_there_or_nowhere(world: World) -> None:
     world.create("t", TRANSACTION=1)
-    for number, end in enumerate((world.manager.abort, world.manager.commit)):
+    for number, end in enumerate((world.manager.transactions.abort, world.manager.transactions.commit)):
         transaction = world.begin(number + 1)
         for name in (THERE, "t", THERE):
             world.send(name, label=name, transaction=transaction)
@@ -170,7 +171,7 @@ def test_nobody_can_encrypt_for_an_unknown_machine(world: World) -> None:
 def test_what_waits_is_neither_journaled_nor_acknowledged(world: World) -> None:
     world.send(THERE, journaling_requested=JOURNAL, acknowledgements_requested=0x0F,
                administration_queue_format_name=ADMIN)  # fmt: skip
-    assert not world.messages(world.state.system_journal) and not world.labels("admin")
+    assert not world.messages(world.registry.system_journal) and not world.labels("admin")
 
 
 # -- time ------------------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ def test_a_message_that_does_not_reach_its_queue_in_time_dies_and_says_so(world:
         world.restart(checkpoint=True)
     world.advance(1)
     assert len(outgoing(world)) == 0
-    (dead,), (told,) = world.messages(world.state.dead_letters), world.messages(world.queue("admin"))
+    (dead,), (told,) = world.messages(world.registry.dead_letters), world.messages(world.queue("admin"))
     assert dead.message_class == told.message_class == MessageClass.NACK_REACH_QUEUE_TIMEOUT
     assert (dead.label, told.body, told.correlation_identifier) == ("late", b"x", dead.identifier)
 
@@ -198,17 +199,17 @@ def test_four_days_are_the_default(world: World) -> None:
     assert len(outgoing(world)) == 1
     world.advance(1)
     assert len(outgoing(world)) == 0
-    assert len(world.state.dead_letters) == 1
+    assert len(world.registry.dead_letters) == 1
 
 
 def test_a_transactional_message_dies_into_the_transactional_dead_letter_queue(world: World) -> None:
     transaction = world.begin()
     world.send(THERE, transaction=transaction, time_to_reach_queue=10, journaling_requested=DEADLETTER)
     world.advance(10_000)
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     world.advance(0)
     assert len(outgoing(world)) == 0
-    assert [m.message_class for m in world.messages(world.state.transactional_dead_letters)] == [
+    assert [m.message_class for m in world.messages(world.registry.transactional_dead_letters)] == [
         MessageClass.NACK_REACH_QUEUE_TIMEOUT
     ]
 
@@ -218,7 +219,7 @@ def test_the_time_to_be_received_runs_in_transit_too(world: World, asked: int, t
     world.send(THERE, time_to_be_received=5, journaling_requested=DEADLETTER, acknowledgements_requested=asked,
                administration_queue_format_name=ADMIN)  # fmt: skip
     world.advance(5000)
-    assert [m.message_class for m in world.messages(world.state.dead_letters)] == [MessageClass.NACK_RECEIVE_TIMEOUT]
+    assert [m.message_class for m in world.messages(world.registry.dead_letters)] == [MessageClass.NACK_RECEIVE_TIMEOUT]
     assert len(world.queue("admin")) == told
 
 
@@ -232,11 +233,11 @@ def test_an_administrator_looks_takes_and_purges(world: World) -> None:
     peeker = world.open(THERE, Access.PEEK_ADMIN, caller=SYSTEM)
     assert world.read(peeker, Action.PEEK_CURRENT).label == "a"
     with refused(HResult.MQ_ERROR_ACCESS_DENIED):
-        world.manager.purge(peeker)
+        world.manager.reading.purge(peeker)
     taker = world.open(THERE, Access.RECEIVE_ADMIN, caller=SYSTEM)
     assert world.read(taker).label == "a"
-    assert world.manager.purge(taker) == 2
-    dead = world.messages(world.state.dead_letters)
+    assert world.manager.reading.purge(taker) == 2
+    dead = world.messages(world.registry.dead_letters)
     assert [(m.label, m.message_class) for m in dead] == [(label, MessageClass.NACK_DELETED) for label in "abc"]
     assert [m.message_class for m in world.messages(world.queue("admin"))] == [MessageClass.NACK_DELETED] * 3
 
@@ -246,7 +247,7 @@ def test_nobody_else_reads_what_others_send(world: World, access: Access) -> Non
     world.send(THERE)
     with refused(HResult.MQ_ERROR_ACCESS_DENIED):
         world.open(THERE, access, caller=ALICE)
-    assert not outgoing(world).descriptors
+    assert not outgoing(world).openers
 
 
 def test_an_administrator_may_shut_others_out(world: World) -> None:
@@ -259,8 +260,8 @@ def test_an_administrator_may_shut_others_out(world: World) -> None:
 
 def test_an_administrator_is_whom_the_descriptor_of_the_machine_says(world: World) -> None:
     world.send(THERE)
-    dacl = (*world.state.security.dacl, security.allow(ALICE.sid, 0x10))
-    world.state.security = replace(world.state.security, dacl=dacl)
+    dacl = (*world.manager.authorization.machine.dacl, security.allow(ALICE.sid, 0x10))
+    world.manager.authorization.machine = replace(world.manager.authorization.machine, dacl=dacl)
     assert world.read(world.open(THERE, Access.RECEIVE_ADMIN)).label == ""
 
 
@@ -269,7 +270,7 @@ def test_an_administrator_is_whom_the_descriptor_of_the_machine_says(world: Worl
 
 def test_the_state_follows_messages_holds_and_the_network(world: World) -> None:
     def state(name: str = THERE) -> OutgoingState:
-        return outgoing(world, name).state(world.state.online)
+        return outgoing(world, name).state(world.manager.outgoing.online)
 
     world.open(THERE, Access.SEND)
     assert state() is OutgoingState.INACTIVE
@@ -277,23 +278,23 @@ def test_the_state_follows_messages_holds_and_the_network(world: World) -> None:
     assert state() is OutgoingState.WAITING
     world.send(ELSEWHERE)
     assert state(ELSEWHERE) is OutgoingState.NEED_VALIDATION
-    world.manager.set_online(False)
+    world.manager.outgoing.set_online(False)
     assert state() is OutgoingState.DISCONNECTED
-    world.manager.pause(outgoing(world))
+    world.manager.outgoing.pause(outgoing(world))
     assert state() is OutgoingState.ON_HOLD
-    world.manager.set_online(True)
+    world.manager.outgoing.set_online(True)
     assert state() is OutgoingState.ON_HOLD
-    world.manager.resume(outgoing(world))
+    world.manager.outgoing.resume(outgoing(world))
     outgoing(world).link = OutgoingState.CONNECTED
     assert state() is OutgoingState.CONNECTED
 
 
 def test_holds_and_the_offline_state_end_with_a_restart(world: World) -> None:
     world.send(THERE, delivery_guarantee=1)
-    world.manager.pause(outgoing(world))
-    world.manager.set_online(False)
+    world.manager.outgoing.pause(outgoing(world))
+    world.manager.outgoing.set_online(False)
     world.restart()
-    assert outgoing(world).state(world.state.online) is OutgoingState.WAITING
+    assert outgoing(world).state(world.manager.outgoing.online) is OutgoingState.WAITING
 
 
 def test_an_address_in_a_format_name_is_the_next_hop(world: World) -> None:
@@ -314,8 +315,9 @@ class Recorder:
         raise NotImplementedError
 
 
-def test_a_transport_gets_the_most_urgent_message_of_all_queues(world: World) -> None:
-    transport = world.state.transport = Recorder()
+def test_a_transport_gets_the_most_urgent_message_of_all_queues() -> None:
+    transport = Recorder()
+    world = World(transport=transport)
     world.send(THERE, label="second", delivery_guarantee=1)
     world.send(FAR, label="third", journaling_requested=JOURNAL)
     world.send(FAR, label="first", priority=7)
@@ -323,20 +325,20 @@ def test_a_transport_gets_the_most_urgent_message_of_all_queues(world: World) ->
     assert transport.woken == 0  # in a turn of its own
     world.turn()
     assert transport.woken == 1
-    world.manager.pause(outgoing(world, ELSEWHERE))
-    world.manager.set_online(False)
-    assert world.manager.next_to_transfer() is None
-    world.manager.set_online(True)
+    world.manager.outgoing.pause(outgoing(world, ELSEWHERE))
+    world.manager.outgoing.set_online(False)
+    assert world.manager.outgoing.next_to_transfer() is None
+    world.manager.outgoing.set_online(True)
     sent = []
-    while (following := world.manager.next_to_transfer()) is not None:
+    while (following := world.manager.outgoing.next_to_transfer()) is not None:
         queue, message = following
         sent.append(message.label)
         if sent.count("second") == 1 and message.label == "second":  # at the first try
-            world.manager.put_back(queue, message)
+            world.manager.outgoing.put_back(queue, message)
         else:
-            world.manager.transferred(queue, message)
+            world.manager.outgoing.transferred(queue, message)
     assert sent == ["first", "second", "second", "third"]
-    assert world.labels(world.state.system_journal) == ["third"]
+    assert world.labels(world.registry.system_journal) == ["third"]
     world.restart()
     assert len(outgoing(world)) == 0
 
@@ -344,23 +346,23 @@ def test_a_transport_gets_the_most_urgent_message_of_all_queues(world: World) ->
 def test_a_message_that_is_purged_or_expires_during_its_transfer_goes_when_that_failed(world: World) -> None:
     for purge in (False, True):
         world.send(THERE, time_to_reach_queue=10, journaling_requested=DEADLETTER)
-        queue, message = world.manager.next_to_transfer() or pytest.fail("nothing to transfer")
+        queue, message = world.manager.outgoing.next_to_transfer() or pytest.fail("nothing to transfer")
         if purge:
-            world.manager.purge(world.open(THERE, Access.RECEIVE_ADMIN, caller=SYSTEM))
+            world.manager.reading.purge(world.open(THERE, Access.RECEIVE_ADMIN, caller=SYSTEM))
         else:
             world.advance(10_000)
         assert len(queue) == 1
-        assert world.manager.next_to_transfer() is None
-        world.manager.put_back(queue, message)
+        assert world.manager.outgoing.next_to_transfer() is None
+        world.manager.outgoing.put_back(queue, message)
         assert len(queue) == 0
-    assert [m.message_class for m in world.messages(world.state.dead_letters)] == [
+    assert [m.message_class for m in world.messages(world.registry.dead_letters)] == [
         MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_DELETED,
     ]  # fmt: skip
 
 
 def test_a_crash_during_a_transfer_leaves_the_message(world: World) -> None:
     world.send(THERE, label="m", delivery_guarantee=1, time_to_reach_queue=60)
-    world.manager.next_to_transfer()
+    world.manager.outgoing.next_to_transfer()
     world.restart(checkpoint=True)
     assert world.labels(outgoing(world)) == ["m"]
     world.advance(60_000)
@@ -375,7 +377,47 @@ def test_an_unreadable_message_holds_up_its_own_queue_only(world: World) -> None
         raise DamagedRecord(location, "segment-1", 0, "checksum")
 
     outgoing(world).read = unreadable
-    _, message = world.manager.next_to_transfer() or pytest.fail("nothing to transfer")
+    _, message = world.manager.outgoing.next_to_transfer() or pytest.fail("nothing to transfer")
     assert message.label == "sound"
-    assert world.manager.next_to_transfer() is None
+    assert world.manager.outgoing.next_to_transfer() is None
     assert len(outgoing(world)) == 1
+
+
+def test_a_pipeline_that_names_a_queue_of_another_machine_makes_no_queue_before_the_first_row(world: World) -> None:
+    writes = world.manager.staged_writes
+    target = writes.target(THERE, False, ALICE)
+    assert target.queue is None and not world.registry.outgoing
+    made = writes.begin("s", 0, 0, "0", ALICE)
+    assert writes.stage(made, [draft(target, label="a", delivery_guarantee=1)], last=True) == []
+    writes.seal(made)
+    finalize(world, 0, made)
+    assert world.labels(outgoing(world)) == ["a"]
+
+
+def test_rows_find_their_outgoing_queue_also_when_it_was_dropped_meanwhile(world: World) -> None:
+    world.send(THERE, "out")
+    queue, message = world.manager.outgoing.next_to_transfer() or (None, None)
+    assert queue is not None and message is not None
+    world.manager.outgoing.transferred(queue, message)
+    writes = world.manager.staged_writes
+    target, made = writes.target(THERE, False, ALICE), writes.begin("s", 0, 0, "0", ALICE)
+    for _ in range(3):
+        world.advance(UNUSED_PERIOD)
+    assert queue.deleted
+    assert writes.stage(made, [draft(target, label="a", delivery_guarantee=1)], last=True) == []
+    assert target.queue is outgoing(world)
+
+
+def test_rows_for_another_machine_are_refused_when_there_are_too_many_outgoing_queues() -> None:
+    world = World(replace(MACHINE, limits=MachineLimits(max_outgoing_queues=0)))
+    writes = world.manager.staged_writes
+    target, made = writes.target(THERE, False, ALICE), writes.begin("s", 0, 0, "0", ALICE)
+    refused_rows = writes.stage(made, [draft(target)], last=True, collect=True)
+    assert [row.error.hresult for row in refused_rows] == [HResult.MQ_ERROR_INSUFFICIENT_RESOURCES]
+
+
+def test_a_pipeline_that_looks_at_a_subqueue_does_not_make_it(world: World) -> None:
+    before = list(world.registry.queues)
+    with refused(HResult.MQ_ERROR_QUEUE_NOT_FOUND):
+        source(world, ".\\private$\\q;s", "queue", ALICE)
+    assert list(world.registry.queues) == before

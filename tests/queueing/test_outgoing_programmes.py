@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from openmsmq.model import names
 from openmsmq.model.constants import Access
-from openmsmq.queueing.access import SYSTEM
-from openmsmq.queueing.outgoing import OutgoingQueue
-from openmsmq.queueing.transferring import UNUSED_PERIOD
+from openmsmq.queueing.authorization import SYSTEM
+from openmsmq.queueing.outgoing import UNUSED_PERIOD
+from openmsmq.queueing.outgoing_queues import OutgoingQueue
 from queueing.test_programmes import QUIET
 from queueing.world import World
 
@@ -50,7 +50,7 @@ class Programme(RuleBasedStateMachine):
         self.held: set[str] = set()
 
     def queue(self, place: str) -> OutgoingQueue | None:
-        return self.world.state.outgoing_queue(names.parse_format_name(place))
+        return self.world.registry.outgoing_queue(names.parse_format_name(place))
 
     def entry(self, place: str, priority: int, recoverable: bool, reach: int | None) -> dict[str, Any]:
         self.number += 1
@@ -82,7 +82,7 @@ class Programme(RuleBasedStateMachine):
         for place in there:
             self.world.send(transaction=transaction, **self.entry(place, 0, True, reach))
             sent.append((place, self.made))
-        (self.world.manager.commit if commit else self.world.manager.abort)(transaction)
+        (self.world.manager.transactions.commit if commit else self.world.manager.transactions.abort)(transaction)
         if commit:
             for place, entry in sent:
                 self.waiting[place].append(entry)
@@ -91,7 +91,7 @@ class Programme(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        taken = self.world.manager.next_to_transfer()
+        taken = self.world.manager.outgoing.next_to_transfer()
         free = [
             (-entry.priority, int(entry.label), place, entry)
             for place, entries in self.waiting.items()
@@ -114,10 +114,10 @@ class Programme(RuleBasedStateMachine):
             return
         queue, message, place, entry = self.transfers.pop(data.draw(st.integers(0, len(self.transfers) - 1)))
         if arrived:
-            self.world.manager.transferred(queue, message)
+            self.world.manager.outgoing.transferred(queue, message)
             self.waiting[place].remove(entry)
             return
-        self.world.manager.put_back(queue, message)
+        self.world.manager.outgoing.put_back(queue, message)
         entry.in_transfer = False
         if entry.purged or entry.dies <= self.world.now:
             self.waiting[place].remove(entry)
@@ -130,7 +130,7 @@ class Programme(RuleBasedStateMachine):
         queue = self.queue(place)
         if queue is None:
             return
-        (self.world.manager.pause if hold else self.world.manager.resume)(queue)
+        (self.world.manager.outgoing.pause if hold else self.world.manager.outgoing.resume)(queue)
         (self.held.add if hold else self.held.discard)(place)
 
     @rule(place=places)
@@ -138,8 +138,8 @@ class Programme(RuleBasedStateMachine):
         if self.queue(place) is None:
             return
         descriptor = self.world.open(place, Access.RECEIVE_ADMIN, caller=SYSTEM)
-        self.world.manager.purge(descriptor)
-        self.world.manager.close_queue(descriptor)
+        self.world.manager.reading.purge(descriptor)
+        self.world.manager.handles.close_queue(descriptor)
         for entry in list(self.waiting[place]):
             if entry.in_transfer:
                 entry.purged = True
@@ -182,13 +182,13 @@ class Programme(RuleBasedStateMachine):
             order = sorted(entries, key=lambda entry: (-entry.priority, int(entry.label)))
             assert self.world.labels(queue) == [entry.label for entry in order if not entry.in_transfer]
             assert len(queue) == len(entries)
-        state = self.world.state
-        dead = [*self.world.labels(state.dead_letters), *self.world.labels(state.transactional_dead_letters)]
+        registry = self.world.registry
+        dead = [*self.world.labels(registry.dead_letters), *self.world.labels(registry.transactional_dead_letters)]
         assert sorted(dead) == sorted(self.dead)
 
     @invariant()
     def numbers_differ_and_definitions_match(self) -> None:
-        outgoing = self.world.state.outgoing.values()
+        outgoing = self.world.registry.outgoing.values()
         assert len({queue.number for queue in outgoing}) == len(outgoing)
         defined = [name for name in self.world.store.definitions if name.startswith(b"outgoing/")]
         assert sorted(defined) == sorted(b"outgoing/%d" % queue.number for queue in outgoing)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from openmsmq.model.lookup_id import sequence_of
-from openmsmq.queueing.groups import Limits
+from openmsmq.queueing.consumer_group import BatchLimits
 from queueing.pipeline import claim, claimed, commit, done, finalize, stage
 from queueing.world import ALICE, World
 
@@ -78,11 +78,11 @@ class Programme(RuleBasedStateMachine):
         if self.transactions:
             transaction, sent, received = self.transactions.pop(pick % len(self.transactions))
             if commit:
-                self.world.manager.commit(transaction)
+                self.world.manager.transactions.commit(transaction)
                 self.lasting["x"].update(sent)
                 self.received["x"] += received
             else:
-                self.world.manager.abort(transaction)
+                self.world.manager.transactions.abort(transaction)
 
     @rule(name=queues, two_phase=st.booleans())
     def receive(self, name: str, two_phase: bool) -> None:
@@ -97,7 +97,7 @@ class Programme(RuleBasedStateMachine):
     def end_read(self, pick: int, delete: bool) -> None:
         if self.reads:
             descriptor, key, name, label = self.reads.pop(pick % len(self.reads))
-            self.world.manager.end_two_phase(descriptor, key, delete)
+            self.world.manager.reading.end_two_phase(descriptor, key, delete)
             if delete:
                 self.received[name].append(label)
 
@@ -113,7 +113,8 @@ class Programme(RuleBasedStateMachine):
     def finalize(self, chosen: int) -> None:
         manager = self.world.manager
         some = [one for index, one in enumerate(self.stages) if chosen >> index & 1]
-        finalize(self.world, self.batch, *(manager.stages[handle] for handle, _ in some))
+        known = {one.handle: one for one in manager.staged_writes.stages()}
+        finalize(self.world, self.batch, *(known[handle] for handle, _ in some))
         for _, labels in some:
             for index, label in enumerate(labels):
                 self.lasting[QUEUES[index % 2]].add(label)
@@ -122,14 +123,16 @@ class Programme(RuleBasedStateMachine):
 
     @rule()
     def forget(self) -> None:
-        assert self.world.manager.forget_stages("s", None, None, ALICE) == len(self.stages)
+        assert self.world.manager.staged_writes.forget("s", None, None, ALICE) == len(self.stages)
         self.stages = []
 
     @rule(name=queues)
     def browse(self, name: str) -> None:
         queue, manager = self.world.queue(name), self.world.manager
-        stable = max(self.offset[name], manager.last_stable(queue))  # it falls when somebody takes what was seen
-        self.seen[name].update(manager.within(queue, self.offset[name], stable, 1000))
+        stable = max(
+            self.offset[name], manager.consumer_groups.last_stable(queue)
+        )  # it falls when somebody takes what was seen
+        self.seen[name].update(manager.consumer_groups.within(queue, self.offset[name], stable, 1000))
         self.offset[name] = stable
 
     @rule(name=queues, limit=st.integers(1, 4))
@@ -153,9 +156,9 @@ class Programme(RuleBasedStateMachine):
 
     @rule(name=queues)
     def release(self, name: str) -> None:
-        group = self.world.manager.group(self.world.queue(name), "g")
+        group = self.world.manager.consumer_groups.group(self.world.queue(name), "g")
         if group is not None and self.claims.pop(name, None):
-            done(self.world.manager.release_claim(group))
+            done(self.world.manager.consumer_groups.release_claim(group))
 
     @rule(checkpoint=st.booleans())
     def restart(self, checkpoint: bool) -> None:
@@ -166,8 +169,9 @@ class Programme(RuleBasedStateMachine):
             self.claims[name] = end, [label for label in labels if label in self.lasting[name]]
         for name in [name for name, (_, labels) in self.claims.items() if not labels]:
             del self.claims[name]  # all express
-            commit(self.world, self.world.manager.groups[self.world.queue(name).number]["g"].end, queue=name)
-            self.position[name] = self.world.manager.groups[self.world.queue(name).number]["g"].cursor
+            (group,) = self.world.manager.consumer_groups.groups(self.world.queue(name))
+            commit(self.world, group.end, queue=name)
+            self.position[name] = group.cursor
 
     # -- what holds --------------------------------------------------------------------------------------------
 
@@ -189,10 +193,14 @@ class Programme(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         self.restart(False)
-        self.world.manager.forget_stages("s", None, None, ALICE)
+        self.world.manager.staged_writes.forget("s", None, None, ALICE)
         for name in QUEUES:
             self.process(name, True)
-            group = done(self.world.manager.claim(self.world.queue(name), "g", self.position[name], Limits()))
+            group = done(
+                self.world.manager.consumer_groups.claim(
+                    self.world.queue(name), "g", self.position[name], BatchLimits()
+                )
+            )
             rest = claimed(group)
             left = set(self.world.labels(name))  # aborted, or put back, below the position of the group
             assert not left

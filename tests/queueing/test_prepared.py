@@ -6,7 +6,7 @@ import pytest
 
 from openmsmq.model.constants import Access, Journal, MessageClass
 from openmsmq.model.errors import HResult
-from openmsmq.queueing.transactions import Transaction
+from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.store import Put
 from queueing.world import ALICE, World, refused
 
@@ -22,7 +22,7 @@ def world() -> World:
     transaction = world.begin(99)
     for label in "abcd":
         world.send(label=label, transaction=transaction, journaling_requested=int(Journal.DEADLETTER))
-    world.manager.commit(transaction)
+    world.manager.transactions.commit(transaction)
     return world
 
 
@@ -34,19 +34,19 @@ def work(world: World) -> Transaction:
         world.send("r", label, transaction)
     queue = world.open()
     world.read(queue, transaction=transaction)
-    world.manager.reject(queue, world.read(queue, transaction=transaction).message.lookup_identifier)
+    world.manager.subqueues.reject(queue, world.read(queue, transaction=transaction).message.lookup_identifier)
     key = world.queue().first()
     assert key is not None
     target = world.open("q;s", Access.MOVE)
-    world.manager.move(queue, target, key, lambda: transaction)
-    world.manager.prepare(transaction)
+    world.manager.subqueues.move(queue, target, key, lambda: transaction)
+    world.manager.transactions.prepare(transaction)
     return transaction
 
 
 def look(world: World) -> tuple[list[str], list[str], list[str], list[str]]:
     subqueue = world.queue().subqueues.get("s")
     moved = world.labels(subqueue) if subqueue else []
-    return world.labels(), world.labels("r"), moved, world.labels(world.state.transactional_dead_letters)
+    return world.labels(), world.labels("r"), moved, world.labels(world.registry.transactional_dead_letters)
 
 
 NOTHING_YET = (["d"], [], [], [])
@@ -65,20 +65,20 @@ def test_the_outcome_is_all_or_nothing_also_after_a_restart(
         assert look(world) == NOTHING_YET
         world.restart(checkpoint)
     assert look(world) == NOTHING_YET
-    transaction = world.manager.transaction(UOW)
+    transaction = world.manager.transactions.find(UOW)
     assert transaction.is_prepared and transaction.coordinator == b"who decides"
-    (world.decide if end == "commit" else world.manager.abort)(transaction)
+    (world.decide if end == "commit" else world.manager.transactions.abort)(transaction)
     expected = COMMITTED if end == "commit" else ABORTED
     assert look(world) == expected
     world.restart(checkpoint)
     assert look(world) == expected
-    assert not world.manager.transactions and not world.store.recovered.prepared
+    assert not world.manager.transactions.enlisted() and not world.store.recovered.prepared
 
 
 def test_marks_of_first_and_last_message_survive(world: World) -> None:
     work(world)
     world.restart()
-    world.decide(world.manager.transaction(UOW))
+    world.decide(world.manager.transactions.find(UOW))
     marks = [(m.first_in_transaction, m.last_in_transaction) for m in world.messages(world.queue("r"))]
     assert marks == [(True, False), (False, True)]
 
@@ -86,8 +86,8 @@ def test_marks_of_first_and_last_message_survive(world: World) -> None:
 def test_a_rejection_survives(world: World) -> None:
     work(world)
     world.restart()
-    world.decide(world.manager.transaction(UOW))
-    (dead,) = world.messages(world.state.transactional_dead_letters)
+    world.decide(world.manager.transactions.find(UOW))
+    (dead,) = world.messages(world.registry.transactional_dead_letters)
     assert dead.message_class == MessageClass.NACK_RECEIVE_REJECTED
 
 
@@ -99,7 +99,7 @@ def test_a_prepared_transaction_takes_no_more_work(world: World) -> None:
     key = world.queue().first()
     assert key is not None
     with refused(SEQUENCE):
-        world.manager.move(world.open(), world.open("q;s", Access.MOVE), key, lambda: transaction)
+        world.manager.subqueues.move(world.open(), world.open("q;s", Access.MOVE), key, lambda: transaction)
 
 
 def test_what_is_not_prepared_does_not_survive(world: World) -> None:
@@ -108,7 +108,7 @@ def test_what_is_not_prepared_does_not_survive(world: World) -> None:
     world.send("r", "y", transaction)
     world.restart()
     with refused(SEQUENCE):
-        world.manager.transaction(UOW)
+        world.manager.transactions.find(UOW)
     assert world.labels("r") == []
 
 
@@ -119,11 +119,11 @@ def test_numbers_of_prepared_transactions_are_not_given_out_again(world: World) 
 
 
 def test_an_empty_transaction_is_prepared_too(world: World) -> None:
-    world.manager.prepare(world.begin())
+    world.manager.transactions.prepare(world.begin())
     world.restart()
-    world.decide(world.manager.transaction(UOW))
+    world.decide(world.manager.transactions.find(UOW))
     world.restart()
-    assert not world.manager.transactions
+    assert not world.manager.transactions.enlisted()
 
 
 def test_a_full_disk_prepares_nothing(world: World) -> None:
@@ -131,23 +131,23 @@ def test_a_full_disk_prepares_nothing(world: World) -> None:
     world.send("r", "x", transaction)
     world.store.full = True
     with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
-        world.manager.prepare(transaction)
+        world.manager.transactions.prepare(transaction)
     world.store.full = False
     world.send("r", "y", transaction)
-    world.manager.prepare(transaction)
+    world.manager.transactions.prepare(transaction)
     world.decide(transaction)
     assert world.labels("r") == ["x", "y"]
 
 
 def test_a_queue_that_is_deleted_while_in_doubt_leaves_nothing_behind(world: World) -> None:
     work(world)
-    world.manager.delete_queue(world.queue(), ALICE)
-    world.manager.delete_queue(world.queue("r"), ALICE)
+    world.manager.administration.delete_queue(world.queue(), ALICE)
+    world.manager.administration.delete_queue(world.queue("r"), ALICE)
     world.restart()
-    world.decide(world.manager.transaction(UOW))
+    world.decide(world.manager.transactions.find(UOW))
     world.restart()  # what it sent is found to be nobody's, and removed
     world.restart()
-    assert not world.store.recovered.queues.keys() - {world.state.transactional_dead_letters.number}
+    assert not world.store.recovered.queues.keys() - {world.registry.transactional_dead_letters.number}
 
 
 def test_a_decision_is_part_of_the_commit(world: World) -> None:
@@ -155,8 +155,8 @@ def test_a_decision_is_part_of_the_commit(world: World) -> None:
     world.send("r", "x", transaction)
     world.store.full = True
     with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
-        world.manager.commit(transaction, [Put(b"decision", b"1")])
+        world.manager.transactions.commit(transaction, [Put(b"decision", b"1")])
     assert b"decision" not in world.store.definitions
     world.store.full = False
-    world.manager.commit(transaction, [Put(b"decision", b"1")])
+    world.manager.transactions.commit(transaction, [Put(b"decision", b"1")])
     assert world.store.definitions[b"decision"] == b"1"

@@ -168,7 +168,7 @@ class Programme(RuleBasedStateMachine):
     @rule(data=st.data(), delete=st.booleans())
     def unlock(self, data: st.DataObject, delete: bool) -> None:
         name, entry, reader, key = self.locks.pop(data.draw(st.integers(0, len(self.locks) - 1)))
-        self.world.manager.end_two_phase(reader, key, delete)
+        self.world.manager.reading.end_two_phase(reader, key, delete)
         if delete and not entry.purged:
             self.oracle.received(name, entry)
         elif delete:
@@ -182,13 +182,13 @@ class Programme(RuleBasedStateMachine):
     def move_cursor(self, name: str) -> None:
         """Walk with a new cursor over everything that is visible."""
         reader = self.readers[name]
-        cursor = self.world.manager.open_cursor(reader)
+        cursor = self.world.manager.handles.open_cursor(reader)
         labels = []
         action = Action.PEEK_CURRENT
         while (outcome := self.world.read(reader, action, cursor=cursor)).status == HResult.MQ_OK:
             labels.append(outcome.label)
             action = Action.PEEK_NEXT
-        self.world.manager.close_cursor(cursor)
+        self.world.manager.handles.close_cursor(cursor)
         assert labels == [e.label for e in self.oracle.visible(name)]
 
     @rule(name=st.sampled_from(READABLE), steps=st.integers(0, 3))
@@ -197,11 +197,11 @@ class Programme(RuleBasedStateMachine):
         if steps >= len(visible):
             return
         reader = self.readers[name]
-        cursor = self.world.manager.open_cursor(reader)
+        cursor = self.world.manager.handles.open_cursor(reader)
         for step in range(steps + 1):
             self.world.read(reader, Action.PEEK_NEXT if step else Action.PEEK_CURRENT, cursor=cursor)
         outcome = self.world.read(reader, cursor=cursor)
-        self.world.manager.close_cursor(cursor)
+        self.world.manager.handles.close_cursor(cursor)
         self._check_seen(outcome.message)
         assert outcome.label == visible[steps].label
         self.oracle.received(name, visible[steps])
@@ -222,15 +222,15 @@ class Programme(RuleBasedStateMachine):
         opened = self.world.open(target, Access.MOVE)
         key = self._key(source, entry)
         if number is None:
-            self.world.manager.move(self.readers[source], opened, key)
+            self.world.manager.subqueues.move(self.readers[source], opened, key)
             self.oracle.queues[source].remove(entry)
             self.oracle.add(target, entry)
         else:
             work = self.work.get(number) or self.work.setdefault(number, Work(self.world.begin(number)))
-            self.world.manager.move(self.readers[source], opened, key, lambda: work.real)
+            self.world.manager.subqueues.move(self.readers[source], opened, key, lambda: work.real)
             entry.held = work
             work.moved.append((source, target, entry))
-        self.world.manager.close_queue(opened)
+        self.world.manager.handles.close_queue(opened)
 
     # -- transactions ------------------------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class Programme(RuleBasedStateMachine):
         work = self.work.pop(number, None)
         if work is None:
             return
-        self.world.manager.commit(work.real)
+        self.world.manager.transactions.commit(work.real)
         for _, entry in work.sent:
             entry.held = None
         for name, entry in work.received:
@@ -277,7 +277,7 @@ class Programme(RuleBasedStateMachine):
         work = self.work.pop(number, None)
         if work is None:
             return
-        self.world.manager.abort(work.real)
+        self.world.manager.transactions.abort(work.real)
         for name, entry in work.sent:
             self.oracle.queues[name].remove(entry)
         for name, entry in work.received:
@@ -297,7 +297,7 @@ class Programme(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(READABLE))
     def purge(self, name: str) -> None:
-        count = self.world.manager.purge(self.readers[name])
+        count = self.world.manager.reading.purge(self.readers[name])
         visible = self.oracle.visible(name)
         assert count == len(visible)
         sent = [e for work in self.work.values() for _, e in work.sent]
@@ -307,12 +307,14 @@ class Programme(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(QUEUES), on=st.booleans())
     def journal(self, name: str, on: bool) -> None:
-        self.world.manager.set_properties(self.world.queue(name), {PropId.PROPID_Q_JOURNAL: int(on)}, ALICE)
+        self.world.manager.administration.set_properties(
+            self.world.queue(name), {PropId.PROPID_Q_JOURNAL: int(on)}, ALICE
+        )
         (self.oracle.journaling.add if on else self.oracle.journaling.discard)(name)
 
     @rule(name=st.sampled_from(READABLE))
     def reopen(self, name: str) -> None:
-        self.world.manager.close_queue(self.readers[name])
+        self.world.manager.handles.close_queue(self.readers[name])
         self.readers[name] = self.world.open(name)
         for lock in [lock for lock in self.locks if lock[0] == name]:
             self.locks.remove(lock)
@@ -347,7 +349,7 @@ class Programme(RuleBasedStateMachine):
 
     @invariant()
     def the_queues_are_what_the_oracle_says(self) -> None:
-        if not self.world.state.by_name:
+        if not self.world.registry.by_name:
             return
         for name in READABLE:
             queue = self.world.queue(name)
@@ -359,13 +361,13 @@ class Programme(RuleBasedStateMachine):
 
     @invariant()
     def bytes_are_the_sum_of_what_is_there(self) -> None:
-        for queue in self.world.state.queues.values():
+        for queue in self.world.registry.queues.values():
             sizes = [e.size if not isinstance(e, int) else e >> 64 for e in queue.entries.values()]
             assert queue.total_bytes == sum(sizes) >= 0
 
     @invariant()
     def every_lock_has_its_owner(self) -> None:
-        locks = [lock for queue in self.world.state.queues.values() for lock in queue.locked.values()]
+        locks = [lock for queue in self.world.registry.queues.values() for lock in queue.locked.values()]
         assert len([lock for lock in locks if lock.kind is LockKind.READ]) == len(self.locks)
         held = sum(len(work.sent) + len(work.received) + len(work.moved) for work in self.work.values())
         assert len([lock for lock in locks if lock.kind is not LockKind.READ]) == held

@@ -10,7 +10,7 @@ import pytest
 
 import openmsmq
 from openmsmq.model.errors import TransactionSequence
-from openmsmq.queueing.transactions import TRANSITIONS, Transaction, TransactionEvent, TransactionState
+from openmsmq.queueing.unit_of_work import TRANSITIONS, Transaction, TransactionEvent, TransactionState
 
 S, E = TransactionState, TransactionEvent
 ALLOWED = {
@@ -46,12 +46,14 @@ def test_the_table_has_a_row_for_each_event() -> None:
 
 
 def test_nothing_but_the_table_changes_the_state_of_a_transaction() -> None:
-    sources = Path(openmsmq.__file__).parent
-    writers = [
-        path.relative_to(sources).as_posix()
-        for name in ("queueing", "protocols", "bulk")
-        for path in (sources / name).glob("*.py")
-        if re.search(r"transaction\.state\s*=[^=]", path.read_text())
-    ]
-    assert writers == []
-    assert len(re.findall(r"self\.state = ", (sources / "queueing/transactions.py").read_text())) == 1
+    package = Path(openmsmq.__file__).parent
+    sources = {
+        path.relative_to(package).as_posix(): path.read_text()
+        for name in ("queueing", "protocols", "bulk", "server")
+        for path in (package / name).glob("*.py")
+    }
+    assert [name for name, text in sources.items() if re.search(r"transaction\.state\s*=[^=]", text)] == []
+    assert len(re.findall(r"self\.state = ", sources["queueing/unit_of_work.py"])) == 1
+    assert [name for name, text in sources.items() if ".advance(" in text] == ["queueing/transactions.py"]
+    makers = [name for name, text in sources.items() if re.search(r"(= |return )Transaction\(", text)]
+    assert makers == ["queueing/transactions.py"]

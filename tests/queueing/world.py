@@ -11,12 +11,13 @@ from openmsmq.model import names, security
 from openmsmq.model.constants import INFINITE, Access, Action, PropId, Share
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
-from openmsmq.queueing.access import Caller, default_machine_security
+from openmsmq.queueing.authorization import Caller, default_machine_security
+from openmsmq.queueing.descriptors import Cursor, OpenQueueDescriptor
+from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.outgoing_queues import Transport
 from openmsmq.queueing.queue import Queue
-from openmsmq.queueing.readers import Cursor, OpenQueueDescriptor
-from openmsmq.queueing.state import Machine
-from openmsmq.queueing.transactions import Transaction, TransactionEvent
+from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
 from openmsmq.store import Operation, Store, StoreFull
 from store.memory_vfs import MemoryVfs
 
@@ -110,9 +111,10 @@ class Outcome:
 class World:
     owner = ALICE
 
-    def __init__(self, machine: Machine = MACHINE) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine = MACHINE, transport: Transport | None = None) -> None:
+        self.machine, self.transport = machine, transport
         self._turn_wanted = False
+        self.failure: BaseException | None = None
         self.vfs = MemoryVfs()
         self.now = START
         self._entropy = 0
@@ -127,15 +129,18 @@ class World:
         self.store = FullableStore(real)
         self.manager = QueueManager(
             self.machine, self.store, lambda: self.now, self._random, real.recovered.queues, real.recovered.prepared,
-            self,
+            self, self.transport,
         )  # fmt: skip
-        self.state = self.manager.state
+        self.registry = self.manager.registry
 
     def turn_wanted(self) -> None:
         self._turn_wanted = True
 
     def deadline_changed(self) -> None:
         """The tests call `advance`."""
+
+    def failed(self, error: BaseException) -> None:
+        self.failure = error
 
     def turn(self) -> None:
         """The event loop comes round."""
@@ -162,12 +167,12 @@ class World:
     def create(self, name: str = "q", caller: Caller = ALICE, **properties: Any) -> Queue:
         """`properties` by the last part of their PROPID: create(JOURNAL=1, QUOTA=1)."""
         values = {PropId[f"PROPID_Q_{key}"]: value for key, value in properties.items()}
-        return self.manager.create_queue(f".\\private$\\{name}", values, None, caller)
+        return self.manager.administration.create_queue(f".\\private$\\{name}", values, None, caller)
 
     def queue(self, name: str = "q") -> Queue:
         """A private queue, or with `name;subqueue` one of its subqueues."""
         head, _, subqueue = name.partition(";")
-        queue = self.state.by_name[head]
+        queue = self.registry.by_name[head]
         return queue.subqueues[subqueue] if subqueue else queue
 
     def open(
@@ -175,16 +180,16 @@ class World:
     ) -> OpenQueueDescriptor:
         """`name` of a private queue, or a format name."""
         text = name if "=" in name else f"DIRECT=OS:.\\private$\\{name}"
-        return self.manager.open_queue(names.parse_format_name(text), access, share, caller)
+        return self.manager.handles.open_queue(names.parse_format_name(text), access, share, caller)
 
     # -- messages --------------------------------------------------------------------------------------------
 
     def send(self, name: str = "q", label: str = "", transaction: Transaction | None = None, **values: Any) -> bytes:
         descriptor = self.open(name, Access.SEND)
         try:
-            return self.manager.enqueue(descriptor, Message(label=label, **values), transaction)
+            return self.manager.sending.enqueue(descriptor, Message(label=label, **values), transaction)
         finally:
-            self.manager.close_queue(descriptor)
+            self.manager.handles.close_queue(descriptor)
 
     def read(
         self,
@@ -197,7 +202,7 @@ class World:
         accept: int = ACCEPT,
     ) -> Outcome:
         outcome = Outcome(self)
-        self.manager.read(
+        self.manager.reading.read(
             descriptor, action, timeout, lambda message: accept, outcome,
             cursor=cursor, transaction=transaction, two_phase=two_phase,
         )  # fmt: skip
@@ -209,11 +214,11 @@ class World:
         return outcome
 
     def begin(self, number: int = 1) -> Transaction:
-        return self.manager.create_transaction(number.to_bytes(16, "little"))
+        return self.manager.transactions.create(number.to_bytes(16, "little"))
 
     def decide(self, transaction: Transaction) -> None:
         """Its coordinator has decided that a prepared transaction commits."""
-        self.manager.commit(transaction, event=TransactionEvent.OUTCOME_COMMIT)
+        self.manager.transactions.commit(transaction, event=TransactionEvent.OUTCOME_COMMIT)
 
     def labels(self, queue: Queue | str = "q") -> list[str]:
         """What a reader would find, in order."""
@@ -233,4 +238,4 @@ def refused(hresult: HResult) -> Any:
 def snapshot(world: World) -> Any:
     """What a refused operation must not have changed."""
     return {q.number: (list(q.entries), list(q.available), set(q.locked), q.total_bytes)
-            for q in world.state.queues.values()}  # fmt: skip
+            for q in world.registry.queues.values()}  # fmt: skip

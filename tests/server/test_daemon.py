@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import time
 
@@ -10,8 +11,15 @@ import pytest
 import openmsmq
 from command_line import command
 from daemon import Daemon, eventually
+from openmsmq.model.constants import Access, Share
+from openmsmq.model.message import Message
+from openmsmq.model.names import parse_format_name
+from openmsmq.queueing.authorization import SYSTEM
+from openmsmq.queueing.queue import Queue
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.users import UsersFile
+from openmsmq.server import daemon as server
+from openmsmq.server.config import load
 from openmsmq.server.daemon import HOUSEKEEPING_PERIOD
 
 
@@ -124,3 +132,30 @@ def test_a_disk_that_is_nearly_full_takes_no_messages_but_gives_them(tmp_path):
             with manager.open(".\\private$\\q") as receiver:
                 assert receiver.receive(0).decode() == "before"
         assert "no messages are accepted" in service.log
+
+
+def test_a_change_that_memory_does_not_take_stops_the_daemon_and_what_the_log_says_holds(tmp_path, monkeypatch):
+    def breaks(*arguments: object) -> None:
+        raise AttributeError("a mistake in the queues")
+
+    async def run() -> BaseException | None:
+        started = server.Daemon(load(options=options, environment={}))
+        await started.start()
+        administration, handles = started.manager.administration, started.manager.handles
+        administration.create_queue(".\\private$\\q", {}, None, SYSTEM)
+        name = parse_format_name("DIRECT=OS:.\\private$\\q")
+        sender = handles.open_queue(name, Access.SEND, Share.DENY_NONE, SYSTEM)
+        await started._committer.drain()
+        with monkeypatch.context() as patch:
+            patch.setattr(Queue, "insert", breaks)
+            with pytest.raises(openmsmq.MsmqError, match="STORAGE"):
+                started.manager.sending.enqueue(sender, Message(delivery_guarantee=1))
+        await asyncio.wait_for(started.stopping.wait(), 5)
+        await started.stop()
+        started.store.close()  # as the end of the process does
+        return started.failure
+
+    options = {"data_dir": tmp_path / "data", "port_offset": 0, "endpoint_mapper_port": 0, "rpc_port": 0}
+    assert isinstance(asyncio.run(run()), AttributeError)
+    with Daemon(tmp_path / "data") as service, service.connect() as manager:
+        assert manager.counts(".\\private$\\q")["message_count"] == 0

@@ -14,13 +14,13 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from daemon import Daemon
 from openmsmq.bulk.client import BulkClient
-from openmsmq.bulk.sending import Refusal
+from openmsmq.bulk.row_stream import Refusal
 from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.spark.collecting import Collected, Errors
 from openmsmq.spark.options import BATCH_WRITE, STREAM_WRITE, OptionError, parse
-from openmsmq.spark.writing import MsmqStreamWriter, MsmqWriter, Stage
+from openmsmq.spark.writing import MsmqStreamWriter, MsmqWriter, WrittenStage
 from spark import lake
 
 COLUMNS = "body binary, label string, priority int, destination_queue string, response_queue string"
@@ -213,12 +213,12 @@ def test_what_is_not_a_matter_of_rows_fails_the_task(spark: Any, service: Daemon
 # -- commits that do not come through, without Spark -----------------------------------------------------------------
 
 
-def message(service: Daemon, queue: str, directory: Path, label: str) -> Stage:
+def message(service: Daemon, queue: str, directory: Path, label: str) -> WrittenStage:
     """As a task leaves it: a staged row, and one that can't be sent."""
     with BulkClient(port=lake.flight_port(service)) as client:
         rows = pa.record_batch({"body": pa.array([b""]), "label": pa.array([label])})
         staged = client.stage(queue, 3, 0, 0, [rows], queue)
-    return Stage(staged.handle, 1, attempt(Errors(str(directory), queue), 3, 0, f"bad {label}"))
+    return WrittenStage(staged.handle, 1, attempt(Errors(str(directory), queue), 3, 0, f"bad {label}"))
 
 
 @pytest.mark.parametrize("arrives", [False, True])

@@ -76,8 +76,8 @@ def test_all_requests_of_one_turn_share_one_sync(make: Make) -> None:
 
         def request(key: int) -> None:
             store.insert(1, key, 0, b"x")
-            position = store.position
-            committer.when_durable(lambda: told.append((key, store.durable_position >= position)))
+            position = store.end
+            committer.when_durable(lambda: told.append((key, store.durable_end >= position)))
 
         for key in range(1, 11):
             asyncio.get_running_loop().call_soon(request, key)
@@ -98,13 +98,13 @@ def test_nothing_is_told_before_its_bytes_are_durable(make: Make) -> None:
         late = []
         for key in range(1, 200):
             store.insert(1, key, 0, bytes(100))
-            position = store.position
-            committer.when_durable(lambda position=position: late.append(store.durable_position < position))  # type: ignore[misc]
+            position = store.end
+            committer.when_durable(lambda position=position: late.append(store.durable_end < position))  # type: ignore[misc]
             if key % 7 == 0:
                 await asyncio.sleep(0)
         await committer.drain()
         assert late == [False] * 199
-        assert store.durable_position == store.position
+        assert store.durable_end == store.end
         store.close()
 
     asyncio.run(main())
@@ -185,7 +185,7 @@ def test_messages_can_be_read_while_their_batch_is_written() -> None:
     batch.write()
     batch.sync()
     store.finish_batch(batch)
-    assert store.durable_position < store.position
+    assert store.durable_end < store.end
     assert (store.read(first), store.read(second)) == (b"first", b"second")
     store.close()
 

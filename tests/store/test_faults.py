@@ -99,7 +99,7 @@ def test_after_a_failed_sync_nothing_is_accepted_and_no_sync_is_tried_again() ->
         store.append([Insert(1, 2, 0, b"y")])
     with pytest.raises(StoreFailed):
         store.remove(1, 1)
-    assert store.durable_position < store.position
+    assert store.durable_end < store.end
     store.close()
     assert not [name for name, _ in vfs.calls if name in ("fdatasync", "pwrite")]
 
@@ -130,12 +130,12 @@ def test_on_a_full_disk_inserts_are_refused_whole_and_removals_make_room() -> No
     places: dict[int, int] = {}
     key = 1
     while True:
-        position = store.position
+        position = store.end
         try:
             batch = [Insert(1, key, 0, bytes(500)), Insert(2, key + 1, 0, bytes(500))]
             places[key], places[key + 1] = store.append(batch)
         except StoreFull:
-            assert store.position == position
+            assert store.end == position
             break
         store.sync()
         key += 2

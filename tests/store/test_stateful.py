@@ -94,7 +94,7 @@ class StoreMachine(RuleBasedStateMachine):
     def a_drained_store_is_small(self) -> None:
         oracle = self.oracle
         drained = not oracle.messages and not oracle.definitions and not oracle.pending
-        if drained and oracle.store.durable_position == oracle.store.position:
+        if drained and oracle.store.durable_end == oracle.store.end:
             assert sum("segment" in path for path in self.vfs.names) <= 3
 
 

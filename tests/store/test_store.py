@@ -42,7 +42,7 @@ def test_a_synced_message_is_there_after_reopening(tmp_path: Path) -> None:
     assert store.read(location) == b"hello"
     store.sync()
     assert store.read(location) == b"hello"
-    assert store.durable_position == store.position
+    assert store.durable_end == store.end
     store.close()
     again = Store.open(tmp_path)
     assert contents(again) == {7: {1: b"hello"}}
@@ -196,10 +196,10 @@ def test_a_clean_reopen_writes_no_frames(tmp_path: Path) -> None:
     store.insert(1, 1, 0, b"x")
     store.close()
     again = Store.open(tmp_path)
-    position = again.position
+    position = again.end
     again.close()
     third = Store.open(tmp_path, vfs=OsVfs())
-    assert third.position == position
+    assert third.end == position
     third.close()
 
 

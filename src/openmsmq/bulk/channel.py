@@ -13,11 +13,11 @@ from openmsmq.bulk.framing import HEADER, MAXIMUM_BYTES, MAXIMUM_JSON
 
 logger = logging.getLogger(__name__)
 
-Receive = Callable[["Channel", int, Any, bytearray], None]
+Receive = Callable[["RequestChannel", int, Any, bytearray], None]
 _LIMITS = {1: MAXIMUM_JSON, 2: MAXIMUM_BYTES}  # by the place of a part in its frame
 
 
-class Channel(asyncio.BufferedProtocol):
+class RequestChannel(asyncio.BufferedProtocol):
     """Each part of a frame is received where it stays: the header, its JSON, its bytes."""
 
     def __init__(self, receive: Receive) -> None:
@@ -30,7 +30,7 @@ class Channel(asyncio.BufferedProtocol):
         self.closed = asyncio.Event()
 
     @classmethod
-    async def open(cls, connection: socket.socket, receive: Receive) -> Channel:
+    async def open(cls, connection: socket.socket, receive: Receive) -> RequestChannel:
         """A channel over a connected socket, which is closed with it."""
         loop = asyncio.get_running_loop()
         _, channel = await loop.create_connection(lambda: cls(receive), sock=connection)

@@ -1,6 +1,6 @@
 /* CRC-32C of many records at once.
 
-   `openmsmq.bulk.segments` does the same with one call for each where this is not compiled. */
+   `openmsmq.bulk.segment_reader` does the same with one call for each where this is not compiled. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* the stable ABI: one file for Python 3.11 and later */

@@ -6,11 +6,11 @@ import asyncio
 from collections import defaultdict
 from typing import Any
 
-from openmsmq.bulk.served import Served, limits, run
+from openmsmq.bulk.context import Context, limits, run
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import MsmqError, TransactionSequence
-from openmsmq.queueing.access import Caller
-from openmsmq.queueing.groups import Group
+from openmsmq.queueing.authorization import Caller
+from openmsmq.queueing.consumer_group import Group
 from openmsmq.queueing.queue import Queue
 
 _POLL = 0.02  # seconds between looks for something to claim: nothing notifies of what becomes stable
@@ -20,20 +20,18 @@ _LONGEST_WAIT = 60.0
 class Claiming:
     """One operation on a queue's groups at a time; long ones go step by step."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self._manager = served.manager
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._groups = context.manager.consumer_groups
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)  # by queue number
 
     def _claimable(self, caller: Caller, queue: str, source: str) -> Queue:
-        return self._manager.source(queue, source, caller, Access.RECEIVE)
+        return self._context.source(caller, queue, source, Access.RECEIVE)
 
     async def do_groups(self, caller: Caller) -> list[dict[str, Any]]:
-        state, found = self._manager.state, []
-        for number, groups in list(self._manager.groups.items()):
-            if number not in state.queues:
-                continue
-            text, source = self._served.name_of(state.queues[number])
+        found = []
+        for held, groups in self._groups.by_queue():
+            text, source = self._context.name_of(held)
             try:
                 self._claimable(caller, text, source)
             except MsmqError:
@@ -43,12 +41,12 @@ class Claiming:
                     "queue": text, "source": source, "group": group.name,
                     "cursor": group.cursor, "end": group.end, "count": len(group.keys),
                 }
-                for group in groups.values()
+                for group in groups
             ]  # fmt: skip
         return found
 
     async def do_cursor(self, caller: Caller, queue: str, group: str, source: str = "queue") -> dict[str, int | None]:
-        found = self._manager.group(self._claimable(caller, queue, source), group)
+        found = self._groups.group(self._claimable(caller, queue, source), group)
         return {"cursor": None if found is None else found.cursor}
 
     async def do_claim(
@@ -69,13 +67,13 @@ class Claiming:
         may_wait = True
         while True:
             async with self._locks[found.number]:
-                made = await run(self._manager.claim(found, group, start, limits(max_messages, max_bytes), token))
+                made = await run(self._groups.claim(found, group, start, limits(max_messages, max_bytes), token))
                 token = made.token if token is not None else None
                 answer = {"start": start, "end": made.end, "count": len(made.keys), "token": made.token}
             if answer["count"] or not may_wait:
                 break
             may_wait = await self._wait_for_something(found, made, deadline)
-        await self._served.durable()
+        await self._context.durable()
         return answer
 
     async def _wait_for_something(self, queue: Queue, group: Group, deadline: float) -> bool:
@@ -83,7 +81,7 @@ class Claiming:
         loop = asyncio.get_running_loop()
         while loop.time() < deadline and not queue.deleted:
             await asyncio.sleep(_POLL)
-            if queue.within(group.cursor, self._manager.last_stable(queue, group), 1):
+            if queue.within(group.cursor, self._groups.last_stable(queue, group), 1):
                 return True
         return False
 
@@ -93,8 +91,8 @@ class Claiming:
         found = self._claimable(caller, queue, source)
         async with self._locks[found.number]:
             holder = self._known(found, group, token)
-            await run(self._manager.commit_claim(holder, end))
-        await self._served.durable()
+            await run(self._groups.commit_claim(holder, end))
+        await self._context.durable()
         return {"cursor": holder.cursor}
 
     async def do_release(
@@ -102,12 +100,12 @@ class Claiming:
     ) -> dict[str, int]:
         found = self._claimable(caller, queue, source)
         async with self._locks[found.number]:
-            count = await run(self._manager.release_claim(self._known(found, group), forget))
-        await self._served.durable()
+            count = await run(self._groups.release_claim(self._known(found, group), forget))
+        await self._context.durable()
         return {"count": count}
 
     def _known(self, queue: Queue, name: str, token: str | None = None) -> Group:
-        group = self._manager.group(queue, name, token)
+        group = self._groups.group(queue, name, token)
         if group is None:
             raise TransactionSequence(detail=f"{queue.properties.path_name} has no consumer group {name!r}")
         return group

@@ -23,7 +23,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from openmsmq.bulk.sending import FAILURES, Refusal, Sending, Staged
+from openmsmq.bulk.row_stream import FAILURES, Refusal, RowStream, Staged
 from openmsmq.model.errors import AccessDenied, MsmqError, error_for
 
 logger = logging.getLogger(__name__)
@@ -353,9 +353,9 @@ class BulkClient:
         descriptor = flight.FlightDescriptor.for_command(json.dumps(_given(command)).encode())
         what = f"staging for batch {batch} of sink {sink}"
 
-        def begin(schema: pa.Schema) -> Sending:
+        def begin(schema: pa.Schema) -> RowStream:
             call = partial(self._flight.do_put, descriptor, schema, self._options())
-            return Sending(call, collect, partial(self._translated, what=what))
+            return RowStream(call, collect, partial(self._translated, what=what))
 
         sending = None
         try:

@@ -14,15 +14,15 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from openmsmq.bulk.channel import Channel
+from openmsmq.bulk.channel import RequestChannel
 from openmsmq.bulk.claiming import Claiming
+from openmsmq.bulk.context import Context
 from openmsmq.bulk.framing import frame
-from openmsmq.bulk.reading import Reading
 from openmsmq.bulk.requests import REQUESTS, check, invalid, shown
-from openmsmq.bulk.served import Served
+from openmsmq.bulk.slicing import Slicing
 from openmsmq.bulk.staging import Staging
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
-from openmsmq.queueing.access import Caller
+from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.rpc.ntlm import nt_hash
 from openmsmq.rpc.users import UsersFile
@@ -49,7 +49,7 @@ class Control:
         stage_time_limit: int = 3600,
     ) -> None:
         """`stage_time_limit`: seconds without a keep-alive from their writer after which stages are dropped."""
-        served = Served(manager, store, when_durable)
+        context = Context(manager, store, when_durable)
         self._store = store
         self._users = users
         self._accepts_anonymous = accepts_anonymous
@@ -57,10 +57,10 @@ class Control:
         self._manager = manager
         self._stage_time_limit = stage_time_limit
         self._secret = secrets.token_bytes(32)
-        self._staging = Staging(served)
+        self._staging = Staging(context)
         self._operations = {
             name.removeprefix("do_"): getattr(part, name)
-            for part in (self, Reading(served), Claiming(served), self._staging)
+            for part in (self, Slicing(context), Claiming(context), self._staging)
             for name in dir(part)
             if name.startswith("do_")
         }
@@ -69,12 +69,12 @@ class Control:
         """Answer requests until the other side has gone, or this is cancelled."""
         tasks: set[asyncio.Task[None]] = set()
 
-        def receive(channel: Channel, number: int, values: Any, data: bytearray) -> None:
+        def receive(channel: RequestChannel, number: int, values: Any, data: bytearray) -> None:
             task = asyncio.create_task(self._answer(channel, number, values, data))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        channel = await Channel.open(connection, receive)
+        channel = await RequestChannel.open(connection, receive)
         try:
             await channel.closed.wait()
         finally:
@@ -87,12 +87,12 @@ class Control:
         """Drop stages whose writers are gone, from time to time, until this is cancelled."""
         while True:
             try:
-                self._manager.drop_abandoned(self._stage_time_limit * 1000)
+                self._manager.staged_writes.drop_abandoned(self._stage_time_limit * 1000)
             except (MsmqError, OSError) as error:  # a full disk: later
                 logger.error("abandoned stages could not be dropped, next attempt in %d s: %s", _TIDY, error)
             await asyncio.sleep(_TIDY)
 
-    async def _answer(self, channel: Channel, number: int, values: Any, data: bytearray) -> None:
+    async def _answer(self, channel: RequestChannel, number: int, values: Any, data: bytearray) -> None:
         try:
             answer = await self._perform(values, data)
             reply = frame(number, *answer) if isinstance(answer, tuple) else frame(number, {"result": answer})

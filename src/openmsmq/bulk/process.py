@@ -24,7 +24,7 @@ _END = 5.0  # seconds that it may take to end
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class FlightAddress:
     """Where to serve, and with which certificate (PEM files, empty for plain text)."""
 
     host: str
@@ -36,7 +36,7 @@ class Endpoint:
 class FlightProcess:
     """Serves Arrow Flight beside the event loop; it is restarted when it ends on the same port."""
 
-    def __init__(self, control: Control, endpoint: Endpoint) -> None:
+    def __init__(self, control: Control, endpoint: FlightAddress) -> None:
         self._control = control
         self._endpoint = endpoint
         self._watch: asyncio.Task[None] | None = None
@@ -57,7 +57,7 @@ class FlightProcess:
     async def _launch(self) -> asyncio.Task[None]:
         ours, theirs = socket.socketpair()
         with theirs:
-            command = (sys.executable, "-m", "openmsmq.bulk.server", str(theirs.fileno()))
+            command = (sys.executable, "-m", "openmsmq.bulk.flight_server", str(theirs.fileno()))
             self._process = process = await asyncio.create_subprocess_exec(
                 *command, json.dumps(asdict(self._endpoint)),
                 stdout=asyncio.subprocess.PIPE, pass_fds=[theirs.fileno()], start_new_session=True,
@@ -75,7 +75,7 @@ class FlightProcess:
             where = f"{self._endpoint.host}:{self._endpoint.port}"
             raise OSError(f"Arrow Flight on {where} did not start; its process ended with {code}")
         self.port = int(line)
-        self._endpoint = Endpoint(self._endpoint.host, self.port, self._endpoint.certificate, self._endpoint.key)
+        self._endpoint = FlightAddress(self._endpoint.host, self.port, self._endpoint.certificate, self._endpoint.key)
         return serving
 
     async def _keep(self, serving: asyncio.Task[None]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.model.names import MAXIMUM_FORMAT_NAME
-from openmsmq.queueing.groups import MAXIMUM_NAME
+from openmsmq.queueing.consumer_group import MAXIMUM_NAME
 
 MAXIMUM_REQUEST: Final = 16 << 20  # bytes of JSON: `finalize` with the handles of some 400,000 tasks
 _MOST_ITEMS = 1_000_000
@@ -26,7 +26,7 @@ _SHOWN = 60  # characters of a wrong value that an error repeats
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class Argument:
     """One field of a request.
 
     Attributes:
@@ -39,12 +39,12 @@ class Field:
     allowed: str
     is_required: bool = True
 
-    def optional(self) -> Field:
-        return Field(self.accepts, self.allowed, is_required=False)
+    def optional(self) -> Argument:
+        return Argument(self.accepts, self.allowed, is_required=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestRule:
     """What one operation takes.
 
     Attributes:
@@ -53,7 +53,7 @@ class Request:
         has_bytes: whether bytes come along.
     """
 
-    fields: Mapping[str, Field]
+    fields: Mapping[str, Argument]
     meaning: str = ""
     has_bytes: bool = False
 
@@ -62,15 +62,15 @@ def _is_whole(value: object) -> bool:
     return type(value) is int  # a bool is none
 
 
-def _whole(lowest: int, highest: int) -> Field:
-    return Field(lambda v: _is_whole(v) and lowest <= v <= highest, f"a whole number, {lowest} to {highest}")
+def _whole(lowest: int, highest: int) -> Argument:
+    return Argument(lambda v: _is_whole(v) and lowest <= v <= highest, f"a whole number, {lowest} to {highest}")
 
 
-def _number(lowest: float, highest: float) -> Field:
+def _number(lowest: float, highest: float) -> Argument:
     def accepts(value: Any) -> bool:
         return (_is_whole(value) or type(value) is float) and lowest <= value <= highest  # NaN is not
 
-    return Field(accepts, f"a number, {lowest} to {highest}")
+    return Argument(accepts, f"a number, {lowest} to {highest}")
 
 
 def _is_text(value: object, shortest: int, longest: int) -> bool:
@@ -82,18 +82,18 @@ def _has_surrogates(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _text(shortest: int, longest: int) -> Field:
-    return Field(lambda v: _is_text(v, shortest, longest), f"a string of {shortest} to {longest} Unicode characters")
+def _text(shortest: int, longest: int) -> Argument:
+    return Argument(lambda v: _is_text(v, shortest, longest), f"a string of {shortest} to {longest} Unicode characters")
 
 
-def _names(longest: int) -> Field:
-    return Field(
+def _names(longest: int) -> Argument:
+    return Argument(
         lambda v: isinstance(v, list) and len(v) <= _MOST_ITEMS and all(_is_text(one, 1, longest) for one in v),
         f"a list of strings of 1 to {longest} Unicode characters",
     )
 
 
-_FLAG = Field(lambda v: isinstance(v, bool), "true or false")
+_FLAG = Argument(lambda v: isinstance(v, bool), "true or false")
 _POSITION = _whole(0, LAST_SEQUENCE)
 _LIMIT = _whole(1, _LARGEST).optional()
 _QUEUE = _text(0, MAXIMUM_FORMAT_NAME)
@@ -114,54 +114,54 @@ _STAGE = {
     "transactional": _FLAG.optional(), "collect": _FLAG.optional(), "query": _QUERY,
 }  # fmt: skip
 
-REQUESTS: Final[Mapping[str, Request]] = MappingProxyType({
+REQUESTS: Final[Mapping[str, RequestRule]] = MappingProxyType({
     # What clients ask for as actions.
-    "queues": Request({}, "what the caller may read, with counts and last stable sequences"),
-    "position": Request(
+    "queues": RequestRule({}, "what the caller may read, with counts and last stable sequences"),
+    "position": RequestRule(
         {**_WHICH, "group": _NAME.optional()}, "first, last and stable sequence of a queue, and its count"
     ),
-    "plan": Request(
+    "plan": RequestRule(
         {**_WHICH, **_RANGE, **_CLAIM, **_LIMITS, "partitions": _whole(1, _LARGEST).optional()},
         "a range divided into parts of equal count",
     ),
-    "cursor": Request(_GROUP, "position up to which a consumer group has removed messages"),
-    "groups": Request({}, "consumer groups of the queues that the caller may receive from"),
-    "claim": Request(
+    "cursor": RequestRule(_GROUP, "position up to which a consumer group has removed messages"),
+    "groups": RequestRule({}, "consumer groups of the queues that the caller may receive from"),
+    "claim": RequestRule(
         {
             **_GROUP, **_LIMITS, "start": _POSITION, "wait_seconds": _number(0, _MOST_SECONDS).optional(),
             "token": _TOKEN,
         },
         "claim messages for a consumer group",
     ),
-    "commit": Request({**_GROUP, "end": _POSITION, "token": _TOKEN}, "receive what a consumer group has claimed"),
-    "release": Request({**_GROUP, "forget": _FLAG.optional()}, "put back what a consumer group has claimed"),
-    "finalize": Request(
+    "commit": RequestRule({**_GROUP, "end": _POSITION, "token": _TOKEN}, "receive what a consumer group has claimed"),
+    "release": RequestRule({**_GROUP, "forget": _FLAG.optional()}, "put back what a consumer group has claimed"),
+    "finalize": RequestRule(
         {"sink": _NAME, "batch": _BATCH, "stages": _HANDLES, "query": _QUERY, "once": _FLAG.optional()},
         "make the stages of a batch visible",
     ),
-    "stages": Request({}, "what is staged and not finalized, by the caller; by everybody, for administrators"),
-    "last_batch": Request({"sink": _NAME}, "the last batch of a sink"),
-    "forget": Request(
+    "stages": RequestRule({}, "what is staged and not finalized, by the caller; by everybody, for administrators"),
+    "last_batch": RequestRule({"sink": _NAME}, "the last batch of a sink"),
+    "forget": RequestRule(
         {
             "sink": _NAME, "batch": _BATCH.optional(), "stages": _HANDLES.optional(), "memory": _FLAG.optional()
         },
         "drop stages, and the last batch recorded for their sink",
     ),
-    "renew": Request({"sink": _NAME}, "keep the stages of a sink: reset their idle time"),
+    "renew": RequestRule({"sink": _NAME}, "keep the stages of a sink: reset their idle time"),
     # The ticket of a read and the command of an upload, which the Flight process carries out.
-    "read": Request(
+    "read": RequestRule(
         {**_WHICH, **_RANGE, **_CLAIM, "columns": _names(64).optional(), "include_body": _FLAG.optional()}
     ),
-    "write": Request({**_STAGE, "default_queue": _QUEUE.optional()}),
+    "write": RequestRule({**_STAGE, "default_queue": _QUEUE.optional()}),
     # What the Flight process asks on their behalf.
-    "slice": Request({**_WHICH, **_RANGE, **_CLAIM}),
-    "locate": Request(_WHICH, has_bytes=True),
-    "begin_stage": Request(_STAGE),
-    "target": Request({"stage": _HANDLE, "queue": _QUEUE}),
-    "stage": Request({"stage": _HANDLE, "count": _whole(0, _MOST_ROWS), "last": _FLAG}, has_bytes=True),
-    "drop_stage": Request({"stage": _HANDLE}),
-    "authenticate": Request({"user": _text(0, _MOST_TEXT).optional(), "password": _text(0, _MOST_TEXT).optional()}),
-    "describe": Request({}),
+    "slice": RequestRule({**_WHICH, **_RANGE, **_CLAIM}),
+    "locate": RequestRule(_WHICH, has_bytes=True),
+    "begin_stage": RequestRule(_STAGE),
+    "target": RequestRule({"stage": _HANDLE, "queue": _QUEUE}),
+    "stage": RequestRule({"stage": _HANDLE, "count": _whole(0, _MOST_ROWS), "last": _FLAG}, has_bytes=True),
+    "drop_stage": RequestRule({"stage": _HANDLE}),
+    "authenticate": RequestRule({"user": _text(0, _MOST_TEXT).optional(), "password": _text(0, _MOST_TEXT).optional()}),
+    "describe": RequestRule({}),
 })  # fmt: skip
 
 ACTIONS: Final = {name: request.meaning for name, request in REQUESTS.items() if request.meaning}

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from openmsmq.bulk.layout import FIXED, PART, VERSION
+from openmsmq.bulk.message_columns import WRITE_COLUMNS
 from openmsmq.bulk.requests import shown
-from openmsmq.bulk.schema import WRITE_COLUMNS
 from openmsmq.model.admission import label_too_long, too_large
 from openmsmq.model.constants import INFINITE, MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import IllegalPropertyValue, MsmqError, error_for
@@ -114,7 +114,7 @@ class Encoded:
 NOTHING = Encoded(np.empty(0, np.int64), np.empty(0, np.uint32), np.zeros(1, np.int64), memoryview(b""))
 
 
-class Encoder:
+class RowEncoder:
     """Makes the records of one stage."""
 
     def __init__(

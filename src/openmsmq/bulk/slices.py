@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from openmsmq.bulk.segments import GONE, Array, SegmentReader
+from openmsmq.bulk.segment_reader import GONE, Array, SegmentReader
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 
 SEQUENCE_MASK = np.uint64(LAST_SEQUENCE)
@@ -32,7 +32,7 @@ class Found(NamedTuple):
 
 
 class SliceReader:
-    """Reads what `reading.Reading.do_slice` answers. For one thread."""
+    """Reads what `slicing.Slicing.do_slice` answers. For one thread."""
 
     def __init__(self, segments: SegmentReader, locate: Callable[[bytes], memoryview]) -> None:
         """`locate` asks where messages are now: lookup identifiers, 8 bytes each, for locations, 0 for what is gone."""

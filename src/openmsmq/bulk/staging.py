@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
 
+from openmsmq.bulk.context import Context
 from openmsmq.bulk.requests import invalid, shown
-from openmsmq.bulk.served import Served
-from openmsmq.model.errors import AccessDenied, MessageStorageFailed, MsmqError, OperationCancelled
+from openmsmq.model.errors import MessageStorageFailed, MsmqError, OperationCancelled
 from openmsmq.model.security import ANONYMOUS, sid_bytes
-from openmsmq.queueing.access import Caller
-from openmsmq.queueing.stages import Draft, Stage, Target
+from openmsmq.queueing.authorization import Caller, Owned, Right
+from openmsmq.queueing.stages import Draft, Stage, StageTarget
 
 logger = logging.getLogger(__name__)
 
@@ -25,15 +25,16 @@ class Upload:
     stage: Stage
     transactional: bool
     collect: bool
-    targets: list[Target] = field(default_factory=list)
+    targets: list[StageTarget] = field(default_factory=list)
 
 
 class Staging:
     """The stages that one Flight process writes."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self._manager = served.manager
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._manager = context.manager
+        self._staged, self._sinks = context.manager.staged_writes, context.manager.sinks
         self._uploads: dict[str, Upload] = {}
 
     def drop_all(self) -> None:
@@ -52,7 +53,7 @@ class Staging:
         collect: bool = False,
         query: str = "",
     ) -> dict[str, Any]:
-        stage = self._manager.begin_stage(sink, batch, partition, attempt, caller, query)
+        stage = self._staged.begin(sink, batch, partition, attempt, caller, query)
         self._uploads[stage.handle] = Upload(stage, transactional, collect)
         sender = "" if caller.sid == ANONYMOUS else sid_bytes(caller.sid).hex()
         return {"handle": stage.handle, "sender": sender}
@@ -62,7 +63,7 @@ class Staging:
         are refused."""
         upload = self._upload(caller, stage)
         try:
-            target = self._manager.stage_target(queue, upload.transactional, caller)
+            target = self._staged.target(queue, upload.transactional, caller)
         except MessageStorageFailed:  # an outgoing queue can't be made now; the rows are not to blame
             raise
         except MsmqError as error:
@@ -81,28 +82,28 @@ class Staging:
         if count and max(targets) >= len(upload.targets):
             self._drop(stage)
             raise invalid(f"stage: target {max(targets)}, allowed: those of {len(upload.targets)} queues")
-        self._manager.saw_writer(upload.stage.sink)
+        self._sinks.saw_writer(upload.stage.sink)
         options = {"last": last, "collect": upload.collect}
         try:
             if len(set(targets)) == 1:
                 target = upload.targets[targets[0]]
-                refused = self._manager.stage_rows(upload.stage, target, data, 8 * count, sizes, **options)
+                refused = self._staged.stage_rows(upload.stage, target, data, 8 * count, sizes, **options)
             else:
                 bounds = pairwise(accumulate(sizes, initial=8 * count))
                 drafts = [
                     Draft(upload.targets[target], data[start:end])
                     for target, (start, end) in zip(targets, bounds, strict=True)
                 ]
-                refused = self._manager.stage(upload.stage, drafts, **options)
+                refused = self._staged.stage(upload.stage, drafts, **options)
             if refused and not upload.collect:
                 self._drop(stage)
             elif last:
-                self._manager.seal(upload.stage)
+                self._staged.seal(upload.stage)
                 del self._uploads[stage]
         except Exception:
             self._drop(stage)
             raise
-        await self._served.durable()  # also in between, or the last sync would have to write everything at once
+        await self._context.durable()  # also in between, or the last sync would have to write everything at once
         shown = [(place, *_shown_error(error)) for place, error in refused]
         return {"handle": stage, "rows": upload.stage.rows, "refused": shown}
 
@@ -120,52 +121,48 @@ class Staging:
         upload = self._uploads.pop(handle, None)
         if upload is not None:
             try:
-                self._manager.drop_stage(upload.stage)
+                self._staged.drop(upload.stage)
             except MsmqError as error:  # what was not sealed goes at the next start all the same
                 logger.warning("stage %s: %s", handle, error)
 
     async def do_finalize(
         self, caller: Caller, sink: str, batch: int, stages: list[str], query: str = "", once: bool = False
     ) -> None:
-        self._manager.finalize(sink, batch, stages, caller, query, once)
-        await self._served.durable()
+        self._staged.finalize(sink, batch, stages, caller, query, once)
+        await self._context.durable()
 
     async def do_renew(self, caller: Caller, sink: str) -> None:
         """A keep-alive from a writer that has staged something."""
-        if any(stage.sink == sink and stage.owner == caller.sid for stage in self._manager.stages.values()):
-            self._manager.saw_writer(sink)
+        if any(stage.sink == sink and stage.owner == caller.sid for stage in self._staged.stages()):
+            self._sinks.saw_writer(sink)
 
     async def do_stages(self, caller: Caller) -> list[dict[str, Any]]:
-        try:
-            self._manager.demand_administrator(caller, "the stages of others")
-            sees_all = True
-        except AccessDenied:
-            sees_all = False
-        queues = self._manager.state.queues  # one may have been deleted meanwhile
+        authorization = self._manager.authorization
+        queues = self._manager.registry.queues  # one may have been deleted meanwhile
         return [
             {
                 "handle": stage.handle, "sink": stage.sink, "batch": stage.batch, "partition": stage.partition,
                 "owner": stage.owner, "rows": stage.rows, "sealed": stage.sealed, "query": stage.query,
-                "idle_seconds": self._manager.writer_idle(stage.sink) // 1000,
+                "idle_seconds": self._sinks.writer_idle(stage.sink) // 1000,
                 "queues": [
-                    self._served.name_of(queues[number])[0] for number in stage.messages if number in queues
+                    self._context.name_of(queues[number])[0] for number in stage.messages if number in queues
                 ],
             }
-            for stage in self._manager.stages.values()
-            if sees_all or stage.owner == caller.sid
+            for stage in self._staged.stages()
+            if authorization.allows(caller, Owned(stage.owner, f"stage {stage.handle}"), Right.USE_OWN)
         ]  # fmt: skip
 
     async def do_last_batch(self, caller: Caller, sink: str) -> dict[str, int | None]:
-        return {"batch": self._manager.last_batch(sink)}
+        return {"batch": self._sinks.last_batch(sink)}
 
     async def do_forget(
         self, caller: Caller, sink: str, batch: int | None = None, stages: list[str] | None = None,
         memory: bool = False,
     ) -> dict[str, int]:  # fmt: skip
-        count = self._manager.forget_stages(sink, batch, stages, caller)
+        count = self._staged.forget(sink, batch, stages, caller)
         if memory:
-            self._manager.forget_sink(sink, caller)
-        await self._served.durable()
+            self._sinks.forget(sink, caller)
+        await self._context.durable()
         return {"count": count}
 
 

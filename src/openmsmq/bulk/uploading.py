@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from openmsmq.bulk.link import Answer, Link
 from openmsmq.bulk.requests import check
-from openmsmq.bulk.rows import NOTHING, Encoded, Encoder, fail
+from openmsmq.bulk.rows import NOTHING, Encoded, RowEncoder, fail
 from openmsmq.model.errors import MsmqError, error_for
 
 _ENCODED = 2048  # rows that are encoded at a time
@@ -56,7 +56,7 @@ class Upload:
             fail(row, error)
         self._refused.append((row, error.hresult, error.detail))
 
-    def run(self, encoder: Encoder, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
+    def run(self, encoder: RowEncoder, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
         """Stage all rows. The last chunk is marked as the last.
 
         Returns:

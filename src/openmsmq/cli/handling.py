@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from openmsmq.cli.bodies import show
+from openmsmq.cli.body_text import show
 from openmsmq.cli.connection import connected
 from openmsmq.cli.output import echo, json_option, print_json, print_table, time_text
 from openmsmq.cli.queues import path_of

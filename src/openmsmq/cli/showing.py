@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from openmsmq.cli import bodies
+from openmsmq.cli import body_text
 from openmsmq.cli.output import echo, print_json, time_text
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.message import Message
@@ -55,7 +55,7 @@ def from_json(values: Mapping[str, Any]) -> Message:
 def show_message(message: Message, number: int, as_json: bool) -> None:
     """One of several messages; people get an empty line between them."""
     if as_json:
-        shown = bodies.show(message)
+        shown = body_text.show(message)
         print_json({IDENTIFIER: message.id, **to_json(message), DECODED: {"kind": shown.kind, "value": shown.value}})
         return
     if number:
@@ -78,7 +78,7 @@ def print_message(message: Message) -> None:
             rows.append((name, value))
     for key, value in rows:
         echo(f"{key + ':':13}{value}")
-    shown = bodies.show(message)
+    shown = body_text.show(message)
     text = shown.text
     if "\n" in text:  # lines of a body do not begin where the names of properties do
         text = shown.kind + "\n" + textwrap.indent(text, "  ", lambda line: True)

@@ -19,7 +19,7 @@ from typing import Any, Self
 from weakref import WeakValueDictionary
 
 from openmsmq.client import operations as o
-from openmsmq.client import qm2qm, qmcomm, remote_read, transactions
+from openmsmq.client import qm2qm, qmcomm, remote_read, transaction_calls
 from openmsmq.client.calls import (
     CALL_FAILURES,
     CallerRefused,
@@ -224,7 +224,7 @@ class QueueManager(_Closing):
         async with self._joining:
             if transaction.manager is not self and transaction.uow not in self._joined:
                 token = await transaction.token()
-                await self._private.run(transactions.enlist_remote(transaction.uow, token))
+                await self._private.run(transaction_calls.enlist_remote(transaction.uow, token))
                 self._joined[transaction.uow] = transaction
 
 
@@ -237,7 +237,7 @@ class Transaction:
         self.finished = False
 
     async def token(self) -> bytes:
-        return await self._runner.run(holding(transactions.propagation_token(self.uow), self.held))
+        return await self._runner.run(holding(transaction_calls.propagation_token(self.uow), self.held))
 
     @property
     def uow(self) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any, Self
 from weakref import WeakValueDictionary
 
 from openmsmq.client import operations as o
-from openmsmq.client import qm2qm, qmcomm, remote_read, transactions
+from openmsmq.client import qm2qm, qmcomm, remote_read, transaction_calls
 from openmsmq.client.calls import (
     CALL_FAILURES,
     CallerRefused,
@@ -268,7 +268,7 @@ class QueueManager(_Closing):
         """
         with self._joining:
             if transaction.manager is not self and transaction.uow not in self._joined:
-                self._private.run(transactions.enlist_remote(transaction.uow, transaction.token()))
+                self._private.run(transaction_calls.enlist_remote(transaction.uow, transaction.token()))
                 self._joined[transaction.uow] = transaction
 
 
@@ -285,7 +285,7 @@ class Transaction:
 
     def token(self) -> bytes:
         """The propagation token: with it and `uow` other queue managers take part."""
-        return self._pool.run(holding(transactions.propagation_token(self.uow), self.held))
+        return self._pool.run(holding(transaction_calls.propagation_token(self.uow), self.held))
 
     @property
     def uow(self) -> bytes:

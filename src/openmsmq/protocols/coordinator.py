@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.queueing.transactions import Transaction, TransactionEvent
+from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
 from openmsmq.store import Drop, Put, StoreFull
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Whereabouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class PropagationToken:
     """A propagation token: the transaction, a secret of its coordinator and participants, and the coordinator."""
 
     secret: bytes
@@ -74,7 +74,7 @@ class Token:
         return _MAGIC + self.secret + self.coordinator.encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Token:
+    def decode(cls, data: bytes) -> PropagationToken:
         """Raises MsmqError MQ_ERROR_DTC_CONNECT for a token of another transaction manager."""
         if not data.startswith(_MAGIC):
             raise MsmqError(HResult.MQ_ERROR_DTC_CONNECT, "a token of another transaction manager")
@@ -113,7 +113,8 @@ class Coordinator:
     ) -> None:
         """`here` is the address that participants get; `when_durable` runs an action once all that is written is on the
         disk."""
-        self._manager, self._network, self.here, self._when_durable = manager, network, here, when_durable
+        self._store, self._transactions, self._network = manager.store, manager.transactions, network
+        self.here, self._when_durable = here, when_durable
         self._distributed: dict[bytes, _Distributed] = {}
         self._asked_since: dict[bytes, float] = {}  # when the coordinator of a transaction did not answer first
 
@@ -130,7 +131,7 @@ class Coordinator:
         if distributed is None:
             distributed = _Distributed(transaction, secrets.token_bytes(16))
             self._distributed[transaction.identifier] = distributed
-        return Token(distributed.secret, self.here).encode()
+        return PropagationToken(distributed.secret, self.here).encode()
 
     def add_participant(self, uow: bytes, secret: bytes, participant: bytes) -> None:
         """TmEnlist: another queue manager takes part. Raises TransactionSequence if it is too late."""
@@ -150,14 +151,14 @@ class Coordinator:
     async def commit(self, transaction: Transaction) -> None:
         """Prepare everywhere, decide, and send the decision. Raises MsmqError after everything was aborted."""
         distributed = self._distributed[transaction.identifier]
-        self._manager.close(transaction)
+        self._transactions.close(transaction)
         uow, secret, participants = transaction.identifier, distributed.secret, distributed.participants
         try:
             await asyncio.gather(*(self._network.prepare(where, uow, secret) for where in participants))
             decision = json.dumps([secret.hex(), [asdict(where) for where in participants]]).encode()
-            self._manager.commit(transaction, [Put(_DECISION + uow, decision)])
+            self._transactions.commit(transaction, [Put(_DECISION + uow, decision)])
         except MsmqError:
-            self._manager.abort(transaction)
+            self._transactions.abort(transaction)
             await self._abort_elsewhere(distributed)
             raise
         finally:
@@ -177,7 +178,7 @@ class Coordinator:
 
     def outcome(self, uow: bytes, secret: bytes) -> Outcome:
         """TmGetOutcome. What is not known was aborted."""
-        decision = self._manager.state.store.definitions.get(_DECISION + uow)
+        decision = self._store.definitions.get(_DECISION + uow)
         if decision is not None and secrets.compare_digest(bytes.fromhex(json.loads(decision)[0]), secret):
             return Outcome.COMMITTED
         return Outcome.IN_PROGRESS if uow in self._distributed else Outcome.ABORTED
@@ -185,7 +186,7 @@ class Coordinator:
     async def _send_decision(self, name: bytes) -> None:
         """Let participants commit what has been decided, once that is durable; forget it when all have."""
         await self._durable()
-        store = self._manager.state.store
+        store = self._store
         if name not in store.definitions:
             return
         secret, participants = json.loads(store.definitions[name])
@@ -206,21 +207,21 @@ class Coordinator:
     def enlist(self, uow: bytes, token: bytes) -> Coroutine[Any, Any, None]:
         """Take part in a transaction of another queue manager; once more with the same token changes nothing, because
         clients enlist whenever they open a queue ([MS-MQRR] 3.2.4.2). Raises MsmqError, at once or when awaited."""
-        decoded = Token.decode(token)
+        decoded = PropagationToken.decode(token)
         self._is_enlisted(uow, token)
         return self._enlist(uow, token, decoded)
 
-    async def _enlist(self, uow: bytes, token: bytes, decoded: Token) -> None:
+    async def _enlist(self, uow: bytes, token: bytes, decoded: PropagationToken) -> None:
         if self._is_enlisted(uow, token):
             return
         await self._network.enlist(decoded.coordinator, uow, decoded.secret, self.here.encode())
         if not self._is_enlisted(uow, token):  # by another call meanwhile
-            self._manager.create_transaction(uow).coordinator = token
+            self._transactions.create(uow).coordinator = token
 
     def _is_enlisted(self, uow: bytes, token: bytes) -> bool:
         """Raises TransactionSequence if the unit of work is another transaction's. Deviation D-24 from [MS-MQRR]
         3.1.4.12: enlisting again with the same token changes nothing."""
-        transaction = self._manager.transactions.get(uow)
+        transaction = self._transactions.get(uow)
         if transaction is not None and transaction.coordinator != token:
             raise TransactionSequence(detail="the unit of work is enlisted already, with another token")
         return transaction is not None
@@ -230,36 +231,37 @@ class Coordinator:
         transaction = self._branch(uow, secret)
         if transaction is None:
             raise TransactionSequence(detail="no such unit of work is enlisted")
-        self._manager.prepare(transaction)
+        self._transactions.prepare(transaction)
 
     def commit_branch(self, uow: bytes, secret: bytes) -> None:
         """TmCommit: of one that is not here the commit was carried out before."""
         transaction = self._branch(uow, secret)
         if transaction is not None:
-            self._manager.commit(transaction, event=TransactionEvent.OUTCOME_COMMIT)
+            self._transactions.commit(transaction, event=TransactionEvent.OUTCOME_COMMIT)
 
     def abort_branch(self, uow: bytes, secret: bytes) -> None:
         """TmAbort."""
         transaction = self._branch(uow, secret)
         if transaction is not None:
-            self._manager.abort(transaction)
+            self._transactions.abort(transaction)
 
     def _branch(self, uow: bytes, secret: bytes) -> Transaction | None:
-        transaction = self._manager.transactions.get(uow)
+        transaction = self._transactions.get(uow)
         if transaction is None:
             return None
         if not transaction.coordinator or not secrets.compare_digest(
-            Token.decode(transaction.coordinator).secret, secret
+            PropagationToken.decode(transaction.coordinator).secret, secret
         ):
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, "the caller does not know the secret of the transaction")
         return transaction
 
     async def _ask_outcomes(self, now: float) -> None:
         """What a participant that heard nothing does."""
-        for uow, transaction in list(self._manager.transactions.items()):
+        for transaction in self._transactions.enlisted():
             if not transaction.coordinator:
                 continue
-            token = Token.decode(transaction.coordinator)
+            uow = transaction.identifier
+            token = PropagationToken.decode(transaction.coordinator)
             try:
                 outcome = await self._network.outcome(token.coordinator, uow, token.secret)
             except MsmqError as error:
@@ -275,15 +277,15 @@ class Coordinator:
                 continue
             with suppress(MsmqError):  # a full disk: asked again
                 if outcome == Outcome.ABORTED:
-                    self._manager.abort(transaction)
+                    self._transactions.abort(transaction)
                 elif transaction.is_prepared:
-                    self._manager.commit(transaction, event=TransactionEvent.OUTCOME_COMMIT)
+                    self._transactions.commit(transaction, event=TransactionEvent.OUTCOME_COMMIT)
 
     # -- what runs beside --------------------------------------------------------------------------------------
 
-    async def settle(self, now: float) -> None:
+    async def resolve(self, now: float) -> None:
         """Send decisions to participants once, and ask for the outcome of transactions in doubt."""
-        for name in [name for name in self._manager.state.store.definitions if name.startswith(_DECISION)]:
+        for name in [name for name in self._store.definitions if name.startswith(_DECISION)]:
             await self._send_decision(name)
         await self._ask_outcomes(now)
 
@@ -291,7 +293,7 @@ class Coordinator:
         """Rounds for ever. `clock` returns seconds, from any start."""
         while True:
             try:
-                await self.settle(clock())
+                await self.resolve(clock())
             except Exception:
                 logger.exception("transactions in doubt could not be resolved; next attempt in %d s", RETRY)
             await asyncio.sleep(RETRY)

@@ -18,7 +18,7 @@ from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
 from openmsmq.ndr import BadStubData, Interface, NdrError, Operation
 from openmsmq.protocols.environment import Environment
-from openmsmq.queueing.transactions import Transaction
+from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.rpc.association import Holder
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
@@ -40,6 +40,7 @@ class NdrInterface:
 
     def __init__(self, environment: Environment, minimum_level: AuthLevel = AuthLevel.NONE) -> None:
         self.environment = environment
+        self.manager = environment.manager
         self.minimum_level = minimum_level
         self._handlers: list[tuple[Operation, Handler] | None] = [
             (operation, getattr(self, operation.name)) if operation.used_on_wire else None
@@ -75,14 +76,14 @@ class NdrInterface:
             )
             raise Fault(RPC_X_BAD_STUB_DATA) from None
         store = self.environment.store
-        before = store.position
+        before = store.end
         try:
             response = handler(call, request)
         except MsmqError as error:
             logger.debug("%s failed: %s", operation.name, error)
             response = self.failure(operation, request, error.hresult)
         if response is not None:
-            self.finish(call, operation, response, store.position != before)
+            self.finish(call, operation, response, store.end != before)
 
     def finish(self, call: Call, operation: Operation, response: Any, durable: bool) -> None:
         """Send a response; with `durable`, only once everything written up to now is on the disk."""
@@ -150,7 +151,7 @@ def present(value: T | None, name: str) -> T:
 
 def owned_transaction(interface: NdrInterface, call: Call, identifier: XACTUOW) -> Transaction:
     """An enlisted transaction: a distributed one, or an internal one of the same client. Raises TransactionSequence."""
-    transaction = interface.environment.manager.transaction(identifier.rgb)
+    transaction = interface.manager.transactions.find(identifier.rgb)
     owner: Holder | None = transaction.owner
     if owner is not None and not owner.admits(call.holder):
         raise TransactionSequence(detail="the unit of work belongs to another client")

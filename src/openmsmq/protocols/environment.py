@@ -13,7 +13,7 @@ from openmsmq.model.security import sid_bytes
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.proxies import NoRemoteQueueManagers, RemoteQueueManagers, RemoteQueueProxyHandle
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
-from openmsmq.queueing.access import Caller
+from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.server import SecurityPolicy
@@ -29,10 +29,10 @@ class StoreView(Protocol):
     """What handlers see of the store: how far it has been written, and how far that is durable."""
 
     @property
-    def position(self) -> int: ...
+    def end(self) -> int: ...
 
     @property
-    def durable_position(self) -> int: ...
+    def durable_end(self) -> int: ...
 
 
 class Timer(Protocol):
@@ -88,7 +88,7 @@ class Environment:
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        nowhere = Whereabouts(self.manager.state.machine.computer_name, (), 0)
+        nowhere = Whereabouts(self.manager.machine.computer_name, (), 0)
         self.coordinator = Coordinator(self.manager, NoNetwork(), nowhere, self.when_durable)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -101,12 +101,12 @@ class Environment:
     @property
     def backlog(self) -> int:
         """Bytes that are written to the log and not durable yet."""
-        return self.store.position - self.store.durable_position
+        return self.store.end - self.store.durable_end
 
     @property
     def is_dirty(self) -> bool:
         """Whether something is written that is not durable yet."""
-        return self.store.position != self.store.durable_position
+        return self.store.end != self.store.durable_end
 
     def must_wait(self, message: Message | None) -> bool:
         """Whether a reader may not see `message` before the next sync: what was seen must not vanish in a crash."""

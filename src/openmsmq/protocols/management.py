@@ -8,29 +8,35 @@ from uuid import UUID
 
 from openmsmq.model import names
 from openmsmq.protocols.environment import MSMQ_VERSION
-from openmsmq.queueing.connectors import ConnectorQueue
-from openmsmq.queueing.outgoing import OutgoingQueue, OutgoingState, OutgoingTransferInfo, path_name_of
+from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.outgoing_queues import (
+    ConnectorQueue,
+    OutgoingQueue,
+    OutgoingState,
+    OutgoingTransferInfo,
+    path_name_of,
+)
 from openmsmq.queueing.queue import Queue, QueueKind
-from openmsmq.queueing.state import State
 
 _HAVE_NEXT_HOPS = (OutgoingState.CONNECTED, OutgoingState.WAITING)
 
 
-def format_name(state: State, queue: Queue) -> str:
+def format_name(manager: QueueManager, queue: Queue) -> str:
     """The name by which this machine knows a queue: private, machine, or that of the destination."""
     if isinstance(queue, OutgoingQueue):
         return str(queue.destination)
     if isinstance(queue, ConnectorQueue):
         return str(queue.format_name)
     if queue.kind is QueueKind.SYSTEM:
-        suffix = next(s for s in names.READ_ONLY if state.system_queue(s) is queue)
-        return str(names.MachineFormatName(UUID(bytes_le=state.machine.identifier), suffix))
+        suffix = next(s for s in names.READ_ONLY if manager.registry.system_queue(s) is queue)
+        return str(names.MachineFormatName(UUID(bytes_le=manager.machine.identifier), suffix))
     if queue.kind is QueueKind.JOURNAL:
-        owner = state.private_format_name(state.owner_of(queue))
+        assert queue.owner is not None
+        owner = manager.registry.private_format_name(queue.owner)
         return str(names.PrivateFormatName(owner.guid, owner.number, names.Suffix.JOURNAL))
     if queue.kind is QueueKind.SUBQUEUE:  # which only a direct format name can name
         return f"DIRECT=OS:{queue.properties.path_name}"
-    return str(state.private_format_name(queue))
+    return str(manager.registry.private_format_name(queue))
 
 
 def subqueues(queue: Queue) -> list[str]:
@@ -38,41 +44,41 @@ def subqueues(queue: Queue) -> list[str]:
     return [subqueue.name for subqueue in queue.subqueues.values()]
 
 
-def _active(state: State) -> list[str]:
-    return [format_name(state, queue) for queue in state.queues.values() if queue.is_active]
+def _active(manager: QueueManager) -> list[str]:
+    return [format_name(manager, queue) for queue in manager.registry.queues.values() if queue.is_active]
 
 
-def _private(state: State) -> list[str]:
-    return [queue.properties.path_name for queue in state.queues.values() if queue.kind is QueueKind.PRIVATE]
+def _private(manager: QueueManager) -> list[str]:
+    return [queue.properties.path_name for queue in manager.registry.queues.values() if queue.kind is QueueKind.PRIVATE]
 
 
-MACHINE: dict[str, Callable[[State], Any]] = {
+MACHINE: dict[str, Callable[[QueueManager], Any]] = {
     "active_queues": _active,
     "private_queues": _private,
-    "ds_server": lambda state: None,  # not integrated with a directory service
-    "connected": lambda state: "CONNECTED" if state.online else "DISCONNECTED",
-    "type": lambda state: f"Message Queuing {MSMQ_VERSION}",
-    "bytes_in_all_queues": lambda state: sum(queue.total_bytes for queue in state.queues.values()),
+    "ds_server": lambda manager: None,  # not integrated with a directory service
+    "connected": lambda manager: "CONNECTED" if manager.outgoing.online else "DISCONNECTED",
+    "type": lambda manager: f"Message Queuing {MSMQ_VERSION}",
+    "bytes_in_all_queues": lambda manager: sum(queue.total_bytes for queue in manager.registry.queues.values()),
 }
 
 
-def _path_name(state: State, queue: Queue) -> str | None:
+def _path_name(manager: QueueManager, queue: Queue) -> str | None:
     if isinstance(queue, OutgoingQueue):
         return path_name_of(queue.destination)
     # Deviation D-51: a connector queue has no path name.
     return None if isinstance(queue, ConnectorQueue) else queue.properties.path_name
 
 
-def _qualified_format_name(state: State, queue: Queue) -> str:
+def _qualified_format_name(manager: QueueManager, queue: Queue) -> str:
     """Deviation D-48: a direct format name of QualifiedPathname; a host without domain has none but its own name."""
     if isinstance(queue, OutgoingQueue | ConnectorQueue):
-        return format_name(state, queue)
+        return format_name(manager, queue)
     computer, _, rest = queue.properties.path_name.partition("\\")
-    qualified = state.machine.qualified_name
+    qualified = manager.machine.qualified_name
     return f"DIRECT=OS:{qualified if '.' in qualified else computer}\\{rest}"
 
 
-def _type(state: State, queue: Queue) -> str:
+def _type(manager: QueueManager, queue: Queue) -> str:
     if queue.kind is QueueKind.SYSTEM:
         return "MACHINE"
     if queue.kind is QueueKind.CONNECTOR:
@@ -87,7 +93,7 @@ def _is_private(queue: Queue) -> bool:
     return True
 
 
-def _foreign(state: State, queue: Queue) -> str:
+def _foreign(manager: QueueManager, queue: Queue) -> str:
     """Deviation D-50 from [MS-MQMR] 3.1.4.1: UNKNOWN without a directory for all but private queues. The operator
     declared that what is in a connector queue goes to foreign queues, which [MS-MQMQ] 2.3.12.6 asks for."""
     if queue.kind is QueueKind.CONNECTOR:
@@ -95,7 +101,7 @@ def _foreign(state: State, queue: Queue) -> str:
     return "NO" if _is_private(queue) and queue.kind is not QueueKind.SYSTEM else "UNKNOWN"
 
 
-def _transactional(state: State, queue: Queue) -> str:
+def _transactional(manager: QueueManager, queue: Queue) -> str:
     """Deviation D-47 from [MS-MQMR] 3.1.4.1: `NO` for a destination that nobody has asked would be a guess; [MS-MQMQ]
     2.3.12.5 has a word for it."""
     if isinstance(queue, OutgoingQueue):
@@ -103,30 +109,30 @@ def _transactional(state: State, queue: Queue) -> str:
     return "YES" if queue.properties.transactional else "NO"
 
 
-def _state(state: State, queue: Queue) -> str:
-    return queue.state(state.online).value if isinstance(queue, OutgoingQueue) else "LOCAL CONNECTION"
+def _state(manager: QueueManager, queue: Queue) -> str:
+    return queue.state(manager.outgoing.online).value if isinstance(queue, OutgoingQueue) else "LOCAL CONNECTION"
 
 
-def _next_hops(state: State, queue: Queue) -> list[str] | None:
-    known = isinstance(queue, OutgoingQueue) and queue.state(state.online) in _HAVE_NEXT_HOPS
+def _next_hops(manager: QueueManager, queue: Queue) -> list[str] | None:
+    known = isinstance(queue, OutgoingQueue) and queue.state(manager.outgoing.online) in _HAVE_NEXT_HOPS
     return queue.next_hops if known and isinstance(queue, OutgoingQueue) else None
 
 
-def _transfer(value_of: Callable[[OutgoingTransferInfo], Any]) -> Callable[[State, Queue], Any]:
-    return lambda state, queue: value_of(queue.transfer_info) if isinstance(queue, OutgoingQueue) else None
+def _transfer(value_of: Callable[[OutgoingTransferInfo], Any]) -> Callable[[QueueManager, Queue], Any]:
+    return lambda manager, queue: value_of(queue.transfer_info) if isinstance(queue, OutgoingQueue) else None
 
 
-QUEUE: dict[str, Callable[[State, Queue], Any]] = {
+QUEUE: dict[str, Callable[[QueueManager, Queue], Any]] = {
     "path_name": _path_name,
     "format_name": _qualified_format_name,
     "type": _type,
-    "location": lambda state, queue: "REMOTE" if isinstance(queue, OutgoingQueue) else "LOCAL",
+    "location": lambda manager, queue: "REMOTE" if isinstance(queue, OutgoingQueue) else "LOCAL",
     "transactional": _transactional,
     "foreign": _foreign,
-    "message_count": lambda state, queue: len(queue),
-    "bytes_in_queue": lambda state, queue: queue.total_bytes,
-    "journal_message_count": lambda state, queue: len(queue.journal) if queue.journal is not None else 0,
-    "bytes_in_journal": lambda state, queue: (
+    "message_count": lambda manager, queue: len(queue),
+    "bytes_in_queue": lambda manager, queue: queue.total_bytes,
+    "journal_message_count": lambda manager, queue: len(queue.journal) if queue.journal is not None else 0,
+    "bytes_in_journal": lambda manager, queue: (
         queue.journal.total_bytes if queue.journal is not None and queue.properties.journaling else 0
     ),
     "state": _state,
@@ -142,10 +148,10 @@ QUEUE: dict[str, Callable[[State, Queue], Any]] = {
     "eod_resend_time": _transfer(lambda info: info.eod_resend_time),
     "eod_resend_interval": _transfer(lambda info: info.eod_resend_interval),
     "eod_resend_count": _transfer(lambda info: info.eod_resend_count),
-    "eod_source_info": lambda state, queue: [],  # nothing receives from other machines yet
-    "connection_history": lambda state, queue: (
+    "eod_source_info": lambda manager, queue: [],  # nothing receives from other machines yet
+    "connection_history": lambda manager, queue: (
         list(queue.connection_history) if isinstance(queue, OutgoingQueue) else None
     ),
-    "subqueue_count": lambda state, queue: len(subqueues(queue)),
-    "subqueue_names": lambda state, queue: subqueues(queue),
+    "subqueue_count": lambda manager, queue: len(subqueues(queue)),
+    "subqueue_names": lambda manager, queue: subqueues(queue),
 }

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from openmsmq.model import names
 from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
-from openmsmq.queueing.readers import Accept
+from openmsmq.queueing.descriptors import Accept
 from openmsmq.rpc.association import Holder
 
 

@@ -19,7 +19,7 @@ from openmsmq.model.message import Message
 from openmsmq.ndr import NdrError, Operation
 from openmsmq.protocols.dispatch import NdrInterface, check
 from openmsmq.protocols.environment import MSMQ_VERSION, Environment
-from openmsmq.queueing.readers import OpenQueueDescriptor, RemoteReadState, WaitingMessageReadOperation
+from openmsmq.queueing.descriptors import OpenQueueDescriptor, RemoteReadState, WaitingMessageReadOperation
 from openmsmq.rpc.association import NULL_HANDLE
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import Fault
@@ -83,8 +83,8 @@ class PendingStart:
         self.waits = False
 
     def prepare(self, message: Message) -> int:
-        """See `readers.Accept`: the whole answer is encoded, with the handle that ends the receive, before the message
-        is taken."""
+        """See `descriptors.Accept`: the whole answer is encoded, with the handle that ends the receive, before the
+        message is taken."""
         description = self._description
         description.Reserved = BY_SERVER
         description.lpBuffer = user_message_of(message).pack()
@@ -152,7 +152,7 @@ class Qm2Qm(NdrInterface):
         """3.1.4.3: takes the open queue over from whoever opened it. Access was checked then; the handle is random,
         so that nobody finds it by trying, and is taken once (deviation D-71 from [MS-MQMP] 3.1.4.2)."""
         check(q.pQueue != 0 and q.pQueue == q.dwpContext, f"pQueue is {q.pQueue:#x}, dwpContext {q.dwpContext:#x}")
-        descriptor = self.environment.manager.descriptors.get(q.dwpContext)
+        descriptor = self.manager.handles.descriptors.get(q.dwpContext)
         if descriptor is None or descriptor.remote_read_state is not RemoteReadState.OPENED:
             call.failed_guess()
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{q.dwpContext:#x} is not open for a remote reader")
@@ -170,7 +170,7 @@ class Qm2Qm(NdrInterface):
 
     def _close(self, entry: OpenQueueEntry) -> None:
         self._sessions.pop(entry.descriptor.handle, None)
-        self.environment.manager.close_queue(entry.descriptor)
+        self.manager.handles.close_queue(entry.descriptor)
 
     def _session(self, call: Call, handle: int, failure: int) -> OpenQueueEntry:
         entry = self._sessions.get(handle)
@@ -184,13 +184,13 @@ class Qm2Qm(NdrInterface):
         cursor = entry.descriptor.cursors.get(q.hCursor)
         if cursor is None:
             raise InvalidHandle(detail=f"{entry.descriptor.name}: no cursor {q.hCursor:#x}")
-        self.environment.manager.close_cursor(cursor)
+        self.manager.handles.close_cursor(cursor)
         return m.RemoteQMCloseCursor_Response()
 
     def RemoteQMPurgeQueue(self, call: Call, q: m.RemoteQMPurgeQueue_Request) -> m.RemoteQMPurgeQueue_Response:
         """3.1.4.7. Deviation D-72: failures are returned as HRESULT."""
         entry = self._session(call, q.hQueue, HResult.MQ_ERROR_INVALID_HANDLE)
-        self.environment.manager.purge(entry.descriptor)
+        self.manager.reading.purge(entry.descriptor)
         return m.RemoteQMPurgeQueue_Response()
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Qm2Qm(NdrInterface):
         entry = self._session(call, description.hRemoteQueue, HResult.MQ_ERROR_INVALID_PARAMETER)
         self._may_take(entry, action.destructive)
         start = PendingStart(self, call, entry, description, action.destructive, self._start_by_lookup, response)
-        self.environment.manager.read_by_lookup_identifier(
+        self.manager.reading.read_by_lookup_identifier(
             entry.descriptor,
             q.LookupId,
             _ENDS.get((action.seek, q.LookupId), action.seek),
@@ -258,7 +258,7 @@ class Qm2Qm(NdrInterface):
         destructive = action is Action.RECEIVE
         self._may_take(entry, destructive)
         start = PendingStart(self, call, entry, description, destructive, operation, response)
-        reader = self.environment.manager.read(
+        reader = self.manager.reading.read(
             entry.descriptor,
             action,
             description.ulTimeout,
@@ -278,7 +278,7 @@ class Qm2Qm(NdrInterface):
         check(not denied, f"{entry.descriptor.name} was opened with PEEK access", HResult.MQ_ERROR_ACCESS_DENIED)
 
     def _cancel(self, reader: WaitingMessageReadOperation) -> None:
-        self.environment.manager.cancel(reader)
+        self.manager.reading.cancel(reader)
 
     def RemoteQMEndReceive(self, call: Call, q: m.RemoteQMEndReceive_Request) -> m.RemoteQMEndReceive_Response:
         """3.1.4.2: the message is removed, or put back in its place. A failure leaves it locked, to be ended again."""
@@ -294,7 +294,7 @@ class Qm2Qm(NdrInterface):
         return m.RemoteQMEndReceive_Response(pphContext=NULL_HANDLE)
 
     def _end(self, read: RemoteReadEntry, *, delete: bool) -> None:
-        self.environment.manager.end_two_phase(read.descriptor, read.lookup_identifier, delete)
+        self.manager.reading.end_two_phase(read.descriptor, read.lookup_identifier, delete)
 
     def put_back(self, read: RemoteReadEntry) -> None:
         """3.1.6.2: the client is gone; its queue may have been closed first, which put the message back."""
@@ -309,7 +309,7 @@ class Qm2Qm(NdrInterface):
         reader = entry.waiting.get(q.dwRequestID)
         if reader is None:
             raise MsmqError(HResult.MQ_ERROR, f"{entry.descriptor.name}: no request {q.dwRequestID} is waiting")
-        self.environment.manager.cancel(reader, HResult.MQ_INFORMATION_REMOTE_CANCELED_BY_CLIENT)
+        self.manager.reading.cancel(reader, HResult.MQ_INFORMATION_REMOTE_CANCELED_BY_CLIENT)
         return m.RemoteQMCancelReceive_Response()
 
 

@@ -15,9 +15,9 @@ from openmsmq.ndr import NULL
 from openmsmq.protocols.dispatch import NdrInterface, check, present
 from openmsmq.protocols.environment import MSMQ_VERSION
 from openmsmq.protocols.proxies import HandedOver, RemoteQueueProxyHandle, forgiving
+from openmsmq.queueing.descriptors import OpenQueueDescriptor, RemoteReadState
 from openmsmq.queueing.queue import Queue
-from openmsmq.queueing.readers import OpenQueueDescriptor, RemoteReadState
-from openmsmq.queueing.transactions import Transaction
+from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.rpc.association import NULL_HANDLE
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import Fault
@@ -73,7 +73,7 @@ class QmComm(NdrInterface):
             descriptor = self._open(call, name, Access(q.dwDesiredAccess), share)
         except SharingViolation as error:
             raise MsmqError(HResult.STATUS_SHARING_VIOLATION, error.detail) from None
-        self.environment.manager.hand_out(descriptor)
+        self.manager.handles.hand_out(descriptor)
         handle = call.handles.create(PCTX_OPENREMOTE_HANDLE_TYPE, descriptor, self._close_context)
         value = descriptor.handle
         return m.R_QMOpenRemoteQueue_Response(pphContext=handle, pdwContext=value, dwpQueue=value, phQueue=value)
@@ -88,18 +88,18 @@ class QmComm(NdrInterface):
     def _close_context(self, descriptor: OpenQueueDescriptor) -> None:
         """A queue that a queue manager reads from by now is closed by that one (RemoteQMCloseQueue)."""
         if descriptor.remote_read_state is RemoteReadState.OPENED:
-            self.environment.manager.close_queue(descriptor)
+            self.manager.handles.close_queue(descriptor)
 
     def R_QMCreateRemoteCursor(
         self, call: Call, q: m.R_QMCreateRemoteCursor_Request
     ) -> m.R_QMCreateRemoteCursor_Response:
         """3.1.4.4: ptb1 is ignored. The caller may be the client or the queue manager that reads for it: whoever
         knows the handle of a queue that was opened for remote reading."""
-        manager = self.environment.manager
-        descriptor = manager.descriptor(q.hQueue)
+        manager = self.manager
+        descriptor = manager.handles.descriptor(q.hQueue)
         if descriptor.remote_read_state is RemoteReadState.NONE:
             descriptor = owned_descriptor(self, call, q.hQueue)
-        cursor = manager.open_cursor(descriptor, call.association.handles.charge)
+        cursor = manager.handles.open_cursor(descriptor, call.association.handles.charge)
         return m.R_QMCreateRemoteCursor_Response(phCursor=cursor.handle)
 
     # -- queue objects ---------------------------------------------------------------------------------------
@@ -111,8 +111,10 @@ class QmComm(NdrInterface):
         check(q.dwObjectType == MQDS_QUEUE, f"dwObjectType is {q.dwObjectType}, only 1 (a queue) can be created")
         check((q.pSecurityDescriptor is None) == (q.SDSize == 0), "SDSize and pSecurityDescriptor disagree")
         values = unpack_properties(q.aProp, q.apVar)
-        manager = self.environment.manager
-        manager.create_queue(q.lpwcsPathName, values, q.pSecurityDescriptor, self.environment.caller(call))
+        manager = self.manager
+        manager.administration.create_queue(
+            q.lpwcsPathName, values, q.pSecurityDescriptor, self.environment.caller(call)
+        )
         return m.R_QMCreateObjectInternal_Response()
 
     def R_QMSetObjectSecurityInternal(
@@ -121,7 +123,7 @@ class QmComm(NdrInterface):
         """3.1.4.6."""
         descriptor = present(q.pSecurityDescriptor, "pSecurityDescriptor")
         queue, caller = self._queue(q.pObjectFormat), self.environment.caller(call)
-        self.environment.manager.set_security(queue, q.SecurityInformation, descriptor, caller)
+        self.manager.administration.set_security(queue, q.SecurityInformation, descriptor, caller)
         return m.R_QMSetObjectSecurityInternal_Response()
 
     def R_QMGetObjectSecurityInternal(
@@ -131,7 +133,7 @@ class QmComm(NdrInterface):
         response = m.R_QMGetObjectSecurityInternal_Response(pSecurityDescriptor=bytes(q.nLength))
         try:
             caller = self.environment.caller(call)
-            descriptor = self.environment.manager.get_security(
+            descriptor = self.manager.administration.get_security(
                 self._queue(q.pObjectFormat), q.RequestedInformation, caller
             )
         except MsmqError as error:
@@ -146,7 +148,7 @@ class QmComm(NdrInterface):
 
     def R_QMDeleteObject(self, call: Call, q: m.R_QMDeleteObject_Request) -> m.R_QMDeleteObject_Response:
         """3.1.4.8."""
-        self.environment.manager.delete_queue(self._queue(q.pObjectFormat), self.environment.caller(call))
+        self.manager.administration.delete_queue(self._queue(q.pObjectFormat), self.environment.caller(call))
         return m.R_QMDeleteObject_Response()
 
     def R_QMGetObjectProperties(
@@ -154,7 +156,7 @@ class QmComm(NdrInterface):
     ) -> m.R_QMGetObjectProperties_Response:
         """3.1.4.9."""
         queue, caller = self._queue(q.pObjectFormat), self.environment.caller(call)
-        values = self.environment.manager.get_properties(queue, q.aProp, caller)
+        values = self.manager.administration.get_properties(queue, q.aProp, caller)
         return m.R_QMGetObjectProperties_Response(apVar=pack_properties(q.aProp, values, q.apVar))
 
     def R_QMSetObjectProperties(
@@ -163,7 +165,7 @@ class QmComm(NdrInterface):
         """3.1.4.10."""
         values = unpack_properties(present(q.aProp, "aProp"), present(q.apVar, "apVar"))
         queue, caller = self._queue(q.pObjectFormat), self.environment.caller(call)
-        self.environment.manager.set_properties(queue, values, caller)
+        self.manager.administration.set_properties(queue, values, caller)
         return m.R_QMSetObjectProperties_Response()
 
     def R_QMObjectPathToObjectFormat(
@@ -173,16 +175,16 @@ class QmComm(NdrInterface):
         queue_format = present(q.pObjectFormat.pQueueFormat, "pObjectFormat.pQueueFormat")
         check(queue_format.m_qft == UNKNOWN, f"m_qft is {queue_format.m_qft}, not 0")
         path = names.parse_path_name(q.lpwcsPathName)
-        state = self.environment.manager.state
-        queue = state.queue_for_path_name(path)
+        registry = self.manager.registry
+        queue = registry.queue_for_path_name(path)
         if queue is None:
             raise QueueNotFound(detail=str(path))
-        formatted = m.OBJECT_FORMAT(OBJECT_QUEUE, to_queue_format(state.private_format_name(queue)))
+        formatted = m.OBJECT_FORMAT(OBJECT_QUEUE, to_queue_format(registry.private_format_name(queue)))
         return m.R_QMObjectPathToObjectFormat_Response(pObjectFormat=formatted)
 
     def _queue(self, object_format: m.OBJECT_FORMAT) -> Queue:
         queue_format = present(object_format.pQueueFormat, "pObjectFormat.pQueueFormat")
-        return self.environment.manager.queue_for(from_queue_format(queue_format))
+        return self.manager.registry.queue_for(from_queue_format(queue_format))
 
     # -- transactions ----------------------------------------------------------------------------------------
 
@@ -215,8 +217,8 @@ class QmComm(NdrInterface):
     ) -> m.R_QMEnlistInternalTransaction_Response:
         """3.1.4.14: a client that disconnects without ending it aborts it (3.1.7.3)."""
         check(q.pUow.rgb != NULL_UOW, "pUow is null, which stands for no transaction")
-        manager = self.environment.manager
-        transaction = manager.create_transaction(q.pUow.rgb)
+        manager = self.manager
+        transaction = manager.transactions.create(q.pUow.rgb)
         transaction.owner = call.holder
         handle = call.handles.create(RPC_INT_XACT_HANDLE, transaction, self._abort)
         return m.R_QMEnlistInternalTransaction_Response(phIntXact=handle)
@@ -226,7 +228,7 @@ class QmComm(NdrInterface):
         notified."""
         if transaction.is_open:
             distributed = self.environment.coordinator.is_distributed(transaction)
-            self.environment.manager.abort(transaction)
+            self.manager.transactions.abort(transaction)
             if distributed:
                 self.environment.spawn(self.environment.coordinator.ended(transaction))
 
@@ -242,7 +244,7 @@ class QmComm(NdrInterface):
             # Decided or not, a commit goes on when the client has gone.
             self.answer_later(call, q, asyncio.shield(self.environment.spawn(self._commit(transaction))))
             return None
-        self.environment.manager.commit(transaction)
+        self.manager.transactions.commit(transaction)
         handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
         return m.R_QMCommitTransaction_Response(phIntXact=NULL_HANDLE)
 
@@ -297,7 +299,7 @@ class QmComm(NdrInterface):
 
     def _open(self, call: Call, name: names.FormatName, access: Access, share: Share) -> OpenQueueDescriptor:
         caller = self.environment.caller(call)
-        return self.environment.manager.open_queue(name, access, share, caller, owner=call.holder)
+        return self.manager.handles.open_queue(name, access, share, caller, owner=call.holder)
 
     async def _open_remote(
         self,
@@ -311,7 +313,9 @@ class QmComm(NdrInterface):
         environment = self.environment
         opened = HandedOver(q.hRemoteQueue, q.dwpQueue, q.dwpRemoteContext)
         session = await environment.remote.open(path.computer, str(name), access, opened)
-        context = environment.manager.unused_handle({*environment.proxies, *environment.manager.descriptors})
+        context = environment.manager.handles.unused_handle(
+            {*environment.proxies, *environment.manager.handles.descriptors}
+        )
         proxy = RemoteQueueProxyHandle(context, name, access, session, call.holder)
         environment.proxies[context] = proxy
         handle = call.handles.create(RPC_QUEUE_HANDLE, proxy, self._close)
@@ -324,7 +328,7 @@ class QmComm(NdrInterface):
     def _close(self, opened: OpenQueueDescriptor | RemoteQueueProxyHandle) -> None:
         """A session is closed beside the call: the client need not wait for the other queue manager."""
         if isinstance(opened, OpenQueueDescriptor):
-            self.environment.manager.close_queue(opened)
+            self.manager.handles.close_queue(opened)
         else:
             self.environment.proxies.pop(opened.context, None)
             self.environment.spawn(opened.session.close())
@@ -334,7 +338,7 @@ class QmComm(NdrInterface):
         names can be resolved without a directory."""
         if access not in (Access.RECEIVE, Access.PEEK) or not isinstance(name, names.DirectFormatName):
             return None
-        return None if self.environment.manager.state.is_local(name) else name.path_name()
+        return None if self.manager.registry.is_local(name) else name.path_name()
 
     def rpc_ACCloseHandle(self, call: Call, q: m.rpc_ACCloseHandle_Request) -> m.rpc_ACCloseHandle_Response:
         """3.1.4.18."""
@@ -351,7 +355,7 @@ class QmComm(NdrInterface):
         if isinstance(opened, RemoteQueueProxyHandle):
             self.environment.spawn(forgiving(opened.session.close_cursor(opened.cursors.pop(q.hCursor))))
         else:
-            self.environment.manager.close_cursor(opened.cursors[q.hCursor])
+            self.manager.handles.close_cursor(opened.cursors[q.hCursor])
         return m.rpc_ACCloseCursor_Response()
 
     def rpc_ACSetCursorProperties(self, call: Call, q: m.rpc_ACSetCursorProperties_Request) -> None:
@@ -382,7 +386,7 @@ class QmComm(NdrInterface):
         if isinstance(opened, RemoteQueueProxyHandle):
             self.answer_later(call, q, self._purge_remote(opened))
             return None
-        self.environment.manager.purge(opened)
+        self.manager.reading.purge(opened)
         return m.rpc_ACPurgeQueue_Response()
 
     @staticmethod
@@ -401,9 +405,9 @@ class QmComm(NdrInterface):
             raise MsmqError(HResult.MQ_ERROR_NO_DS, "no directory")
         text = {
             QUERY_SERVERS: "",
-            QUERY_TIME_TO_REACH_QUEUE: str(self.environment.manager.state.machine.default_time_to_reach_queue),
+            QUERY_TIME_TO_REACH_QUEUE: str(self.manager.machine.default_time_to_reach_queue),
             QUERY_VERSION: MSMQ_VERSION,
-            QUERY_MACHINE: str(UUID(bytes_le=self.environment.manager.state.machine.identifier)),
+            QUERY_MACHINE: str(UUID(bytes_le=self.manager.machine.identifier)),
         }[q.dwQueryType]
         return m.R_QMQueryQMRegistryInternal_Response(lplpMQISServer=text)
 
@@ -414,7 +418,7 @@ class QmComm(NdrInterface):
 
 def owned_descriptor(interface: NdrInterface, call: Call, handle: int) -> OpenQueueDescriptor:
     """The open queue that a DWORD names, if it is the caller's own (deviation D-14). Raises InvalidHandle."""
-    descriptor = interface.environment.manager.descriptor(handle)
+    descriptor = interface.manager.handles.descriptor(handle)
     if not descriptor.owner.admits(call.holder):
         raise InvalidHandle(detail=f"the open queue {handle:#x} belongs to another client")
     return descriptor

@@ -13,8 +13,8 @@ from openmsmq.model.names import DirectFormatName
 from openmsmq.protocols.dispatch import NdrInterface, check, owned_transaction
 from openmsmq.protocols.proxies import RemoteQueueProxyHandle
 from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, owned_descriptor
-from openmsmq.queueing.readers import WaitingMessageReadOperation
-from openmsmq.queueing.transactions import Transaction
+from openmsmq.queueing.descriptors import WaitingMessageReadOperation
+from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.rpc.call import Call
 from openmsmq.transfer.receive_buffer import check_sizes, fill, objectid
 from openmsmq.transfer.send_buffer import CACTB_RECEIVE, NULL_UOW, message_from_send
@@ -43,7 +43,7 @@ class PendingRead:
         self._ptb = None
 
     def prepare(self, message: Message) -> int:
-        """See `readers.Accept`: the whole answer is encoded before the message is taken."""
+        """See `descriptors.Accept`: the whole answer is encoded before the message is taken."""
         if self._removes and self._call.abandoned:
             return HResult.MQ_ERROR_OPERATION_CANCELLED
         ptb = self._buffer()
@@ -95,7 +95,7 @@ class QmComm2(NdrInterface):
         if message.privacy_level and isinstance(descriptor.format_name, DirectFormatName):
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "encryption with a direct format name")
         transaction = self._transaction(call, q.ptb)
-        identifier = environment.manager.enqueue(descriptor, message, transaction)
+        identifier = environment.manager.sending.enqueue(descriptor, message, transaction)
         identity = objectid(identifier) if q.pMessageID is not None else None
         response = m.rpc_ACSendMessageEx_Response(pMessageID=identity)
         if transaction is None:
@@ -131,7 +131,7 @@ class QmComm2(NdrInterface):
                 raise InvalidHandle(detail=f"{descriptor.name}: no cursor {receive.Cursor:#x}")
         removes = action is Action.RECEIVE and transaction is None
         pending = PendingRead(self, call, ptb, removes)
-        reader = environment.manager.read(
+        reader = environment.manager.reading.read(
             descriptor,
             action,
             receive.RequestTimeout,
@@ -146,7 +146,7 @@ class QmComm2(NdrInterface):
 
     def fill(self, ptb: m.CACTransferBufferV2, message: Message) -> int:
         """MQ_OK, or the failure of the first member of `ptb` that is too small for `message`."""
-        return fill(ptb, message, self.environment.manager.state.clock() // 1000)
+        return fill(ptb, message, self.manager.clock() // 1000)
 
     def _receive_remotely(
         self,
@@ -173,7 +173,7 @@ class QmComm2(NdrInterface):
         return m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=status)
 
     def _cancel(self, reader: WaitingMessageReadOperation) -> None:
-        self.environment.manager.cancel(reader)
+        self.manager.reading.cancel(reader)
 
     def rpc_ACCreateCursorEx(
         self, call: Call, q: m.rpc_ACCreateCursorEx_Request
@@ -184,7 +184,7 @@ class QmComm2(NdrInterface):
         if isinstance(descriptor, RemoteQueueProxyHandle):
             self.answer_later(call, q, self._create_remote_cursor(q, descriptor))
             return None
-        q.pcc.hCursor = self.environment.manager.open_cursor(descriptor, call.association.handles.charge).handle
+        q.pcc.hCursor = self.manager.handles.open_cursor(descriptor, call.association.handles.charge).handle
         return m.rpc_ACCreateCursorEx_Response(pcc=q.pcc)
 
     @staticmethod

@@ -7,13 +7,12 @@ from typing import ClassVar, NoReturn
 
 from openmsmq.interfaces import ms_mqmr as m
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
-from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.protocols import management
 from openmsmq.protocols.dispatch import NdrInterface, check, present
-from openmsmq.queueing.access import Caller, demand
-from openmsmq.queueing.outgoing import OutgoingQueue
-from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.queueing.authorization import Right
+from openmsmq.queueing.outgoing_queues import OutgoingQueue
+from openmsmq.queueing.queue import Queue
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
 from openmsmq.transfer.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, Property, pack
@@ -34,27 +33,18 @@ class QmMgmt(NdrInterface):
         """3.1.4.1. Deviation D-46: reads without opening: an open with receive access, as published, would fail while
         somebody holds the queue exclusively."""
         _reject_null_arrays(q.apVar)
-        state, caller = self.environment.manager.state, self.environment.caller(call)
+        manager, caller = self.manager, self.environment.caller(call)
         if q.pObjectFormat.type == MGMT_MACHINE:
-            demand(state.security, caller, MachineAccessMask.GET_MACHINE_PROPERTIES, "the queue manager")
-            return self._answer(MACHINE_PROPERTIES, q.aProp, lambda name: management.MACHINE[name](state))
+            manager.authorization.authorize(caller, None, Right.SEE)
+            return self._answer(MACHINE_PROPERTIES, q.aProp, lambda name: management.MACHINE[name](manager))
         queue = self._queue(q.pObjectFormat)
-        self._demand_look(queue, caller)
-        return self._answer(QUEUE_PROPERTIES, q.aProp, lambda name: management.QUEUE[name](state, queue))
+        manager.authorization.authorize(caller, queue, Right.SEE)
+        return self._answer(QUEUE_PROPERTIES, q.aProp, lambda name: management.QUEUE[name](manager, queue))
 
     def _queue(self, target: m.MGMT_OBJECT) -> Queue:
         check(target.type != MGMT_SESSION, "sessions have no properties")
         name = from_queue_format(present(target.pQueueFormat, "pQueueFormat"))
-        return self.environment.manager.administered(name)
-
-    def _demand_look(self, queue: Queue, caller: Caller) -> None:
-        """A queue without a descriptor of its own is guarded by the machine's."""
-        manager = self.environment.manager
-        if queue.kind in (QueueKind.SYSTEM, QueueKind.OUTGOING):
-            wanted = MachineAccessMask.GET_MACHINE_PROPERTIES
-            demand(manager.state.security, caller, wanted, queue.properties.path_name)
-        else:
-            manager.demand(queue, caller, QueueAccessMask.GET_QUEUE_PROPERTIES)
+        return self.manager.registry.administered(name)
 
     @staticmethod
     def _answer(
@@ -79,25 +69,25 @@ class QmMgmt(NdrInterface):
         if name not in allowed:
             wrong = f"action {q.lpwszAction[:100]!r}; allowed for this object: {', '.join(allowed)}"
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, wrong)
-        self.environment.manager.demand_administrator(self.environment.caller(call), name)
+        self.manager.authorization.authorize(self.environment.caller(call), None, Right.ADMINISTER)
         allowed[name]()
         return m.R_QMMgmtAction_Response()
 
     def _machine_actions(self) -> dict[str, Callable[[], None]]:
-        manager = self.environment.manager
+        manager = self.manager
         return {
-            "CONNECT": lambda: manager.set_online(True),
-            "DISCONNECT": lambda: manager.set_online(False),
+            "CONNECT": lambda: manager.outgoing.set_online(True),
+            "DISCONNECT": lambda: manager.outgoing.set_online(False),
             # Deviation D-56: published as Purge Queue for every queue, which is not what the description says.
             "TIDY": self.environment.tidy,
         }
 
     def _queue_actions(self, target: m.MGMT_OBJECT) -> dict[str, Callable[[], None]]:
-        manager = self.environment.manager
+        manager = self.manager
         return {
-            "PAUSE": lambda: manager.pause(self._outgoing(target)),
-            "RESUME": lambda: manager.resume(self._outgoing(target)),
-            "EOD_RESEND": lambda: manager.state.transport.resend(self._outgoing(target)),
+            "PAUSE": lambda: manager.outgoing.pause(self._outgoing(target)),
+            "RESUME": lambda: manager.outgoing.resume(self._outgoing(target)),
+            "EOD_RESEND": lambda: manager.outgoing.transport.resend(self._outgoing(target)),
         }
 
     def _outgoing(self, target: m.MGMT_OBJECT) -> OutgoingQueue:

@@ -22,9 +22,9 @@ from openmsmq.ndr import Operation
 from openmsmq.packet.sections import divide
 from openmsmq.protocols.dispatch import NdrInterface, check, owned_transaction, present
 from openmsmq.protocols.environment import Environment, Timer
-from openmsmq.queueing.access import Caller
-from openmsmq.queueing.readers import Cursor, OpenQueueDescriptor, WaitingMessageReadOperation
-from openmsmq.queueing.transactions import Transaction
+from openmsmq.queueing.authorization import Caller
+from openmsmq.queueing.descriptors import Cursor, OpenQueueDescriptor, WaitingMessageReadOperation
+from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.rpc.association import NULL_HANDLE, Association
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
@@ -94,7 +94,7 @@ class PendingReceive:
         self._stub = b""
 
     def prepare(self, message: Message) -> int:
-        """See `readers.Accept`: the whole answer is encoded before the message is taken."""
+        """See `descriptors.Accept`: the whole answer is encoded before the message is taken."""
         q = self._q
         response = self._response(HResult.MQ_OK)
         response.pdwArriveTime = message.arrival_time
@@ -163,12 +163,12 @@ class RemoteRead(NdrInterface):
     def _open(self, call: Call, q: m.R_OpenQueue_Request | m.R_OpenQueueForMove_Request) -> RemoteQueue:
         check(q.pQueueFormat.m_qft in READABLE_FORMATS, f"m_qft is {q.pQueueFormat.m_qft}, of {READABLE_FORMATS}")
         check(q.dwShareMode in tuple(Share), f"dwShareMode is {q.dwShareMode}, allowed are 0 and 1")
-        manager, association = self.environment.manager, call.association
+        manager, association = self.manager, call.association
         name, access, share = from_queue_format(q.pQueueFormat), Access(q.dwAccess), Share(q.dwShareMode)
         waives = self.environment.remote_read_security.waives
-        unprotected = waives(bool(q.fWorkgroup), lambda: manager.grants_reading(name, Caller.anonymous()))
+        unprotected = waives(bool(q.fWorkgroup), lambda: manager.handles.grants_reading(name, Caller.anonymous()))
         self._demand(call, unprotected)
-        descriptor = manager.open_queue(name, access, share, self.environment.caller(call), owner=call.holder)
+        descriptor = manager.handles.open_queue(name, access, share, self.environment.caller(call), owner=call.holder)
         if unprotected:
             self._unprotected[association] += 1
         return RemoteQueue(descriptor, association, unprotected)
@@ -202,18 +202,18 @@ class RemoteRead(NdrInterface):
             if entry.cleanup is not None:
                 entry.cleanup.cancel()
             if entry.transaction is not None and entry.lookup_identifier:  # never acknowledged
-                self.environment.manager.withdraw(entry.transaction, queue.descriptor, entry.lookup_identifier)
-        self.environment.manager.close_queue(queue.descriptor)
+                self.manager.transactions.withdraw(entry.transaction, queue.descriptor.queue, entry.lookup_identifier)
+        self.manager.handles.close_queue(queue.descriptor)
 
     def R_CreateCursor(self, call: Call, q: m.R_CreateCursor_Request) -> m.R_CreateCursor_Response:
         """3.1.4.4."""
         descriptor = self._queue(call, q.phContext).descriptor
-        cursor = self.environment.manager.open_cursor(descriptor, call.association.handles.charge)
+        cursor = self.manager.handles.open_cursor(descriptor, call.association.handles.charge)
         return m.R_CreateCursor_Response(phCursor=cursor.handle)
 
     def R_CloseCursor(self, call: Call, q: m.R_CloseCursor_Request) -> m.R_CloseCursor_Response:
         """3.1.4.5."""
-        self.environment.manager.close_cursor(_cursor(self._queue(call, q.phContext), q.hCursor))
+        self.manager.handles.close_cursor(_cursor(self._queue(call, q.phContext), q.hCursor))
         return m.R_CloseCursor_Response()
 
     def R_PurgeQueue(self, call: Call, q: m.R_PurgeQueue_Request) -> m.R_PurgeQueue_Response:
@@ -222,7 +222,7 @@ class RemoteRead(NdrInterface):
         check(
             descriptor.destructive, f"{descriptor.name}: purging requires receive access", HResult.STATUS_ACCESS_DENIED
         )
-        self.environment.manager.purge(descriptor)
+        self.manager.reading.purge(descriptor)
         return m.R_PurgeQueue_Response()
 
     def R_StartReceive(self, call: Call, q: m.R_StartReceive_Request) -> None:
@@ -257,12 +257,12 @@ class RemoteRead(NdrInterface):
                 HResult.MQ_ERROR_ACCESS_DENIED, f"{opened.name} was opened with {opened.access.name} access"
             )
         check(q.dwRequestId not in queue.pending, f"dwRequestId {q.dwRequestId} is in use")
-        manager = self.environment.manager
+        manager = self.manager
         entry = PendingRequestEntry(transaction)  # deviation D-36: for every request, not for receives only
         queue.pending[q.dwRequestId] = entry
         receive = PendingReceive(self, call, q, operation, queue, entry, destructive)
         if isinstance(action, LookupAction):
-            manager.read_by_lookup_identifier(
+            manager.reading.read_by_lookup_identifier(
                 queue.descriptor, q.LookupId, action.seek, receive.prepare, receive.answer, destructive=destructive,
                 two_phase=destructive, transaction=transaction,
             )  # fmt: skip
@@ -272,7 +272,7 @@ class RemoteRead(NdrInterface):
         except MsmqError:
             del queue.pending[q.dwRequestId]
             raise
-        reader = manager.read(
+        reader = manager.reading.read(
             queue.descriptor, action, q.ulTimeout, receive.prepare, receive.answer, cursor=cursor,
             two_phase=destructive, transaction=transaction,
         )  # fmt: skip
@@ -281,7 +281,7 @@ class RemoteRead(NdrInterface):
             call.on_cancel = partial(self._cancel, reader)
 
     def _cancel(self, reader: WaitingMessageReadOperation) -> None:
-        self.environment.manager.cancel(reader)
+        self.manager.reading.cancel(reader)
 
     def keep_until_ended(self, queue: RemoteQueue, request: int, entry: PendingRequestEntry, key: int) -> None:
         """The message is locked for the client, which has a limited time to end the receive."""
@@ -300,16 +300,16 @@ class RemoteRead(NdrInterface):
         """Dequeue Message End, [MS-MQDMPR] 3.1.7.1.12. A message that a transaction received stays locked; one that
         did not arrive leaves the transaction and is available again, as the table of dwAck in 3.1.4.15 has it
         (D-69)."""
-        manager, key = self.environment.manager, entry.lookup_identifier
+        manager, key = self.manager, entry.lookup_identifier
         if entry.transaction is None:
-            manager.end_two_phase(queue.descriptor, key, delete=acknowledgment == RR_ACK)
+            manager.reading.end_two_phase(queue.descriptor, key, delete=acknowledgment == RR_ACK)
         elif acknowledgment == RR_NACK:
-            manager.withdraw(entry.transaction, queue.descriptor, key)
+            manager.transactions.withdraw(entry.transaction, queue.descriptor.queue, key)
 
     def R_CancelReceive(self, call: Call, q: m.R_CancelReceive_Request) -> m.R_CancelReceive_Response:
         """3.1.4.8: ends the waiting R_StartReceive. One that has its message already is not cancelled but ended."""
         entry = self._queue(call, q.phContext).pending.get(q.dwRequestId)
-        if entry is None or entry.reader is None or not self.environment.manager.cancel(entry.reader):
+        if entry is None or entry.reader is None or not self.manager.reading.cancel(entry.reader):
             raise MsmqError(
                 HResult.MQ_ERROR_INVALID_PARAMETER, f"no receive with dwRequestId {q.dwRequestId} is waiting"
             )
@@ -351,7 +351,7 @@ class RemoteRead(NdrInterface):
         transaction = None
         if q.pTransactionId.rgb != NULL_UOW:  # looked up last: relation, usage, message, transaction
             transaction = partial(owned_transaction, self, call, q.pTransactionId)
-        self.environment.manager.move(source.descriptor, target.descriptor, q.LookupId, transaction)
+        self.manager.subqueues.move(source.descriptor, target.descriptor, q.LookupId, transaction)
         return m.R_MoveMessage_Response()
 
     def R_SetUserAcknowledgementClass(
@@ -361,7 +361,7 @@ class RemoteRead(NdrInterface):
         queue = self._queue(call, q.phContext)
         rejected = MessageClass.NACK_RECEIVE_REJECTED
         check(q.usClass in (0, rejected), f"usClass is {q.usClass:#x}, allowed are 0 and {rejected:#x}")
-        self.environment.manager.reject(queue.descriptor, q.LookupId, rejected=q.usClass == rejected)
+        self.manager.subqueues.reject(queue.descriptor, q.LookupId, rejected=q.usClass == rejected)
         return m.R_SetUserAcknowledgementClass_Response()
 
     def R_QMEnlistRemoteTransaction(self, call: Call, q: m.R_QMEnlistRemoteTransaction_Request) -> None:

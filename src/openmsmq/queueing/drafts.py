@@ -17,7 +17,7 @@ from openmsmq.model.admission import check_message, label_too_long, too_large
 from openmsmq.model.constants import MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import IllegalPropertyValue, MsmqError
 from openmsmq.model.names import parse_format_name
-from openmsmq.queueing.message_record import FIELDS, FIXED, PARTS, VERSION, Field, decode_message
+from openmsmq.queueing.message_record import FIELDS, FIXED, PARTS, VERSION, RecordField, decode_message
 
 try:
     from openmsmq.queueing import packing
@@ -41,7 +41,7 @@ _OWN_PARTS: Final = (
 )  # fmt: skip
 
 
-def _mask_of(field: Field) -> int | bytes:
+def _mask_of(field: RecordField) -> int | bytes:
     if field.name in _CHOSEN_BY_OTHERS:
         return _CHOSEN_BY_OTHERS[field.name]
     return _ALL_BITS[field.code] if field.code in _ALL_BITS else b"\xff" * int(field.code[:-1])

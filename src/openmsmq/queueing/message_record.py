@@ -18,26 +18,26 @@ from openmsmq.model.message import Message
 VERSION: Final = 1
 
 
-class Field(NamedTuple):
+class RecordField(NamedTuple):
     """A field of the fixed part: attribute of `Message` or a name of its own, and its code in module `struct`."""
 
     name: str
     code: str
 
 
-FIELDS: Final = (
-    Field("version", "B"), Field("priority", "B"), Field("delivery_guarantee", "B"),
-    Field("acknowledgements_requested", "B"), Field("journaling_requested", "B"), Field("tracing_requested", "B"),
-    Field("authentication_level", "B"), Field("flags", "B"),  # 1: first of its transaction, 2: last
-    Field("message_class", "H"), Field("abort_count", "H"), Field("move_count", "H"), Field("sent_milliseconds", "H"),
-    Field("application_tag", "I"), Field("body_type", "I"), Field("time_to_reach_queue", "I"),
-    Field("time_to_be_received", "I"), Field("sent_time", "I"), Field("arrival_time", "I"),
-    Field("privacy_level", "I"), Field("hash_algorithm", "I"), Field("encryption_algorithm", "I"),
-    Field("sender_identifier_type", "I"), Field("authentication_provider_type", "I"), Field("last_move_time", "I"),
-    Field("reserved", "I"),
-    Field("identifier", "20s"), Field("correlation_identifier", "20s"), Field("source_machine_identifier", "16s"),
-    Field("connector_type_identifier", "16s"), Field("transaction_identifier", "20s"),
-)  # fmt: skip
+FIELDS: Final = tuple(RecordField(name, code) for name, code in (
+    ("version", "B"), ("priority", "B"), ("delivery_guarantee", "B"),
+    ("acknowledgements_requested", "B"), ("journaling_requested", "B"), ("tracing_requested", "B"),
+    ("authentication_level", "B"), ("flags", "B"),  # 1: first of its transaction, 2: last
+    ("message_class", "H"), ("abort_count", "H"), ("move_count", "H"), ("sent_milliseconds", "H"),
+    ("application_tag", "I"), ("body_type", "I"), ("time_to_reach_queue", "I"),
+    ("time_to_be_received", "I"), ("sent_time", "I"), ("arrival_time", "I"),
+    ("privacy_level", "I"), ("hash_algorithm", "I"), ("encryption_algorithm", "I"),
+    ("sender_identifier_type", "I"), ("authentication_provider_type", "I"), ("last_move_time", "I"),
+    ("reserved", "I"),
+    ("identifier", "20s"), ("correlation_identifier", "20s"), ("source_machine_identifier", "16s"),
+    ("connector_type_identifier", "16s"), ("transaction_identifier", "20s"),
+))  # fmt: skip
 #: Attributes whose bytes follow the fixed part; `True` for text.
 PARTS: Final = (
     ("body", False), ("extension", False), ("sender_identifier", False), ("sender_certificate", False),

@@ -14,7 +14,6 @@ from typing import Protocol
 
 from openmsmq.model.message import Message
 from openmsmq.queueing.queue import Queue, QueueKind
-from openmsmq.queueing.readers import WaitingMessageReadOperation
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +29,9 @@ class Outside(Protocol):
     def deadline_changed(self) -> None:
         """`QueueManager.next_deadline` has become earlier."""
 
+    def failed(self, error: BaseException) -> None:
+        """Memory and log disagree: the process has to end, and to start again from the log."""
+
 
 class Alone:
     """For a queue manager whose owner calls `turn` and `expire` by itself."""
@@ -40,24 +42,29 @@ class Alone:
     def deadline_changed(self) -> None:
         """Nothing to do: the owner calls by itself."""
 
+    def failed(self, error: BaseException) -> None:
+        """The store refuses everything from now on."""
+
 
 class Outbox:
-    """Entries that wait for their turn. `take_queue` and `take_wake` are for `QueueManager.turn`."""
+    """Entries that wait for their turn. `is_empty` says that there are none; it, `begin`, `take_queue`, `put_back` and
+    `take_wake` are for `QueueManager.turn`."""
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
         self._queues: deque[Queue] = deque()  # that have something in `Queue.arrived`
         self._wake = False
         self._wanted = False
+        self.is_empty = True
 
-    def arrived(self, queue: Queue, lookup_identifier: int) -> None:
-        """A position of the queue has become available."""
+    def arrived(self, queue: Queue, lookup_identifier: int, message: Message | None = None) -> None:
+        """A position of the queue has become available; `message` if it is at hand, whole, and nobody changes it."""
         if queue.kind is QueueKind.OUTGOING:
             self.wake()
-        if queue.waiting:
+        if queue.waiters:
             if not queue.arrived:
                 self._queues.append(queue)
-            queue.arrived.append(lookup_identifier)
+            queue.arrived.append((lookup_identifier, message))
             self._want()
 
     def wake(self) -> None:
@@ -69,13 +76,19 @@ class Outbox:
         """Something expires earlier than all else."""
         guarded("setting the timer", self._outside.deadline_changed)
 
+    def failed(self, error: BaseException) -> None:
+        """Memory and log disagree."""
+        guarded("ending after a failure", lambda: self._outside.failed(error))
+
     def _want(self) -> None:
+        self.is_empty = False
         if not self._wanted:
             self._wanted = guarded("asking for a turn", self._outside.turn_wanted)
 
     def begin(self) -> None:
         """A turn begins: entries made from now on ask for another one."""
         self._wanted = False
+        self.is_empty = True
 
     def take_queue(self) -> Queue | None:
         """A queue with arrivals that readers may be waiting for."""
@@ -102,15 +115,5 @@ def guarded(what: str, action: Callable[[], object]) -> bool:
         action()
     except Exception:  # whoever is called back must not stop the timer or the reader that comes next
         logger.exception("%s failed", what)
-        return False
-    return True
-
-
-def answered(reader: WaitingMessageReadOperation, status: int, message: Message | None) -> bool:
-    """Give a reader its outcome. Returns whether it raised nothing; as `guarded`."""
-    try:  # not by `guarded`: a text and a closure for every read would cost more than the reply
-        reader.reply(status, message)
-    except Exception:  # one reader's transport must not keep others from their messages
-        logger.exception("queue %s: answering a read with status %#x failed", reader.descriptor.name, status)
         return False
     return True

@@ -1,179 +1,197 @@
-"""Outgoing queues: messages for queues of other machines, until something transfers them ([MS-MQDMPR] 3.1.1.3).
+"""Messages for other machines: making and dropping outgoing queues, holding them, what a transport does, and the
+connector queues of foreign sites.
 
-One for each format name, compared without regard to case ([MS-MQQB] 1.1). Whatever transfers the messages plugs in as
-a `Transport`; there is none yet, so no queue is ever connected.
+[MS-MQDMPR] 3.1.4.12 to 3.1.4.15, 3.1.7.1.5, 3.1.7.3.9. Outgoing queues are temporary ([MS-MQQB] 1.1): one that is not
+active and has not been opened for a while is dropped. The text does not say how long that is.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
-from enum import Enum, IntEnum
-from typing import NamedTuple, Protocol
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import Final
 
 from openmsmq.model import names
-from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.queueing.transit import TransitQueue
+from openmsmq.model.constants import MessageClass
+from openmsmq.model.errors import MessageStorageFailed
+from openmsmq.model.message import Message
+from openmsmq.queueing.authorization import SYSTEM, default_queue_security
+from openmsmq.queueing.changes import Changes
+from openmsmq.queueing.holds import Holds
+from openmsmq.queueing.outbox import Outbox
+from openmsmq.queueing.outgoing_queues import ConnectorQueue, ForeignSite, OutgoingQueue, Transport
+from openmsmq.queueing.properties import QueueProperties
+from openmsmq.queueing.queue import Lock, LockKind
+from openmsmq.queueing.registry import Registry
+from openmsmq.queueing.storage import UNREADABLE
+from openmsmq.queueing.timers import Timers
 
-HISTORY_LENGTH = 64  # connection attempts remembered, so that a machine that is away for a year costs no memory
-_PROTOCOLS = frozenset(["TCP", "OS", "HTTP", "HTTPS"])  # SPX is gone from networks
+logger = logging.getLogger(__name__)
+
+UNUSED_PERIOD = 300_000  # milliseconds between two looks at an outgoing queue, which find it unused
 
 
-class OutgoingState(Enum):
-    """OutgoingQueue.State, with the texts of [MS-MQMQ] 2.3.12.11.
+class Outgoing:
+    """Keeps what leaves this machine, and decides what may leave it.
 
-    Locked is missing: it is for hardened security, which there is not here.
+    Attributes:
+        online: QueueManager.ConnectionActive. It is no persistent attribute: a queue manager that starts is online.
     """
 
-    CONNECTED = "CONNECTED"
-    DISCONNECTED = "DISCONNECTED"
-    DISCONNECTING = "DISCONNECTING"
-    INACTIVE = "INACTIVE"
-    NEED_VALIDATION = "NEED VALIDATION"
-    WAITING = "WAITING"
-    ON_HOLD = "ONHOLD"
+    def __init__(
+        self,
+        registry: Registry,
+        changes: Changes,
+        holds: Holds,
+        outbox: Outbox,
+        clock: Callable[[], int],
+        transport: Transport,
+    ) -> None:
+        self._registry: Final = registry
+        self._changes: Final = changes
+        self._holds: Final = holds
+        self._outbox: Final = outbox
+        self._clock: Final = clock
+        self.transport: Final = transport
+        self.online = True
+        self.looks: Timers[OutgoingQueue] = Timers(lambda _, queue: not queue.deleted, outbox.deadline_changed)
 
+    # -- queues ----------------------------------------------------------------------------------------------
 
-class ConnectionStatus(IntEnum):
-    """ConnectionHistory.Status, with the numbers of [MS-MQMQ] 2.3.12.25."""
+    def recover(self) -> None:
+        """Watch the outgoing queues of an earlier run."""
+        for queue in self._registry.outgoing.values():
+            self._look_later(queue)
 
-    IN_PROCESS = 0x00000000
-    ESTABLISH_PACKET_RECEIVED = 0x00000001
-    ESTABLISHED = 0x00000002
-    UNKNOWN_FAILURE = 0x80000000
-    PING_FAILURE = 0x80000001
-    SOCKET_CREATE_FAILURE = 0x80000002
-    SOCKET_BIND_FAILURE = 0x80000003
-    SOCKET_CONNECT_FAILURE = 0x80000004
-    TCP_NOT_ENABLED = 0x80000005
-    SOCKET_SEND_FAILURE = 0x80000006
-    CONNECTION_NOT_READY = 0x80000007
-    DNS_FAILURE = 0x80000008
-    CERTIFICATE_VALIDATION_FAILURE = 0x80000009
-    CONNECTION_LIMIT_REACHED = 0x8000000A
-    CONNECTION_REFUSED = 0x8000000B
-    ROUTING_DATA_NOT_AVAILABLE = 0x8000000C
-    LOW_RESOURCE = 0x8000000D
+    def outgoing_for(self, name: names.SingleFormatName) -> OutgoingQueue:
+        """The outgoing queue for a format name, made where there is none. Raises InsufficientResources,
+        MessageStorageFailed."""
+        queue = self._registry.outgoing_queue(name)
+        if queue is None:
+            queue = self._registry.create_outgoing(name)
+            self._look_later(queue)
+        queue.touched = True
+        return queue
 
+    def _look_later(self, queue: OutgoingQueue) -> None:
+        self.looks.add(self._clock() + UNUSED_PERIOD, queue.number, queue)
 
-class ConnectionEvent(NamedTuple):
-    """An element of OutgoingQueue.ConnectionHistory. `time` in seconds since 1970 UTC, `error` an HRESULT or 0."""
+    def drop_unused(self, now: int) -> None:
+        """Drop outgoing queues that were found unused at two looks in a row; one on hold stays, or the hold would be
+        lost."""
+        while (look := self.looks.pop(now)) is not None:
+            queue = look[1]
+            if queue.is_active or queue.on_hold or queue.touched or self._changes.staged_bytes(queue):
+                queue.touched = False
+                self._look_later(queue)
+                continue
+            try:
+                self._registry.drop(queue)
+            except MessageStorageFailed as error:
+                logger.warning("queue %s is unused and could not be dropped: %s", queue.properties.path_name, error)
+                self._look_later(queue)
 
-    status: ConnectionStatus
-    time: int
-    error: int = 0
-    addresses: tuple[str, ...] = ()
+    # -- what an administrator does ----------------------------------------------------------------------------
 
+    def pause(self, queue: OutgoingQueue) -> None:
+        """Pause Queue, 3.1.7.2.3: nothing leaves the queue."""
+        queue.on_hold = True
+        self._outbox.wake()
 
-class SequenceInfo(NamedTuple):
-    """SEQUENCE_INFO, [MS-MQMQ] 2.2.5."""
+    def resume(self, queue: OutgoingQueue) -> None:
+        """Resume Queue, 3.1.7.2.4."""
+        queue.on_hold = False
+        self._outbox.wake()
 
-    identifier: int = 0
-    number: int = 0
-    previous: int = 0
+    def set_online(self, online: bool) -> None:
+        """Bring Online and Take Offline, 3.1.4.13 and 3.1.4.12."""
+        self.online = online
+        self._outbox.wake()
 
+    # -- what a transport does ---------------------------------------------------------------------------------
 
-NO_SEQUENCE = SequenceInfo()
+    def next_to_transfer(self) -> tuple[OutgoingQueue, Message] | None:
+        """Dispatch Send Message, 3.1.7.3.9: of all that may leave, the message of highest priority that waits longest.
+        It stays locked until `transferred` or `put_back`. An expired one is left to its timer and holds up its own
+        queue only; one that can't be decoded goes into quarantine."""
+        if not self.online:
+            return None
+        heads = [
+            (head, queue)
+            for queue in self._registry.outgoing.values()
+            if not queue.on_hold and (head := queue.first()) is not None
+        ]
+        for _, queue in sorted(heads, key=itemgetter(0)):
+            while (key := queue.first()) is not None:
+                try:
+                    message = queue.message(key)
+                except UNREADABLE as error:
+                    self._holds.quarantine(queue, key, error)
+                    continue
+                deadline = queue.deadline_of(message)
+                if not deadline or deadline > self._clock():
+                    queue.lock(key, Lock(LockKind.TRANSFER, queue))
+                    return queue, message
+                break
+        return None
 
+    def transferred(self, queue: OutgoingQueue, message: Message) -> None:
+        """The destination has the message; the system journal gets its copy now ([MS-MQQB] 3.1.5.5.4).
 
-@dataclass(slots=True)
-class OutgoingTransferInfo:
-    """[MS-MQDMPR] 3.1.1.4, under its names; the transport keeps it. Times in seconds since 1970 UTC or 0 for never."""
-
-    eod_first_non_ack: SequenceInfo = NO_SEQUENCE
-    eod_last_ack: SequenceInfo = NO_SEQUENCE
-    eod_last_ack_count: int = 0
-    eod_last_ack_time: int = 0
-    eod_last_non_ack: SequenceInfo = NO_SEQUENCE
-    eod_next_seq: SequenceInfo = NO_SEQUENCE
-    eod_no_ack_count: int = 0
-    eod_no_read_count: int = 0
-    eod_resend_count: int = 0
-    eod_resend_interval: int = 0
-    eod_resend_time: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class OutgoingQueue(TransitQueue):
-    """`link` is what the transport says of its connection, None while it has none. `on_hold` is lost at a restart:
-    State is no persistent attribute. `touched`: opened since the last look for unused queues."""
-
-    destination: names.SingleFormatName = field(kw_only=True)
-    on_hold: bool = False
-    touched: bool = True
-    link: OutgoingState | None = None
-    next_hops: list[str] = field(default_factory=list)
-    connection_history: deque[ConnectionEvent] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
-    transfer_info: OutgoingTransferInfo = field(default_factory=OutgoingTransferInfo)
-
-    def __post_init__(self) -> None:
-        self.next_hops = known_hops(self.destination)
-
-    def state(self, online: bool) -> OutgoingState:
-        """OutgoingQueue.State; `online` is QueueManager.ConnectionActive.
-
-        Without a directory the machine behind a private format name is never found, which is NeedValidation
-        ([MS-MQQB] 3.1.5.2).
+        Raises MessageStorageFailed, with nothing changed.
         """
-        if self.on_hold:
-            return OutgoingState.ON_HOLD
-        if not online:
-            return OutgoingState.DISCONNECTED
-        if self.link is not None:
-            return self.link
-        if not self.entries:
-            return OutgoingState.INACTIVE
-        if isinstance(self.destination, names.PrivateFormatName):
-            return OutgoingState.NEED_VALIDATION
-        return OutgoingState.WAITING
+        self._holds.remove(queue, message.lookup_identifier, message, MessageClass.ACK_REACH_QUEUE)
 
+    def put_back(self, queue: OutgoingQueue, message: Message) -> None:
+        """The transfer failed: the message returns to its place, or is discarded if it was purged or has expired."""
+        self._holds.release(queue, message.lookup_identifier)
 
-class Transport(Protocol):
-    """What drains outgoing queues.
+    # -- foreign sites -----------------------------------------------------------------------------------------
 
-    It asks `QueueManager.next_to_transfer` and reports with `transferred` or `put_back`; it sets `link`, `next_hops`,
-    `connection_history` and `transfer_info` of the queues it serves.
-    """
+    def declare_sites(self, sites: Sequence[ForeignSite], random: Callable[[int], bytes]) -> list[ConnectorQueue]:
+        """Give each foreign site its two connector queues, and route its machines there.
 
-    def wake(self) -> None:
-        """Something may have become transferable, or may not be transferred any more. Called in the middle of an
-        event: answer it later."""
+        Queues of a site that is no longer declared stay as long as they hold messages; those that are returned hold
+        none, and may go. Raises MessageStorageFailed.
+        """
+        registry = self._registry
+        declared = set()
+        for site in sites:
+            plain, exactly_once = (self._connector_queue(site, random, exactly_once=kind) for kind in (False, True))
+            plain.exactly_once = exactly_once
+            declared |= {plain, exactly_once}
+            registry.route(site.machines, plain)
+        for outgoing in registry.outgoing.values():
+            route = registry.connector_for(outgoing.destination)
+            if route is not None and outgoing.entries:
+                logger.warning(
+                    "%d messages in the outgoing queue for %s are older than the foreign site %s: they stay there",
+                    len(outgoing), outgoing.destination, route.properties.label,
+                )  # fmt: skip
+        return [queue for queue in registry.connectors.values() if queue not in declared and not self._keeps(queue)]
 
-    def resend(self, queue: OutgoingQueue) -> None:
-        """Send the pending transactional sequence again ([MS-MQMR] 3.1.4.2, EOD_RESEND). Raises MsmqError."""
-
-
-class NoTransport:
-    """Nothing transfers messages yet."""
-
-    def wake(self) -> None:
-        """Messages wait."""
-
-    def resend(self, queue: OutgoingQueue) -> None:
-        raise MsmqError(HResult.MQ_ERROR, f"nothing has been sent from the outgoing queue for {queue.destination}")
-
-
-def can_go_out(name: names.FormatName) -> bool:
-    """Whether a format name of another machine gets an outgoing queue: direct ones and, to be resolved when there is
-    a directory, private ones."""
-    match name:
-        case names.DirectFormatName(protocol=protocol):
-            return protocol.upper() in _PROTOCOLS
-        case names.PrivateFormatName():
+    def _keeps(self, queue: ConnectorQueue) -> bool:
+        """Whether a connector queue whose site is no longer declared holds messages."""
+        name = queue.format_name
+        if queue.entries or self._changes.staged_bytes(queue):
+            logger.warning("foreign site %s is not declared: %s keeps %d messages", name.guid, name, len(queue))
             return True
-    return False
+        return False
 
-
-def path_name_of(name: names.SingleFormatName) -> str | None:
-    """The path name of the destination; None where only a directory knows it."""
-    return str(name.path_name()) if isinstance(name, names.DirectFormatName) else None
-
-
-def known_hops(name: names.SingleFormatName) -> list[str]:
-    """NextHops as far as they need no lookup, [MS-MQMQ] 2.3.12.12: the address in a direct format name."""
-    if not isinstance(name, names.DirectFormatName):
-        return []
-    address = names.parse_address(name.host)
-    if address is None:
-        return []
-    return [f"{'IP' if address.version == 4 else 'IPv6'}={address}"]
+    def _connector_queue(
+        self, site: ForeignSite, random: Callable[[int], bytes], *, exactly_once: bool
+    ) -> ConnectorQueue:
+        name = site.format_name(exactly_once=exactly_once)
+        queue = self._registry.connectors.get(name)
+        if queue is not None:
+            if queue.properties.label != site.name:
+                self._registry.update(queue, replace(queue.properties, label=site.name))
+            return queue
+        now = self._clock() // 1000
+        properties = QueueProperties(
+            str(name), instance=random(16), label=site.name, transactional=exactly_once, create_time=now,
+            modify_time=now, security=default_queue_security(SYSTEM.sid).pack(),
+        )  # fmt: skip
+        return self._registry.create_connector(properties)

@@ -1,6 +1,6 @@
 /* Loops over many messages of a queue, for which the event loop waits.
 
-   `openmsmq.queueing.columns` says in Python what is done here, and does it where this is not compiled. */
+   `openmsmq.queueing.packed_columns` says in Python what is done here, and does it where this is not compiled. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

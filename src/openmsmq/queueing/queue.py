@@ -11,20 +11,20 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
-from openmsmq.model.constants import INFINITE, Acknowledge, MessageClass, Share
+from openmsmq.model.constants import INFINITE, Acknowledge, MessageClass
 from openmsmq.model.lookup_id import PRIORITY_PARTS, PRIORITY_STEP, priority_part, sequence_of
 from openmsmq.model.message import Message
-from openmsmq.queueing.columns import columns_of
 from openmsmq.queueing.message_record import decode_message
-from openmsmq.queueing.positions import Positions
+from openmsmq.queueing.packed_columns import columns_of
 from openmsmq.queueing.properties import QueueProperties
+from openmsmq.queueing.sorted_keys import SortedKeys
 from openmsmq.store import QueueColumns
 
-if TYPE_CHECKING:
-    from openmsmq.queueing.readers import OpenQueueDescriptor, WaitingMessageReadOperation
-
+SYSTEM_JOURNAL: Final = 0x7FFFFFF1  # numbers of the system queues
+SYSTEM_DEADLETTER: Final = 0x7FFFFFF2
+SYSTEM_DEADXACT: Final = 0x7FFFFFF3
 _LOCATION_BITS = 64
 _LOCATION_MASK = (1 << _LOCATION_BITS) - 1
 _POS_RECEIVE = int(Acknowledge.POS_RECEIVE)  # members of an IntFlag are slow
@@ -55,18 +55,22 @@ class Lock:
     kind: LockKind
     owner: Any
     purge_pending: bool = False
+    overdue: set[int] | None = None  # of a lock of many positions: those whose time came meanwhile
 
 
 @dataclass(slots=True, eq=False)
 class Queue:
     """`number` names the queue in the store. `journal` is None for journals and system queues; a subqueue has its
     parent's. `subqueues` by lower-case name. `exactly_once` is, of a connector queue for messages without transaction,
-    the one for the others. `arrived` are positions that have not been offered to `waiting` readers yet. `aborts` counts
-    receives and moves that were rolled back, by lookup identifier, of stored messages; the log has it too, see
-    `aborts`. `asking` are those whose receipt is to be acknowledged; of messages up to the sequence `recovered_until`
-    only their records say it. `receivers`, `exclusive_receivers` and `exclusive_peekers` count how the queue is open,
-    so that opening it once more costs the same however often it is open. `pins` counts the
-    consumer groups, for whose sake an empty subqueue stays."""
+    the one for the others. `owner` is, of a journal, the queue that it belongs to. `aborts` counts receives and moves
+    that were rolled back, by lookup identifier, of stored messages; the log has it too, see
+    `records.abort_definition`. `asking` are those whose receipt is to be acknowledged; of messages up to the sequence
+    `recovered_until` only their records say it.
+
+    What others count or keep here, so that everybody finds it at once: `openers`, `receivers`, `exclusive_receivers`
+    and `exclusive_peekers`, how the queue is open (`handles`); `waiters`, how many reads wait (`reading`); `arrived`,
+    positions that have not been offered to them yet, with their messages where these are at hand (`outbox`); `pins`,
+    consumer groups, for whose sake a subqueue stays that is empty and closed."""
 
     number: int
     kind: QueueKind
@@ -74,16 +78,17 @@ class Queue:
     read: Callable[[int], bytes]
     journal: Queue | None = None
     entries: dict[int, Message | Stored] = field(default_factory=dict)
-    available: Positions = field(default_factory=Positions)
+    available: SortedKeys = field(default_factory=SortedKeys)
     locked: dict[int, Lock] = field(default_factory=dict)
     total_bytes: int = 0  # deviation D-07: changed by insertion and deletion only
-    descriptors: set[OpenQueueDescriptor] = field(default_factory=set)
+    openers: int = 0
     receivers: int = 0
     exclusive_receivers: int = 0
     exclusive_peekers: int = 0
-    waiting: dict[int, WaitingMessageReadOperation] = field(default_factory=dict)
-    arrived: deque[int] = field(default_factory=deque)
+    waiters: int = 0
+    arrived: deque[tuple[int, Message | None]] = field(default_factory=deque)
     deleted: bool = False
+    owner: Queue | None = None
     parent: Queue | None = None
     subqueues: dict[str, Queue] = field(default_factory=dict)
     exactly_once: Queue | None = None
@@ -122,33 +127,22 @@ class Queue:
     @property
     def is_active(self) -> bool:
         """Queue.Active, [MS-MQDMPR] 3.1.1.2: somebody has opened the queue."""
-        return bool(self.descriptors)
+        return self.openers > 0
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody is to be told of messages that become available: readers that wait, or the transport."""
+        return self.waiters > 0 or self.kind is QueueKind.OUTGOING
 
     def deadline_of(self, message: Message) -> int:
         """When a message expires in this queue, in milliseconds since 1970 UTC; 0 for never. Copies in journals and
         dead-letter queues do not expire."""
-        return message.deadline() if self.is_destination else 0
+        kind = self.kind
+        return message.deadline() if kind is QueueKind.PRIVATE or kind is QueueKind.SUBQUEUE else 0
 
     def expiry_reason(self, message: Message) -> MessageClass:
         """The class for a message that expires here."""
         return MessageClass.NACK_RECEIVE_TIMEOUT
-
-    def opened(self, descriptor: OpenQueueDescriptor) -> None:
-        self.descriptors.add(descriptor)
-        self._count(descriptor, 1)
-
-    def closed(self, descriptor: OpenQueueDescriptor) -> None:
-        self.descriptors.discard(descriptor)
-        self._count(descriptor, -1)
-
-    def _count(self, descriptor: OpenQueueDescriptor, by: int) -> None:
-        if descriptor.share is Share.DENY_RECEIVE_SHARE:
-            if descriptor.destructive:
-                self.exclusive_receivers += by
-            else:
-                self.exclusive_peekers += by
-        if descriptor.destructive:
-            self.receivers += by
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -233,7 +227,7 @@ class Queue:
     def insert(self, message: Message, location: int | None, size: int, lock: Lock | None = None) -> None:
         """Add a position; `location` None keeps the message itself."""
         key = message.lookup_identifier
-        self.entries[key] = message if location is None else stored(location, size)
+        self.entries[key] = message if location is None else size << _LOCATION_BITS | location
         self.total_bytes += size
         if message.acknowledgements_requested & _POS_RECEIVE:
             self.asking.add(key)
@@ -245,7 +239,7 @@ class Queue:
     def load(self, keys: list[int], values: list[Stored], total_bytes: int) -> None:
         """Fill an empty queue from what the store recovered: lookup identifiers and their entries."""
         self.entries = dict(zip(keys, values, strict=True))
-        self.available = Positions(keys)
+        self.available = SortedKeys(keys)
         self.total_bytes = total_bytes
         self.recovered_until = max(map(sequence_of, keys), default=0)
 
@@ -262,7 +256,7 @@ class Queue:
         if isinstance(entry, int) and entry & _LOCATION_MASK == old:
             self.entries[lookup_identifier] = stored(new, entry >> _LOCATION_BITS)
 
-    def settle(self, lookup_identifier: int, location: int, size: int) -> None:
+    def written(self, lookup_identifier: int, location: int, size: int) -> None:
         """A message that was held in memory is in the store now; it counts with the size it has there."""
         self.total_bytes += size - _size_of(self.entries[lookup_identifier])
         self.entries[lookup_identifier] = stored(location, size)

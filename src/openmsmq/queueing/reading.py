@@ -1,23 +1,28 @@
-"""Reading: peek, receive, waiting, two-phase reads, cursors, purging ([MS-MQDMPR] 3.1.7.1.1 to 17)."""
+"""Reading: peek, receive, waiting, two-phase reads, purging ([MS-MQDMPR] 3.1.7.1.7 to 17, 3.1.7.2.2)."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import struct
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
-from openmsmq.model.constants import INFINITE, Access, Action, MessageClass, MessageSeekAction
+from openmsmq.model.constants import INFINITE, Action, MessageClass, MessageSeekAction
 from openmsmq.model.errors import HResult, MessageStorageFailed, MsmqError, QueueDeleted, TransactionSequence
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import Message
-from openmsmq.queueing.core import UNREADABLE, storing
-from openmsmq.queueing.definitions import Definitions
-from openmsmq.queueing.outbox import STEPS, answered, guarded
-from openmsmq.queueing.plan import Plan
+from openmsmq.queueing.change_set import ChangeSet
+from openmsmq.queueing.changes import Changes
+from openmsmq.queueing.descriptors import Accept, Cursor, OpenQueueDescriptor, Reply, WaitingMessageReadOperation
+from openmsmq.queueing.holds import Holds
+from openmsmq.queueing.outbox import Outbox
 from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind
-from openmsmq.queueing.readers import Accept, Charge, Cursor, OpenQueueDescriptor, Reply, WaitingMessageReadOperation
-from openmsmq.queueing.transactions import Dequeued, Enqueued, Transaction
+from openmsmq.queueing.storage import UNREADABLE, storing
+from openmsmq.queueing.timers import Timers
+from openmsmq.queueing.transactions import Transactions
+from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.store import StoreFailed
 
 logger = logging.getLogger(__name__)
@@ -41,8 +46,19 @@ class Offer(Enum):
     UNREADABLE = "unreadable"  # by anybody or by this reader, who has not been answered
 
 
-class Reading(Definitions):
-    """The operations that look at messages and take them."""
+class Reading:
+    """Looks at messages and takes them; keeps the reads that wait, by queue, in the order in which they came."""
+
+    def __init__(
+        self, changes: Changes, holds: Holds, transactions: Transactions, outbox: Outbox, clock: Callable[[], int]
+    ) -> None:
+        self._changes: Final = changes
+        self._holds: Final = holds
+        self._transactions: Final = transactions
+        self._clock: Final = clock
+        self._numbers = itertools.count(1)
+        self._lines: dict[int, dict[int, WaitingMessageReadOperation]] = {}  # by number of queue and of read
+        self.timeouts: Timers[WaitingMessageReadOperation] = Timers(_is_waiting, outbox.deadline_changed)
 
     def read(
         self,
@@ -71,13 +87,13 @@ class Reading(Definitions):
             reply(HResult.MQ_ERROR_TRANSACTION_USAGE, None)
             return None
         if queue.arrived and destructive:  # what arrived belongs to those who have waited for it
-            self._deliver(queue, len(queue.arrived))
+            self.deliver(queue, len(queue.arrived))
         status, position = self._seek(queue, action, cursor)
         if status != HResult.MQ_OK:
             reply(status, None)
             return None
         reader = WaitingMessageReadOperation(
-            next(self._readers), descriptor, destructive, accept, reply, cursor, transaction, two_phase
+            next(self._numbers), descriptor, destructive, accept, reply, cursor, transaction, two_phase
         )
         while position is not None:
             if self._offer(reader, queue, position) is not Offer.UNREADABLE:
@@ -87,9 +103,9 @@ class Reading(Definitions):
             nothing_behind_cursor = destructive and cursor is not None
             reply(HResult.MQ_ERROR_MESSAGE_NOT_FOUND if nothing_behind_cursor else HResult.MQ_ERROR_IO_TIMEOUT, None)
             return None
-        reader.wait(queue)
+        self._wait(reader, queue)
         if timeout != INFINITE:
-            self._timeouts.add(self.state.clock() + timeout, reader.number, reader)
+            self.timeouts.add(self._clock() + timeout, reader.number, reader)
         return reader
 
     def read_by_lookup_identifier(
@@ -120,7 +136,7 @@ class Reading(Definitions):
             reply(status, None)
             return
         reader = WaitingMessageReadOperation(
-            next(self._readers), descriptor, destructive, accept, reply, None, transaction, two_phase
+            next(self._numbers), descriptor, destructive, accept, reply, None, transaction, two_phase
         )
         while position is not None:
             if self._offer(reader, queue, position) is not Offer.UNREADABLE:
@@ -166,47 +182,39 @@ class Reading(Definitions):
             return cursor.for_peek(queue)
         return cursor.for_peek_next(queue)
 
-    def turn(self) -> None:
-        """Serve what the outbox holds: readers whose message has come, and the transport. Called from an empty stack;
-        whatever goes wrong is logged and concerns one reader only."""
-        outbox = self.state.outbox
-        outbox.begin()
-        left = STEPS
-        while (queue := outbox.take_queue()) is not None:
-            left -= self._deliver(queue, left)
-            if queue.arrived:
-                outbox.put_back(queue)
-                break
-        if outbox.take_wake():
-            guarded("waking the transport", self.state.transport.wake)
-
-    def _deliver(self, queue: Queue, limit: int) -> int:
+    def deliver(self, queue: Queue, limit: int) -> int:
         """Message Position Available, [MS-MQDMPR] 3.1.7.2.2: offer what arrived to waiting readers, first come first
         served; all that peek see it, one that receives takes it. Returns how many positions were offered."""
         count = 0
-        while queue.arrived and queue.waiting and count < limit:
-            key = queue.arrived.popleft()
+        while queue.arrived and queue.waiters and count < limit:
+            key, message = queue.arrived.popleft()
+            if message is not None and queue.aborts:
+                message.abort_count = queue.aborts.get(key, 0)
             count += 1
-            for reader in list(queue.waiting.values()):
+            line = self._lines[queue.number]
+            for reader in list(line.values()):
                 if key not in queue.entries or key in queue.locked:
                     break
-                if reader.number in queue.waiting:
-                    self._offer(reader, queue, key)
-        if not queue.waiting:
+                if reader.number in line:
+                    self._offer(reader, queue, key, message)
+        if not queue.waiters:
             queue.arrived.clear()
         return count
 
-    def _offer(self, reader: WaitingMessageReadOperation, queue: Queue, position: int) -> Offer:
+    def _offer(
+        self, reader: WaitingMessageReadOperation, queue: Queue, position: int, message: Message | None = None
+    ) -> Offer:
         """Offer a message to a reader: the answer is built, then the message is taken, then the answer is sent. What
         fails is this reader's failure, and the message is available again."""
         if reader.transaction is not None and not reader.transaction.is_open:
-            self.end_read(reader, HResult.MQ_ERROR_TRANSACTION_SEQUENCE)
+            self._end(reader, HResult.MQ_ERROR_TRANSACTION_SEQUENCE)
             return Offer.REFUSED
-        try:
-            message = queue.message(position)
-        except UNREADABLE as error:
-            self.quarantine(queue, position, error)
-            return Offer.UNREADABLE
+        if message is None:
+            try:
+                message = queue.message(position)
+            except UNREADABLE as error:
+                self._holds.quarantine(queue, position, error)
+                return Offer.UNREADABLE
         try:
             status = reader.accept(message)
         except (ValueError, struct.error) as error:
@@ -218,16 +226,16 @@ class Reading(Definitions):
         except Exception:  # a fault of one reader's protocol: it gets MQ_ERROR, the message stays for others
             logger.exception("queue %s: returning message %#x to a reader failed", queue.properties.path_name, position)
             status = int(HResult.MQ_ERROR)
-        reader.leave()
+        self._leave(reader)
         cursor = reader.cursor
         if cursor is not None and not reader.destructive:
             cursor.peeked(position)  # whether or not its buffer was large enough: 3.2.7.2, 3.2.7.3
         if status == HResult.MQ_OK and reader.destructive:
             status = self._take(reader, queue, position, message)
         if status != HResult.MQ_OK:
-            answered(reader, status, None)
+            _answered(reader, status, None)
             return Offer.REFUSED
-        if not answered(reader, HResult.MQ_OK, message) and reader.destructive:
+        if not _answered(reader, HResult.MQ_OK, message) and reader.destructive:
             self._undo(reader, queue, position, message)
         elif cursor is not None and reader.destructive:
             cursor.dequeued(position)
@@ -236,41 +244,27 @@ class Reading(Definitions):
     def _undo(self, reader: WaitingMessageReadOperation, queue: Queue, position: int, message: Message) -> None:
         """The message that a reader has taken could not be sent to it."""
         if reader.transaction is not None:
-            self.withdraw(reader.transaction, reader.descriptor, position)
+            self._transactions.withdraw(reader.transaction, queue, position)
         elif reader.two_phase:
             reader.descriptor.held.discard(position)
             if position in queue.locked:
-                self._release(queue, position)
+                self._holds.release(queue, position)
         elif not queue.deleted:  # it is removed; the store takes no number twice, so it returns as the latest
-            message.lookup_identifier = lookup_id(message.priority, self.state.next_sequence())
-            plan = Plan(self.state)
-            plan.insert(queue, message, message.size)
+            message.lookup_identifier = lookup_id(message.priority, self._changes.next_sequence())
+            change = ChangeSet(self._changes)
+            change.insert(queue, message, message.size)
             with storing():
-                plan.carry_out()
-
-    def withdraw(self, transaction: Transaction, descriptor: OpenQueueDescriptor, lookup_identifier: int) -> None:
-        """Take a receive out of a transaction: the message is available again. Nothing happens if the transaction or
-        the queue is gone."""
-        queue = descriptor.queue
-        lock = queue.locked.get(lookup_identifier) if queue is not None else None
-        if queue is None or lock is None or lock.owner is not transaction or not transaction.is_open:
-            return
-        transaction.operations = [
-            o for o in transaction.operations
-            if isinstance(o, Enqueued) or o.queue is not queue or o.lookup_identifier != lookup_identifier
-        ]  # fmt: skip
-        self._release(queue, lookup_identifier)
+                change.commit()
 
     def _take(self, reader: WaitingMessageReadOperation, queue: Queue, position: int, message: Message) -> int:
         if reader.transaction is not None:
-            queue.lock(position, Lock(LockKind.DEQUEUE, reader.transaction))
-            reader.transaction.operations.append(Dequeued(queue, position))
+            self._transactions.receive(reader.transaction, queue, position)
         elif reader.two_phase:
             queue.lock(position, Lock(LockKind.READ, reader.descriptor))
             reader.descriptor.held.add(position)
         else:
             try:
-                self._delete(queue, position, message, MessageClass.ACK_RECEIVE)
+                self._holds.remove(queue, position, message, MessageClass.ACK_RECEIVE)
             except MessageStorageFailed as error:
                 return error.hresult
             except StoreFailed:
@@ -286,38 +280,18 @@ class Reading(Definitions):
         if lock is None or lock.kind is not LockKind.READ or lock.owner is not descriptor:
             raise TransactionSequence(detail=f"{descriptor.name}: the message is not locked by this reader")
         if not delete and not lock.purge_pending:
-            self._release(queue, lookup_identifier)
+            self._holds.release(queue, lookup_identifier)
         else:
             reason = MessageClass.NACK_Q_PURGED if lock.purge_pending else MessageClass.ACK_RECEIVE
-            self._delete(queue, lookup_identifier, self.readable(queue, lookup_identifier), reason)
+            self._holds.remove(queue, lookup_identifier, self._holds.readable(queue, lookup_identifier), reason)
         descriptor.held.discard(lookup_identifier)
 
     def cancel(self, reader: WaitingMessageReadOperation, status: int = HResult.MQ_ERROR_OPERATION_CANCELLED) -> bool:
         """Cancel Waiting Message Read Request, 3.1.7.1.17. Returns False if the read is over already."""
         if reader.number not in reader.descriptor.waiting:
             return False
-        self.end_read(reader, status)
+        self._end(reader, status)
         return True
-
-    def open_cursor(self, descriptor: OpenQueueDescriptor, charge: Charge | None = None) -> Cursor:
-        """Open Cursor, [MS-MQDMPR] 3.1.7.1.1. Raises QueueDeleted, MsmqError when opened for sending or moving, and
-        what `charge` raises, to whom it is counted."""
-        if descriptor.access in (Access.SEND, Access.MOVE):
-            raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.name}: a cursor needs peek or receive access")
-        if descriptor.queue is None:
-            raise QueueDeleted(detail=descriptor.name)
-        if charge is not None:
-            charge(1)
-        cursor = Cursor(self.unused_handle(descriptor.cursors), descriptor, charge=charge)
-        descriptor.cursors[cursor.handle] = cursor
-        return cursor
-
-    def close_cursor(self, cursor: Cursor) -> None:
-        """Close Cursor, 3.1.7.1.2: its waiting reads end as cancelled."""
-        for reader in [r for r in cursor.descriptor.waiting.values() if r.cursor is cursor]:
-            self.cancel(reader)
-        if cursor.descriptor.cursors.pop(cursor.handle, None) is not None and cursor.charge is not None:
-            cursor.charge(-1)
 
     def purge(self, descriptor: OpenQueueDescriptor) -> int:
         """Purge Queue, [MS-MQDMPR] 3.1.7.1.7. Locked messages go when their reader puts them back. Returns how many
@@ -333,5 +307,58 @@ class Reading(Definitions):
         unreadable = [key for key, lock in queue.locked.items() if lock.kind is LockKind.QUARANTINE]
         keys = [*queue.available, *unreadable]
         with storing():
-            self._sweep(queue, keys, MessageClass.NACK_Q_PURGED)
+            self._holds.sweep(queue, keys, MessageClass.NACK_Q_PURGED)
         return len(keys)
+
+    # -- waiting -----------------------------------------------------------------------------------------------
+
+    def _wait(self, reader: WaitingMessageReadOperation, queue: Queue) -> None:
+        """Join the line of the queue's readers."""
+        if reader.cursor is not None:
+            reader.cursor.wait(reader.destructive)
+        self._lines.setdefault(queue.number, {})[reader.number] = reader
+        reader.descriptor.waiting[reader.number] = reader
+        queue.waiters += 1
+
+    def _leave(self, reader: WaitingMessageReadOperation) -> None:
+        """Leave the line; nothing happens if the read does not wait."""
+        if reader.descriptor.waiting.pop(reader.number, None) is None:
+            return
+        queue = reader.descriptor.queue
+        if queue is not None:
+            line = self._lines[queue.number]
+            del line[reader.number]
+            queue.waiters -= 1
+            if not line:
+                del self._lines[queue.number]
+        if reader.cursor is not None:
+            reader.cursor.wait_ended()
+
+    def _end(self, reader: WaitingMessageReadOperation, status: int) -> None:
+        """A read that waits ends without a message."""
+        self._leave(reader)
+        _answered(reader, status, None)
+
+    def end_all(self, queue: Queue, status: int) -> None:
+        """All reads that wait for a message of a queue end without one."""
+        for reader in list(self._lines.get(queue.number, {}).values()):
+            self._end(reader, status)
+
+    def expire(self, now: int) -> None:
+        """Waiting Message Read Timer Expired, [MS-MQDMPR] 3.1.6.3, of all reads that have waited long enough."""
+        while (timeout := self.timeouts.pop(now)) is not None:
+            self.cancel(timeout[1], HResult.MQ_ERROR_IO_TIMEOUT)
+
+
+def _is_waiting(_: int, reader: WaitingMessageReadOperation) -> bool:
+    return reader.number in reader.descriptor.waiting
+
+
+def _answered(reader: WaitingMessageReadOperation, status: int, message: Message | None) -> bool:
+    """Give a reader its outcome. Returns whether it raised nothing; as `outbox.guarded`."""
+    try:  # not by `guarded`: a text and a closure for every read would cost more than the reply
+        reader.reply(status, message)
+    except Exception:  # one reader's transport must not keep others from their messages
+        logger.exception("queue %s: answering a read with status %#x failed", reader.descriptor.name, status)
+        return False
+    return True

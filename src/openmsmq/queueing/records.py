@@ -14,8 +14,8 @@ from typing import Any
 
 from openmsmq.model.constants import INFINITE, Acknowledge, Journal
 from openmsmq.model.lookup_id import LAST_SEQUENCE, lookup_id, priority_part
-from openmsmq.queueing.columns import stamp_records
 from openmsmq.queueing.message_record import OFFSET
+from openmsmq.queueing.packed_columns import stamp_records
 from openmsmq.queueing.properties import QueueProperties
 
 # Offsets of what is read and filled in without decoding.
@@ -34,6 +34,7 @@ _POS_ARRIVAL, _POS_RECEIVE = int(Acknowledge.POS_ARRIVAL), int(Acknowledge.POS_R
 _JOURNAL = int(Journal.JOURNAL)
 _IMMORTAL = bytes([0xFF] * 8)  # both times to live
 DRAFT_HEAD = _SENT_AT  # bytes of a record that `is_eventful` needs
+ABORT_PREFIX = b"aborts/"
 TIME_MASK = LAST_SEQUENCE  # a time takes the place of the sequence number
 
 
@@ -118,3 +119,16 @@ def decode_properties(data: bytes) -> QueueProperties:
     for name in ("instance", "type", "security"):
         values[name] = bytes.fromhex(values[name])
     return QueueProperties(**values)
+
+
+def abort_definition(queue: int, lookup_identifier: int) -> bytes:
+    """The name under which the store keeps how often receives and moves of a message were rolled back ([MS-MQRR]
+    2.2.5.3, AbortCounter, D-66). It goes with the message: to write the message again would cost its size for each
+    abort."""
+    return ABORT_PREFIX + f"{queue}/{lookup_identifier}".encode()
+
+
+def parse_abort_definition(name: bytes) -> tuple[int, int]:
+    """Queue number and lookup identifier."""
+    queue, _, lookup_identifier = name.removeprefix(ABORT_PREFIX).partition(b"/")
+    return int(queue), int(lookup_identifier)

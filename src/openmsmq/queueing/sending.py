@@ -1,30 +1,37 @@
-"""Sending: checks, quotas, copies, writing ahead of a commit ([MS-MQDMPR] 3.1.7.1.27)."""
+"""Sending: checks, quotas, copies ([MS-MQDMPR] 3.1.7.1.27)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from openmsmq.model.admission import check_message
 from openmsmq.model.constants import Access, Delivery
 from openmsmq.model.errors import (
     HResult,
     InsufficientResources,
+    MessageStorageFailed,
     MsmqError,
     QueueDeleted,
     TransactionUsage,
 )
 from openmsmq.model.message import Message
-from openmsmq.queueing.core import storing
-from openmsmq.queueing.plan import Plan, new_identifier
+from openmsmq.queueing.change_set import ChangeSet
+from openmsmq.queueing.changes import Changes, new_identifier
+from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
-from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind, over_quota
-from openmsmq.queueing.readers import OpenQueueDescriptor
-from openmsmq.queueing.reading import Reading
-from openmsmq.queueing.transactions import Enqueued, Transaction, TransactionEvent
+from openmsmq.queueing.queue import Queue, QueueKind, over_quota
+from openmsmq.queueing.transactions import Transactions
+from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
+from openmsmq.store import StoreFailed, StoreFull
 
 
-class Sending(Reading):
-    """The operation that puts messages into queues."""
+class Sending:
+    """Puts messages into queues."""
+
+    def __init__(self, changes: Changes, transactions: Transactions) -> None:
+        self._changes: Final = changes
+        self._transactions: Final = transactions
 
     def enqueue(
         self, descriptor: OpenQueueDescriptor, message: Message, transaction: Transaction | None = None
@@ -38,13 +45,15 @@ class Sending(Reading):
         """
         if descriptor.access is not Access.SEND:
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.format_name} was not opened for sending")
-        with storing():
+        try:  # as `storing`, without its calls: every message comes by here
             return self._enqueue(descriptor.parts or [descriptor], message, transaction)
+        except (StoreFull, StoreFailed) as error:
+            raise MessageStorageFailed(detail=str(error)) from error
 
     def _enqueue(self, targets: list[OpenQueueDescriptor], message: Message, transaction: Transaction | None) -> bytes:
         if transaction is not None:
             transaction.check(TransactionEvent.WORK)
-        plan = Plan(self.state)
+        change = ChangeSet(self._changes)
         copies: list[tuple[Queue, Message, int]] = []
         for target in targets:
             queue = target.queue
@@ -55,35 +64,41 @@ class Sending(Reading):
             copy = message if len(targets) == 1 else replace(message)
             copy.destination_queue_format_name = target.name
             if queue.kind is QueueKind.OUTGOING:  # [MS-MQDMPR] 3.1.1.12, note 12 (D-20): the machine has a maximum
-                longest = self.state.machine.default_time_to_reach_queue
+                longest = self._changes.machine.default_time_to_reach_queue
                 copy.time_to_reach_queue = min(copy.time_to_reach_queue, longest)
             size = copy.size
-            self._check_message(queue, copy, size, transaction)
-            if self.state.throttled or not plan.has_room(queue, size):
+            self.check(queue, copy, size, transaction is not None)
+            if transaction is not None:
+                copy.delivery_guarantee = Delivery.RECOVERABLE
+                copy.priority = 0
+                copy.transaction_identifier = new_identifier(self._changes.machine.identifier, transaction.number)
+            if self._changes.throttled or not change.has_room(queue, size):
                 raise InsufficientResources(detail=self._why_full(queue))
-            self.state.stamp(copy, queue)
+            self._changes.stamp(copy)
             copies.append((queue, copy, size))
             if transaction is None:
-                plan.insert(queue, copy, size)
-                plan.arrive(queue, copy)
+                change.insert(queue, copy, size)
+                if copy.journaling_requested or copy.acknowledgements_requested:
+                    change.arrive(queue, copy)
         if transaction is None:
-            plan.carry_out()
+            change.commit()
         else:
-            self._enqueue_in(transaction, copies)
+            self._transactions.send(transaction, copies)
         return copies[0][1].identifier
 
     def _why_full(self, queue: Queue) -> str:
-        if self.state.throttled:
+        if self._changes.throttled:
             return "the queue manager accepts no messages: its disk has less free space than minimum_free_megabytes"
-        return over_quota(queue, self.state.machine.quota)
+        return over_quota(queue, self._changes.machine.quota)
 
-    def _check_message(self, queue: Queue, message: Message, size: int, transaction: Transaction | None) -> None:
+    def check(self, queue: Queue, message: Message, size: int, transactional: bool) -> None:
+        """Raises MsmqError for a message that a queue does not take; `transactional` if it is sent in a transaction."""
         is_outgoing = queue.kind is QueueKind.OUTGOING  # nobody here knows whether the destination is transactional
         if is_outgoing and message.privacy_level:
             raise MsmqError(HResult.MQ_ERROR_PUBLIC_KEY_NOT_FOUND, f"no key of {queue.properties.path_name}")
-        if queue.properties.transactional and transaction is None:
+        if queue.properties.transactional and not transactional:
             raise TransactionUsage(detail=f"{queue.properties.path_name} takes messages in transactions only")
-        if transaction is not None and not queue.properties.transactional and not is_outgoing:
+        if transactional and not queue.properties.transactional and not is_outgoing:
             raise TransactionUsage(detail=f"{queue.properties.path_name} is not transactional")
         check_message(message, 0, size)
         if queue.properties.authentication:  # signatures can't be verified here, so none counts as authentic
@@ -93,19 +108,3 @@ class Sending(Reading):
             privacy == PRIV_LEVEL_NONE and message.privacy_level
         ):
             raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION, f"privacy level of {queue.properties.path_name}")
-        if transaction is not None:
-            message.delivery_guarantee = Delivery.RECOVERABLE
-            message.priority = 0
-            message.transaction_identifier = new_identifier(self.state.machine.identifier, transaction.number)
-
-    def _enqueue_in(self, transaction: Transaction, copies: list[tuple[Queue, Message, int]]) -> None:
-        """A send in a transaction: locked until commit. All but the last one are written ahead, so that a large
-        transaction does not sit in memory; the last one waits until it is known to be the last."""
-        if transaction.last_send is not None:
-            self.write_ahead(transaction, transaction.last_send)  # may fail, so it comes before any change
-        for queue, message, size in copies:
-            message.first_in_transaction = transaction.last_send is None
-            send = Enqueued(queue, message, size)
-            queue.insert(message, None, size, Lock(LockKind.ENQUEUE, transaction))
-            transaction.operations.append(send)
-            transaction.last_send = send

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.lookup_id import sequence_of
 from openmsmq.queueing.drafts import Form
 from openmsmq.queueing.queue import Queue, Stored
-from openmsmq.queueing.transactions import Transaction, TransactionState
-
-SINK_PREFIX = b"sink/"
-_FORMER_BATCH_WRITE = re.compile(rb"sink/batch/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+from openmsmq.queueing.unit_of_work import Transaction
 
 
 @dataclass(slots=True)
-class Target:
+class StageTarget:
     """A queue that rows of a stage go to.
 
     Attributes:
+        queue: None for an outgoing queue that is made with its first row.
         name: format name that the messages carry.
         is_transactional: they are messages of a transaction.
         form: what the records of the rows have in common.
     """
 
-    queue: Queue
+    queue: Queue | None
     name: str
     is_transactional: bool
     form: Form
@@ -36,11 +33,11 @@ class Target:
 class Draft(NamedTuple):
     """A message to be staged: its record, but for what the queue manager fills in."""
 
-    target: Target
+    target: StageTarget
     record: bytearray
 
 
-class Refusal(NamedTuple):
+class RefusedRow(NamedTuple):
     """A row that can't be staged: its place among those that were given, and why."""
 
     place: int
@@ -54,7 +51,7 @@ class Stage:
     Attributes:
         handle: names it; random.
         owner: SID of who staged it.
-        query: whose batch it is, as in `SinkMemory`.
+        query: whose batch it is, as in `sinks.SinkMemory`.
         transaction: number of its transaction in the store; `identifier` of its transactional messages has it too.
         rows: how many messages.
         in_transaction: how many of them are messages of its transaction.
@@ -110,42 +107,7 @@ class Stage:
         return json.dumps({"stage": {name: getattr(self, name) for name in names}}).encode()
 
 
-def stage_of_note(number: int, note: bytes) -> Stage | None:
-    """The stage that a note of a prepared transaction describes; None if it is another transaction's."""
+def parse_note(note: bytes) -> dict[str, Any] | None:
+    """The fields of a stage that a note of a prepared transaction describes; None if it is another transaction's."""
     values = json.loads(note)
-    if not isinstance(values, dict):
-        return None
-    stage = values["stage"]
-    transaction = Transaction(bytes.fromhex(stage["handle"]), number, state=TransactionState.PREPARED)
-    return Stage(**stage, transaction=transaction)
-
-
-class SinkMemory(NamedTuple):
-    """What the queue manager remembers of a sink.
-
-    Attributes:
-        batch: number of the batch that was finalized last.
-        owner: SID of who finalized it.
-        query: identity of the query whose batches these are; empty if it gave none, or an earlier version wrote this.
-        once: when it was written, in seconds since 1970 UTC, if no more batches come; 0 for a sink that goes on.
-    """
-
-    batch: int
-    owner: str
-    query: str = ""
-    once: int = 0
-
-    def encode(self) -> bytes:
-        return json.dumps(self._asdict()).encode()
-
-
-def decode_sink(name: bytes, value: bytes) -> SinkMemory:
-    """The memory of a sink from its definition. Before there was `once`, batch writes had sinks of a random name."""
-    memory = SinkMemory(**json.loads(value))
-    if not memory.once and not memory.batch and _FORMER_BATCH_WRITE.fullmatch(name):
-        return memory._replace(once=1)
-    return memory
-
-
-def sink_definition(sink: str) -> bytes:
-    return SINK_PREFIX + sink.encode()
+    return values["stage"] if isinstance(values, dict) else None

@@ -1,12 +1,19 @@
-"""What the queue manager asks of its store. `openmsmq.store.Store` fulfils it; tests may use a dictionary."""
+"""What the queue manager asks of its store, and what becomes of the store's failures. `openmsmq.store.Store` fulfils
+the protocol; tests may use a dictionary."""
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from types import TracebackType
+from typing import NoReturn, Protocol
 
-from openmsmq.store import Insert, Operation, Rows
+from openmsmq.model.errors import MessageStorageFailed
+from openmsmq.store import DamagedRecord, Insert, Operation, Rows, StoreFailed, StoreFull
+
+# What reading and decoding a stored record raises.
+UNREADABLE = (DamagedRecord, ValueError, OSError, struct.error)
 
 
 class MessageStore(Protocol):
@@ -42,3 +49,19 @@ class MessageStore(Protocol):
     def read(self, location: int) -> bytes: ...
 
     def heads(self, locations: Sequence[int], length: int) -> list[bytes]: ...
+
+    def fail(self, error: BaseException) -> NoReturn: ...
+
+
+class storing:
+    """A full disk is the operation's failure, with nothing changed. A failed store is the end of the process, and until
+    then the failure of every operation: whoever comes in between gets an answer."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, StoreFull | StoreFailed):
+            raise MessageStorageFailed(detail=str(error)) from error

@@ -1,12 +1,14 @@
-"""Subqueues: made by opening them, filled by moving, gone when empty and closed ([MS-MQDMPR] 3.1.7.1.16)."""
+"""What readers do to messages besides taking them: moving them to subqueues and back, and rejecting them ([MS-MQDMPR]
+3.1.7.1.16, [MS-MQRR] 3.1.4.14).
+
+A subqueue is made by opening it, and goes when it is empty and closed; see `registry`.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Final
 
-from openmsmq.model import names
 from openmsmq.model.constants import Access, MessageClass
 from openmsmq.model.errors import (
     HResult,
@@ -15,35 +17,23 @@ from openmsmq.model.errors import (
     MsmqError,
     QueueDeleted,
 )
-from openmsmq.queueing.core import storing
-from openmsmq.queueing.plan import Plan
-from openmsmq.queueing.queue import Lock, LockKind, Queue
-from openmsmq.queueing.readers import OpenQueueDescriptor
-from openmsmq.queueing.sending import Sending
-from openmsmq.queueing.state import subqueue_definition
-from openmsmq.queueing.transactions import Dequeued, Moved, Transaction, TransactionEvent
-from openmsmq.store import Put
+from openmsmq.queueing.change_set import ChangeSet
+from openmsmq.queueing.changes import Changes
+from openmsmq.queueing.descriptors import OpenQueueDescriptor
+from openmsmq.queueing.holds import Holds
+from openmsmq.queueing.queue import LockKind, Queue
+from openmsmq.queueing.storage import storing
+from openmsmq.queueing.transactions import Transactions
+from openmsmq.queueing.unit_of_work import Transaction
 
 
-class Subqueues(Sending):
-    """The operations that move messages between a queue and its subqueues, and that reject them."""
+class Subqueues:
+    """Moves messages between a queue and its subqueues, and rejects them."""
 
-    def subqueue(self, parent: Queue, name: str) -> Queue:
-        """The subqueue of that name, made if needed. Raises MessageStorageFailed (disk full)."""
-        existing = parent.subqueues.get(name.lower())
-        if existing is not None:
-            return existing
-        number, numbered = self.state.new_queue_number()
-        definition = json.dumps([parent.number, name]).encode()
-        with storing():
-            self.state.store.append([Put(subqueue_definition(number), definition), numbered])
-        return self.state.register_subqueue(number, parent, name)
-
-    def parent_of(self, format_name: names.FormatName) -> Queue | None:
-        """The local queue whose subqueue a direct format name names; None for every other name."""
-        if not isinstance(format_name, names.DirectFormatName) or not format_name.subqueue:
-            return None
-        return self.state.local_queue(replace(format_name, suffix=names.Suffix.NONE, subqueue=""))
+    def __init__(self, changes: Changes, holds: Holds, transactions: Transactions) -> None:
+        self._changes: Final = changes
+        self._holds: Final = holds
+        self._transactions: Final = transactions
 
     def move(
         self,
@@ -87,14 +77,11 @@ class Subqueues(Sending):
             )
         if enlisted is None:
             with storing():
-                plan = Plan(self.state)
-                plan.move(queue, key, self.readable(queue, key), destination)
-                plan.carry_out()
+                change = ChangeSet(self._changes)
+                change.move(queue, key, self._holds.readable(queue, key), destination)
+                change.commit()
             return
-        transaction = enlisted()
-        transaction.check(TransactionEvent.WORK)
-        queue.lock(key, Lock(LockKind.DEQUEUE, transaction))
-        transaction.operations.append(Moved(queue, key, destination))
+        self._transactions.move(enlisted(), queue, key, destination)
 
     def reject(self, descriptor: OpenQueueDescriptor, lookup_identifier: int, *, rejected: bool = True) -> None:
         """Mark a message that a transaction has received as rejected ([MS-MQRR] 3.1.4.14): when the transaction
@@ -104,26 +91,15 @@ class Subqueues(Sending):
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.format_name} was not opened for receiving")
         if descriptor.queue is None:
             raise QueueDeleted(detail=descriptor.name)
-        transaction, operation = self._received(descriptor.queue, lookup_identifier)
-        transaction.check(TransactionEvent.WORK)
-        if rejected:
-            operation.reason = MessageClass.NACK_RECEIVE_REJECTED
-
-    def _received(self, queue: Queue, lookup_identifier: int) -> tuple[Transaction, Dequeued]:
+        queue, path_name = descriptor.queue, descriptor.queue.properties.path_name
         key = queue.position_of(lookup_identifier)
         lock = queue.locked.get(key) if key is not None else None
         if key is None or (lock is not None and lock.kind is LockKind.ENQUEUE):
+            raise MsmqError(HResult.MQ_ERROR_MESSAGE_NOT_FOUND, f"{path_name}: no message {lookup_identifier:#x}")
+        if not self._transactions.reject(queue, key, MessageClass.NACK_RECEIVE_REJECTED if rejected else None):
             raise MsmqError(
-                HResult.MQ_ERROR_MESSAGE_NOT_FOUND, f"{queue.properties.path_name}: no message {lookup_identifier:#x}"
+                HResult.MQ_ERROR_TRANSACTION_USAGE, f"{path_name}: no transaction has received message {key:#x}"
             )
-        if lock is not None and isinstance(lock.owner, Transaction):
-            for operation in lock.owner.operations:
-                if isinstance(operation, Dequeued) and operation.queue is queue and operation.lookup_identifier == key:
-                    return lock.owner, operation
-        raise MsmqError(
-            HResult.MQ_ERROR_TRANSACTION_USAGE,
-            f"{queue.properties.path_name}: no transaction has received message {key:#x}",
-        )
 
 
 def _head(queue: Queue) -> Queue:

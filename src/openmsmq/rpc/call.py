@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from openmsmq.rpc.association import Association, HeldHandles, Holder
@@ -12,10 +13,7 @@ from openmsmq.rpc.errors import LocalProtocolError
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel, ByteOrder, SyntaxId
 from openmsmq.rpc.security import ANONYMOUS, Channel, Identity
-from openmsmq.rpc.throttle import Attempt
-
-if TYPE_CHECKING:
-    from openmsmq.rpc.server_connection import ServerConnection
+from openmsmq.rpc.throttle import Attempt, PeerFailures
 
 
 class Interface(Protocol):
@@ -93,6 +91,35 @@ class Caller:
 UNAUTHENTICATED: Final = Caller(ANONYMOUS, AuthLevel.NONE)
 
 
+class CallConnection(ABC):
+    """What a call needs of the connection on which it came; `server_connection.ServerConnection` is one.
+
+    Attributes:
+        peer_host: address of the client's host; `local_host` that by which it reached this one.
+        failures: what the client's host may still try.
+        hung_up: whether the peer is gone, though nobody has said so yet; None if nobody can tell.
+    """
+
+    def __init__(self, peer_host: str, local_host: str, failures: PeerFailures) -> None:
+        self.peer_host = peer_host
+        self.local_host = local_host
+        self.failures = failures
+        self.hung_up: Callable[[], bool] | None = None
+
+    @property
+    @abstractmethod
+    def association(self) -> Association | None:
+        """The association group, once bound; still there when it has been left, for calls that end later."""
+
+    @abstractmethod
+    def send_reply(self, call: Call, stub: bytes) -> None:
+        """Answer a call with its marshalled out parameters."""
+
+    @abstractmethod
+    def send_fault(self, call: Call, status: int) -> None:
+        """Answer a call with a fault."""
+
+
 class Call:
     """One call on the server. Exactly one `reply` or `fault` ends it."""
 
@@ -114,7 +141,7 @@ class Call:
 
     def __init__(
         self,
-        connection: ServerConnection,
+        connection: CallConnection,
         interface: Interface,
         caller: Caller,
         channel: Channel | None,

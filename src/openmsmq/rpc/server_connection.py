@@ -20,7 +20,7 @@ from typing import Final
 from openmsmq.rpc.assembly import Account, Assembly, Budget
 from openmsmq.rpc.association import Association, AssociationTable
 from openmsmq.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, RejectReason
-from openmsmq.rpc.call import Call, InterfaceTable
+from openmsmq.rpc.call import Call, CallConnection, InterfaceTable
 from openmsmq.rpc.call_pdus import CALL_HEADER_SIZE, CoCancel, FaultPdu, Orphaned, decode, stub_start
 from openmsmq.rpc.errors import AuthenticationError, RemoteProtocolError
 from openmsmq.rpc.faults import (
@@ -81,7 +81,7 @@ _CALL_FIELDS: Final = {"<": struct.Struct("<IHH"), ">": struct.Struct(">IHH")}
 MAX_EVENTS: Final = 64
 
 
-class ServerConnection:
+class ServerConnection(CallConnection):
     """See the module. `acceptor` makes security contexts; without it only unauthenticated binds are accepted."""
 
     def __init__(
@@ -97,12 +97,9 @@ class ServerConnection:
         budget: Budget | None = None,
         failures: PeerFailures | None = None,
     ) -> None:
-        self.failures = failures or PeerFailures(lambda: 0.0)
-        self.peer_host = peer_host
-        self.local_host = local_host
+        super().__init__(peer_host, local_host, failures or PeerFailures(lambda: 0.0))
         self.limits = limits or Limits()
         self.on_output: Callable[[], None] | None = None
-        self.hung_up: Callable[[], bool] | None = None  # whether the peer is gone, though nobody has said so yet
         self._associations = associations
         self._binder = Binder(
             interfaces, associations, peer_host, secondary_address, acceptor, self.limits, self.failures

@@ -28,7 +28,7 @@ class _Host:
 
     @property
     def position(self) -> int:
-        return self._environment.store.position
+        return self._environment.store.end
 
     def when_durable(self, action: Callable[[], object]) -> None:
         self._environment.when_durable(action)
@@ -50,7 +50,7 @@ class AutomationObjects:
             configuration.max_com_objects,
             configuration.max_com_objects_per_peer,
         )
-        name = environment.manager.state.machine.computer_name
+        name = environment.manager.machine.computer_name
         self.server: ComServer = com_server(
             environment, exporter, _Host(environment), configuration.minimum_com_level, name
         )

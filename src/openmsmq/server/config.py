@@ -22,9 +22,9 @@ from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import IllegalQueuePathName
 from openmsmq.model.names import parse_path_name
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
-from openmsmq.queueing.connectors import ForeignSite
+from openmsmq.queueing.machine import Machine
+from openmsmq.queueing.outgoing_queues import ForeignSite
 from openmsmq.queueing.properties import MAXIMUM_LABEL
-from openmsmq.queueing.state import Machine
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.sockets import DEAD_PEER, LEAST_DEAD_PEER
 

@@ -22,16 +22,14 @@ from typing import Any
 
 from openmsmq import __version__
 from openmsmq.bulk.control import Control
-from openmsmq.bulk.process import Endpoint as FlightEndpoint
-from openmsmq.bulk.process import FlightProcess
+from openmsmq.bulk.process import FlightAddress, FlightProcess
 from openmsmq.compiled import how_it_runs
 from openmsmq.model import security
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
-from openmsmq.queueing.access import default_machine_security
-from openmsmq.queueing.limits import Limits
+from openmsmq.queueing.authorization import default_machine_security
+from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.queueing.state import Machine
 from openmsmq.rpc.call import InterfaceTable
 from openmsmq.rpc.credentials import Credentials, filetime
 from openmsmq.rpc.epm import Endpoint, EndpointMapper
@@ -55,7 +53,7 @@ from openmsmq.server.interfaces import served
 from openmsmq.server.remote import Peers
 from openmsmq.store import Store, StoreError, StoreFailed, StoreFull
 from openmsmq.store.committer import Committer
-from openmsmq.store.kernel_sync import KernelSync
+from openmsmq.store.uring_sync import UringSync
 
 logger = logging.getLogger(__name__)
 
@@ -92,11 +90,11 @@ class Daemon:
         self._flight: FlightProcess | None = None
         self._automation: AutomationObjects | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._checkpoint_position = self.store.position
+        self._checkpoint_position = self.store.end
         self._no_checkpoint_before = 0.0  # monotonic seconds
         self._housekeeping: asyncio.Task[None] | None = None
-        self._syncer: KernelSync | None = None
-        self._settling: asyncio.Task[None] | None = None  # of transactions in doubt
+        self._syncer: UringSync | None = None
+        self._resolving: asyncio.Task[None] | None = None  # of transactions in doubt
 
     def _recover(self) -> QueueManager:
         configuration, store = self.configuration, self.store
@@ -111,7 +109,7 @@ class Daemon:
             default_time_to_reach_queue=configuration.time_to_reach_queue,
             foreign_sites=configuration.foreign_site,
             security=default_machine_security(_readers(configuration)),
-            limits=Limits(
+            limits=MachineLimits(
                 configuration.max_queues, configuration.max_queues_per_owner, configuration.max_outgoing_queues
             ),
         )
@@ -121,8 +119,8 @@ class Daemon:
         _give_back_memory()
         logger.info(
             "%d queues with %d messages recovered%s",
-            len(manager.state.by_name),
-            sum(len(queue) for queue in manager.state.queues.values()),
+            len(manager.registry.by_name),
+            sum(len(queue) for queue in manager.registry.queues.values()),
             " from a checkpoint" if recovered.report.from_checkpoint else "",
         )
         warn_of_own_outgoing_queues(manager)
@@ -158,7 +156,7 @@ class Daemon:
             users.lookup, names, random=os.urandom, now=filetime, allow_anonymous=configuration.accepts_anonymous
         )
         environment.remote = self._peers = Peers(
-            self.manager.state.machine.identifier,
+            self.manager.machine.identifier,
             configuration.hosts_of_peers,
             self._peer_security(),
             environment.spawn,
@@ -193,7 +191,7 @@ class Daemon:
         environment.coordinator = Coordinator(
             self.manager, self._peers, self._whereabouts(address, port), committer.when_durable
         )
-        self._settling = asyncio.create_task(environment.coordinator.run(loop.time))
+        self._resolving = asyncio.create_task(environment.coordinator.run(loop.time))
         if configuration.flight:
             await self._start_flight(committer, users, environment)
         self._announce_security()
@@ -214,14 +212,14 @@ class Daemon:
         certificate, key = (str(path or "") for path in (configuration.flight_certificate, configuration.flight_key))
         port = configuration.port("flight_port", self._offset)
         host = f"[{configuration.listen}]" if ":" in configuration.listen else configuration.listen
-        self._flight = FlightProcess(control, FlightEndpoint(host, port, certificate, key))
+        self._flight = FlightProcess(control, FlightAddress(host, port, certificate, key))
         await self._flight.start()
         self.endpoints["flight"] = configuration.listen, self._flight.port
 
     def _whereabouts(self, address: str, port: int) -> Whereabouts:
         """How other queue managers reach this one, for transactions."""
         everywhere = address in ("0.0.0.0", "::")
-        own = [a for a in self.manager.state.machine.addresses if ":" not in a] if everywhere else [address]
+        own = [a for a in self.manager.machine.addresses if ":" not in a] if everywhere else [address]
         return Whereabouts(self.configuration.machine_name, tuple(own), port)
 
     def _peer_security(self) -> dict[str, Any]:
@@ -293,8 +291,8 @@ class Daemon:
         """Stop taking calls, finish what is written, and leave a checkpoint."""
         if self._housekeeping is not None:
             self._housekeeping.cancel()
-        if self._settling is not None:
-            self._settling.cancel()
+        if self._resolving is not None:
+            self._resolving.cancel()
             self._peers.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -326,6 +324,8 @@ class Daemon:
         self._background.shutdown()
 
     def _store_failed(self, error: BaseException) -> None:
+        if self.failure is not None:
+            return
         logger.critical("the store has failed, nothing more is acknowledged: %s", error)
         self.failure = error
         self.stopping.set()
@@ -342,6 +342,10 @@ class Daemon:
         if self._serving:
             self._arm_timer()
 
+    def failed(self, error: BaseException) -> None:
+        """See `queueing.outbox.Outside`."""
+        self._store_failed(error)
+
     def _arm_timer(self) -> None:
         """Wake when the next read or message expires."""
         if self._timer is not None:
@@ -354,13 +358,13 @@ class Daemon:
 
     def _expire(self) -> None:
         self._timer = None
-        before = self.store.position
+        before = self.store.end
         try:
             self.manager.expire()
         except StoreFailed as error:
             logger.error("message expiry has stopped: %s", error)  # the committer ends the daemon
         finally:
-            if self.store.position != before:
+            if self.store.end != before:
                 self._committer.request()
             self._arm_timer()
 
@@ -370,14 +374,14 @@ class Daemon:
         while True:
             self._control_flow()
             self._return_memory()
-            if self.store.position != self.store.durable_position:  # nobody waits for it, but it is not to wait long
+            if self.store.end != self.store.durable_end:  # nobody waits for it, but it is not to wait long
                 self._committer.request()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._tidy.wait(), HOUSEKEEPING_PERIOD)
             thorough = self._tidy.is_set()
             self._tidy.clear()
             try:
-                written = self.store.position - self._checkpoint_position
+                written = self.store.end - self._checkpoint_position
                 if written >= threshold and time.monotonic() >= self._no_checkpoint_before:
                     await self._checkpoint()
                 while (thorough or self.store.wants_compaction) and self.store.compact_step(
@@ -403,16 +407,16 @@ class Daemon:
         least = self.configuration.minimum_free_megabytes << 20
         if not least:
             return
-        state, free = self.manager.state, shutil.disk_usage(self.configuration.data_dir).free
-        if not state.throttled and free < least:
-            state.throttled = True
+        changes, free = self.manager.changes, shutil.disk_usage(self.configuration.data_dir).free
+        if not changes.throttled and free < least:
+            changes.throttled = True
             logger.error(
                 "%s: %d MB free, less than minimum_free_megabytes (%d): no messages are accepted until "
                 "twice as much is free",
                 self.configuration.data_dir, free >> 20, least >> 20,
             )  # fmt: skip
-        elif state.throttled and free >= 2 * least:
-            state.throttled = False
+        elif changes.throttled and free >= 2 * least:
+            changes.throttled = False
             logger.warning("%s: %d MB free: messages are accepted again", self.configuration.data_dir, free >> 20)
 
     async def _checkpoint(self) -> None:
@@ -427,10 +431,10 @@ class Daemon:
         logger.info("checkpoint written in %.2f s (event loop blocked for %.2f s)", time.monotonic() - started, held)
 
 
-def _syncer(loop: asyncio.AbstractEventLoop) -> KernelSync | None:
+def _syncer(loop: asyncio.AbstractEventLoop) -> UringSync | None:
     """None where the kernel does not sync beside the loop; the loop does it then."""
     try:
-        return KernelSync(loop)
+        return UringSync(loop)
     except OSError as error:
         logger.info("io_uring is not available, so disk syncs block the event loop: %s", error)
         return None

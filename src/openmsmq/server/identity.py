@@ -13,9 +13,9 @@ import os
 import socket
 from collections.abc import Sequence
 
-from openmsmq.queueing.definitions import QUEUE_PREFIX
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.records import decode_properties
+from openmsmq.queueing.registry import QUEUE_PREFIX
 from openmsmq.store import Put, Store
 
 logger = logging.getLogger(__name__)
@@ -64,8 +64,8 @@ def aliases_of(store: Store, computer_name: str, configured: Sequence[str]) -> f
 
 def warn_of_own_outgoing_queues(manager: QueueManager) -> None:
     """Messages that were sent to this machine while it was taken for another one."""
-    for queue in manager.state.outgoing.values():
-        if queue.entries and manager.state.is_local(queue.destination):
+    for queue in manager.registry.outgoing.values():
+        if queue.entries and manager.registry.is_local(queue.destination):
             logger.warning(
                 "%d messages wait in the outgoing queue %s, whose destination is this machine: they were "
                 "sent while the name "

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from openmsmq.client import qm2qm, transactions
+from openmsmq.client import qm2qm, transaction_calls
 from openmsmq.client.calls import CALL_FAILURES, UNANSWERED, Held, ProtocolUnavailable, Steps, T, holding, opening
 from openmsmq.client.open_queue import Taken
 from openmsmq.client.runner import Runner
@@ -16,7 +16,7 @@ from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import HResult, MsmqError, error_for
 from openmsmq.protocols.coordinator import Whereabouts
 from openmsmq.protocols.proxies import HandedOver
-from openmsmq.queueing.readers import Accept
+from openmsmq.queueing.descriptors import Accept
 from openmsmq.server.config import STANDARD_PORT
 
 ANSWER = 10.0  # seconds that another queue manager may take for its part in a transaction
@@ -34,7 +34,7 @@ class Peers:
         self._identifier, self._hosts, self._security, self._spawn = identifier, hosts, security, spawn
         self._runners: dict[tuple[str, int], Runner] = {}
 
-    async def open(self, machine: str, name: str, access: Access, opened: HandedOver) -> Session:
+    async def open(self, machine: str, name: str, access: Access, opened: HandedOver) -> PeerSession:
         host, port = self._hosts.get(machine.lower(), (machine, STANDARD_PORT))
         runner = Runner(host, port, self._security)
         try:
@@ -44,12 +44,12 @@ class Peers:
             runner.close()
             raise
 
-    async def _open(self, runner: Runner, host: str, name: str, access: Access, opened: HandedOver) -> Session:
+    async def _open(self, runner: Runner, host: str, name: str, access: Access, opened: HandedOver) -> PeerSession:
         handed_out = qm2qm.HandedOut(opened.queue, opened.pointer, opened.context)
         held = Held("queue", name)
         steps = opening(qm2qm.open_session(name, access, False, self._identifier, handed_out), held)
         try:
-            return Session(await runner.run(steps), held, runner, runner, self._spawn)
+            return PeerSession(await runner.run(steps), held, runner, runner, self._spawn)
         except ProtocolUnavailable:
             port = await runner.run(qm2qm.port())
             if not port:
@@ -57,7 +57,7 @@ class Peers:
         reading = Runner(host, port, self._security)
         try:
             steps = opening(qm2qm.open_session(name, access, False, self._identifier, handed_out), held)
-            return Session(await reading.run(steps), held, reading, runner, self._spawn)
+            return PeerSession(await reading.run(steps), held, reading, runner, self._spawn)
         except BaseException:
             reading.close()
             raise
@@ -65,19 +65,19 @@ class Peers:
     # -- transactions, see protocols.coordinator.TransactionNetwork ----------------------------------------------
 
     async def enlist(self, where: Whereabouts, uow: bytes, secret: bytes, participant: bytes) -> None:
-        await self._ask(where, partial(transactions.enlist, uow, secret, participant))
+        await self._ask(where, partial(transaction_calls.enlist, uow, secret, participant))
 
     async def prepare(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        await self._ask(where, partial(transactions.notify, "TmPrepare", uow, secret))
+        await self._ask(where, partial(transaction_calls.notify, "TmPrepare", uow, secret))
 
     async def commit(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        await self._ask(where, partial(transactions.notify, "TmCommit", uow, secret))
+        await self._ask(where, partial(transaction_calls.notify, "TmCommit", uow, secret))
 
     async def abort(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        await self._ask(where, partial(transactions.notify, "TmAbort", uow, secret))
+        await self._ask(where, partial(transaction_calls.notify, "TmAbort", uow, secret))
 
     async def outcome(self, where: Whereabouts, uow: bytes, secret: bytes) -> int:
-        return await self._ask(where, partial(transactions.outcome, uow, secret))
+        return await self._ask(where, partial(transaction_calls.outcome, uow, secret))
 
     async def _ask(self, where: Whereabouts, ask: Callable[[], Steps[T]]) -> T:
         """On a connection that is kept for the next time, until it fails. Then it is asked once more on a new one: the
@@ -109,7 +109,7 @@ class Peers:
         self._runners.clear()
 
 
-class Session:
+class PeerSession:
     """See `protocols.proxies.RemoteSession`. `reading` speaks qm2qm, `opening` qmcomm; they may be one."""
 
     def __init__(self, queue: qm2qm.Qm2QmQueue, held: Held, reading: Runner, opening: Runner, spawn: Spawn) -> None:

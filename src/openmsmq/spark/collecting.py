@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
-from openmsmq.bulk.sending import Refusal
+from openmsmq.bulk.row_stream import Refusal
 from openmsmq.spark.options import OptionError
 
 _ATTEMPTS = "_attempts"

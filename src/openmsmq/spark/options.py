@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from openmsmq.bulk.client import DEFAULT_PORT
-from openmsmq.bulk.schema import SOURCES
+from openmsmq.bulk.message_columns import SOURCES
 from openmsmq.model.constants import MAXIMUM_LABEL
 
 BATCH_READ, STREAM_READ, BATCH_WRITE, STREAM_WRITE = "batch read", "streaming read", "batch write", "streaming write"

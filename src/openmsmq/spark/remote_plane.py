@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import openmsmq
 from openmsmq.bulk.client import Plan, Position, QueueInfo, Range
-from openmsmq.bulk.schema import MESSAGE_SCHEMA
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
 from openmsmq.client.dead_letters import walk
 from openmsmq.client.sync import MessageQueue
 from openmsmq.model.constants import INFINITE

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from openmsmq.bulk.schema import MESSAGE_SCHEMA, WRITE_COLUMNS
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, WRITE_COLUMNS
 from openmsmq.model.bodies import BodyError, decode_body
 
 TEXT = "text"  # the column that option decode adds

@@ -32,7 +32,7 @@ _SIGN_OF_LIFE = 60.0  # seconds between two of a task; the queue manager drops t
 
 
 @dataclass
-class Stage(WriterCommitMessage):
+class WrittenStage(WriterCommitMessage):
     """What a task has staged; no handle if it had no rows. `errors` is its file of rows that can't be sent, `query` the
     query's identifier."""
 
@@ -53,11 +53,11 @@ class _Writing:
     def _errors(self, sink: str) -> Errors | None:
         return None if self.options.errorPath is None else Errors(self.options.errorPath, sink)
 
-    def _stage(self, sink: str, batch: int, rows: Iterator[pa.RecordBatch], query: str = "") -> Stage:
+    def _stage(self, sink: str, batch: int, rows: Iterator[pa.RecordBatch], query: str = "") -> WrittenStage:
         with _signs_of_life(self.options, sink):
             return self._stage_rows(sink, batch, rows, query)
 
-    def _stage_rows(self, sink: str, batch: int, rows: Iterator[pa.RecordBatch], query: str) -> Stage:
+    def _stage_rows(self, sink: str, batch: int, rows: Iterator[pa.RecordBatch], query: str) -> WrittenStage:
         context = TaskContext.get()
         assert context is not None
         partition, attempt, tries = context.partitionId(), context.taskAttemptId(), 0
@@ -77,14 +77,14 @@ class _Writing:
 
     def _try(
         self, plane: PatientClient, target: tuple[str, int, int, str], rows: Iterable[pa.RecordBatch], query: str
-    ) -> Stage:
+    ) -> WrittenStage:
         sink, batch, partition, _ = target
         options, errors = self.options, self._errors(sink)
         collected = None if errors is None else errors.attempt(batch, partition)
         batches = _prepared(rows, collected)
         first = next(batches, None)
         if first is None:
-            return Stage(None, 0, query=query)
+            return WrittenStage(None, 0, query=query)
         try:
             staged = plane.stage(
                 *target, chain([first], batches), options.defaultQueue, options.transactional,
@@ -97,7 +97,7 @@ class _Writing:
                 with suppress(MsmqError, ConnectionError):
                     plane.forget(sink, stages=[staged])
                 raise
-            return Stage(staged.handle, staged.rows, file, query)
+            return WrittenStage(staged.handle, staged.rows, file, query)
         except BaseException as error:
             if collected is not None:
                 collected.discard()

@@ -14,7 +14,7 @@ from openmsmq.store.errors import (
 from openmsmq.store.log import Store
 from openmsmq.store.opening import Prepared, Recovered, RecoveryReport
 from openmsmq.store.operations import Drop, Insert, Move, Operation, Put, Remove, RemoveMany
-from openmsmq.store.rows import Rows
+from openmsmq.store.row_frames import Rows
 from openmsmq.store.vfs import OsVfs, Vfs
 
 __all__ = [

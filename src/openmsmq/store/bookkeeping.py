@@ -9,7 +9,7 @@ from openmsmq.store.columns import QueueColumns
 from openmsmq.store.frames import HEADER_SIZE
 from openmsmq.store.operations import Insert
 from openmsmq.store.replay import State
-from openmsmq.store.rows import Rows
+from openmsmq.store.row_frames import Rows
 from openmsmq.store.segments import Segment
 
 

@@ -22,7 +22,7 @@ _FADING = 0.9  # per sync, of the number of clients that are believed to be busy
 
 
 class Syncer(Protocol):
-    """Syncs beside the loop; see `kernel_sync.KernelSync`."""
+    """Syncs beside the loop; see `uring_sync.UringSync`."""
 
     def submit(self, handles: list[int], done: Callable[[OSError | None], None]) -> None:
         """Sync files and call `done` in the loop; raises OSError when that can't be begun."""

@@ -1,6 +1,6 @@
 /* Frames of many messages that lie end to end in one buffer.
 
-   `openmsmq.store.rows` says in Python what is done here, and does it where this is not compiled. */
+   `openmsmq.store.row_frames` says in Python what is done here, and does it where this is not compiled. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* the stable ABI: one file for Python 3.11 and later */

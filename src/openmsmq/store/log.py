@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from openmsmq.store import frames
 from openmsmq.store.batch import Batch, CheckpointJob
@@ -25,7 +25,7 @@ from openmsmq.store.frames import HEADER_SIZE, INSERT, PENDING, PREPARE
 from openmsmq.store.opening import Recovered, open_log
 from openmsmq.store.operations import Insert, Operation, Remove
 from openmsmq.store.replay import State
-from openmsmq.store.rows import Rows
+from openmsmq.store.row_frames import Rows
 from openmsmq.store.segments import Background, OpenHandles, Segment
 from openmsmq.store.specs import FrameSpec, specify
 from openmsmq.store.vfs import OsVfs, Vfs
@@ -44,7 +44,7 @@ class Store:
 
     Attributes:
         recovered: what was in it when it was opened.
-        durable_position: absolute end of what is on the disk.
+        durable_end: absolute end of what is on the disk.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Store:
         self._handles = OpenHandles(vfs)
         self._books = Bookkeeping(opened.codec.segment_size, opened.segments, opened.state)
         self._failure: BaseException | None = None
-        self.durable_position = opened.position
+        self.durable_end = opened.position
         try:
             self._writer = LogWriter(opened, vfs, self._books)
             self._compactor = Compactor(opened.codec, self._books, self._writer, self._read_segment)
@@ -111,7 +111,7 @@ class Store:
     # ------------------------------------------------------------------------------------------------ appending
 
     @property
-    def position(self) -> int:
+    def end(self) -> int:
         """Absolute end of what was appended."""
         return self._writer.position
 
@@ -265,14 +265,14 @@ class Store:
             self._books.forget_pending(transaction)
         for transaction in aborts:
             for location in self._books.forget_pending(transaction):
-                self._books.discard(location, self.position)
+                self._books.discard(location, self._writer.position)
         return locations
 
     def abort(self, transaction: int) -> None:
         """Drop the pending messages of a transaction; raises as `append`."""
         self._chain([FrameSpec(frames.ABORT)], transaction)
         for location in self._books.forget_pending(transaction):
-            self._books.discard(location, self.position)
+            self._books.discard(location, self._writer.position)
 
     # ------------------------------------------------------------------------------------------------- durability
 
@@ -307,17 +307,17 @@ class Store:
 
     def finish_batch(self, batch: Batch) -> None:
         """`batch` is on the disk."""
-        self.durable_position = batch.end
+        self.durable_end = batch.end
         self._writer.batch_is_written()
         for chunk in batch.chunks:
             if chunk.segment is not self._writer.tail:
                 self._handles.keep(chunk.segment)
         self._recycle()
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> NoReturn:
         """Mark the store as failed for good; always raises StoreFailed."""
         self._failure = error
-        self._check()
+        raise StoreFailed(f"{self.directory}: {error}") from error
 
     # ---------------------------------------------------------------------------------------------------- reading
 
@@ -334,7 +334,7 @@ class Store:
     def heads(self, locations: Sequence[int], length: int) -> list[bytes]:
         """The first bytes of the payloads of many messages, quicker than by `read` the nearer they lie. They are not
         checked but for the place they stand in. Raises as `read`."""
-        segment_size, on_disk = self._codec.segment_size, self.durable_position
+        segment_size, on_disk = self._codec.segment_size, self.durable_end
         wanted = HEADER_SIZE + length
         found: list[bytes] = []
         start, data = 0, b""
@@ -376,7 +376,7 @@ class Store:
     def capture_checkpoint(
         self, queues: Mapping[int, QueueColumns] | Iterable[tuple[int, QueueColumns]]
     ) -> CheckpointJob:
-        """Begin a checkpoint of the state at `position`.
+        """Begin a checkpoint of the state at `end`.
 
         Args:
             queues: all live messages (committed; locked ones are live), sorted by key. Must not change until the job
@@ -386,7 +386,7 @@ class Store:
             A job: call its `write` in any thread, then `finish_checkpoint`.
         """
         self._check()
-        state = State(self.position, self.high_key, copy_columns(queues))
+        state = State(self.end, self.high_key, copy_columns(queues))
         self._books.describe(state)
         return CheckpointJob(self._checkpoints, encode(self._codec, state), state.position)
 
@@ -398,7 +398,7 @@ class Store:
             OSError: the rename failed; the earlier checkpoints are still in force.
         """
         self._check()
-        if self.durable_position < job.position:
+        if self.durable_end < job.position:
             raise StoreError("a checkpoint must not be ahead of the durable log")
         self._checkpoints.publish(job.position)
 
@@ -439,7 +439,7 @@ class Store:
             OSError: the segment cannot be read.
         """
         self._check()
-        if self._books.oldest().number >= self.durable_position // self._codec.segment_size:
+        if self._books.oldest().number >= self.durable_end // self._codec.segment_size:
             return False
         return self._compactor.step(is_live, relocated, budget, 1 if thorough else TOLERATED)
 
@@ -496,8 +496,8 @@ class Store:
         """
         freed = False
         while (oldest := self._books.oldest()) is not self._writer.tail:
-            written = oldest.number < self.durable_position // self._codec.segment_size
-            if oldest.live or not written or oldest.last_death > self.durable_position:
+            written = oldest.number < self.durable_end // self._codec.segment_size
+            if oldest.live or not written or oldest.last_death > self.durable_end:
                 break
             self._handles.close(oldest)
             self._books.drop_segment(oldest)

@@ -10,7 +10,7 @@ from openmsmq.store.checkpoints import NAMES, Checkpoints
 from openmsmq.store.columns import QueueColumns
 from openmsmq.store.errors import DamagedStore
 from openmsmq.store.frames import FRAMES_START, IDENTITY_SIZE, Codec
-from openmsmq.store.recovery import Outcome, Survey, replay_log, survey
+from openmsmq.store.recovery import RecoveryOutcome, Survey, replay_log, survey
 from openmsmq.store.replay import State, count_live
 from openmsmq.store.segments import (
     SPARES,
@@ -170,7 +170,7 @@ def _resume(vfs: Vfs, directory: str, lock: int, found: Survey, codec: Codec, ba
         segments[file.number] = segment
     tail = segments[tail_number]
     tail.handle = vfs.open(tail.path)
-    _settle(vfs, directory, segments, outcome, codec.segment_size)
+    _make_durable(vfs, directory, segments, outcome, codec.segment_size)
     report = RecoveryReport(
         records=replay.records,
         torn_bytes=sum(wipe.end - wipe.start for wipe in outcome.wipes),
@@ -188,7 +188,9 @@ def _resume(vfs: Vfs, directory: str, lock: int, found: Survey, codec: Codec, ba
     return Opened(codec, lock, segments, tail, outcome.position, supply, found.files, state, recovered, stopped)
 
 
-def _settle(vfs: Vfs, directory: str, segments: dict[int, Segment], outcome: Outcome, segment_size: int) -> None:
+def _make_durable(
+    vfs: Vfs, directory: str, segments: dict[int, Segment], outcome: RecoveryOutcome, segment_size: int
+) -> None:
     """Make durable what was just read; raises OSError.
 
     If the process was killed and the machine was not, the last write may be readable and still only in memory. The next
@@ -210,7 +212,7 @@ def _settle(vfs: Vfs, directory: str, segments: dict[int, Segment], outcome: Out
     vfs.fsync_directory(directory)
 
 
-def _erase(vfs: Vfs, found: Survey, outcome: Outcome) -> None:
+def _erase(vfs: Vfs, found: Survey, outcome: RecoveryOutcome) -> None:
     """Erase frames of the torn write before new ones are put in front of them; raises OSError."""
     paths = {file.number: file.path for file in found.segments}
     for wipe in outcome.wipes:

@@ -78,7 +78,7 @@ class Wipe:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RecoveryOutcome:
     """Result of a replay.
 
     Attributes:
@@ -155,7 +155,7 @@ def read_segment(vfs: Vfs, file: SegmentFile, segment_size: int) -> bytes:
         vfs.close(handle)
 
 
-class SegmentReader:
+class SegmentReplay:
     """Reads segments into one buffer: fresh memory for each would cost as much as reading."""
 
     def __init__(self, vfs: Vfs, segment_size: int) -> None:
@@ -172,7 +172,7 @@ class SegmentReader:
         return self._buffer
 
 
-def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = True) -> Outcome:
+def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = True) -> RecoveryOutcome:
     """Replay checkpoint and log.
 
     Raises:
@@ -188,7 +188,7 @@ def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = 
                 start = state
                 break
     replay = Replay(codec, start)
-    reader = SegmentReader(vfs, size)
+    reader = SegmentReplay(vfs, size)
     file, end, sealed = found.segments[0], FRAMES_START, False
     for file in found.segments:
         if file.number < start.position // size:
@@ -207,11 +207,13 @@ def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = 
         if latest_write > hole:
             raise DamagedStore(file.path, end, "invalid record, and records behind it are valid")
         wipes.append(Wipe(number, begin, stop))
-    return Outcome(replay, replay.position, wipes, start.position > first * size + FRAMES_START or bool(start.written))
+    return RecoveryOutcome(
+        replay, replay.position, wipes, start.position > first * size + FRAMES_START or bool(start.written)
+    )
 
 
 def _frames_behind(
-    reader: SegmentReader, found: Survey, codec: Codec, position: int
+    reader: SegmentReplay, found: Survey, codec: Codec, position: int
 ) -> Iterator[tuple[int, int, int, int]]:
     """Valid frames behind `position`: segment, offset to erase from, end of the last one, latest start of a write."""
     size = codec.segment_size

@@ -24,7 +24,7 @@ from openmsmq.store.frames import (
     frame_size,
 )
 from openmsmq.store.opening import Opened
-from openmsmq.store.rows import Rows, frames_of
+from openmsmq.store.row_frames import Rows, frames_of
 from openmsmq.store.specs import FrameSpec
 from openmsmq.store.vfs import Vfs
 

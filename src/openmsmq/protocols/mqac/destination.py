@@ -16,8 +16,8 @@ from openmsmq.ndr import Interface
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.objects import NOBODY, MqacObject
 from openmsmq.protocols.mqac.queue_info import format_name_of
-from openmsmq.queueing.access import Caller
-from openmsmq.queueing.readers import OpenQueueDescriptor
+from openmsmq.queueing.authorization import Caller
+from openmsmq.queueing.descriptors import OpenQueueDescriptor
 
 
 class MSMQDestination(MqacObject):
@@ -52,7 +52,7 @@ class MSMQDestination(MqacObject):
 
     def _close(self) -> None:
         if self._descriptor is not None:
-            self.environment.manager.close_queue(self._descriptor)
+            self.environment.manager.handles.close_queue(self._descriptor)
             self._descriptor = None
 
     # -- methods -----------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class MSMQDestination(MqacObject):
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "FormatName, PathName and ADsPath are not set")
         name = names.parse_format_name(self.format_name)
         manager = self.environment.manager
-        self._descriptor = manager.open_queue(name, Access.SEND, Share.DENY_NONE, caller, NOBODY)
+        self._descriptor = manager.handles.open_queue(name, Access.SEND, Share.DENY_NONE, caller, NOBODY)
 
     def Close(self, context: CallContext) -> ComResult | None:
         """3.12.4.1.2."""

@@ -9,7 +9,6 @@ from openmsmq.dcom.server import CallContext
 from openmsmq.dcom.variant import VT, SafeArray, Variant
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model import names
-from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.ndr import Interface
 from openmsmq.protocols import management
@@ -17,9 +16,9 @@ from openmsmq.protocols.environment import MSMQ_VERSION, Environment
 from openmsmq.protocols.mqac.collection import MSMQCollection
 from openmsmq.protocols.mqac.objects import MqacObject, date, integer, text, texts
 from openmsmq.protocols.mqac.queue_info import format_name_of
-from openmsmq.queueing.access import demand
-from openmsmq.queueing.outgoing import OutgoingQueue, SequenceInfo
-from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.queueing.authorization import Right
+from openmsmq.queueing.outgoing_queues import OutgoingQueue, SequenceInfo
+from openmsmq.queueing.queue import Queue
 
 MQ_ERROR_UNINITIALIZED_OBJECT: Final = 0xC00E0094
 _REGISTER_IF_NOT_EXIST: Final = 2
@@ -72,12 +71,12 @@ class MSMQManagement(MqacObject):
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "Pathname or FormatName is set, and only one of them")
         self._demand_local(text(Machine))
         found = format_name_of(self.environment, path) if path else names.parse_format_name(name or "")
-        queue = self.environment.manager.administered(found)
-        self._demand_look(context, queue)
+        queue = self.environment.manager.registry.administered(found)
+        self._authorize(context, queue)
         self._name, self._text, self._is_outgoing = found, str(found), isinstance(queue, OutgoingQueue)
 
     def _demand_local(self, machine: str | None) -> None:
-        if machine and not self.environment.manager.state.machine.is_local(machine):
+        if machine and not self.environment.manager.machine.is_local(machine):
             raise MsmqError(
                 HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE,
                 f"{machine}: only this machine is managed through this object",
@@ -87,21 +86,15 @@ class MSMQManagement(MqacObject):
         """Raises MsmqError MQ_ERROR_UNINITIALIZED_OBJECT, or what the queue is not there with."""
         if self._name is None:
             raise MsmqError(MQ_ERROR_UNINITIALIZED_OBJECT, "Init has not been called")
-        queue = self.environment.manager.administered(self._name)
-        self._demand_look(context, queue)
+        queue = self.environment.manager.registry.administered(self._name)
+        self._authorize(context, queue)
         return queue
 
-    def _demand_look(self, context: CallContext, queue: Queue) -> None:
-        """As for R_QMMgmtGetInfo: a queue without a descriptor of its own is guarded by the machine's."""
-        manager, caller = self.environment.manager, self.caller(context)
-        if queue.kind in (QueueKind.SYSTEM, QueueKind.OUTGOING):
-            wanted = MachineAccessMask.GET_MACHINE_PROPERTIES
-            demand(manager.state.security, caller, wanted, queue.properties.path_name)
-        else:
-            manager.demand(queue, caller, QueueAccessMask.GET_QUEUE_PROPERTIES)
+    def _authorize(self, context: CallContext, queue: Queue) -> None:
+        self.environment.manager.authorization.authorize(self.caller(context), queue, Right.SEE)
 
     def _value(self, context: CallContext, name: str) -> Any:
-        return management.QUEUE[name](self.environment.manager.state, self._queue(context))
+        return management.QUEUE[name](self.environment.manager, self._queue(context))
 
     # -- IMSMQManagement ---------------------------------------------------------------------------------------
 
@@ -113,7 +106,7 @@ class MSMQManagement(MqacObject):
     def get_Machine(self, context: CallContext) -> str:
         """3.3.4.1.3."""
         self._queue(context)
-        return self.environment.manager.state.machine.computer_name
+        return self.environment.manager.machine.computer_name
 
     def get_MessageCount(self, context: CallContext) -> int:
         """3.3.4.1.4."""
@@ -205,8 +198,12 @@ class MSMQManagement(MqacObject):
 
     def _act(self, context: CallContext, action: str) -> None:
         queue, manager = self._outgoing(context), self.environment.manager
-        manager.demand_administrator(self.caller(context), action)
-        actions = {"PAUSE": manager.pause, "RESUME": manager.resume, "EOD_RESEND": manager.state.transport.resend}
+        manager.authorization.authorize(self.caller(context), None, Right.ADMINISTER)
+        actions = {
+            "PAUSE": manager.outgoing.pause,
+            "RESUME": manager.outgoing.resume,
+            "EOD_RESEND": manager.outgoing.transport.resend,
+        }
         actions[action](queue)
 
 
@@ -260,25 +257,25 @@ class MSMQApplication(MqacObject):
         if self._computer_name is not None:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "only where Machine has not been set")
 
-    def _demand(self, context: CallContext, mask: int = MachineAccessMask.GET_MACHINE_PROPERTIES) -> None:
+    def _authorize(self, context: CallContext, right: Right = Right.SEE) -> None:
         machine = self._computer_name
-        state = self.environment.manager.state
-        if machine is not None and not state.machine.is_local(machine):
+        manager = self.environment.manager
+        if machine is not None and not manager.machine.is_local(machine):
             raise MsmqError(
                 HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE,
                 f"{machine}: only this machine is managed through this object",
             )
-        demand(state.security, self.caller(context), mask, "the queue manager")
+        manager.authorization.authorize(self.caller(context), None, right)
 
     def _value(self, context: CallContext, name: str) -> Any:
-        self._demand(context)
-        return management.MACHINE[name](self.environment.manager.state)
+        self._authorize(context)
+        return management.MACHINE[name](self.environment.manager)
 
     # -- the directory -----------------------------------------------------------------------------------------
 
     def MachineIdOfMachineName(self, context: CallContext, MachineName: str | None) -> str:
         """3.2.4.1.1: without a directory this machine alone is known."""
-        machine = self.environment.manager.state.machine
+        machine = self.environment.manager.machine
         if MachineName and not machine.is_local(MachineName):
             raise MsmqError(
                 HResult.MQ_ERROR_MACHINE_NOT_FOUND, f"{MachineName}: there is no directory to look it up in"
@@ -287,7 +284,7 @@ class MSMQApplication(MqacObject):
 
     def MachineNameOfMachineId(self, context: CallContext, bstrGuid: str | None) -> str:
         """3.2.4.2.2."""
-        machine = self.environment.manager.state.machine
+        machine = self.environment.manager.machine
         try:
             wanted = UUID(bstrGuid or "")
         except ValueError:
@@ -313,7 +310,7 @@ class MSMQApplication(MqacObject):
 
     def get_DirectoryServiceServer(self, context: CallContext) -> str:
         """3.2.4.3.3."""
-        self._demand(context)
+        self._authorize(context)
         raise MsmqError(HResult.MQ_ERROR_NO_DS, "there is no directory service")
 
     # -- the machine -------------------------------------------------------------------------------------------
@@ -352,7 +349,7 @@ class MSMQApplication(MqacObject):
 
     def get_Machine(self, context: CallContext) -> str:
         """3.2.4.3.7."""
-        return self._computer_name or self.environment.manager.state.machine.computer_name
+        return self._computer_name or self.environment.manager.machine.computer_name
 
     def put_Machine(self, context: CallContext, value: str | None) -> None:
         """3.2.4.3.6."""
@@ -360,19 +357,18 @@ class MSMQApplication(MqacObject):
 
     def Connect(self, context: CallContext) -> None:
         """3.2.4.3.8."""
-        self._administer(context, "CONNECT")
-        self.environment.manager.set_online(True)
+        self._administer(context)
+        self.environment.manager.outgoing.set_online(True)
 
     def Disconnect(self, context: CallContext) -> None:
         """3.2.4.3.9."""
-        self._administer(context, "DISCONNECT")
-        self.environment.manager.set_online(False)
+        self._administer(context)
+        self.environment.manager.outgoing.set_online(False)
 
     def Tidy(self, context: CallContext) -> None:
         """3.2.4.3.10: releases what the store does not need. Deviation D-56: purges nothing."""
-        self._administer(context, "TIDY")
+        self._administer(context)
         self.environment.tidy()
 
-    def _administer(self, context: CallContext, action: str) -> None:
-        self._demand(context, 0)
-        self.environment.manager.demand_administrator(self.caller(context), action)
+    def _administer(self, context: CallContext) -> None:
+        self._authorize(context, Right.ADMINISTER)

@@ -22,7 +22,7 @@ from openmsmq.protocols.mqac.destination import MSMQDestination
 from openmsmq.protocols.mqac.objects import MqacObject, date, octets, octets_of
 from openmsmq.protocols.mqac.queue_info import info_of, queue_info
 from openmsmq.protocols.mqac.transactions import transaction_of
-from openmsmq.queueing.readers import OpenQueueDescriptor
+from openmsmq.queueing.descriptors import OpenQueueDescriptor
 
 SENDER_VERSION: Final = 0x10
 _PROVIDER: Final = "Microsoft Base Cryptographic Provider, v1.0"
@@ -255,14 +255,14 @@ class MSMQMessage(MqacObject):
         if message.privacy_level and isinstance(descriptor.format_name, DirectFormatName):
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "encryption with a direct format name")
         manager = self.environment.manager
-        single = manager.create_transaction(os.urandom(16)) if is_single and _is_transactional(descriptor) else None
+        single = manager.transactions.create(os.urandom(16)) if is_single and _is_transactional(descriptor) else None
         try:
-            manager.enqueue(descriptor, message, single or unit)
+            manager.sending.enqueue(descriptor, message, single or unit)
             if single is not None:
-                manager.commit(single)
+                manager.transactions.commit(single)
         except BaseException:
             if single is not None and single.is_open:
-                manager.abort(single)
+                manager.transactions.abort(single)
             raise
         self._sent(message)
 

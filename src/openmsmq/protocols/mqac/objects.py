@@ -15,7 +15,7 @@ from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.ndr import Interface
 from openmsmq.protocols.environment import Environment
-from openmsmq.queueing.access import Caller
+from openmsmq.queueing.authorization import Caller
 from openmsmq.rpc.association import Holder
 
 INTERFACES: Final[dict[str, Interface]] = {

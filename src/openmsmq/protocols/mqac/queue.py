@@ -20,8 +20,8 @@ from openmsmq.protocols.mqac.message import MSMQMessage
 from openmsmq.protocols.mqac.objects import MqacObject, boolean, integer, timeout
 from openmsmq.protocols.mqac.queue_info import MSMQQueueInfo
 from openmsmq.protocols.mqac.transactions import transaction_of
-from openmsmq.queueing.readers import Cursor, CursorState, OpenQueueDescriptor
-from openmsmq.queueing.transactions import Transaction
+from openmsmq.queueing.descriptors import Cursor, CursorState, OpenQueueDescriptor
+from openmsmq.queueing.unit_of_work import Transaction
 
 _RECEIVING: Final = (Access.RECEIVE, Access.RECEIVE_ADMIN)
 _WHERE: Final = {
@@ -123,7 +123,7 @@ class MSMQQueue(MqacObject):
         assert self._descriptor is not None
         self._is_closed = True
         self._cursor = None
-        self.environment.manager.close_queue(self._descriptor)
+        self.environment.manager.handles.close_queue(self._descriptor)
 
     def opened(self, allowed: tuple[Access, ...] | None = None) -> OpenQueueDescriptor:
         """The open queue. Raises ComError OLE_E_BLANK, MsmqError MQ_ERROR_INVALID_HANDLE or MQ_ERROR_ACCESS_DENIED."""
@@ -139,7 +139,7 @@ class MSMQQueue(MqacObject):
     def cursor(self) -> Cursor:
         """The cursor of this object, made when it is needed."""
         if self._cursor is None:
-            self._cursor = self.environment.manager.open_cursor(self.opened())
+            self._cursor = self.environment.manager.handles.open_cursor(self.opened())
         return self._cursor
 
     # -- properties --------------------------------------------------------------------------------------------
@@ -186,12 +186,12 @@ class MSMQQueue(MqacObject):
         """3.11.4.1.10: the cursor stands before the first message again."""
         self.opened(_PEEKING)
         if self._cursor is not None:
-            self.environment.manager.close_cursor(self._cursor)
+            self.environment.manager.handles.close_cursor(self._cursor)
             self._cursor = None
 
     def Purge(self, context: CallContext) -> None:
         """3.11.4.1.31."""
-        self.environment.manager.purge(self.opened(_RECEIVING))
+        self.environment.manager.reading.purge(self.opened(_RECEIVING))
 
     def EnableNotification(
         self, context: CallContext, Event: Any, Cursor: Variant | None, ReceiveTimeout: Variant | None
@@ -219,7 +219,7 @@ class MSMQQueue(MqacObject):
                 Event.fire(context, ARRIVED_ERROR, self, [_failure(status, milliseconds), where])
 
         manager = self.environment.manager
-        manager.read(descriptor, action, milliseconds, lambda message: HResult.MQ_OK, reply, cursor=cursor)
+        manager.reading.read(descriptor, action, milliseconds, lambda message: HResult.MQ_OK, reply, cursor=cursor)
 
     Receive = Receive_v1 = receiving(with_cursor=False)
     ReceiveCurrent = ReceiveCurrent_v1 = receiving(with_cursor=True)
@@ -269,8 +269,8 @@ class MSMQQueue(MqacObject):
                 context.must_wait = self.environment.must_wait(message)
                 outcome.set_result(message)
 
-        manager = self.environment.manager
-        reader = manager.read(descriptor, action, milliseconds, accept, reply, cursor=cursor, transaction=transaction)
+        reading = self.environment.manager.reading
+        reader = reading.read(descriptor, action, milliseconds, accept, reply, cursor=cursor, transaction=transaction)
         if reader is None:
             return self._made(outcome.result(), wanted)
 
@@ -278,7 +278,7 @@ class MSMQQueue(MqacObject):
             try:
                 return self._made(await outcome, wanted)
             except asyncio.CancelledError:
-                manager.cancel(reader)
+                reading.cancel(reader)
                 raise
 
         return wait()
@@ -295,7 +295,7 @@ class MSMQQueue(MqacObject):
     ) -> MSMQMessage:
         """A message by its lookup identifier. Raises MsmqError."""
         found: list[tuple[int, Message | None]] = []
-        self.environment.manager.read_by_lookup_identifier(
+        self.environment.manager.reading.read_by_lookup_identifier(
             descriptor, identifier, seek, lambda message: HResult.MQ_OK,
             lambda status, message: found.append((status, message)), destructive=destructive, transaction=transaction,
         )  # fmt: skip

@@ -124,7 +124,7 @@ class MSMQQueueInfo(MqacObject):
         name = self.name()
         if isinstance(name, _FEW_KINDS) or (isinstance(name, names.DirectFormatName) and name.is_http):
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"{name} is not the name of one queue")
-        return self.environment.manager.queue_for(name)
+        return self.environment.manager.registry.queue_for(name)
 
     # -- methods -----------------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class MSMQQueueInfo(MqacObject):
         values = {int(_PROPIDS[attribute]): value for attribute, value in self.changes.items()}
         values[PropId.PROPID_Q_TRANSACTION] = int(boolean(IsTransactional, False))
         manager = self.environment.manager
-        queue = manager.create_queue(self.path_name, values, None, self.caller(context))
+        queue = manager.administration.create_queue(self.path_name, values, None, self.caller(context))
         self.format_name = str(format_name_of(self.environment, self.path_name))
         self.is_created = self.is_application_queue = True
         self.changes.clear()
@@ -145,7 +145,7 @@ class MSMQQueueInfo(MqacObject):
 
     def Delete(self, context: CallContext) -> None:
         """3.10.4.1.27."""
-        self.environment.manager.delete_queue(self._queue(), self.caller(context))
+        self.environment.manager.administration.delete_queue(self._queue(), self.caller(context))
         self.format_name = None
         self._forget()
 
@@ -164,7 +164,7 @@ class MSMQQueueInfo(MqacObject):
             ) from None
         if wanted is Access.MOVE:
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, "Access 4 is no access mode here")
-        descriptor = self.environment.manager.open_queue(name, wanted, sharing, self.caller(context), NOBODY)
+        descriptor = self.environment.manager.handles.open_queue(name, wanted, sharing, self.caller(context), NOBODY)
         return MSMQQueue(self.environment, descriptor, self)
 
     def Refresh(self, context: CallContext) -> None:
@@ -173,7 +173,7 @@ class MSMQQueueInfo(MqacObject):
         self.is_application_queue = queue.kind is QueueKind.PRIVATE
         if self.is_application_queue:
             propids = [int(propid) for propid in _ALL]
-            found = self.environment.manager.get_properties(queue, propids, self.caller(context))
+            found = self.environment.manager.administration.get_properties(queue, propids, self.caller(context))
             known = dict(zip(_ALL.values(), found, strict=True))
             self._take(queue, replace(_UNKNOWN, **known, security=queue.properties.security))
         else:
@@ -191,7 +191,7 @@ class MSMQQueueInfo(MqacObject):
         queue = self._queue()
         values = {int(_PROPIDS[attribute]): value for attribute, value in self.changes.items()}
         if values:
-            self.environment.manager.set_properties(queue, values, self.caller(context))
+            self.environment.manager.administration.set_properties(queue, values, self.caller(context))
         self.changes.clear()
 
     # -- properties --------------------------------------------------------------------------------------------

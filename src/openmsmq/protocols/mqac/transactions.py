@@ -16,7 +16,7 @@ from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
 from openmsmq.ndr import Operation
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.objects import NOBODY, MqacObject, boolean, integer
-from openmsmq.queueing.transactions import Transaction
+from openmsmq.queueing.unit_of_work import Transaction
 
 XACTTC_SYNC: Final = 2  # [MC-MQAC] 2.2.2.19
 
@@ -31,7 +31,7 @@ class TransactionImpl:
     def __init__(self, environment: Environment, *, is_internal: bool) -> None:
         self._environment = environment
         self.is_internal = is_internal
-        self.transaction: Transaction = environment.manager.create_transaction(os.urandom(16))
+        self.transaction: Transaction = environment.manager.transactions.create(os.urandom(16))
         self.transaction.owner = NOBODY
 
     # -- for the exporter --------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class TransactionImpl:
         coordinator = self._environment.coordinator
         if coordinator.is_distributed(self.transaction):
             return self._environment.spawn(coordinator.commit(self.transaction))
-        self._environment.manager.commit(self.transaction)
+        self._environment.manager.transactions.commit(self.transaction)
         return None
 
     def abort(self, retaining: bool, asynchronous: bool) -> None:
@@ -94,7 +94,7 @@ class TransactionImpl:
         transaction, environment = self.transaction, self._environment
         if transaction.is_open:
             distributed = environment.coordinator.is_distributed(transaction)
-            environment.manager.abort(transaction)
+            environment.manager.transactions.abort(transaction)
             if distributed:
                 environment.spawn(environment.coordinator.ended(transaction))
 

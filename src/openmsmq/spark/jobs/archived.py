@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DateType, StructField, StructType, TimestampType
 
-from openmsmq.spark.jobs.files import Entry, Files
+from openmsmq.spark.jobs.files import FileEntry, Files
 from openmsmq.spark.jobs.session import PipelineError
 from openmsmq.spark.schema import spark_schema
 
@@ -63,7 +63,7 @@ def is_delta(files: Files) -> bool:
     return files.exists(_DELTA)
 
 
-def data_files(files: Files) -> list[Entry]:
+def data_files(files: Files) -> list[FileEntry]:
     """The files with messages, without those that a compaction has replaced and not removed yet."""
     replaced: set[str] = set()
     for manifest in manifests(files):

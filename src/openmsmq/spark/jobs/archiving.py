@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from openmsmq.spark.jobs.archived import PARTITION_COLUMNS, as_archived, data_files, is_delta, local
 from openmsmq.spark.jobs.compaction import Compacted, compact, is_compacting
 from openmsmq.spark.jobs.files import Files
-from openmsmq.spark.jobs.server import Server
+from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure
 
 _STAGING, _CHECKPOINT = "_staging", "_checkpoint"

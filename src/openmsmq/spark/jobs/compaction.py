@@ -31,7 +31,7 @@ from openmsmq.spark.jobs.archived import (
     local,
     manifests,
 )
-from openmsmq.spark.jobs.files import Entry, Files
+from openmsmq.spark.jobs.files import FileEntry, Files
 from openmsmq.spark.jobs.session import PipelineError
 
 TARGET = 128 << 20  # bytes
@@ -99,10 +99,10 @@ def _compact_delta(files: Files, target: int, at_least: int) -> Compacted:
     return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
 
-def _groups(files: Files, target: int, at_least: int) -> Iterator[list[Entry]]:
+def _groups(files: Files, target: int, at_least: int) -> Iterator[list[FileEntry]]:
     """Small files of one partition, in the order of their names, up to `target` bytes together."""
     half_moved = {_own_name(e) for e in files.files("_staging", visible=False)}
-    partitions: defaultdict[str, list[Entry]] = defaultdict(list)
+    partitions: defaultdict[str, list[FileEntry]] = defaultdict(list)
     for entry in data_files(files):
         # Object stores move by copying: what is in the staging directory still will be looked for in its place again.
         if entry.size < target // 2 and _own_name(entry) not in half_moved:
@@ -110,7 +110,7 @@ def _groups(files: Files, target: int, at_least: int) -> Iterator[list[Entry]]:
     for entries in partitions.values():
         if len(entries) < at_least:
             continue
-        group: list[Entry] = []
+        group: list[FileEntry] = []
         size = 0
         for entry in sorted(entries, key=lambda e: e.name):
             if group and size + entry.size > target:
@@ -123,12 +123,12 @@ def _groups(files: Files, target: int, at_least: int) -> Iterator[list[Entry]]:
             yield group
 
 
-def _own_name(entry: Entry) -> str:
+def _own_name(entry: FileEntry) -> str:
     """The unique part of the name that Spark gave to a file, before and after it was moved."""
     return entry.name.rpartition("part-")[2]
 
 
-def _merge(spark: SparkSession, files: Files, group: list[Entry]) -> None:
+def _merge(spark: SparkSession, files: Files, group: list[FileEntry]) -> None:
     identifier = str(uuid.uuid4())
     aside = f"{MANIFESTS}/{identifier}"
     partition = group[0].name.rpartition("/")[0]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """A file, by its name below the directory; size in bytes."""
 
     name: str
@@ -41,7 +41,7 @@ class Files:
         """Names of what is directly in a directory; none if it is not there."""
         return sorted(name for name, _, _ in self._list(name))
 
-    def files(self, name: str = "", visible: bool = True) -> Iterator[Entry]:
+    def files(self, name: str = "", visible: bool = True) -> Iterator[FileEntry]:
         """All files below a directory. `visible` leaves out what begins with `_` or `.`, as Spark does."""
         for child, is_directory, size in self._list(name):
             if visible and child.rpartition("/")[2][0] in "_.":
@@ -49,7 +49,7 @@ class Files:
             if is_directory:
                 yield from self.files(child, visible)
             else:
-                yield Entry(child, size)
+                yield FileEntry(child, size)
 
     def move(self, source: str, target: str) -> None:
         """Rename a file; directories above the target are made. What was copied before, but not removed, is removed."""

@@ -14,7 +14,7 @@ from openmsmq.client.dead_letters import DEAD_LETTER_QUEUES, send_back, walk
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.security import sid_text
-from openmsmq.spark.jobs.server import Server
+from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure, restricted
 
 SOURCES = dict(zip(("deadletter", "xactdeadletter"), DEAD_LETTER_QUEUES, strict=True))

@@ -9,13 +9,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from openmsmq.bulk.schema import WRITE_COLUMNS
+from openmsmq.bulk.message_columns import WRITE_COLUMNS
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.message import NULL_IDENTIFIER, Message, identifier_from_text
 from openmsmq.spark.jobs.archived import read_archive
-from openmsmq.spark.jobs.server import Server
+from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure, restricted
 from openmsmq.spark.options import BATCH_WRITE
 

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from openmsmq.spark.jobs.archived import read_archive
-from openmsmq.spark.jobs.server import Server
+from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure
 
 PERCENTILES = (50, 95, 99)

@@ -1,0 +1,97 @@
+"""How many functions a message passes between socket and log, and back: calls and modules for each message.
+
+    python benchmarks/hops.py [--verbose]
+
+Counts calls of the project's interpreted functions in a daemon; the generated codecs and `ndr` are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+os.environ["OPENMSMQ_PURE"] = "1"  # before the first import of the project
+
+import openmsmq
+from openmsmq.server.config import load
+from openmsmq.server.daemon import Daemon
+
+PACKAGE = str(Path(openmsmq.__file__).parent) + os.sep
+MESSAGES = 200
+OPERATIONS = ("express send", "durable send", "durable send to a waiting reader")
+CLIENT = r"""
+import sys, threading, time, openmsmq
+port, what, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+name = r".\private$\q"
+with openmsmq.connect("127.0.0.1", port=port) as here, openmsmq.connect("127.0.0.1", port=port) as there:
+    here.create_queue(name)
+    with here.open(name, "send") as sender, there.open(name, protocol="qmcomm") as reader:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for _ in range(count):
+            if "reader" in what:
+                thread = threading.Thread(target=reader.receive, args=(30,))
+                thread.start()
+                time.sleep(0.01)
+            sender.send(bytes(100), recoverable=what != "express send")
+            if "reader" in what:
+                thread.join()
+        print("done", flush=True)
+        sys.stdin.readline()
+"""
+
+
+async def calls(what: str) -> Counter[tuple[str, str]]:
+    """Calls by module and function while the messages pass."""
+    found: Counter[tuple[str, str]] = Counter()
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(PACKAGE) and not code.co_name.startswith("<"):
+            module = code.co_filename.removeprefix(PACKAGE)
+            if not module.startswith(("interfaces", "ndr")):
+                found[module, code.co_qualname] += 1
+
+    with tempfile.TemporaryDirectory() as directory:
+        options = {"data_dir": Path(directory) / "data", "endpoint_mapper_port": 0, "rpc_port": 0}
+        daemon = Daemon(load(options=options, environment={}))
+        await daemon.start()
+        client = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", CLIENT, str(daemon.endpoints["qmcomm"][1]), what, str(MESSAGES),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert client.stdin is not None and client.stdout is not None
+        await client.stdout.readline()
+        client.stdin.write(b"\n")
+        sys.setprofile(count)
+        await client.stdout.readline()
+        sys.setprofile(None)
+        client.stdin.write(b"\n")
+        await client.wait()
+        await daemon.stop()
+    return found
+
+
+def main() -> None:
+    logging.disable()
+    for what in OPERATIONS:
+        each = {place: count / MESSAGES for place, count in asyncio.run(calls(what)).items() if count > MESSAGES * 0.4}
+        own = {place: count for place, count in each.items() if place[0].startswith("queueing")}
+        everything, inner = (
+            f"{sum(some.values()):.0f} calls in {len({module for module, _ in some})} modules" for some in (each, own)
+        )
+        print(f"{what}: {everything}; in queueing {inner}")
+        if "--verbose" in sys.argv:
+            print(*(f"    {count:4.1f} {module} {name}" for (module, name), count in sorted(each.items())), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""What the operations of the bulk plane share: the queue manager as they see it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from openmsmq.model.constants import Access, Share
+from openmsmq.model.errors import HResult, MsmqError, QueueNotFound
+from openmsmq.model.names import MultipleElementFormatName
+from openmsmq.queueing.authorization import Caller
+from openmsmq.queueing.consumer_group import BatchLimits
+from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.queue import SYSTEM_DEADLETTER, SYSTEM_DEADXACT, SYSTEM_JOURNAL, Queue, QueueKind
+from openmsmq.queueing.source_names import source_name
+from openmsmq.store import Store
+
+T = TypeVar("T")
+
+_SYSTEM_QUEUES = {SYSTEM_JOURNAL: "journal", SYSTEM_DEADLETTER: "deadletter", SYSTEM_DEADXACT: "xactdeadletter"}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The queue manager and its store.
+
+    Attributes:
+        when_durable: calls back when everything that was appended is on the disk.
+    """
+
+    manager: QueueManager
+    store: Store
+    when_durable: Callable[[Callable[[], object]], None]
+
+    async def durable(self) -> None:
+        """Everything that was appended is on the disk."""
+        durable = asyncio.Event()
+        self.when_durable(durable.set)
+        await durable.wait()
+
+    def source(self, caller: Caller, text: str, source: str, access: Access = Access.PEEK) -> Queue:
+        """The queue that a pipeline means, which the caller may open with this access. Nothing is opened or made.
+
+        `text` is a path name, the name of a private queue, or a format name; empty for a queue of the machine. Raises
+        what opening raises, IllegalPropertyValue for an unknown source.
+        """
+        if source == "outgoing":
+            if access is not Access.PEEK:
+                raise MsmqError(
+                    HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
+                    f"{text}: messages of an outgoing queue can't be claimed",
+                )
+            access = Access.PEEK_ADMIN
+        name = source_name(text, source)
+        if isinstance(name, MultipleElementFormatName):
+            raise MsmqError(
+                HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "a multiple-element format name is for sending only"
+            )
+        queue = self.manager.handles.permitted(name, access, Share.DENY_NONE, caller)
+        if queue is None:  # a subqueue that is not there
+            raise QueueNotFound(detail=str(name))
+        return queue
+
+    def name_of(self, queue: Queue) -> tuple[str, str]:
+        """How clients name a queue."""
+        if queue.kind is QueueKind.OUTGOING:
+            return queue.properties.label, "outgoing"
+        if queue.owner is not None:
+            return queue.owner.properties.path_name, "journal"
+        if queue.kind is QueueKind.SYSTEM:
+            return "", _SYSTEM_QUEUES[queue.number]
+        return queue.properties.path_name, "queue"
+
+
+async def run(steps: Generator[None, None, T]) -> T:
+    """An operation step by step, with turns for everybody else in between."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)
+
+
+def limits(messages: int | None, volume: int | None) -> BatchLimits:
+    """What a request asks for; None for the default."""
+    defaults = BatchLimits()
+    return BatchLimits(
+        defaults.messages if messages is None else messages, defaults.bytes if volume is None else volume
+    )

@@ -1,0 +1,112 @@
+"""The client's half of an upload: rows on their way to a stage, and what the server says of them meanwhile."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from openmsmq.bulk.message_columns import END_OF_ROWS
+from openmsmq.model.errors import MsmqError, error_for
+
+FAILURES = (flight.FlightError, pa.ArrowException, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A row that can't be sent, by its number among all rows of its stage, and why."""
+
+    row: int
+    error: MsmqError
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Messages that are stored and visible to nobody before `finalize` names their `handle`."""
+
+    handle: str
+    rows: int
+
+
+class RowStream:
+    """Rows on their way to a stage. What the server says meanwhile is read beside, or it would wait for a reader while
+    it is waited for."""
+
+    def __init__(
+        self,
+        call: Callable[[], tuple[flight.FlightStreamWriter, flight.FlightMetadataReader]],
+        collect: Callable[[int, list[Refusal]], None] | None,
+        translated: Callable[[BaseException], Exception],
+    ) -> None:
+        self._translated, self._collect = translated, collect
+        self.staged: Staged | None = None
+        try:
+            self._writer, self._answers = call()
+        except FAILURES as error:
+            raise translated(error) from error
+        self._said: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._listener = threading.Thread(target=self._listen, name="answers to an upload", daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        with suppress(*FAILURES):  # the writer gets the reason when it closes
+            while (answer := self._answers.read()) is not None:
+                said = json.loads(answer.to_pybytes())
+                if "handle" in said:  # the last one
+                    self.staged = Staged(said["handle"], said["rows"])
+                self._said.put(said)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        try:
+            self._writer.write_batch(batch)
+        except FAILURES as error:
+            raise self._failure(error) from error
+        self._hear()
+
+    def finish(self) -> Staged:
+        """All rows were written."""
+        try:
+            self._writer.write_metadata(END_OF_ROWS)
+            self._close()
+        except FAILURES as error:
+            raise self._failure(error) from error
+        self._hear()
+        if self.staged is None:
+            raise self._translated(ConnectionError("the stream ended without an answer"))
+        return self.staged
+
+    def abandon(self) -> None:
+        """Give up the stage: without the end-of-data marker the server drops it."""
+        with suppress(*FAILURES):
+            self._close()
+
+    def _close(self) -> None:
+        """Raises what the server said. Closing while somebody reads can wait for ever, so reading ends before."""
+        with suppress(*FAILURES):
+            self._writer.done_writing()
+        self._listener.join()
+        self._writer.close()
+
+    def _failure(self, error: BaseException) -> Exception:
+        """What the server reported: writing only sees that the stream has ended; closing says why."""
+        if not getattr(error, "extra_info", b""):
+            try:
+                self._close()
+            except FAILURES as reported:
+                error = reported
+        return self._translated(error)
+
+    def _hear(self) -> None:
+        """Pass on what was said so far."""
+        while not self._said.empty():
+            said = self._said.get()
+            if self._collect is not None:
+                refused = [Refusal(row, error_for(hresult, detail)) for row, hresult, detail in said["refused"]]
+                self._collect(said["through"], refused)

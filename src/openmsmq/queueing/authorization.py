@@ -1,0 +1,227 @@
+"""Who may do what: callers, default security descriptors, and the one gate that every operation asks.
+
+`GATES` says for each right, and each kind of object that it is asked for, what a security descriptor has to grant. What
+is not listed is denied. docs/security.md has the same table in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import lru_cache
+from typing import Final
+
+from openmsmq.model import security
+from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
+from openmsmq.model.errors import AccessDenied
+from openmsmq.model.security import SecurityDescriptor
+from openmsmq.queueing.queue import SYSTEM_JOURNAL, Queue, QueueKind
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`sid` identifies the caller; `sids` is everything access is checked against."""
+
+    sid: str
+    sids: frozenset[str]
+    name: str = ""
+
+    @classmethod
+    def anonymous(cls) -> Caller:
+        """An unauthenticated caller. Everyone includes it: whoever accepts anonymous callers wants to serve them."""
+        return cls(security.ANONYMOUS, frozenset([security.ANONYMOUS, security.EVERYONE]), "anonymous")
+
+    @classmethod
+    def user(cls, sid: str, name: str = "") -> Caller:
+        return cls(sid, frozenset([sid, security.EVERYONE, security.AUTHENTICATED_USERS]), name)
+
+    def as_administrator(self) -> Caller:
+        """The same caller as a member of Administrators."""
+        return replace(self, sids=self.sids | {security.ADMINISTRATORS})
+
+
+# The queue manager itself, for what it does on its own account.
+SYSTEM = Caller(security.LOCAL_SYSTEM, frozenset([security.LOCAL_SYSTEM, security.ADMINISTRATORS]), "system")
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What belongs to a caller and has no security descriptor: a sink, or what was staged for one. `sid` is its
+    owner's."""
+
+    sid: str
+    name: str
+
+
+class Right(Enum):
+    """What a caller wants of a queue, of the machine (`None`), or of something `Owned`."""
+
+    RECEIVE = "receive"  # open for receiving, or claim
+    PEEK = "peek"  # open for peeking
+    SEND = "send"  # open for sending, or stage
+    MOVE = "move"  # open as the target of moves
+    READ_OUTGOING = "read an outgoing queue"  # open with one of the admin access modes
+    CREATE_QUEUE = "create a queue"
+    DELETE_QUEUE = "delete a queue"
+    GET_PROPERTIES = "get properties"
+    SET_PROPERTIES = "set properties"
+    GET_PERMISSIONS = "get permissions"
+    SET_PERMISSIONS = "set permissions"
+    TAKE_OWNERSHIP = "take ownership"
+    SEE = "see"  # state and counts, by qmmgmt
+    ADMINISTER = "administer"  # act by qmmgmt; beyond max_queues_per_owner; what belongs to others
+    USE_OWN = "use what is one's own"
+
+
+class Target(Enum):
+    """What a right is wanted of, and with it whose descriptor decides."""
+
+    MACHINE = "machine"
+    MACHINE_JOURNAL = "machine journal"  # the machine's descriptor
+    DEAD_LETTERS = "dead-letter queue"  # the machine's
+    QUEUE = "private queue"  # its own
+    SUBQUEUE = "subqueue"  # its parent's
+    JOURNAL = "journal"  # its queue's
+    CONNECTOR = "connector queue"  # its own
+    OUTGOING = "outgoing queue"  # the machine's
+    OWNED = "sink or staged write"  # its owner, or ADMINISTER
+
+
+_Q, _M, _R, _T = QueueAccessMask, MachineAccessMask, Right, Target
+
+
+def _guarded(mask: int) -> dict[Target, int]:
+    """The same for whatever has the descriptor of a queue."""
+    return dict.fromkeys((_T.QUEUE, _T.SUBQUEUE, _T.JOURNAL, _T.CONNECTOR), mask)
+
+
+_DESTINATIONS: Final = (_T.QUEUE, _T.SUBQUEUE, _T.CONNECTOR)
+_ADMINISTER: Final = int(_M.SET_MACHINE_PROPERTIES)
+#: Right -> target -> the mask that the descriptor has to grant.
+GATES: Final[dict[Right, dict[Target, int]]] = {
+    _R.RECEIVE: {
+        **dict.fromkeys(_DESTINATIONS, int(_Q.RECEIVE_MESSAGE)),
+        _T.JOURNAL: int(_Q.RECEIVE_JOURNAL_MESSAGE),
+        _T.MACHINE_JOURNAL: int(_M.RECEIVE_JOURNAL_QUEUE_MESSAGE),
+        _T.DEAD_LETTERS: int(_M.RECEIVE_DEADLETTER_MESSAGE),
+    },
+    _R.PEEK: {
+        **_guarded(int(_Q.PEEK_MESSAGE)),
+        _T.MACHINE_JOURNAL: int(_M.PEEK_JOURNAL_QUEUE_MESSAGE),
+        _T.DEAD_LETTERS: int(_M.PEEK_DEADLETTER_MESSAGE),
+    },
+    _R.SEND: dict.fromkeys(_DESTINATIONS, int(_Q.WRITE_MESSAGE)),
+    _R.MOVE: dict.fromkeys(_DESTINATIONS, int(_Q.RECEIVE_MESSAGE)),  # whoever may take messages may put them aside
+    _R.READ_OUTGOING: {_T.OUTGOING: _ADMINISTER},
+    _R.CREATE_QUEUE: {_T.MACHINE: int(_M.CREATE_QUEUE)},
+    _R.DELETE_QUEUE: _guarded(int(_Q.DELETE_QUEUE)),
+    _R.GET_PROPERTIES: _guarded(int(_Q.GET_QUEUE_PROPERTIES)),
+    _R.SET_PROPERTIES: _guarded(int(_Q.SET_QUEUE_PROPERTIES)),
+    _R.GET_PERMISSIONS: _guarded(int(_Q.GET_QUEUE_PERMISSIONS)),
+    _R.SET_PERMISSIONS: _guarded(int(_Q.CHANGE_QUEUE_PERMISSIONS)),
+    _R.TAKE_OWNERSHIP: _guarded(int(_Q.TAKE_QUEUE_OWNERSHIP)),
+    _R.SEE: {
+        **_guarded(int(_Q.GET_QUEUE_PROPERTIES)),
+        **dict.fromkeys((_T.MACHINE, _T.MACHINE_JOURNAL, _T.DEAD_LETTERS, _T.OUTGOING), int(_M.GET_MACHINE_PROPERTIES)),
+    },
+    _R.ADMINISTER: {_T.MACHINE: _ADMINISTER},
+    _R.USE_OWN: {_T.OWNED: _ADMINISTER},
+}
+
+
+class Authorization:
+    """Decides by the machine's descriptor, and by those of its queues."""
+
+    def __init__(self, machine: SecurityDescriptor) -> None:
+        self.machine = machine
+
+    def authorize(self, caller: Caller, target: Queue | Owned | None, right: Right) -> None:
+        """Raises AccessDenied, naming the caller, what was wanted and on what, unless the caller has the right.
+
+        Args:
+            target: None for the queue manager itself.
+        """
+        if isinstance(target, Owned) and target.sid == caller.sid:
+            return
+        wanted = GATES[right].get(_kind_of(target))
+        if wanted is None:
+            raise AccessDenied(detail=f"{caller.name or caller.sid}: nobody may {right.value} on {_name_of(target)}")
+        if not self._decides(target).grants(caller.sids, wanted):
+            raise AccessDenied(
+                detail=f"{caller.name or caller.sid} lacks 0x{wanted:08x} on {_name_of(target)} ({right.value})"
+            )
+
+    def allows(self, caller: Caller, target: Queue | Owned | None, right: Right) -> bool:
+        """Whether `authorize` raises nothing."""
+        wanted = GATES[right].get(_kind_of(target))
+        if isinstance(target, Owned) and target.sid == caller.sid:
+            return True
+        return wanted is not None and self._decides(target).grants(caller.sids, wanted)
+
+    def _decides(self, target: Queue | Owned | None) -> SecurityDescriptor:
+        """Whose descriptor decides: a journal's and a subqueue's is that of their queue; what has none is the
+        machine's."""
+        if not isinstance(target, Queue):
+            return self.machine
+        guard = target.owner or target.parent or target
+        if guard.kind is QueueKind.SYSTEM or guard.kind is QueueKind.OUTGOING:
+            return self.machine
+        return _parsed(guard.properties.security) if guard.properties.security else _UNGUARDED
+
+
+_UNGUARDED: Final = SecurityDescriptor()  # grants everything
+_TARGETS: Final = {
+    QueueKind.PRIVATE: _T.QUEUE,
+    QueueKind.SUBQUEUE: _T.SUBQUEUE,
+    QueueKind.JOURNAL: _T.JOURNAL,
+    QueueKind.CONNECTOR: _T.CONNECTOR,
+    QueueKind.OUTGOING: _T.OUTGOING,
+}
+_parsed: Final = lru_cache(maxsize=1024)(SecurityDescriptor.parse)  # once for each descriptor, not for each open
+
+
+def _kind_of(target: Queue | Owned | None) -> Target:
+    if target is None:
+        return Target.MACHINE
+    if isinstance(target, Owned):
+        return Target.OWNED
+    if target.kind is QueueKind.SYSTEM:
+        return Target.MACHINE_JOURNAL if target.number == SYSTEM_JOURNAL else Target.DEAD_LETTERS
+    return _TARGETS[target.kind]
+
+
+def _name_of(target: Queue | Owned | None) -> str:
+    if target is None:
+        return "the queue manager"
+    return target.name if isinstance(target, Owned) else target.properties.path_name
+
+
+def default_queue_security(owner: str) -> SecurityDescriptor:
+    """No directory, so the owner is not a domain user: Everyone gets MQSEC_QUEUE_GENERIC_ALL."""
+    return SecurityDescriptor(
+        owner=owner,
+        group=owner,
+        dacl=(
+            security.allow(security.EVERYONE, QueueAccessMask.GENERIC_ALL),
+            security.allow(security.LOCAL_SYSTEM, QueueAccessMask.GENERIC_ALL),
+        ),
+    )
+
+
+def default_machine_security(readers: Iterable[str] = ()) -> SecurityDescriptor:
+    """Workgroup mode: Everyone may create queues; only the system changes the machine. Deviation D-23 from
+    [MS-MQDMPR] 3.1.7.1.3.1: the system queues hold messages of queues that a caller may not read, so administrators
+    read them, and `readers` (SIDs)."""
+    everyone = MachineAccessMask.CREATE_QUEUE | MachineAccessMask.GET_MACHINE_PROPERTIES
+    reading = MachineAccessMask.RECEIVE_DEADLETTER_MESSAGE | MachineAccessMask.RECEIVE_JOURNAL_QUEUE_MESSAGE
+    return SecurityDescriptor(
+        owner=security.ADMINISTRATORS,
+        group=security.ADMINISTRATORS,
+        dacl=(
+            security.allow(security.ADMINISTRATORS, MachineAccessMask.GENERIC_ALL),
+            security.allow(security.LOCAL_SYSTEM, MachineAccessMask.GENERIC_ALL),
+            security.allow(security.EVERYONE, everyone),
+            *(security.allow(reader, reading) for reader in readers),
+        ),
+    )

@@ -1,0 +1,383 @@
+"""One event of the model as one atomic change: gathered first, written to the store, then applied to the queues.
+
+1. Gather: `insert`, `remove`, `move`, `reveal`, `adopt`, `also`. Nothing else changes.
+2. Complete: what the change entails (journal copies, dead letters, acknowledgments) joins it, as room allows.
+3. Write: one batch. If that raises, nothing has changed but the numbers that were used.
+4. Apply to queues, counts and deadlines: no I/O, no callbacks. Should that raise, memory and log disagree: the store is
+   marked as failed, which ends the process.
+5. Notify: the outbox learns what became available.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from openmsmq.model.constants import INFINITE, Acknowledge, Delivery, Journal, MessageClass
+from openmsmq.model.lookup_id import sequence_of
+from openmsmq.model.message import Message
+from openmsmq.queueing.changes import Changes
+from openmsmq.queueing.message_record import encode_message
+from openmsmq.queueing.queue import Queue, QueueKind, Stored
+from openmsmq.queueing.records import abort_definition, deadline_word
+from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFailed, StoreFull
+
+# Plain numbers: `&` with a member of an IntFlag makes a new member, which costs fifty times as much.
+_JOURNAL, _DEADLETTER = int(Journal.JOURNAL), int(Journal.DEADLETTER)
+_POS_ARRIVAL, _POS_RECEIVE = int(Acknowledge.POS_ARRIVAL), int(Acknowledge.POS_RECEIVE)
+_NEG_ARRIVAL, _NEG_RECEIVE = int(Acknowledge.NEG_ARRIVAL), int(Acknowledge.NEG_RECEIVE)
+_RECOVERABLE = int(Delivery.RECOVERABLE)
+_ARRIVED = 0x4000  # bit of a message class: the message had reached its queue
+# Deviation D-58: why a message was discarded that was removed from an outgoing or a connector queue: it never was in
+# its destination queue, so it was neither received nor purged there. Other reasons are what they are.
+_IN_TRANSIT = {
+    MessageClass.ACK_RECEIVE: MessageClass.NACK_DELETED,
+    MessageClass.NACK_Q_PURGED: MessageClass.NACK_DELETED,
+}
+_SWEEP_MESSAGES = 512  # removals in one batch when a queue is purged or deleted
+_SWEEP_BYTES = 1 << 20  # of copies and acknowledgments in one such batch
+# Of non-transactional messages that reached their queue, only these end in the dead-letter queue; transactional ones
+# do whenever they are not received.
+_DEAD_LETTERED = frozenset([MessageClass.NACK_RECEIVE_TIMEOUT, MessageClass.NACK_REACH_QUEUE_TIMEOUT])
+
+
+_Arrival: TypeAlias = tuple[Queue, int, Message | None]  # the message, if it is at hand
+_NOTHING_PLACED: Final[dict[int, tuple[int, int]]] = {}
+
+
+class _Held:
+    """What transactions and stages had sent, and becomes visible; most changes have none of it."""
+
+    def __init__(self) -> None:
+        self.reveals: list[tuple[Queue, Message, int | None]] = []  # locked sends; where they are stored, if they are
+        # Staged messages: entries by lookup identifier, bytes, and those whose receipt is acknowledged.
+        self.adoptions: list[tuple[Queue, Mapping[int, Stored], int, Sequence[int]]] = []
+        self.deadlines: list[tuple[Queue, int, int]] = []  # of staged messages: position, milliseconds
+
+
+class ChangeSet:
+    """Gather, then `commit` once."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._operations: list[Operation] = []
+        self._stored: list[tuple[int, int]] = []  # lookup identifier and bytes of the record, of each Insert and Move
+        self._removals: list[tuple[Queue, int]] = []
+        # Queue, message, its size, when it expires, and whether it is stored.
+        self._inserts: list[tuple[Queue, Message, int, int, bool]] = []
+        self._held: _Held | None = None
+        self._leaves_subqueue = False
+        self._added: dict[int, int] = {}  # bytes by queue number, for quotas within the change
+        self._freed: dict[int, int] = {}  # bytes of what is removed, by number of the queue whose quota they count for
+        # What follows from the removals and arrivals, in the order of `_complete`.
+        self._copies: list[tuple[Queue, Message, MessageClass | None, int]] = []
+        self._acknowledgments: list[tuple[Message, MessageClass]] = []
+        self._following = 0  # bytes of these
+
+    # -- gathering -------------------------------------------------------------------------------------------
+
+    def has_room(self, queue: Queue, size: int, *, reuse: bool = False) -> bool:
+        """Whether the quotas of queue and machine allow so many bytes more; with `reuse` what this change removes
+        counts as gone."""
+        if queue.properties.quota == INFINITE and self._changes.machine.quota == INFINITE:
+            return True
+        of_queue, of_machine = self._added.get(queue.number, 0), sum(self._added.values())
+        if reuse:
+            of_queue -= self._freed.get(queue.number, 0)
+            of_machine -= sum(self._freed.values())
+        return self._changes.has_room(queue, size, of_queue, of_machine)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a sweep over many messages should carry out this change and begin another."""
+        return len(self._removals) >= _SWEEP_MESSAGES or self._following >= _SWEEP_BYTES
+
+    def insert(self, queue: Queue, message: Message, size: int) -> None:
+        """Put a message, whose lookup identifier is set, into a queue."""
+        number, deadline = queue.number, queue.deadline_of(message)
+        is_stored = message.delivery_guarantee == _RECOVERABLE
+        if is_stored:
+            self._store(queue, message, deadline)
+        self._inserts.append((queue, message, size, deadline, is_stored))
+        self._added[number] = self._added.get(number, 0) + size
+
+    def _store(self, queue: Queue, message: Message, deadline: int) -> None:
+        key, payload = message.lookup_identifier, encode_message(message)
+        self._operations.append(Insert(queue.number, sequence_of(key), deadline_word(key, deadline), payload))
+        self._stored.append((key, len(payload)))
+
+    def arrive(self, queue: Queue, message: Message) -> None:
+        """What the arrival of a message in its destination queue entails; the sender is this queue manager too."""
+        if not (message.journaling_requested or message.acknowledgements_requested):
+            return
+        if queue.kind is QueueKind.OUTGOING:  # it has not arrived yet
+            return
+        if message.journaling_requested & _JOURNAL:
+            self._copy(self._changes.registry.system_journal, message, message.size)
+        if message.acknowledgements_requested & _POS_ARRIVAL and queue.is_destination:
+            self._acknowledge(message, MessageClass.ACK_REACH_QUEUE)
+
+    def remove(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
+        """Message Position Deleted ([MS-MQDMPR] 3.1.7.2.1) and what it entails ([MS-MQQB] 3.1.7.2)."""
+        location = queue.location(lookup_identifier)
+        if location is not None:
+            self._operations.append(Remove(sequence_of(lookup_identifier), location))
+        self._vacate(queue, lookup_identifier)
+        size = self._free(queue, lookup_identifier)
+        in_transit = False
+        if not queue.is_destination:
+            if queue.kind not in (QueueKind.OUTGOING, QueueKind.CONNECTOR):
+                return
+            if reason is MessageClass.ACK_RECEIVE and queue.kind is QueueKind.CONNECTOR:
+                return  # D-53: with the connector application now, which sends the acknowledgments
+            if reason is MessageClass.ACK_REACH_QUEUE:  # transferred; the destination sends the acknowledgments
+                if message.journaling_requested & _JOURNAL:
+                    self._copy(self._changes.registry.system_journal, message, size)
+                return
+            in_transit, reason = True, _IN_TRANSIT.get(reason, reason)
+        if reason is MessageClass.ACK_RECEIVE:
+            if queue.properties.journaling and queue.journal is not None:
+                self._copy(queue.journal, message, size)
+            if message.acknowledgements_requested & _POS_RECEIVE:
+                self._acknowledge(message, reason)
+            return
+        if message.acknowledgements_requested & (_NEG_RECEIVE if reason & _ARRIVED else _NEG_ARRIVAL):
+            self._acknowledge(message, reason)
+        undelivered = in_transit or message.is_transactional or reason in _DEAD_LETTERED
+        if message.journaling_requested & _DEADLETTER and undelivered:
+            registry = self._changes.registry
+            target = registry.transactional_dead_letters if message.is_transactional else registry.dead_letters
+            self._copy(target, message, size, reason)
+
+    def remove_unreadable(self, queue: Queue, lookup_identifier: int) -> None:
+        """Remove a message whose record can't be decoded: nothing follows, because nobody knows what it asked for."""
+        location = queue.location(lookup_identifier)
+        assert location is not None  # what is in memory needs no decoding
+        self._operations.append(Remove(sequence_of(lookup_identifier), location))
+        self._vacate(queue, lookup_identifier)
+        self._free(queue, lookup_identifier)
+
+    def _free(self, queue: Queue, lookup_identifier: int) -> int:
+        """Bytes that a message leaves for what follows from its removal."""
+        head, size = queue.parent or queue, queue.size_of(lookup_identifier)
+        self._freed[head.number] = self._freed.get(head.number, 0) + size
+        return size
+
+    def _vacate(self, queue: Queue, lookup_identifier: int) -> None:
+        if lookup_identifier in queue.aborts:
+            self._operations.append(Drop(abort_definition(queue.number, lookup_identifier)))
+        self._removals.append((queue, lookup_identifier))
+        if queue.parent is not None:
+            self._leaves_subqueue = True
+
+    def move(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
+        """Move Message, [MS-MQDMPR] 3.1.7.1.16. The message keeps its lookup identifier, and with it its place in the
+        order of arrival; it has arrived once, so nothing else follows."""
+        moved = replace(
+            message,
+            abort_count=0,
+            move_count=message.move_count + 1,
+            last_move_time=self._changes.clock() // 1000,
+        )
+        location, deadline = queue.location(lookup_identifier), target.deadline_of(moved)
+        if location is not None:
+            sequence, payload = sequence_of(lookup_identifier), encode_message(moved)
+            word = deadline_word(lookup_identifier, deadline)
+            self._operations.append(Move(sequence, location, target.number, sequence, word, payload))
+            self._stored.append((lookup_identifier, len(payload)))
+        self._vacate(queue, lookup_identifier)
+        self._inserts.append((target, moved, moved.size, deadline, location is not None))
+
+    def also(self, operations: Iterable[Operation]) -> None:
+        """Write something else in the same batch."""
+        self._operations += operations
+
+    def reveal(self, queue: Queue, message: Message, location: int | None) -> None:
+        """Make a send of a transaction visible; it is stored here unless it was written ahead. Raises what reading the
+        store raises."""
+        self._of_others().reveals.append((queue, message, location))
+        if queue.deleted:
+            return
+        if location is None:
+            self._store(queue, message, queue.deadline_of(message))
+        elif message.journaling_requested & _JOURNAL:
+            message = queue.message(message.lookup_identifier)  # its body was written ahead
+        self.arrive(queue, message)
+
+    def adopt(self, queue: Queue, entries: Mapping[int, Stored], size: int, asking: Sequence[int]) -> None:
+        """Make staged messages of so many bytes visible; `asking` are those whose receipt is to be acknowledged."""
+        self._of_others().adoptions.append((queue, entries, size, asking))
+
+    def expire(self, queue: Queue, lookup_identifier: int, deadline: int) -> None:
+        """A staged message that arrives expires then, in milliseconds; 0 for never."""
+        if deadline:
+            self._of_others().deadlines.append((queue, lookup_identifier, deadline))
+
+    def discard(self, lookup_identifier: int, location: int) -> None:
+        """Drop a staged message whose queue is no more; its stage commits in the same batch."""
+        self._operations.append(Remove(sequence_of(lookup_identifier), location))
+
+    def _copy(self, queue: Queue, message: Message, size: int, reason: MessageClass | None = None) -> None:
+        """`size` is what the original counts for."""
+        self._copies.append((queue, message, reason, size))
+        self._following += size
+
+    def _acknowledge(self, message: Message, message_class: MessageClass) -> None:
+        self._acknowledgments.append((message, message_class))
+        self._following += message.size
+
+    def _complete(self) -> None:
+        """Add what follows from the removals and arrivals, as far as there is room. Dead letters and journal copies
+        come first and may have the room of what this very change removes: a copy is as large as its original, so the
+        machine's quota never costs one."""
+        for queue, message, reason, size in self._copies:
+            self._insert_copy(queue, message, reason, size)
+        for message, message_class in self._acknowledgments:
+            self._insert_acknowledgment(message, message_class)
+
+    def _insert_copy(self, queue: Queue, message: Message, reason: MessageClass | None, size: int) -> None:
+        """A copy for a journal or dead-letter queue; discarded where that queue's quota is exceeded."""
+        copy = replace(message, message_class=message.message_class if reason is None else reason)
+        if not self.has_room(queue, size, reuse=True):
+            self._changes.note_discarded(queue, message)
+            return
+        self._changes.number(copy, self._changes.clock())
+        self.insert(queue, copy, size)
+
+    def _insert_acknowledgment(self, message: Message, message_class: MessageClass) -> None:
+        """Send Administration Acknowledgment, [MS-MQQB] 3.1.7.15. Without a queue to go to it is discarded. A negative
+        one carries the body, unless that is private."""
+        queue = self._changes.registry.local_queue_for_text(message.administration_queue_format_name)
+        if queue is None or queue.kind is not QueueKind.PRIVATE or queue.properties.transactional:
+            return
+        positive = message_class in (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE)
+        bare = positive or bool(message.privacy_level)
+        acknowledgment = Message(
+            message_class=message_class,
+            correlation_identifier=message.identifier,
+            response_queue_format_name=message.destination_queue_format_name,
+            destination_queue_format_name=message.administration_queue_format_name,
+            delivery_guarantee=message.delivery_guarantee,
+            label=message.label,
+            body=b"" if bare else message.body,
+            body_type=0 if bare else message.body_type,
+        )
+        size = acknowledgment.size
+        if not self.has_room(queue, size, reuse=True):
+            self._changes.note_discarded(queue, acknowledgment)
+            return
+        self._changes.stamp(acknowledgment)
+        self.insert(queue, acknowledgment, size)
+
+    # -- writing and applying ----------------------------------------------------------------------------------
+
+    def commit(
+        self, transaction: int | None = None, settled: tuple[Sequence[int], Sequence[int]] | None = None
+    ) -> None:
+        """Write the batch and apply it.
+
+        Args:
+            transaction: number of a transaction of the store that ends with it.
+            settled: numbers of those that commit with it, and of those that are dropped.
+
+        Raises what the store raises; then nothing was applied.
+        """
+        if self._copies or self._acknowledgments:
+            self._complete()
+        changes, operations = self._changes, self._operations
+        if changes.has_failed:
+            raise StoreFailed("an earlier change could not be applied")
+        locations: Sequence[int] = ()
+        if settled is not None:
+            locations = changes.store.settle(settled[0], settled[1], operations)
+        elif transaction is not None:
+            locations = changes.store.commit(transaction, operations)
+        elif operations:
+            locations = changes.store.append(operations)
+        try:
+            arrived = self._apply(locations)
+        except Exception as error:
+            changes.fail(error)
+        if arrived is not None:
+            for queue, key, message in arrived:
+                changes.outbox.arrived(queue, key, message)
+        if self._leaves_subqueue or self._held is not None:
+            self._clean_up()
+
+    def _apply(self, locations: Sequence[int]) -> list[_Arrival] | None:
+        """Change queues and deadlines. Returns what became available and is to be told."""
+        arrived: list[_Arrival] | None = None
+        deadlines = self._changes.deadlines
+        placed = _NOTHING_PLACED
+        if self._stored:
+            placed = {key: (location, size) for (key, size), location in zip(self._stored, locations, strict=True)}
+        for queue, key in self._removals:
+            queue.remove(key)
+        if self._held is not None:
+            arrived = self._apply_held(self._held, placed)
+        for queue, message, size, deadline, is_stored in self._inserts:
+            key = message.lookup_identifier
+            if is_stored:
+                location, size = placed[key]
+                queue.insert(message, location, size)
+            else:
+                queue.insert(message, None, size)
+            if deadline:
+                deadlines.add(deadline, key, queue.number)
+            if queue.waiters or queue.kind is QueueKind.OUTGOING:
+                if arrived is None:
+                    arrived = []
+                arrived.append((queue, key, message))
+        return arrived
+
+    def _apply_held(self, held: _Held, placed: dict[int, tuple[int, int]]) -> list[_Arrival]:
+        """Make what transactions and stages had sent visible."""
+        deadlines = self._changes.deadlines
+        arrived: list[_Arrival] = []
+        for queue, message, _ in held.reveals:
+            if queue.deleted:
+                continue
+            key = message.lookup_identifier
+            if key in placed:
+                queue.written(key, *placed[key])
+            queue.unlock(key)
+            if deadline := queue.deadline_of(message):
+                deadlines.add(deadline, key, queue.number)
+            if queue.is_watched:
+                arrived.append((queue, key, None))
+        for queue, entries, volume, asking in held.adoptions:
+            queue.adopt(entries, volume, asking)
+            if queue.is_watched:
+                arrived += [(queue, key, None) for key in entries]
+        for queue, key, deadline in held.deadlines:
+            deadlines.add(deadline, key, queue.number)
+        return arrived
+
+    def _of_others(self) -> _Held:
+        if self._held is None:
+            self._held = _Held()
+        return self._held
+
+    def _clean_up(self) -> None:
+        """What follows from a change that stands, and may fail without harm."""
+        changes = self._changes
+        for queue, message, location in self._held.reveals if self._held is not None else ():
+            if queue.deleted and location is not None:  # written ahead, and its queue went before the commit
+                with suppress(StoreFull):  # what stays behind goes at the next start
+                    changes.store.append([Remove(sequence_of(message.lookup_identifier), location)])
+        for queue, _ in self._removals:
+            if queue.parent is not None:
+                changes.registry.drop_unused(queue)
+
+
+def store_insert(queue: Queue, message: Message) -> Insert:
+    """The operation that stores a message in a queue."""
+    lookup_identifier = message.lookup_identifier
+    return Insert(
+        queue.number,
+        sequence_of(lookup_identifier),
+        deadline_word(lookup_identifier, queue.deadline_of(message)),
+        encode_message(message),
+    )

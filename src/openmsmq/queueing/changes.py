@@ -1,0 +1,136 @@
+"""What all changes share: sequence numbers, quotas, and the times at which messages expire."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from openmsmq.model.constants import INFINITE
+from openmsmq.model.lookup_id import lookup_id
+from openmsmq.model.message import NULL_IDENTIFIER, Message
+from openmsmq.queueing.machine import Machine
+from openmsmq.queueing.outbox import Outbox
+from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.registry import Registry
+from openmsmq.queueing.storage import MessageStore
+from openmsmq.queueing.timers import Timers
+
+logger = logging.getLogger(__name__)
+
+SEQUENCE_BLOCK: Final = 1 << 16  # sequence numbers reserved in the store at a time, so that express ones need no record
+
+
+class Changes:
+    """Numbers what changes, and counts what it takes. `change_set.ChangeSet` carries out one change.
+
+    Attributes:
+        deadlines: of messages that expire: number is the lookup identifier, item the queue's number.
+        throttled: no message comes in (Begin and End Flow Control, [MS-MQDMPR] 3.1.7.2.5 and 6).
+        discarded: copies and acknowledgments that found no room.
+        has_failed: a change was written and could not be applied; no other one may follow.
+        sequence: the latest SequentialID.
+    """
+
+    def __init__(self, store: MessageStore, registry: Registry, outbox: Outbox, clock: Callable[[], int]) -> None:
+        """`clock` returns milliseconds since 1970 UTC."""
+        self.store: Final = store
+        self.registry: Final = registry
+        self.outbox: Final = outbox
+        self.clock: Final = clock
+        self.machine: Final[Machine] = registry.machine
+        self.sequence = store.high_key
+        self._reserved = store.high_key
+        self.deadlines: Timers[int] = Timers(self._is_present, outbox.deadline_changed)
+        self.throttled = False
+        self.discarded = 0
+        self.has_failed = False
+        self._staged: dict[int, int] = {}  # bytes by queue number
+        self._staged_bytes = 0
+
+    def _is_present(self, lookup_identifier: int, queue_number: int) -> bool:
+        queue = self.registry.queues.get(queue_number)
+        return queue is not None and lookup_identifier in queue.entries
+
+    # -- numbers -----------------------------------------------------------------------------------------------
+
+    def next_sequence(self) -> int:
+        """The next SequentialID: rises over the whole queue manager, never reused, also after a restart."""
+        return self.next_sequences(1)
+
+    def next_sequences(self, count: int) -> int:
+        """The first of so many that follow each other. Raises StoreFull."""
+        first = self.sequence + 1
+        last = self.sequence + count
+        if last > self._reserved:
+            self.store.reserve(last + SEQUENCE_BLOCK)  # raises when the disk is full: then nothing is reserved
+            self._reserved = last + SEQUENCE_BLOCK
+        self.sequence = last
+        return first
+
+    def number(self, message: Message, now: int) -> None:
+        """Give a message its place in a queue: lookup identifier and arrival time. `now` in milliseconds.
+
+        Deviation D-01 from [MS-MQDMPR] 3.1.7.1.9: the upper byte is 7 - Priority for every message; as written it would
+        be for transactional ones only, which would not order by arrival within priority (3.1.1.2).
+        """
+        message.lookup_identifier = lookup_id(message.priority, self.next_sequences(1))
+        message.arrival_time = now // 1000
+
+    def stamp(self, message: Message) -> None:
+        """As `number`, and identity: identifier, source machine and time of sending."""
+        now, machine, sequence = self.clock(), self.machine.identifier, self.next_sequences(1)
+        message.lookup_identifier = lookup_id(message.priority, sequence)
+        message.identifier = new_identifier(machine, sequence)
+        message.source_machine_identifier = machine
+        message.arrival_time = message.sent_time = now // 1000
+        message.sent_milliseconds = now % 1000
+
+    # -- quotas ------------------------------------------------------------------------------------------------
+
+    def has_room(self, queue: Queue, size: int, of_queue: int = 0, of_machine: int = 0) -> bool:
+        """Whether the quotas allow so many bytes more, beside those that the same change adds to the queue and the
+        machine; what it frees is negative."""
+        if queue.properties.quota != INFINITE:
+            charged = queue.charged_bytes + self._staged.get(queue.number, 0) + of_queue
+            if charged + size > queue.quota_bytes:
+                return False
+        if self.machine.quota == INFINITE:
+            return True
+        charged = sum(queue.total_bytes for queue in self.registry.queues.values()) + self._staged_bytes + of_machine
+        return charged + size <= self.machine.quota * 1024
+
+    def charge_staged(self, queue: int, size: int) -> None:
+        """So many bytes more are staged for a queue (its number), or fewer: they count for quotas as if they were
+        there."""
+        self._staged[queue] = self._staged.get(queue, 0) + size
+        self._staged_bytes += size
+        if not self._staged[queue]:
+            del self._staged[queue]
+
+    def staged_bytes(self, queue: Queue) -> int:
+        """Bytes that are staged for a queue."""
+        return self._staged.get(queue.number, 0)
+
+    def note_discarded(self, queue: Queue, message: Message) -> None:
+        """A copy or acknowledgment found no room."""
+        self.discarded += 1
+        logger.warning(
+            "queue %s is over its quota: discarded a copy of message %s", queue.properties.path_name, message.id
+        )
+
+    # -- failure -----------------------------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> NoReturn:
+        """Memory and log disagree: the store takes nothing any more, and the process ends. Raises StoreFailed."""
+        logger.critical("a change was written and could not be applied; what the log says holds", exc_info=error)
+        self.has_failed = True
+        self.outbox.failed(error)
+        self.store.fail(error)
+
+
+def new_identifier(machine: bytes, sequence: int) -> bytes:
+    """An OBJECTID: the machine's GUID and the low 32 bits of the sequence number; never the null identifier."""
+    identifier = machine + (sequence & 0xFFFFFFFF).to_bytes(4, "little")
+    assert identifier != NULL_IDENTIFIER
+    return identifier

@@ -1,0 +1,398 @@
+"""Positions in a queue, and claims of consumer groups: how a data pipeline takes messages without losing or doubling
+one. No part of the specifications; docs/bulk.md says what is promised.
+
+A position is a sequence number. Lookup identifiers rise within a priority only; sequence numbers rise over the whole
+queue manager, and a message gets its number in the same moment in which it is in its queue, locked or not. So whatever
+can still appear in a queue below the latest number is locked there now: see `last_stable`.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, takewhile
+from typing import Final
+
+from openmsmq.model.constants import MessageClass
+from openmsmq.model.errors import IllegalPropertyValue, QueueDeleted, TransactionSequence
+from openmsmq.model.lookup_id import LAST_SEQUENCE, sequence_of
+from openmsmq.queueing.change_set import ChangeSet
+from openmsmq.queueing.changes import Changes
+from openmsmq.queueing.consumer_group import MAXIMUM_NAME, BatchLimits, Group, Steps, parse_group_definition
+from openmsmq.queueing.holds import Holds
+from openmsmq.queueing.queue import LockKind, Queue
+from openmsmq.queueing.records import DRAFT_HEAD, is_asking
+from openmsmq.queueing.registry import Registry
+from openmsmq.queueing.staged_writes import StagedWrites
+from openmsmq.queueing.storage import UNREADABLE, MessageStore, storing
+from openmsmq.store import Drop, Operation, Put, RemoveMany
+
+logger = logging.getLogger(__name__)
+
+# Locks that do not hold back `last_stable`: claims are looked at by their groups, the others never come back.
+_NEVER_APPEARS = (LockKind.CLAIM, LockKind.QUARANTINE)
+_STEP = 1024  # positions that one step of an operation goes through
+_BATCH = 1024  # messages that one step of a commit removes
+_SINGLE_STEPS = 32  # of these with journal copies or acknowledgments, which take much longer
+
+
+class ConsumerGroups:
+    """What each group has claimed and how far it has got. One operation at a time for each queue: a caller that lets
+    others have their turn between steps sees to that."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        registry: Registry,
+        changes: Changes,
+        holds: Holds,
+        staged: StagedWrites,
+        random: Callable[[int], bytes],
+    ) -> None:
+        self._store: Final = store
+        self._registry: Final = registry
+        self._changes: Final = changes
+        self._holds: Final = holds
+        self._staged: Final = staged
+        self._random: Final = random
+        self._groups: dict[int, dict[str, Group]] = {}  # by number of their queue and name
+
+    # -- positions -----------------------------------------------------------------------------------------------
+
+    def last_stable(self, queue: Queue, group: Group | None = None) -> int:
+        """The highest sequence at or below which nothing can appear in the queue any more.
+
+        What can appear is what somebody holds: a send that has not committed, also one whose outcome is in doubt or
+        that is staged; a receive or move in a transaction, a read in two phases, a transfer, a claim of another group.
+        Nothing else: what is sent now gets a higher number. It falls when somebody takes hold of an old message; who
+        has passed that position has seen the message. One exception: a message that is moved between a queue
+        and its subqueues keeps its number, and appears below positions that were passed.
+        """
+        lowest = self._changes.sequence + 1
+        groups = self._groups.get(queue.number, {}).values()
+        if len(queue.locked) > sum(len(other.keys) for other in groups):
+            held = (sequence_of(key) for key, lock in queue.locked.items() if lock.kind not in _NEVER_APPEARS)
+            lowest = min(held, default=lowest)
+        for other in groups:
+            if other is not group and other.keys:
+                lowest = min(lowest, sequence_of(other.keys[0]))
+        return min(lowest, self._staged.lowest(queue, lowest)) - 1
+
+    def divide(
+        self, queue: Queue, start: int, end: int, partitions: int, limits: BatchLimits, group: Group | None = None
+    ) -> Steps[tuple[int, list[tuple[int, int, int, int]]]]:
+        """What readers may take (or the group has claimed) with start < sequence <= end, as ranges of nearly equal
+        count: the end and (start, end, count, bytes) of each."""
+        check_positions(start=start, end=end)
+        self._check_given(start)
+        if limits == BatchLimits():
+            total = queue.count_within(start, end) if group is None else group.until(end) - group.until(start)
+        else:
+            total, end = yield from self._limited(queue, start, end, limits, group)
+        ranges: list[tuple[int, int, int, int]] = []
+        share = -(-total // max(1, partitions))
+        begin = position = last = start
+        count = volume = 0
+        while keys := self.within(queue, position, end, _STEP, group):
+            position = sequence_of(keys[-1])
+            while keys:
+                if count == share:
+                    ranges.append((begin, last, count, volume))
+                    begin, count, volume = last, 0, 0
+                some, keys = keys[: share - count], keys[share - count :]
+                count, volume, last = count + len(some), volume + queue.volume_of(some), sequence_of(some[-1])
+            yield
+        if count:
+            ranges.append((begin, end, count, volume))
+        return end, ranges
+
+    def _limited(
+        self, queue: Queue, start: int, end: int, limits: BatchLimits, group: Group | None
+    ) -> Steps[tuple[int, int]]:
+        """How many messages the limits allow, and where they end; `end` if no limit is reached."""
+        total = taken_bytes = 0
+        position = start
+        while keys := self.within(queue, position, end, _STEP, group):
+            for key in keys:
+                size = queue.size_of(key)
+                if total and taken_bytes + size > limits.bytes:
+                    return total, position
+                total, taken_bytes, position = total + 1, taken_bytes + size, sequence_of(key)
+                if total >= limits.messages:
+                    return total, position
+            yield
+        return total, end
+
+    def within(self, queue: Queue, start: int, end: int, limit: int, group: Group | None = None) -> list[int]:
+        """The first positions with start < sequence <= end, in the order of their sequence: of what readers may take,
+        or of what the group has claimed."""
+        if group is None:
+            return queue.within(start, end, limit)
+        first = group.until(start)
+        return group.keys[first : min(first + limit, group.until(end))]
+
+    # -- groups --------------------------------------------------------------------------------------------------
+
+    def group(self, queue: Queue, name: str, token: str | None = None) -> Group | None:
+        """A consumer group of the queue, None if there is none of that name.
+
+        Raises TransactionSequence if a token is given that is not the one of its latest claim.
+        """
+        group = self._groups.get(queue.number, {}).get(name)
+        if token is not None and (group is None or group.token != token):
+            raise TransactionSequence(detail=f"a newer claim of group {name!r} has fenced this one, or it was released")
+        return group
+
+    def claim(self, queue: Queue, name: str, start: int, limits: BatchLimits, token: str | None = None) -> Steps[Group]:
+        """Remove what the former claim of a group holds at or below `start`, and claim what lies behind, in the order
+        of sequences, up to the last stable one. While a claim that begins at `start` stands, it is claimed again. The
+        token is new in either case. With `token` only the holder of the latest claim gets on.
+
+        Raises TransactionSequence if the group has removed what is behind `start`, if `start` lies beyond every number
+        that was given, or if `token` is not the latest; IllegalPropertyValue for a name or position that is none,
+        MessageStorageFailed (disk full), QueueDeleted.
+        """
+        check_positions(start=start)
+        _check_exists(queue)
+        self._check_given(start)
+        if not name or len(name) > MAXIMUM_NAME:
+            raise IllegalPropertyValue(detail=f"{name!r}: the name of a group has 1 to {MAXIMUM_NAME} characters")
+        group = self.group(queue, name, token)
+        before = None if group is None else group.cursor
+        if group is None:
+            group = Group(queue, name, start, end=start)
+        elif start < group.cursor:
+            raise TransactionSequence(
+                detail=f"group {name!r} has removed everything up to {group.cursor}; {start} lies before that"
+            )
+        elif group.keys and start > group.cursor:
+            yield from self.commit_claim(group, min(start, group.end))
+            yield from self.release_claim(group)
+        if not group.keys:
+            yield from self._extend(group, start, limits)
+        if not group.keys and before == start:
+            return group
+        group.token = self._random(8).hex()
+        with storing():
+            try:
+                self._store.append([self._definition_of(group, group.cursor)])
+            except BaseException:
+                self._unlock(group, group.keys)
+                if before is None:
+                    self._remove_group(group)
+                raise
+        return group
+
+    def _add_group(self, group: Group) -> None:
+        """A group is there, if it was not."""
+        groups = self._groups.setdefault(group.queue.number, {})
+        if group.name not in groups:
+            groups[group.name] = group
+            group.queue.pins += 1
+
+    def _remove_group(self, group: Group) -> None:
+        del self._groups[group.queue.number][group.name]
+        group.queue.pins -= 1
+        self._registry.drop_unused(group.queue)
+
+    def _check_given(self, start: int) -> None:
+        """Raises TransactionSequence for an offset of another time: of before a backup of the store was restored, or of
+        another queue manager. Whoever waited there would wait for a long time, and miss what comes meanwhile."""
+        if start > self._changes.sequence:
+            raise TransactionSequence(
+                detail=f"start {start} lies beyond {self._changes.sequence}, the highest sequence that this queue "
+                "manager has given: the offset is of another queue manager, or newer than the backup from which this "
+                "one was restored. Begin with a new checkpoint, and a new or forgotten consumer group"
+            )
+
+    def _extend(self, group: Group, start: int, limits: BatchLimits) -> Steps[None]:
+        """Lock step by step. Each step takes all there is up to where it ends, so nothing that comes back between two
+        steps can come to lie within the claim."""
+        queue = group.queue
+        self._add_group(group)
+        group.cursor = group.end = start
+        group.overdue.clear()
+        group.lock.purge_pending = False
+        volume = 0
+        while len(group.keys) < limits.messages:
+            limit = min(_STEP, limits.messages - len(group.keys))
+            keys = queue.within(group.end, self.last_stable(queue, group), limit)
+            volumes = list(takewhile(limits.bytes.__ge__, accumulate(map(queue.size_of, keys), initial=volume)))
+            fitting = keys[: max(len(volumes) - 1, 0 if group.keys else 1)]  # the first one in any case
+            if fitting:
+                queue.lock_all(fitting, group.lock)
+                group.keys += fitting
+                group.end = sequence_of(fitting[-1])
+            if len(fitting) < limit:
+                return
+            volume = volumes[-1]
+            yield
+            _check_exists(queue)
+
+    def commit_claim(self, group: Group, end: int) -> Steps[None]:
+        """The claimed messages at or below `end` were received, with what follows from that: step by step in
+        the order of sequences; the cursor moves last. Nothing happens if the cursor is there already.
+
+        Raises TransactionSequence if the group has not claimed so far, MessageStorageFailed, QueueDeleted.
+        """
+        check_positions(end=end)
+        queue = group.queue
+        _check_exists(queue)
+        if end <= group.cursor:
+            return
+        if end > group.end:
+            raise TransactionSequence(
+                detail=f"group {group.name!r} has claimed up to {group.end} only, {end} can't be committed"
+            )
+        while True:
+            keys = group.keys[: min(_BATCH, group.until(end))]
+            with storing():
+                self._receive(group, keys)
+                if group.until(end) == 0:
+                    self._store.append([self._definition_of(group, end)])
+                    group.cursor = end
+                    return
+            yield
+            _check_exists(queue)
+
+    def _receive(self, group: Group, keys: list[int]) -> None:
+        """Remove the first of these messages: what has no consequences all at once, the others, fewer, one by one."""
+        queue = group.queue
+        places = self._plain_run(queue, keys)
+        done = single = 0
+        try:
+            while done < len(keys) and single < _SINGLE_STEPS:
+                run = _until_none(places, done)
+                if run:
+                    plain = keys[done : done + len(run)]
+                    self._store.append([RemoveMany([sequence_of(key) for key in plain], run)])
+                    queue.remove_locked(plain)
+                    done += len(run)
+                else:
+                    self._receive_one(queue, keys[done])
+                    single += 1
+                    done += 1
+        finally:
+            group.overdue.difference_update(keys[:done])
+            del group.keys[:done]
+
+    def _receive_one(self, queue: Queue, key: int) -> None:
+        """Remove a message with what follows from its receipt: nothing of one that can't be decoded."""
+        change = ChangeSet(self._changes)
+        try:
+            message = queue.message(key)
+        except UNREADABLE as error:
+            logger.error(
+                "queue %s: message %#x can't be decoded: received by its group without copy or acknowledgment: %s",
+                queue.properties.path_name, key, error,
+            )  # fmt: skip
+            change.remove_unreadable(queue, key)
+        else:
+            change.remove(queue, key, message, MessageClass.ACK_RECEIVE)
+        change.commit()
+
+    def _plain_run(self, queue: Queue, keys: list[int]) -> list[int | None]:
+        """Where the stored messages are from whose receiving nothing follows but that they go; None for others."""
+        if queue.is_destination and queue.properties.journaling:
+            return [None] * len(keys)
+        aborts, asking = queue.aborts, queue.asking
+        places = [None if key in aborts or key in asking else queue.location(key) for key in keys]
+        old = bisect_right(keys, queue.recovered_until, key=sequence_of)
+        if old and queue.is_destination:
+            stored_ones = [place for place in places[:old] if place is not None]
+            try:
+                heads = iter(self._store.heads(stored_ones, DRAFT_HEAD))
+            except UNREADABLE:  # one of them; `_receive_one` finds out which
+                return [None] * old + places[old:]
+            places[:old] = [None if place is None or is_asking(next(heads)) else place for place in places[:old]]
+        return places
+
+    def release_claim(self, group: Group, forget: bool = False) -> Steps[int]:
+        """Put back what the group has claimed; with `forget` the group is no more. Returns how many there were."""
+        _check_exists(group.queue)
+        keys, group.keys = group.keys, []
+        with storing():
+            try:
+                change = Drop(group.definition) if forget else self._definition_of(group, group.cursor)
+                self._store.append([change])
+            except BaseException:
+                group.keys = keys
+                raise
+        group.end, group.token = group.cursor, ""
+        for first in range(0, len(keys), _STEP):
+            self._unlock(group, keys[first : first + _STEP])
+            yield
+        if forget and not group.queue.deleted:
+            self._remove_group(group)
+        return len(keys)
+
+    def _unlock(self, group: Group, keys: list[int]) -> None:
+        queue, clean = group.queue, not group.lock.purge_pending
+        for key in list(keys):
+            if key not in queue.locked:  # its queue was deleted, or emptied, meanwhile
+                continue
+            if clean and key not in group.overdue:
+                queue.unlock(key)
+                self._changes.outbox.arrived(queue, key)
+            else:
+                self._holds.release(queue, key)
+        if keys is group.keys:
+            group.keys, group.end, group.token = [], group.cursor, ""
+
+    @staticmethod
+    def _definition_of(group: Group, cursor: int) -> Put:
+        """What to remember of a group."""
+        return Put(group.definition, group.encode(cursor, group.keys, group.end if group.keys else cursor))
+
+    def groups(self, queue: Queue) -> list[Group]:
+        """The groups of a queue."""
+        return list(self._groups.get(queue.number, {}).values())
+
+    def by_queue(self) -> Iterator[tuple[Queue, list[Group]]]:
+        """The groups of each queue that has any."""
+        for groups in list(self._groups.values()):
+            if some := list(groups.values()):
+                yield some[0].queue, some
+
+    def drops(self, queues: Iterable[Queue]) -> list[Operation]:
+        """What the deletion of queues has to write for their groups."""
+        return [Drop(group.definition) for queue in queues for group in self._groups.get(queue.number, {}).values()]
+
+    def forget(self, queue: Queue) -> None:
+        """A queue was deleted, and its groups with it."""
+        self._groups.pop(queue.number, None)
+
+    def recover(self, name: bytes, value: bytes) -> bool:
+        """Take up a group after a restart: what it had claimed is locked again. Returns whether its queue is there."""
+        number, group_name = parse_group_definition(name)
+        queue = self._registry.queues.get(number)
+        if queue is None:
+            return False
+        group = Group(queue, group_name)
+        group.restore(value)
+        self._add_group(group)
+        return True
+
+
+def check_positions(**positions: int) -> None:
+    """Raises IllegalPropertyValue for what is no position."""
+    for name, value in positions.items():
+        if not 0 <= value <= LAST_SEQUENCE:
+            raise IllegalPropertyValue(detail=f"{name} {value!r}: a position is 0 to {LAST_SEQUENCE}")
+
+
+def _until_none(places: list[int | None], start: int) -> list[int]:
+    """What stands from `start` on before the next None."""
+    found: list[int] = []
+    for index in range(start, len(places)):
+        place = places[index]
+        if place is None:
+            break
+        found.append(place)
+    return found
+
+
+def _check_exists(queue: Queue) -> None:
+    if queue.deleted:
+        raise QueueDeleted(detail=queue.properties.path_name)

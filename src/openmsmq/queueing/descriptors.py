@@ -1,0 +1,136 @@
+"""Who uses a queue: open queue descriptors, cursors and reads that wait ([MS-MQDMPR] 3.1.1.10, 3.1.1.16, 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from openmsmq.model.constants import Access, Share
+from openmsmq.model.errors import HResult
+from openmsmq.model.message import Message
+from openmsmq.model.names import FormatName
+from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.unit_of_work import Transaction
+
+START = 0  # below every lookup identifier: the position of a cursor that has not been used
+
+# Is offered a message before it is taken, and builds the whole answer. Returns MQ_OK to accept the message or the
+# failure to report (a buffer too small); raises ValueError for a message that has no form in the reader's protocol.
+Accept = Callable[[Message], int]
+# Gets the outcome of a read: MQ_OK and the message that `Accept` has accepted, or a failure and None.
+Reply = Callable[[int, Message | None], None]
+
+
+class RemoteReadState(Enum):
+    """Whether a queue was opened for a reader on another machine ([MS-MQDMPR] 3.1.1.16)."""
+
+    NONE = "None"
+    OPENED = "Opened"  # its handle is known to the client only
+    READY_FOR_READ = "ReadyForRead"  # and now to the queue manager that reads for it
+
+
+@dataclass(slots=True, eq=False)
+class OpenQueueDescriptor:
+    """An opened queue. `queue` becomes None when the queue is deleted; `parts` holds the elements of a
+    multiple-element format name. `owner` is whatever the protocol binds it to. `held` has the positions that are locked
+    for it by reads in two phases, `waiting` its reads that wait."""
+
+    handle: int
+    format_name: FormatName
+    access: Access
+    share: Share
+    queue: Queue | None
+    owner: Any = None
+    parts: list[OpenQueueDescriptor] = field(default_factory=list)
+    cursors: dict[int, Cursor] = field(default_factory=dict)
+    held: set[int] = field(default_factory=set)
+    waiting: dict[int, WaitingMessageReadOperation] = field(default_factory=dict)
+    remote_read_state: RemoteReadState = RemoteReadState.NONE
+    name: str = ""  # the text of `format_name`, which every message sent here carries
+
+    def __post_init__(self) -> None:
+        self.name = str(self.format_name)
+
+    @property
+    def destructive(self) -> bool:
+        return self.access in (Access.RECEIVE, Access.RECEIVE_ADMIN)
+
+
+# Called with 1 when something is made for a client, and with -1 when it is gone; raises if the client has too much.
+Charge = Callable[[int], None]
+
+
+class CursorState(Enum):
+    UNREAD = "Unread"
+    READ = "Read"
+    WAIT_RECEIVE = "WaitReceive"
+    WAIT_PEEK = "WaitPeek"
+
+
+@dataclass(slots=True, eq=False)
+class Cursor:
+    """[MS-MQDMPR] 3.2. `position` is the last lookup identifier it has been at, or START.
+
+    Deviation D-03 from 3.2.7.6: a wait that expires puts the cursor back to where and how it was before. As written, an
+    expired receive would set it to End, from where nothing is ever found again, and an expired peek would leave it in
+    WaitPeek, for which no rule exists.
+    """
+
+    handle: int
+    descriptor: OpenQueueDescriptor
+    position: int = START
+    state: CursorState = CursorState.UNREAD
+    before_wait: CursorState = CursorState.UNREAD
+    charge: Charge | None = None
+
+    def for_peek(self, queue: Queue) -> tuple[int, int | None]:
+        """Get Message For Peek, 3.2.7.2: (status, position). Status MQ_OK with None means: wait."""
+        if self.state is CursorState.READ:
+            if self.position in queue.entries and self.position not in queue.locked:
+                return HResult.MQ_OK, self.position
+            return HResult.MQ_ERROR_MESSAGE_ALREADY_RECEIVED, None
+        return HResult.MQ_OK, queue.after(self.position)
+
+    def for_peek_next(self, queue: Queue) -> tuple[int, int | None]:
+        """Get Next Message For Peek, 3.2.7.3."""
+        if self.state is not CursorState.READ:
+            return HResult.MQ_ERROR_ILLEGAL_CURSOR_ACTION, None
+        return HResult.MQ_OK, queue.after(self.position)
+
+    def for_dequeue(self, queue: Queue) -> tuple[int, int | None]:
+        """Get Next Message For Dequeue, 3.2.7.4."""
+        return self.for_peek(queue)
+
+    def peeked(self, position: int) -> None:
+        self.position, self.state = position, CursorState.READ
+
+    def dequeued(self, position: int) -> None:
+        self.position, self.state = position, CursorState.UNREAD
+
+    def wait(self, destructive: bool) -> None:
+        if self.state not in (
+            CursorState.WAIT_RECEIVE,
+            CursorState.WAIT_PEEK,
+        ):  # several reads may wait with one cursor
+            self.before_wait = self.state
+        self.state = CursorState.WAIT_RECEIVE if destructive else CursorState.WAIT_PEEK
+
+    def wait_ended(self) -> None:
+        if self.state in (CursorState.WAIT_RECEIVE, CursorState.WAIT_PEEK):
+            self.state = self.before_wait
+
+
+@dataclass(slots=True, eq=False)
+class WaitingMessageReadOperation:
+    """[MS-MQDMPR] 3.1.1.10: a read that waits for a message."""
+
+    number: int
+    descriptor: OpenQueueDescriptor
+    destructive: bool
+    accept: Accept
+    reply: Reply
+    cursor: Cursor | None = None
+    transaction: Transaction | None = None
+    two_phase: bool = False

@@ -1,0 +1,160 @@
+"""Positions that somebody holds: putting them back, removing them, and what becomes of those whose time has come.
+
+A hold is an entry in `Queue.locked`: a transaction's, a two-phase read's, a transfer's, a consumer group's. A message
+whose record can't be decoded is held by nobody, in quarantine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from openmsmq.model.constants import MessageClass
+from openmsmq.model.errors import MessageStorageFailed
+from openmsmq.model.message import Message
+from openmsmq.queueing.change_set import ChangeSet
+from openmsmq.queueing.changes import Changes
+from openmsmq.queueing.outbox import Outbox
+from openmsmq.queueing.queue import Lock, LockKind, Queue
+from openmsmq.queueing.registry import Registry
+from openmsmq.queueing.storage import UNREADABLE, storing
+from openmsmq.store import QueueColumns, StoreFailed
+
+logger = logging.getLogger(__name__)
+
+RETRY: Final = 10_000  # milliseconds until an expired message that the full disk kept is tried again
+
+
+class Holds:
+    """Ends holds and removes messages."""
+
+    def __init__(self, registry: Registry, changes: Changes, outbox: Outbox, clock: Callable[[], int]) -> None:
+        self._registry: Final = registry
+        self._changes: Final = changes
+        self._outbox: Final = outbox
+        self._clock: Final = clock
+
+    def readable(self, queue: Queue, lookup_identifier: int) -> Message:
+        """The message at a position. Raises MessageStorageFailed if its record can't be read or decoded; the position
+        is then in quarantine, unless somebody holds it."""
+        try:
+            return queue.message(lookup_identifier)
+        except UNREADABLE as error:
+            if lookup_identifier not in queue.locked:
+                self.quarantine(queue, lookup_identifier, error)
+            detail = f"message {lookup_identifier:#x} of {queue.properties.path_name} can't be read: {error}"
+            raise MessageStorageFailed(detail=detail) from error
+
+    def quarantine(self, queue: Queue, lookup_identifier: int, error: BaseException) -> None:
+        """Keep a position whose record can't be decoded out of the way of readers. It stays in the store, where
+        `openmsmq fsck` finds it, and goes when the queue is purged or deleted."""
+        logger.error(
+            "queue %s: message %#x can't be decoded and is hidden from readers until the queue is purged: %s",
+            queue.properties.path_name, lookup_identifier, error,
+        )  # fmt: skip
+        lock = Lock(LockKind.QUARANTINE, None)
+        if lookup_identifier in queue.locked:
+            queue.locked[lookup_identifier] = lock
+        else:
+            queue.lock(lookup_identifier, lock)
+
+    def remove(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
+        """Remove a message, with what follows from the reason. Raises MessageStorageFailed, with nothing changed."""
+        with storing():
+            change = ChangeSet(self._changes)
+            change.remove(queue, lookup_identifier, message, reason)
+            change.commit()
+
+    def sweep(self, queue: Queue, lookup_identifiers: list[int], reason: MessageClass) -> None:
+        """Remove many messages, a bounded batch at a time. Raises what the store raises."""
+        change = ChangeSet(self._changes)
+        for key in lookup_identifiers:
+            try:
+                message = queue.message(key)
+            except UNREADABLE as error:
+                path_name = queue.properties.path_name
+                logger.error("queue %s: message %#x is removed; it could not be decoded: %s", path_name, key, error)
+                change.remove_unreadable(queue, key)
+            else:
+                change.remove(queue, key, message, reason)
+            if change.is_full:
+                change.commit()
+                change = ChangeSet(self._changes)
+        change.commit()
+
+    def release(self, queue: Queue, lookup_identifier: int) -> None:
+        """Put a held position back: purged if that was asked meanwhile, expired if its time came, else available."""
+        lock = queue.locked[lookup_identifier]
+        try:
+            message = queue.message(lookup_identifier)
+        except UNREADABLE as error:
+            self.quarantine(queue, lookup_identifier, error)
+            return
+        deadline = queue.deadline_of(message)
+        reason = None
+        if lock.purge_pending:
+            # Deviation D-04 from [MS-MQDMPR] 3.1.4.5: not AckReceive, because nobody has received the message.
+            reason = MessageClass.NACK_Q_PURGED
+        elif deadline and deadline <= self._clock():
+            # Deviation D-05 from [MS-MQDMPR] 3.1.7.2.7: decided when the transaction has ended.
+            reason = queue.expiry_reason(message)
+        if reason is not None:
+            try:
+                self.remove(queue, lookup_identifier, message, reason)
+                return
+            except MessageStorageFailed as error:  # whoever puts it back is not to blame, and may hold more locks
+                name = queue.properties.path_name
+                logger.error("queue %s: message %#x could not be removed: %s", name, lookup_identifier, error)
+                if deadline:
+                    self._changes.deadlines.add(self._clock() + RETRY, lookup_identifier, queue.number)
+        queue.unlock(lookup_identifier)
+        self._outbox.arrived(queue, lookup_identifier)
+
+    # -- time --------------------------------------------------------------------------------------------------
+
+    def expire(self, now: int) -> None:
+        """Time To Be Received Timer Expired, [MS-MQDMPR] 3.1.7.2.7, of all messages that are due."""
+        deadlines = self._changes.deadlines
+        while (due := deadlines.pop(now)) is not None:
+            lookup_identifier, number = due
+            queue = self._registry.queues.get(number)
+            if queue is None or lookup_identifier not in queue.entries:  # moved there and back, it is due twice
+                continue
+            try:
+                self._expire_message(queue, lookup_identifier)
+            except StoreFailed:
+                raise  # the daemon ends
+            except Exception as error:  # one message must not stop the timers of all others
+                logger.error(
+                    "queue %s: message %#x is due and could not be removed, next try in %d s: %s",
+                    queue.properties.path_name, lookup_identifier, RETRY // 1000, error,
+                )  # fmt: skip
+                deadlines.add(now + RETRY, lookup_identifier, number)
+
+    def _expire_message(self, queue: Queue, lookup_identifier: int) -> None:
+        """A message is due. One that is held is looked at when it is put back."""
+        lock = queue.locked.get(lookup_identifier)
+        if lock is None:
+            try:
+                message = queue.message(lookup_identifier)
+            except UNREADABLE as error:
+                self.quarantine(queue, lookup_identifier, error)
+                return
+            self.remove(queue, lookup_identifier, message, queue.expiry_reason(message))
+        elif lock.overdue is not None:
+            lock.overdue.add(lookup_identifier)
+
+    def columns(self) -> Iterator[tuple[int, QueueColumns]]:
+        """The live messages for a checkpoint, by queue number: committed ones, held or not, sorted by sequence."""
+        deadlines: dict[int, dict[int, int]] = {}
+        for deadline, key, number in self._changes.deadlines:
+            deadlines.setdefault(number, {})[key] = deadline
+        for queue in self._registry.queues.values():
+            for key, lock in queue.locked.items():  # the timer of one whose time came while it was held is gone
+                known = key not in lock.overdue if lock.overdue is not None else lock.kind is LockKind.ENQUEUE
+                if not known:
+                    with suppress(*UNREADABLE):
+                        deadlines.setdefault(queue.number, {})[key] = queue.deadline_of(queue.message(key))
+            yield queue.number, queue.columns(deadlines.get(queue.number, {}))

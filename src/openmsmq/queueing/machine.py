@@ -1,0 +1,55 @@
+"""Who a queue manager is, and how much of what callers can make grow it keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from openmsmq.model import names
+from openmsmq.model.constants import INFINITE
+from openmsmq.model.security import SecurityDescriptor
+from openmsmq.queueing.outgoing_queues import ForeignSite
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLimits:
+    """Each is a setting of the same name: private queues, in all and of one owner (the caller who created them), and
+    outgoing queues.
+
+    A queue costs 4 KB of memory, two definitions in the log and a third of a millisecond at each start. Open queues,
+    cursors and transactions are limited by association: `rpc.association.MAX_HANDLES`.
+    """
+
+    max_queues: int = 100_000
+    max_queues_per_owner: int = 10_000
+    max_outgoing_queues: int = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Who this queue manager is. `addresses` are those by which DIRECT=TCP reaches it, besides loopback, as
+    `str(ipaddress.ip_address(...))` has them; `aliases` are further computer names of it, in lower case: earlier ones,
+    and those that were configured.
+
+    Quotas are in kilobytes.
+    """
+
+    computer_name: str
+    identifier: bytes
+    qualified_name: str = ""
+    addresses: frozenset[str] = frozenset()
+    aliases: frozenset[str] = frozenset()
+    quota: int = INFINITE
+    journal_quota: int = INFINITE
+    security: SecurityDescriptor | None = None
+    default_time_to_reach_queue: int = 345600  # seconds, 4 days ([MS-MQDMPR] 3.1.1.12)
+    foreign_sites: tuple[ForeignSite, ...] = ()
+    limits: MachineLimits = MachineLimits()
+
+    def is_local(self, host: str) -> bool:
+        """Whether a computer name or address, in any spelling of it, means this machine."""
+        host = host.lower()
+        own = (".", "localhost", self.computer_name.lower(), self.qualified_name.lower())
+        if host in own or host in self.aliases:
+            return True
+        address = names.parse_address(host)
+        return address is not None and (address.is_loopback or str(address) in self.addresses)

@@ -1,0 +1,236 @@
+"""Queues of messages on their way: outgoing queues, until something transfers them ([MS-MQDMPR] 3.1.1.3), and
+connector queues, until a connector application fetches them for a foreign system ([MS-MQMQ] 1.1, 2.1.6).
+
+There is an outgoing queue for each format name, compared without regard to case ([MS-MQQB] 1.1). Whatever transfers the
+messages plugs in as a `Transport`; there is none yet, so no queue is ever connected. Each foreign site has two
+connector queues, one for messages of transactions. A directory would say which sites there are and which machines
+belong to them; without one the operator does, as `ForeignSite`s.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from openmsmq.model import names
+from openmsmq.model.constants import INFINITE, MessageClass
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.message import Message
+from openmsmq.queueing.queue import Queue
+
+HISTORY_LENGTH = 64  # connection attempts remembered, so that a machine that is away for a year costs no memory
+_PROTOCOLS = frozenset(["TCP", "OS", "HTTP", "HTTPS"])  # SPX is gone from networks
+_PROTOCOLS_OF_MACHINES = frozenset(["TCP", "OS"])  # what reaches a computer; a URL leads to a web server
+
+
+class OutgoingState(Enum):
+    """OutgoingQueue.State, with the texts of [MS-MQMQ] 2.3.12.11.
+
+    Locked is missing: it is for hardened security, which there is not here.
+    """
+
+    CONNECTED = "CONNECTED"
+    DISCONNECTED = "DISCONNECTED"
+    DISCONNECTING = "DISCONNECTING"
+    INACTIVE = "INACTIVE"
+    NEED_VALIDATION = "NEED VALIDATION"
+    WAITING = "WAITING"
+    ON_HOLD = "ONHOLD"
+
+
+class ConnectionStatus(IntEnum):
+    """ConnectionHistory.Status, with the numbers of [MS-MQMQ] 2.3.12.25."""
+
+    IN_PROCESS = 0x00000000
+    ESTABLISH_PACKET_RECEIVED = 0x00000001
+    ESTABLISHED = 0x00000002
+    UNKNOWN_FAILURE = 0x80000000
+    PING_FAILURE = 0x80000001
+    SOCKET_CREATE_FAILURE = 0x80000002
+    SOCKET_BIND_FAILURE = 0x80000003
+    SOCKET_CONNECT_FAILURE = 0x80000004
+    TCP_NOT_ENABLED = 0x80000005
+    SOCKET_SEND_FAILURE = 0x80000006
+    CONNECTION_NOT_READY = 0x80000007
+    DNS_FAILURE = 0x80000008
+    CERTIFICATE_VALIDATION_FAILURE = 0x80000009
+    CONNECTION_LIMIT_REACHED = 0x8000000A
+    CONNECTION_REFUSED = 0x8000000B
+    ROUTING_DATA_NOT_AVAILABLE = 0x8000000C
+    LOW_RESOURCE = 0x8000000D
+
+
+class ConnectionEvent(NamedTuple):
+    """An element of OutgoingQueue.ConnectionHistory. `time` in seconds since 1970 UTC, `error` an HRESULT or 0."""
+
+    status: ConnectionStatus
+    time: int
+    error: int = 0
+    addresses: tuple[str, ...] = ()
+
+
+class SequenceInfo(NamedTuple):
+    """SEQUENCE_INFO, [MS-MQMQ] 2.2.5."""
+
+    identifier: int = 0
+    number: int = 0
+    previous: int = 0
+
+
+NO_SEQUENCE = SequenceInfo()
+
+
+@dataclass(slots=True)
+class OutgoingTransferInfo:
+    """[MS-MQDMPR] 3.1.1.4, under its names; the transport keeps it. Times in seconds since 1970 UTC or 0 for never."""
+
+    eod_first_non_ack: SequenceInfo = NO_SEQUENCE
+    eod_last_ack: SequenceInfo = NO_SEQUENCE
+    eod_last_ack_count: int = 0
+    eod_last_ack_time: int = 0
+    eod_last_non_ack: SequenceInfo = NO_SEQUENCE
+    eod_next_seq: SequenceInfo = NO_SEQUENCE
+    eod_no_ack_count: int = 0
+    eod_no_read_count: int = 0
+    eod_resend_count: int = 0
+    eod_resend_interval: int = 0
+    eod_resend_time: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class TransitQueue(Queue):
+    """A queue whose messages have not reached their destination."""
+
+    @property
+    def is_active(self) -> bool:
+        """Queue.Active, [MS-MQDMPR] 3.1.1.2, of connector queues too (D-52): messages wait for transfer, or somebody
+        has opened the queue."""
+        return bool(self.entries) or self.openers > 0
+
+    def deadline_of(self, message: Message) -> int:
+        """When time to reach the queue, or to be received, has passed in transit ([MS-MQQB] 3.1.7.1.2)."""
+        seconds = min(message.time_to_reach_queue, message.time_to_be_received)
+        return 0 if seconds == INFINITE else (message.sent_time + seconds) * 1000 + message.sent_milliseconds
+
+    def expiry_reason(self, message: Message) -> MessageClass:
+        """Deviation D-59: [MS-MQMQ] 2.2.18.1.6 has no class for NackReceiveTimeoutAtSender; NackReceiveTimeout is the
+        nearest."""
+        if message.time_to_reach_queue <= message.time_to_be_received:
+            return MessageClass.NACK_REACH_QUEUE_TIMEOUT
+        return MessageClass.NACK_RECEIVE_TIMEOUT
+
+
+@dataclass(slots=True, eq=False)
+class OutgoingQueue(TransitQueue):
+    """`link` is what the transport says of its connection, None while it has none. `on_hold` is lost at a restart:
+    State is no persistent attribute. `touched`: opened since the last look for unused queues."""
+
+    destination: names.SingleFormatName = field(kw_only=True)
+    on_hold: bool = False
+    touched: bool = True
+    link: OutgoingState | None = None
+    next_hops: list[str] = field(default_factory=list)
+    connection_history: deque[ConnectionEvent] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
+    transfer_info: OutgoingTransferInfo = field(default_factory=OutgoingTransferInfo)
+
+    def __post_init__(self) -> None:
+        self.next_hops = known_hops(self.destination)
+
+    def state(self, online: bool) -> OutgoingState:
+        """OutgoingQueue.State; `online` is QueueManager.ConnectionActive.
+
+        Without a directory the machine behind a private format name is never found, which is NeedValidation
+        ([MS-MQQB] 3.1.5.2).
+        """
+        if self.on_hold:
+            return OutgoingState.ON_HOLD
+        if not online:
+            return OutgoingState.DISCONNECTED
+        if self.link is not None:
+            return self.link
+        if not self.entries:
+            return OutgoingState.INACTIVE
+        if isinstance(self.destination, names.PrivateFormatName):
+            return OutgoingState.NEED_VALIDATION
+        return OutgoingState.WAITING
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignSite:
+    """A site whose machines run no Message Queuing. `machines` are the names and addresses that senders use."""
+
+    identifier: UUID
+    name: str
+    machines: tuple[str, ...]
+
+    def format_name(self, *, exactly_once: bool) -> names.ConnectorFormatName:
+        suffix = names.Suffix.XACTONLY if exactly_once else names.Suffix.NONE
+        return names.ConnectorFormatName(self.identifier, suffix)
+
+
+@dataclass(slots=True, eq=False)
+class ConnectorQueue(TransitQueue):
+    """Its path name is its format name: there is no other ([MS-MQMQ] 2.1.1)."""
+
+    format_name: names.ConnectorFormatName = field(kw_only=True)
+
+
+class Transport(Protocol):
+    """What drains outgoing queues.
+
+    It asks `Outgoing.next_to_transfer` and reports with `transferred` or `put_back`; it sets `link`, `next_hops`,
+    `connection_history` and `transfer_info` of the queues it serves.
+    """
+
+    def wake(self) -> None:
+        """Something may have become transferable, or may not be transferred any more. Called in the middle of an
+        event: answer it later."""
+
+    def resend(self, queue: OutgoingQueue) -> None:
+        """Send the pending transactional sequence again ([MS-MQMR] 3.1.4.2, EOD_RESEND). Raises MsmqError."""
+
+
+class NoTransport:
+    """Nothing transfers messages yet."""
+
+    def wake(self) -> None:
+        """Messages wait."""
+
+    def resend(self, queue: OutgoingQueue) -> None:
+        raise MsmqError(HResult.MQ_ERROR, f"nothing has been sent from the outgoing queue for {queue.destination}")
+
+
+def can_go_out(name: names.FormatName) -> bool:
+    """Whether a format name of another machine gets an outgoing queue: direct ones and, to be resolved when there is
+    a directory, private ones."""
+    match name:
+        case names.DirectFormatName(protocol=protocol):
+            return protocol.upper() in _PROTOCOLS
+        case names.PrivateFormatName():
+            return True
+    return False
+
+
+def path_name_of(name: names.SingleFormatName) -> str | None:
+    """The path name of the destination; None where only a directory knows it."""
+    return str(name.path_name()) if isinstance(name, names.DirectFormatName) else None
+
+
+def known_hops(name: names.SingleFormatName) -> list[str]:
+    """NextHops as far as they need no lookup, [MS-MQMQ] 2.3.12.12: the address in a direct format name."""
+    if not isinstance(name, names.DirectFormatName):
+        return []
+    address = names.parse_address(name.host)
+    if address is None:
+        return []
+    return [f"{'IP' if address.version == 4 else 'IPv6'}={address}"]
+
+
+def foreign_host(name: names.FormatName) -> str:
+    """The machine that a message for a queue goes to, as foreign sites list it; empty where the name has none."""
+    if isinstance(name, names.DirectFormatName) and name.protocol.upper() in _PROTOCOLS_OF_MACHINES:
+        return name.host.lower()
+    return ""

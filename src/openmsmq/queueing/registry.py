@@ -1,0 +1,342 @@
+"""Every queue by number, name and format name, and its definition in the log."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from openmsmq.model import names
+from openmsmq.model.constants import INFINITE
+from openmsmq.model.errors import HResult, IllegalFormatName, InsufficientResources, MsmqError, QueueNotFound
+from openmsmq.model.security import owner_in
+from openmsmq.queueing.machine import Machine
+from openmsmq.queueing.outgoing_queues import ConnectorQueue, OutgoingQueue, foreign_host, path_name_of
+from openmsmq.queueing.properties import QueueProperties
+from openmsmq.queueing.queue import SYSTEM_DEADLETTER, SYSTEM_DEADXACT, SYSTEM_JOURNAL, Queue, QueueKind
+from openmsmq.queueing.records import decode_properties, encode_properties
+from openmsmq.queueing.storage import MessageStore, storing
+from openmsmq.store import Drop, Operation, Put, StoreFull
+
+JOURNAL_BIT: Final = 0x80000000  # number of a queue's journal = number of the queue with this bit
+# Private format names with low numbers mean the queues of the queue manager itself: 3 is notify_queue$, 4 order_queue$
+# ([MS-MQCN] 1.9, [MS-MQQB] 2.2.4).
+FIRST_QUEUE_NUMBER, LAST_QUEUE_NUMBER = 0x10, 0x7FFFFF00
+# Definitions in the log: a prefix and the number of the queue.
+QUEUE_PREFIX = b"queue/"  # of a private queue: its properties
+CONNECTOR_PREFIX = b"connector/"  # its properties
+OUTGOING_PREFIX = b"outgoing/"  # its format name
+SUBQUEUE_PREFIX = b"subqueue/"  # the number of its parent and its own name
+_LAST_NUMBER = b"last-queue-number"
+
+
+class Registry:
+    """Knows every queue. What makes or drops one writes its definition first, and raises MessageStorageFailed (disk
+    full) with nothing changed."""
+
+    def __init__(self, machine: Machine, store: MessageStore) -> None:
+        self.machine = machine
+        self._store = store
+        self.queues: dict[int, Queue] = {}
+        self.by_name: dict[str, Queue] = {}  # private queues by lower-case name
+        self.outgoing: dict[str, OutgoingQueue] = {}  # by lower-case format name
+        self.connectors: dict[names.FormatName, ConnectorQueue] = {}
+        self._foreign_machines: dict[str, ConnectorQueue] = {}  # by lower-case name or address
+        self._owned: Counter[bytes] | None = None  # private queues by the SID of their owner
+        self.system_journal = self._system_queue(SYSTEM_JOURNAL, "journal", machine.journal_quota)
+        self.dead_letters = self._system_queue(SYSTEM_DEADLETTER, "deadletter", INFINITE)
+        self.transactional_dead_letters = self._system_queue(SYSTEM_DEADXACT, "deadxact", INFINITE)
+
+    def _system_queue(self, number: int, name: str, quota: int) -> Queue:
+        path_name = f"{self.machine.computer_name}\\system$;{name}"
+        properties = QueueProperties(path_name, quota=quota, transactional=number == SYSTEM_DEADXACT)
+        queue = Queue(number, QueueKind.SYSTEM, properties, self._store.read)
+        self.queues[number] = queue
+        return queue
+
+    def recover(self) -> None:
+        """Make the queues known that the log defines, all without messages."""
+        definitions = self._store.definitions
+        for name, value in definitions.items():
+            if name.startswith(QUEUE_PREFIX):
+                self._add_private(_number_in(name), decode_properties(value))
+            elif name.startswith(CONNECTOR_PREFIX):
+                self._add_connector(_number_in(name), decode_properties(value))
+            elif name.startswith(OUTGOING_PREFIX):
+                parsed = names.parse_format_name(value.decode())
+                assert not isinstance(parsed, names.MultipleElementFormatName)
+                self._add_outgoing(_number_in(name), parsed)
+        for name, value in definitions.items():
+            if name.startswith(SUBQUEUE_PREFIX):
+                parent, own_name = json.loads(value)
+                if parent in self.queues:
+                    self._add_subqueue(_number_in(name), self.queues[parent], own_name)
+
+    # -- finding -----------------------------------------------------------------------------------------------
+
+    def local_queue(self, name: names.FormatName) -> Queue | None:
+        """The local queue a format name stands for, or None; see `is_local` for whose it is."""
+        match name:
+            case names.PrivateFormatName(guid=guid, number=number, suffix=suffix):
+                if guid.bytes_le != self.machine.identifier:
+                    return None
+                queue = self.queues.get(number)
+                private = queue is not None and queue.kind is QueueKind.PRIVATE
+                return self._suffixed(queue if private else None, suffix)
+            case names.MachineFormatName(guid=guid, suffix=suffix):
+                return self.system_queue(suffix) if guid.bytes_le == self.machine.identifier else None
+            case names.DirectFormatName(path=path, suffix=suffix, subqueue=subqueue):
+                if not self.machine.is_local(name.host):
+                    return None
+                if path.lower() == "system$":
+                    return self.system_queue(suffix)
+                kind, _, queue_name = path.rpartition("\\")
+                if kind.lower() != "private$":
+                    return None
+                queue = self.by_name.get(queue_name.lower())
+                if subqueue:
+                    return queue.subqueues.get(subqueue.lower()) if queue is not None else None
+                return self._suffixed(queue, suffix)
+            case names.ConnectorFormatName():
+                return self.connectors.get(name)
+        return None
+
+    def outgoing_queue(self, name: names.FormatName) -> OutgoingQueue | None:
+        """The outgoing queue for a format name, or None."""
+        return self.outgoing.get(str(name).lower())
+
+    def is_local(self, name: names.FormatName) -> bool:
+        """Whether a format name speaks of this machine, whether or not the queue exists."""
+        match name:
+            case names.PrivateFormatName(guid=guid) | names.MachineFormatName(guid=guid):
+                return guid.bytes_le == self.machine.identifier
+            case names.DirectFormatName():
+                return self.machine.is_local(name.host)
+            case names.ConnectorFormatName():
+                return name in self.connectors
+        return False
+
+    def local_queue_for_text(self, format_name: str) -> Queue | None:
+        """As `local_queue`, for the text in a message; None for an empty, foreign or malformed one."""
+        if not format_name:
+            return None
+        try:
+            return self.local_queue(names.parse_format_name(format_name))
+        except IllegalFormatName:
+            return None
+
+    def queue_for_path_name(self, path: names.PathName) -> Queue | None:
+        if not self.machine.is_local(path.computer) or path.kind != "private" or path.subqueue:
+            return None
+        return self.by_name.get(path.name.lower())
+
+    def connector_for(self, name: names.FormatName) -> ConnectorQueue | None:
+        """The connector queue through which messages for a queue of a foreign machine go, or None."""
+        return self._foreign_machines.get(foreign_host(name))
+
+    def system_queue(self, suffix: names.Suffix) -> Queue | None:
+        """The system queue of a suffix: JOURNAL, DEADLETTER or DEADXACT."""
+        return {
+            names.Suffix.JOURNAL: self.system_journal,
+            names.Suffix.DEADLETTER: self.dead_letters,
+            names.Suffix.DEADXACT: self.transactional_dead_letters,
+        }.get(suffix)
+
+    @staticmethod
+    def _suffixed(queue: Queue | None, suffix: names.Suffix) -> Queue | None:
+        return queue.journal if queue is not None and suffix is names.Suffix.JOURNAL else queue
+
+    def queue_for(self, format_name: names.FormatName) -> Queue:
+        """The local queue of a format name. Raises QueueNotFound, or MsmqError for another machine's."""
+        queue = self.local_queue(format_name)
+        if queue is None:
+            if not isinstance(format_name, names.MultipleElementFormatName) and not self.is_local(format_name):
+                raise MsmqError(
+                    HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"{format_name} is not a queue of this machine"
+                )
+            raise QueueNotFound(detail=str(format_name))
+        return queue
+
+    def administered(self, name: names.FormatName) -> Queue:
+        """The queue that an administrator means: the outgoing one where the format name is of another machine.
+        Raises QueueNotFound."""
+        queue = self.outgoing_queue(name)
+        if queue is not None:
+            return queue
+        if isinstance(name, names.MultipleElementFormatName) or not self.is_local(name):
+            raise QueueNotFound(detail=f"there is no outgoing queue for {name}")
+        return self.queue_for(name)
+
+    def parent_of(self, format_name: names.FormatName) -> Queue | None:
+        """The local queue whose subqueue a direct format name names; None for every other name."""
+        if not isinstance(format_name, names.DirectFormatName) or not format_name.subqueue:
+            return None
+        return self.local_queue(replace(format_name, suffix=names.Suffix.NONE, subqueue=""))
+
+    def private_format_name(self, queue: Queue) -> names.PrivateFormatName:
+        return names.PrivateFormatName(UUID(bytes_le=self.machine.identifier), queue.number)
+
+    def owned_by(self, sid: bytes) -> int:
+        """How many private queues have this owner (a SID in its binary form)."""
+        if self._owned is None:  # nobody has asked before; a start with many queues need not look at each
+            self._owned = Counter(owner_in(queue.properties.security) for queue in self.by_name.values())
+        return self._owned[sid]
+
+    # -- making and dropping -----------------------------------------------------------------------------------
+
+    def create(self, properties: QueueProperties) -> Queue:
+        """A new private queue with its journal."""
+        number = self._define(QUEUE_PREFIX, encode_properties(properties))
+        return self._add_private(number, properties)
+
+    def subqueue(self, parent: Queue, name: str) -> Queue:
+        """The subqueue of that name, made if needed."""
+        existing = parent.subqueues.get(name.lower())
+        if existing is not None:
+            return existing
+        number = self._define(SUBQUEUE_PREFIX, json.dumps([parent.number, name]).encode())
+        return self._add_subqueue(number, parent, name)
+
+    def create_outgoing(self, name: names.SingleFormatName) -> OutgoingQueue:
+        """A new outgoing queue. Raises InsufficientResources too."""
+        maximum = self.machine.limits.max_outgoing_queues
+        if len(self.outgoing) >= maximum:  # names at random must not fill memory and log
+            raise InsufficientResources(
+                detail=f"there are {maximum} outgoing queues already (max_outgoing_queues); unused ones go within "
+                "ten minutes"
+            )
+        return self._add_outgoing(self._define(OUTGOING_PREFIX, str(name).encode()), name)
+
+    def create_connector(self, properties: QueueProperties) -> ConnectorQueue:
+        """A new connector queue, whose path name is its format name."""
+        return self._add_connector(self._define(CONNECTOR_PREFIX, encode_properties(properties)), properties)
+
+    def update(self, queue: Queue, properties: QueueProperties) -> None:
+        """Give a private or connector queue new properties, which its subqueues and its journal's quota follow."""
+        with storing():
+            self._store.append([Put(_definition(queue), encode_properties(properties))])
+        if queue.kind is QueueKind.PRIVATE:
+            self._count_owner(queue.properties, -1)
+            self._count_owner(properties, 1)
+        queue.properties = properties
+        if queue.journal is not None:
+            queue.journal.properties = replace(queue.journal.properties, quota=properties.journal_quota)
+        for subqueue in queue.subqueues.values():
+            subqueue.properties = _of_subqueue(properties, subqueue.name)
+
+    def drop(self, queue: Queue, also: Iterable[Operation] = ()) -> None:
+        """A private queue, with its journal and subqueues, an outgoing or a connector queue is no more. `also` joins
+        the batch."""
+        with storing():
+            subqueues = [Drop(_definition(subqueue)) for subqueue in queue.subqueues.values()]
+            self._store.append([Drop(_definition(queue)), *subqueues, *also])
+        if isinstance(queue, OutgoingQueue):
+            del self.outgoing[str(queue.destination).lower()]
+        elif isinstance(queue, ConnectorQueue):
+            del self.connectors[queue.format_name]
+        else:
+            del self.by_name[names.parse_path_name(queue.properties.path_name).name.lower()]
+            self._count_owner(queue.properties, -1)
+        for member in self.family(queue):
+            member.deleted = True
+            del self.queues[member.number]
+
+    def drop_unused(self, queue: Queue) -> None:
+        """A subqueue that is empty, not open and without consumer group goes by itself."""
+        if queue.kind is not QueueKind.SUBQUEUE or queue.deleted:
+            return
+        if queue.entries or queue.openers or queue.pins:
+            return
+        assert queue.parent is not None
+        with suppress(StoreFull):  # an empty subqueue in the log goes at the next start
+            self._store.append([Drop(_definition(queue))])
+        queue.deleted = True
+        del self.queues[queue.number]
+        del queue.parent.subqueues[queue.name.lower()]
+
+    def route(self, machines: Iterable[str], queue: ConnectorQueue) -> None:
+        """Messages for these machines go through a connector queue."""
+        self._foreign_machines.update(dict.fromkeys((machine.lower() for machine in machines), queue))
+
+    @staticmethod
+    def family(queue: Queue) -> list[Queue]:
+        """A private queue, its subqueues and its journal."""
+        return [queue, *queue.subqueues.values(), *([queue.journal] if queue.journal is not None else [])]
+
+    # -- tables and definitions --------------------------------------------------------------------------------
+
+    def _define(self, prefix: bytes, value: bytes) -> int:
+        """Write the definition of a new queue. Returns its number, which no queue has or had: messages of a deleted
+        queue must not appear in a new one."""
+        number = max(int(self._store.definitions.get(_LAST_NUMBER, b"0")) + 1, FIRST_QUEUE_NUMBER)
+        if number > LAST_QUEUE_NUMBER:
+            raise InsufficientResources(detail=f"all {LAST_QUEUE_NUMBER} queue numbers are used up")
+        with storing():
+            self._store.append([Put(prefix + str(number).encode(), value), Put(_LAST_NUMBER, str(number).encode())])
+        return number
+
+    def _add_private(self, number: int, properties: QueueProperties) -> Queue:
+        journal_properties = QueueProperties(f"{properties.path_name};journal", quota=properties.journal_quota)
+        journal = Queue(number | JOURNAL_BIT, QueueKind.JOURNAL, journal_properties, self._store.read)
+        queue = Queue(number, QueueKind.PRIVATE, properties, self._store.read, journal)
+        journal.owner = queue
+        self.queues[number] = queue
+        self.queues[journal.number] = journal
+        self.by_name[names.parse_path_name(properties.path_name).name.lower()] = queue
+        self._count_owner(properties, 1)
+        return queue
+
+    def _add_subqueue(self, number: int, parent: Queue, name: str) -> Queue:
+        """As its parent in everything but name and messages. Journal (deviation D-64) and quota are the parent's."""
+        properties = _of_subqueue(parent.properties, name)
+        queue = Queue(number, QueueKind.SUBQUEUE, properties, self._store.read, parent.journal, parent=parent)
+        self.queues[number] = parent.subqueues[name.lower()] = queue
+        return queue
+
+    def _add_outgoing(self, number: int, name: names.SingleFormatName) -> OutgoingQueue:
+        properties = QueueProperties(path_name_of(name) or str(name), label=str(name))
+        queue = OutgoingQueue(number, QueueKind.OUTGOING, properties, self._store.read, destination=name)
+        self.queues[number] = queue
+        self.outgoing[str(name).lower()] = queue
+        return queue
+
+    def _add_connector(self, number: int, properties: QueueProperties) -> ConnectorQueue:
+        name = names.parse_format_name(properties.path_name)
+        assert isinstance(name, names.ConnectorFormatName)
+        queue = ConnectorQueue(number, QueueKind.CONNECTOR, properties, self._store.read, format_name=name)
+        self.queues[number] = self.connectors[name] = queue
+        return queue
+
+    def _count_owner(self, properties: QueueProperties, by: int) -> None:
+        if self._owned is not None:
+            self._owned[owner_in(properties.security)] += by
+
+
+_PREFIXES: Final = {
+    QueueKind.PRIVATE: QUEUE_PREFIX,
+    QueueKind.SUBQUEUE: SUBQUEUE_PREFIX,
+    QueueKind.OUTGOING: OUTGOING_PREFIX,
+    QueueKind.CONNECTOR: CONNECTOR_PREFIX,
+}
+
+
+def _definition(queue: Queue) -> bytes:
+    """The name under which the store keeps a queue."""
+    return _PREFIXES[queue.kind] + str(queue.number).encode()
+
+
+def _number_in(name: bytes) -> int:
+    return int(name.rpartition(b"/")[2])
+
+
+def _of_subqueue(parent: QueueProperties, name: str) -> QueueProperties:
+    return replace(parent, path_name=f"{parent.path_name};{name}", quota=INFINITE)
+
+
+def not_here(name: names.FormatName) -> MsmqError:
+    """The failure for a format name of another machine that gets no outgoing queue."""
+    return MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{name} is not on this machine")

@@ -1,0 +1,131 @@
+"""The available positions of a queue: a sorted list of lookup identifiers that takes and gives many at once."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+_CHUNK = 512  # keys of a chunk; one that grows to twice as many is divided
+
+
+class SortedKeys:
+    """Different integers in ascending order, in chunks: a change moves no more than one of them."""
+
+    def __init__(self, keys: Iterable[int] = ()) -> None:
+        self._chunks: list[list[int]] = []
+        self._lasts: list[int] = []  # the last key of each chunk
+        self._count = 0
+        self.update(keys)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(self._chunks)
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    def first(self) -> int | None:
+        return self._chunks[0][0] if self._chunks else None
+
+    def last(self) -> int | None:
+        return self._lasts[-1] if self._lasts else None
+
+    def after(self, key: int) -> int | None:
+        """The first one behind `key`, which need not be there."""
+        index = bisect_right(self._lasts, key)
+        if index == len(self._chunks):
+            return None
+        chunk = self._chunks[index]
+        return chunk[bisect_right(chunk, key)]
+
+    def before(self, key: int) -> int | None:
+        """The last one before `key`, which need not be there."""
+        index = bisect_left(self._lasts, key)
+        if index < len(self._chunks) and (at := bisect_left(self._chunks[index], key)):
+            return self._chunks[index][at - 1]
+        return self._lasts[index - 1] if index else None
+
+    def between(self, low: int, high: int, limit: int) -> list[int]:
+        """The first `limit` ones with low <= key <= high."""
+        found: list[int] = []
+        for index in range(bisect_left(self._lasts, low), len(self._chunks)):
+            chunk = self._chunks[index]
+            at = bisect_left(chunk, low)
+            end = min(at + limit - len(found), bisect_right(chunk, high))
+            found += chunk[at:end]
+            if end < len(chunk):
+                break
+        return found
+
+    def count(self, low: int, high: int) -> int:
+        """How many have low <= key <= high."""
+        return self._rank(high + 1) - self._rank(low)
+
+    def _rank(self, key: int) -> int:
+        """How many lie before `key`."""
+        index = bisect_left(self._lasts, key)
+        full = sum(map(len, self._chunks[:index]))
+        return full + bisect_left(self._chunks[index], key) if index < len(self._chunks) else full
+
+    # -- changing --------------------------------------------------------------------------------------------
+
+    def add(self, key: int) -> None:
+        """Add one that is not there."""
+        if not self._chunks:
+            self.update([key])
+            return
+        index = min(bisect_left(self._lasts, key), len(self._chunks) - 1)
+        chunk = self._chunks[index]
+        insort(chunk, key)
+        self._lasts[index] = chunk[-1]
+        self._count += 1
+        if len(chunk) >= 2 * _CHUNK:
+            self._replace(index, chunk)
+
+    def remove(self, key: int) -> None:
+        """Raises ValueError if it is not there."""
+        index = bisect_left(self._lasts, key)
+        chunk = self._chunks[index] if index < len(self._chunks) else [-1]
+        at = bisect_left(chunk, key)
+        if at == len(chunk) or chunk[at] != key:
+            raise ValueError(f"{key} is not there")
+        del chunk[at]
+        self._count -= 1
+        if at == len(chunk):
+            self._replace(index, chunk)
+
+    def update(self, keys: Iterable[int]) -> None:
+        """Add many that are not there."""
+        new = sorted(keys)
+        self._count += len(new)
+        at = 0
+        while at < len(new):
+            index = bisect_left(self._lasts, new[at])
+            if index < len(self._lasts) - 1:
+                end = bisect_left(new, self._lasts[index], at)
+            else:  # the last chunk takes what lies behind all chunks
+                index, end = max(0, len(self._lasts) - 1), len(new)
+            chunk = self._chunks[index] if self._chunks else []
+            self._replace(index, sorted(chunk + new[at:end]))
+            at = end
+
+    def remove_all(self, keys: Iterable[int]) -> None:
+        """Remove many that are there."""
+        old = sorted(keys)
+        self._count -= len(old)
+        at = 0
+        while at < len(old):
+            index = bisect_left(self._lasts, old[at])
+            end = bisect_right(old, self._lasts[index], at)
+            gone = set(old[at:end])
+            self._replace(index, [key for key in self._chunks[index] if key not in gone])
+            at = end
+
+    def _replace(self, index: int, keys: list[int]) -> None:
+        """Put these keys in the place of a chunk: as chunks of the right size, as none, or behind the last one."""
+        size = -(-len(keys) // max(1, len(keys) // _CHUNK))
+        chunks = [keys[at : at + size] for at in range(0, len(keys), size)] if keys else []
+        self._chunks[index : index + 1] = chunks
+        self._lasts[index : index + 1] = [chunk[-1] for chunk in chunks]

@@ -1,0 +1,32 @@
+"""How data pipelines name queues. No part of the specifications; docs/bulk.md has the names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from openmsmq.model.errors import IllegalPropertyValue
+from openmsmq.model.names import DirectFormatName, FormatName, Suffix, parse_format_name, parse_path_name
+
+_SYSTEM_QUEUES: Final = {"journal": Suffix.JOURNAL, "deadletter": Suffix.DEADLETTER, "xactdeadletter": Suffix.DEADXACT}
+SOURCES = ("queue", "journal", "deadletter", "xactdeadletter", "outgoing")
+
+
+def source_name(text: str, source: str) -> FormatName:
+    """The format name of a queue that a pipeline names. Raises IllegalPropertyValue, IllegalFormatName,
+    IllegalQueuePathName."""
+    if source not in SOURCES:
+        raise IllegalPropertyValue(detail=f"source {source!r}: one of {', '.join(SOURCES)}")
+    if source in _SYSTEM_QUEUES and (source != "journal" or not text):
+        return DirectFormatName("OS", ".", "SYSTEM$", _SYSTEM_QUEUES[source])
+    name = queue_name(text)
+    if source != "journal":
+        return name
+    return parse_format_name(f"{name};JOURNAL")
+
+
+def queue_name(text: str) -> FormatName:
+    """The format name for a path name, the name of a private queue, or a format name."""
+    if "=" in text:
+        return parse_format_name(text)
+    path = parse_path_name(text if "\\" in text else f".\\private$\\{text}")
+    return parse_format_name(f"DIRECT=OS:{path}")

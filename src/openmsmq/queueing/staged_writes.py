@@ -1,0 +1,427 @@
+"""Sends in two steps: stages are written by many, and one finalization makes a batch of them visible, exactly once.
+No part of the specifications; docs/bulk.md says what is promised.
+
+A stage is a prepared transaction in the store. Its messages have their numbers, so they hold back `last_stable` of
+their queues, as every send does that has not committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Final
+
+from openmsmq.model.admission import CLEARLY_SMALL
+from openmsmq.model.constants import INFINITE, Access, Share
+from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError, QueueDeleted
+from openmsmq.model.lookup_id import lookup_id, priority_part
+from openmsmq.model.message import Message
+from openmsmq.model.names import MultipleElementFormatName
+from openmsmq.model.security import ANONYMOUS, sid_bytes
+from openmsmq.queueing.authorization import Authorization, Caller, Owned, Right
+from openmsmq.queueing.change_set import ChangeSet
+from openmsmq.queueing.changes import Changes, new_identifier
+from openmsmq.queueing.consumer_group import MAXIMUM_NAME
+from openmsmq.queueing.drafts import form_of, odd_drafts, why_not
+from openmsmq.queueing.handles import Handles
+from openmsmq.queueing.message_record import decode_message
+from openmsmq.queueing.outgoing import Outgoing
+from openmsmq.queueing.queue import Queue, QueueKind, over_quota, stored
+from openmsmq.queueing.records import DRAFT_HEAD, deadline_word, is_asking, is_eventful, stamp_draft, stamp_drafts
+from openmsmq.queueing.registry import Registry
+from openmsmq.queueing.sending import Sending
+from openmsmq.queueing.sinks import Sinks
+from openmsmq.queueing.source_names import queue_name
+from openmsmq.queueing.stages import Draft, RefusedRow, Stage, StageTarget, parse_note
+from openmsmq.queueing.storage import UNREADABLE, MessageStore, storing
+from openmsmq.queueing.transactions import Transactions
+from openmsmq.store import Insert, Operation, QueueColumns, Rows
+
+logger = logging.getLogger(__name__)
+
+_LOCATION_MASK = (1 << 64) - 1
+LAST_BATCH = (1 << 63) - 1
+
+
+class StagedWrites:
+    """The stages of all sinks."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        registry: Registry,
+        authorization: Authorization,
+        changes: Changes,
+        transactions: Transactions,
+        outgoing: Outgoing,
+        handles: Handles,
+        sending: Sending,
+        sinks: Sinks,
+        random: Callable[[int], bytes],
+    ) -> None:
+        self._store: Final = store
+        self._registry: Final = registry
+        self._authorization: Final = authorization
+        self._changes: Final = changes
+        self._transactions: Final = transactions
+        self._outgoing: Final = outgoing
+        self._handles: Final = handles
+        self._sending: Final = sending
+        self._sinks: Final = sinks
+        self._random: Final = random
+        self._stages: dict[str, Stage] = {}  # by handle
+
+    def stages(self) -> list[Stage]:
+        """All stages."""
+        return list(self._stages.values())
+
+    def lowest(self, queue: Queue, otherwise: int) -> int:
+        """The lowest sequence that is staged for a queue."""
+        return min((stage.lowest.get(queue.number, otherwise) for stage in self._stages.values()), default=otherwise)
+
+    def begin(self, sink: str, batch: int, partition: int, attempt: str, caller: Caller, query: str = "") -> Stage:
+        """A stage to `add` to and to `seal`. `query` identifies whose batch it is. Raises IllegalPropertyValue,
+        MsmqError for a batch that is older than the last one of the sink, or of another query, AccessDenied for a sink
+        of somebody else."""
+        if not sink or len(sink) > MAXIMUM_NAME:
+            raise IllegalPropertyValue(detail=f"{sink!r}: the name of a sink has 1 to {MAXIMUM_NAME} characters")
+        if not 0 <= batch <= LAST_BATCH or partition < 0:
+            raise IllegalPropertyValue(detail=f"batch {batch}, partition {partition}: numbers from 0")
+        self._sinks.check_batch(sink, batch, caller, query)
+        handle = self._random(16)
+        transaction = self._transactions.begin(handle)
+        stage = Stage(handle.hex(), sink, batch, partition, attempt, caller.sid, transaction, query)
+        self._stages[stage.handle] = stage
+        self._sinks.saw_writer(sink)
+        return stage
+
+    def target(self, text: str, transactional: bool, caller: Caller) -> StageTarget:
+        """Where rows go that name a queue so: a queue of this machine, or another's by its outgoing queue or
+        the connector queues of its site, which is sent to as messages of a transaction if `transactional`. Nothing is
+        opened or made.
+
+        Raises what opening for sending and sending raise: no such queue, no access, signatures or encryption wanted.
+        """
+        name = queue_name(text)
+        if isinstance(name, MultipleElementFormatName):
+            raise MsmqError(
+                HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+                f"{name}: multiple-element format names are not supported here; write one row per destination",
+            )
+        queue = self._handles.permitted(name, Access.SEND, Share.DENY_NONE, caller)
+        sender = b"" if caller.sid == ANONYMOUS else sid_bytes(caller.sid)
+        form = form_of(sender, str(name))
+        if queue is None:
+            return StageTarget(None, str(name), transactional, form)
+        if queue.exactly_once is not None:
+            queue = queue.exactly_once if transactional else queue
+        elif queue.kind is not QueueKind.OUTGOING:
+            transactional = bool(queue.properties.transactional)
+        self._sending.check(queue, Message(), 0, transactional)
+        return StageTarget(queue, str(name), transactional, form)
+
+    def _queue_of(self, target: StageTarget) -> Queue:
+        """The queue of a target to which rows come; an outgoing one is made where it is not there, or has been dropped
+        meanwhile. Raises QueueDeleted, InsufficientResources, MessageStorageFailed."""
+        if target.queue is None or (target.queue.deleted and target.queue.kind is QueueKind.OUTGOING):
+            name = queue_name(target.name)
+            assert not isinstance(name, MultipleElementFormatName)
+            target.queue = self._outgoing.outgoing_for(name)
+        if target.queue.deleted:
+            raise QueueDeleted(detail=target.queue.properties.path_name)
+        return target.queue
+
+    def stage(self, stage: Stage, drafts: Sequence[Draft], *, last: bool, collect: bool = False) -> list[RefusedRow]:
+        """Store some rows, in their order; `last` says that no more come for the stage. What is no row's fault leaves
+        the stage as it was.
+
+        Returns:
+            The rows that are refused (quotas, size, queue deleted). With `collect` the others are stored; otherwise
+            nothing is, and it is the first one alone.
+
+        Raises MsmqError for a stage that was dropped, MessageStorageFailed (disk full).
+        """
+        if stage.handle not in self._stages:
+            raise MsmqError(HResult.MQ_ERROR_OPERATION_CANCELLED, f"stage {stage.handle} was dropped")
+        added: dict[int, int] = {}
+        refused: list[RefusedRow] = []
+        accepted: list[Draft] = []
+        for place, draft in enumerate(drafts):
+            error = self._why_not(draft, added)
+            if error is None:
+                accepted.append(draft)
+            elif collect:
+                refused.append(RefusedRow(place, error))
+            else:
+                return [RefusedRow(place, error)]
+        ready = accepted if stage.held is None else [stage.held, *accepted]
+        latest = _latest_of_transaction(ready)
+        held = None
+        if latest is not None and not last:  # whether it is the last one of its transaction, later rows tell
+            held = ready[latest]
+            ready = ready[:latest] + ready[latest + 1 :]
+        self._write(stage, ready, latest if last else None)
+        stage.held = held
+        for number, size in added.items():
+            self._charge(stage, number, size)
+        return refused
+
+    def stage_rows(
+        self, stage: Stage, target: StageTarget, records: bytearray, start: int, sizes: array[int], *, last: bool,
+        collect: bool = False,
+    ) -> list[RefusedRow]:  # fmt: skip
+        """`stage` for rows that go to one queue, whose records lie end to end from `start` on; `sizes`, array('I'), has
+        the bytes of each. In a fraction of the time, if there is nothing special about them."""
+        bounds = array("q", accumulate(sizes, initial=start))
+        queue = target.queue
+        if queue is None or not self._are_plain(stage, target, queue, records, bounds, sizes):
+            drafts = [Draft(target, records[begin:end]) for begin, end in pairwise(bounds)]
+            return self.stage(stage, drafts, last=last, collect=collect)
+        changes = self._changes
+        with storing():
+            first = changes.next_sequences(len(sizes))
+        keys = array("Q", range(first, first + len(sizes)))
+        words, remarkable = stamp_drafts(records, bounds, first, changes.clock(), changes.machine.identifier)
+        positions = [word | key for word, key in zip(words, keys, strict=True)]
+        eventful, asking = [], []
+        for index in remarkable:
+            record, position = bytes(records[bounds[index] : bounds[index + 1]]), positions[index]
+            if is_eventful(record):
+                eventful.append((queue.number, position))
+                words[index] = deadline_word(position, queue.deadline_of(decode_message(record, position)))
+            if is_asking(record):
+                asking.append(position)
+        rows = Rows(queue.number, records, sizes, bounds, keys, words)
+        with storing():
+            locations = self._store.append_rows(stage.transaction.number, rows)
+        stage.transaction.wrote_pending = True
+        stage.add_all(queue.number, positions, list(map(stored, locations, sizes)))
+        self._charge(stage, queue.number, bounds[-1] - start)
+        stage.eventful += eventful
+        if asking:
+            stage.asking.setdefault(queue.number, []).extend(asking)
+        return []
+
+    def _are_plain(
+        self, stage: Stage, target: StageTarget, queue: Queue, records: bytearray, bounds: array[int],
+        sizes: array[int],
+    ) -> bool:  # fmt: skip
+        """Whether rows can be staged all at once: the stage and the queue are there, there is room for all, each is a
+        message, and nothing is to be filled in but identity and times."""
+        if stage.handle not in self._stages or stage.held is not None or not sizes:
+            return False
+        if target.is_transactional or queue.kind is QueueKind.OUTGOING or queue.deleted:
+            return False
+        if max(sizes) > CLEARLY_SMALL or not self._changes.has_room(queue, sum(sizes)):
+            return False
+        odd = odd_drafts(records, bounds, target.form)
+        return not any(why_not(records[bounds[place] : bounds[place + 1]], target.form) for place in odd)
+
+    def _why_not(self, draft: Draft, added: dict[int, int]) -> MsmqError | None:
+        """Why a row can't be staged beside those that have `added` so many bytes by queue number; None if it can, and
+        has added its own."""
+        try:
+            queue, size = self._queue_of(draft.target), len(draft.record)
+        except (QueueDeleted, InsufficientResources) as refusal:
+            return refusal
+        if (error := why_not(draft.record, draft.target.form)) is not None:
+            return error
+        if not self._changes.has_room(queue, size, added.get(queue.number, 0), sum(added.values())):
+            return InsufficientResources(detail=over_quota(queue, self._changes.machine.quota))
+        added[queue.number] = added.get(queue.number, 0) + size
+        return None
+
+    def _write(self, stage: Stage, drafts: Sequence[Draft], last: int | None) -> None:
+        """Give rows their numbers and write them; `last` is the index of the one that ends the transaction."""
+        changes, machine, transaction = self._changes, self._changes.machine, stage.transaction
+        now = changes.clock()
+        inserts, eventful = [], []
+        asking: dict[int, list[int]] = {}
+        in_transaction = stage.in_transaction
+        mark = new_identifier(machine.identifier, transaction.number)
+        for index, (target, record) in enumerate(drafts):
+            queue = target.queue
+            assert queue is not None  # `_why_not` has let it pass
+            sequence = changes.next_sequence()
+            flags = 0
+            if target.is_transactional:
+                flags = int(in_transaction == 0) | int(index == last) << 1
+                in_transaction += 1
+            priority = stamp_draft(
+                record, sequence, now, machine.identifier, mark if target.is_transactional else None, flags,
+                machine.default_time_to_reach_queue if queue.kind is QueueKind.OUTGOING else INFINITE,
+            )  # fmt: skip
+            key = lookup_id(priority, sequence)
+            deadline = 0
+            if is_eventful(record):
+                eventful.append((queue.number, key))
+                deadline = queue.deadline_of(decode_message(bytes(record), key))
+            if is_asking(record):
+                asking.setdefault(queue.number, []).append(key)
+            inserts.append(Insert(queue.number, sequence, deadline_word(key, deadline), bytes(record)))
+        if not inserts:
+            return
+        with storing():
+            locations = self._store.append_pending(transaction.number, inserts)
+        transaction.wrote_pending = True
+        for insert, location in zip(inserts, locations, strict=True):
+            key = priority_part(insert.deadline) | insert.key
+            stage.add(insert.queue, key, stored(location, len(insert.payload)))
+        stage.rows += len(inserts)
+        stage.in_transaction = in_transaction
+        stage.eventful += eventful
+        for number, keys in asking.items():
+            stage.asking.setdefault(number, []).extend(keys)
+
+    def seal(self, stage: Stage) -> None:
+        """The stage is complete; from now on it survives a restart. Raises MessageStorageFailed."""
+        self._transactions.prepare(stage.transaction, stage.note)
+
+    def drop(self, stage: Stage) -> None:
+        """The stage is no more, complete or not. Raises MessageStorageFailed."""
+        if stage.handle in self._stages:
+            self._transactions.drop(stage.transaction)
+            self._gone(stage)
+
+    def _charge(self, stage: Stage, queue: int, size: int) -> None:
+        """So many bytes are staged for a queue (its number)."""
+        stage.charge(queue, size)
+        self._changes.charge_staged(queue, size)
+
+    def _gone(self, stage: Stage) -> None:
+        """A stage has ended."""
+        del self._stages[stage.handle]
+        for queue, size in stage.volume.items():
+            self._changes.charge_staged(queue, -size)
+
+    def finalize(
+        self, sink: str, batch: int, handles: Iterable[str], caller: Caller, query: str = "", once: bool = False
+    ) -> None:
+        """Make exactly these stages visible, and drop all others of this and earlier batches of the sink: one atomic
+        batch, which also remembers the number and the query. A second time, for the last batch of the same query, it
+        changes nothing. What is remembered of a sink that is written `once` goes some time later.
+
+        Raises MsmqError for an older batch, a batch of another query or a stage that is not there, AccessDenied,
+        MessageStorageFailed; then nothing has changed.
+        """
+        done = self._sinks.check_batch(sink, batch, caller, query) == batch
+        chosen = [] if done else [self._chosen(sink, batch, handle, caller) for handle in dict.fromkeys(handles)]
+        others = [
+            stage for stage in self._stages.values()
+            if stage.sink == sink and stage.batch <= batch and stage.sealed and stage not in chosen
+        ]  # fmt: skip
+        if done and not others:
+            return
+        decision: list[Operation] = []
+        if not done:
+            decision.append(self._sinks.finalized(sink, batch, caller.sid, query, once))
+        change = ChangeSet(self._changes)
+        change.also(decision)
+        for stage in chosen:
+            self._gather(change, stage)
+        self._transactions.settle(change, [one.transaction for one in chosen], [one.transaction for one in others])
+        for stage in [*chosen, *others]:
+            self._gone(stage)
+
+    def _chosen(self, sink: str, batch: int, handle: str, caller: Caller) -> Stage:
+        stage = self._stages.get(handle)
+        if stage is None or not stage.sealed or stage.sink != sink or stage.batch != batch:
+            raise MsmqError(
+                HResult.MQ_ERROR_TRANSACTION_SEQUENCE, f"there is no stage {handle} of batch {batch} of sink {sink!r}"
+            )
+        self._authorization.authorize(caller, Owned(stage.owner, f"stage {handle}"), Right.USE_OWN)
+        return stage
+
+    def _gather(self, change: ChangeSet, stage: Stage) -> None:
+        """Gather what the end of a stage entails: its messages arrive; those whose queue was deleted go."""
+        for number, entries in stage.messages.items():
+            queue = self._registry.queues.get(number)
+            if queue is None:
+                for key, entry in entries.items():
+                    change.discard(key, entry & _LOCATION_MASK)
+            else:
+                change.adopt(queue, entries, stage.volume[number], stage.asking.get(number, ()))
+        for number, key in stage.eventful:
+            queue = self._registry.queues.get(number)
+            if queue is not None:
+                location = stage.messages[number][key] & _LOCATION_MASK
+                try:
+                    message = decode_message(self._store.read(location), key)
+                except UNREADABLE as error:
+                    logger.error(
+                        "queue %s: staged message %#x can't be decoded; it arrives without copy, acknowledgment and "
+                        "time limit: %s", queue.properties.path_name, key, error,
+                    )  # fmt: skip
+                    continue
+                change.arrive(queue, message)
+                change.expire(queue, key, queue.deadline_of(message))
+
+    def drop_abandoned(self, limit: int) -> int:
+        """Drop the stages of sinks whose writers have sent no keep-alive for so many milliseconds, and what is
+        remembered of batch writes of that age. Returns how many stages were dropped."""
+        sinks = {stage.sink for stage in self._stages.values()}
+        self._sinks.forget_writers(sinks)
+        dropped = 0
+        for sink in sinks:
+            if (idle := self._sinks.writer_idle(sink)) >= limit:
+                dropped += self._drop_abandoned(sink, idle)
+        self._sinks.forget_batch_writes(self._changes.clock() // 1000 - limit // 1000)
+        return dropped
+
+    def _drop_abandoned(self, sink: str, idle: int) -> int:
+        abandoned = [stage for stage in self._stages.values() if stage.sink == sink]
+        for stage in abandoned:
+            self.drop(stage)
+        logger.warning(
+            "sink %s: dropped %d stages with %d rows, which were never finalized: no keep-alive from their writer %s "
+            "for %d s (setting stage_time_limit)",
+            sink, len(abandoned), sum(stage.rows for stage in abandoned), abandoned[0].owner, idle // 1000,
+        )  # fmt: skip
+        return len(abandoned)
+
+    def forget(self, sink: str, batch: int | None, handles: Iterable[str] | None, caller: Caller) -> int:
+        """Drop stages of a sink: of one batch or of all, named ones or all. Returns how many."""
+        wanted = None if handles is None else set(handles)
+        dropped = [
+            stage for stage in self._stages.values()
+            if stage.sink == sink and stage.sealed and (batch is None or stage.batch == batch)
+            and (wanted is None or stage.handle in wanted)
+        ]  # fmt: skip
+        for stage in dropped:
+            self._authorization.authorize(caller, Owned(stage.owner, f"stage {stage.handle}"), Right.USE_OWN)
+        for stage in dropped:
+            self.drop(stage)
+        return len(dropped)
+
+    def recover(self, number: int, note: bytes, pending: Mapping[int, QueueColumns]) -> bool:
+        """Take up a stage after a restart. Returns whether the prepared transaction is one."""
+        fields = parse_note(note)
+        if fields is None:
+            return False
+        transaction = self._transactions.recovered(bytes.fromhex(fields["handle"]), number, pending=bool(pending))
+        stage = Stage(**fields, transaction=transaction)
+        for queue, columns in pending.items():
+            heads = self._store.heads(columns.locations, DRAFT_HEAD)
+            for (sequence, location, size, word), head in zip(columns.rows(), heads, strict=True):
+                key = priority_part(word) | sequence
+                stage.add(queue, key, stored(location, size))
+                self._charge(stage, queue, size)
+                if is_eventful(head):
+                    stage.eventful.append((queue, key))
+                if is_asking(head):
+                    stage.asking.setdefault(queue, []).append(key)
+        self._stages[stage.handle] = stage
+        return True
+
+    def relocated(self, queue: int, lookup_identifier: int, new: int) -> None:
+        """A staged message may have moved in the log."""
+        for stage in self._stages.values():
+            entry = stage.messages.get(queue, {}).get(lookup_identifier)
+            if entry is not None:
+                stage.messages[queue][lookup_identifier] = stored(new, entry >> 64)
+
+
+def _latest_of_transaction(drafts: Sequence[Draft]) -> int | None:
+    return next((index for index in reversed(range(len(drafts))) if drafts[index].target.is_transactional), None)

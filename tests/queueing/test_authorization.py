@@ -1,0 +1,135 @@
+"""Every gate is in the table of rights, in docs/security.md, and asked by one function."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+import openmsmq
+from openmsmq.model import security
+from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
+from openmsmq.model.errors import AccessDenied
+from openmsmq.model.names import parse_format_name
+from openmsmq.model.security import SecurityDescriptor
+from openmsmq.queueing.authorization import GATES, SYSTEM, Authorization, Caller, Owned, Right, Target
+from openmsmq.queueing.machine import Machine
+from openmsmq.queueing.outgoing_queues import ForeignSite
+from openmsmq.queueing.queue import Queue
+from queueing.world import ALICE, BOB, MACHINE, World
+
+PACKAGE = Path(openmsmq.__file__).parent
+SOURCES = {
+    path.relative_to(PACKAGE).as_posix(): path.read_text()
+    for name in ("bulk", "protocols", "queueing", "rpc", "server")
+    for path in (PACKAGE / name).glob("*.py")
+}
+SECURITY = (PACKAGE.parents[1] / "docs/security.md").read_text()
+OF_THE_MACHINE = (Target.MACHINE, Target.MACHINE_JOURNAL, Target.DEAD_LETTERS, Target.OUTGOING, Target.OWNED)
+
+
+def mask_of(target: Target, name: str) -> int:
+    return int((MachineAccessMask if target in OF_THE_MACHINE else QueueAccessMask)[name])
+
+
+def documented() -> dict[Right, tuple[set[str], dict[Target, int]]]:
+    """The table of docs/security.md: where each right is asked for, and what it demands."""
+    found = {}
+    for name, modules, demands in re.findall(r"^\| ([A-Z_]+) \| (.*?) \| (.*?) \|$", SECURITY, re.MULTILINE):
+        masks: dict[Target, int] = {}
+        for demand in demands.split("; "):
+            mask, _, objects = demand.partition(": ")
+            masks |= {Target(text): mask_of(Target(text), mask) for text in objects.split(", ")}
+        found[Right[name]] = (set(re.findall(r"`(.*?)`", modules)), masks)
+    return found
+
+
+def test_the_document_says_what_the_table_says() -> None:
+    assert {right: masks for right, (_, masks) in documented().items()} == GATES
+    assert set(GATES) == set(Right)
+
+
+def test_the_document_says_where_each_right_is_asked_for() -> None:
+    asked = {
+        right: {
+            name
+            for name, text in SOURCES.items()
+            if name != "queueing/authorization.py" and re.search(rf"\bRight\.{right.name}\b", text)
+        }
+        for right in Right
+    }
+    assert {right: modules for right, (modules, _) in documented().items()} == asked
+    assert all(asked.values())
+
+
+def test_nothing_else_looks_into_a_security_descriptor() -> None:
+    assert [name for name, text in SOURCES.items() if ".grants(" in text] == ["queueing/authorization.py"]
+
+
+def test_the_document_says_where_it_is_asked_who_holds_a_handle() -> None:
+    asking = {name for name, text in SOURCES.items() if re.search(r"\.admits\((call\.)?(holder|caller)\b", text)}
+    (paragraph,) = re.findall(r"^What a context handle.*?\n\n", SECURITY, re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"`(\w+/\w+\.py)`", paragraph))
+    assert named == asking
+
+
+# -- each cell ---------------------------------------------------------------------------------------------------
+
+NAME = parse_format_name("DIRECT=OS:there\\private$\\q")
+SITE = ForeignSite(UUID(int=7), "site", ("SAPHOST",))
+
+
+def descriptor(mask: int) -> SecurityDescriptor:
+    return SecurityDescriptor(owner=ALICE.sid, group=ALICE.sid, dacl=(security.allow(BOB.sid, mask),))
+
+
+def an_object(world: World, target: Target, guard: SecurityDescriptor) -> Queue | Owned | None:
+    """An object of a kind, on a machine and with a queue that have this descriptor."""
+    queue = world.create()
+    connector = next(iter(world.registry.connectors.values()))
+    for one in (queue, connector):
+        world.manager.administration.set_security(one, 4, guard.pack(), SYSTEM)
+    return {
+        Target.MACHINE: None,
+        Target.MACHINE_JOURNAL: world.registry.system_journal,
+        Target.DEAD_LETTERS: world.registry.dead_letters,
+        Target.QUEUE: queue,
+        Target.SUBQUEUE: world.registry.subqueue(queue, "s"),
+        Target.JOURNAL: queue.journal,
+        Target.CONNECTOR: connector,
+        Target.OUTGOING: world.registry.create_outgoing(NAME),
+        Target.OWNED: Owned(ALICE.sid, "sink 's'"),
+    }[target]
+
+
+@pytest.mark.parametrize(("right", "target"), [*product(Right, Target)])
+def test_each_right_on_each_object_needs_exactly_what_the_table_says(right: Right, target: Target) -> None:
+    wanted = GATES[right].get(target)
+    for mask, allowed in ((wanted or 0, wanted is not None), (0xFFFFF & ~(wanted or 0), False)):
+        machine = Machine("HERE", MACHINE.identifier, security=None, foreign_sites=(SITE,))
+        world = World(machine)
+        found = an_object(world, target, descriptor(mask))
+        authorization = Authorization(descriptor(mask))
+        assert authorization.allows(BOB, found, right) == allowed
+        if allowed:
+            authorization.authorize(BOB, found, right)
+        else:
+            with pytest.raises(AccessDenied):
+                authorization.authorize(BOB, found, right)
+
+
+def test_what_is_not_in_the_table_is_denied_to_everybody() -> None:
+    world = World()
+    with pytest.raises(AccessDenied, match="nobody"):
+        world.manager.authorization.authorize(SYSTEM, None, Right.RECEIVE)
+    with pytest.raises(AccessDenied, match="nobody"):
+        world.manager.authorization.authorize(SYSTEM, world.registry.system_journal, Right.DELETE_QUEUE)
+
+
+def test_an_owner_uses_his_own() -> None:
+    authorization = Authorization(descriptor(0))
+    authorization.authorize(ALICE, Owned(ALICE.sid, "sink"), Right.USE_OWN)
+    assert not authorization.allows(Caller.anonymous(), Owned(ALICE.sid, "sink"), Right.USE_OWN)

@@ -1,0 +1,87 @@
+"""A change that was written is applied, or the queue manager ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from openmsmq.model.errors import HResult
+from openmsmq.store import Put, StoreFailed
+from queueing.world import ALICE, World, refused
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.create("q")
+    made.create("t", TRANSACTION=1)
+    made.send("q", "before", delivery_guarantee=1)
+    return made
+
+
+def send(world: World, guarantee: int) -> None:
+    """The queues take the message, the timers do not."""
+    world.manager.changes.deadlines._heap.append(("a mistake",))  # type: ignore[arg-type]
+    world.send("q", "x", delivery_guarantee=guarantee, time_to_be_received=1)
+
+
+def purge(world: World) -> None:
+    """The queue loses its messages between the write and the change."""
+    queue = world.open("q")
+    append = world.store.append
+
+    def loses(operations: Any) -> list[int]:
+        world.queue("q").entries.clear()
+        return append(operations)
+
+    world.store.append = loses  # type: ignore[method-assign]
+    try:
+        world.manager.reading.purge(queue)
+    finally:
+        world.store.append = append  # type: ignore[method-assign]
+
+
+def commit(world: World) -> None:
+    """The queue loses the lock of what was sent."""
+    transaction = world.begin()
+    world.send("t", "x", transaction)
+    world.queue("t").locked.clear()
+    world.manager.transactions.commit(transaction)
+
+
+CHANGES: dict[str, Callable[[World], None]] = {
+    "a durable send": lambda world: send(world, 1),
+    "an express send": lambda world: send(world, 0),
+    "a purge": purge,
+    "a commit": commit,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_that_can_not_be_applied_ends_the_queue_manager(world: World, change: str) -> None:
+    with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
+        CHANGES[change](world)
+    assert isinstance(world.failure, TypeError | KeyError)
+    with pytest.raises(StoreFailed):
+        world.store.append([Put(b"x", b"y")])
+    for guarantee in (0, 1):
+        with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
+            world.send("q", "after", delivery_guarantee=guarantee)
+    with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
+        world.manager.administration.create_queue(".\\private$\\new", {}, None, ALICE)
+
+
+def test_a_removal_that_can_not_be_applied_ends_the_queue_manager_from_a_timer(world: World) -> None:
+    world.send("q", "short", time_to_be_received=1, delivery_guarantee=1)
+    append = world.store.append
+
+    def loses(operations: Any) -> list[int]:
+        world.queue("q").entries.clear()
+        return append(operations)
+
+    world.store.append = loses  # type: ignore[method-assign]
+    world.now += 5000
+    world.manager.expire()
+    assert isinstance(world.failure, KeyError)

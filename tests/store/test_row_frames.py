@@ -1,0 +1,100 @@
+"""Many messages at once: the same frames as one by one, and the same store."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openmsmq.store import Insert, RecordTooLarge, Rows, Store
+from openmsmq.store.frames import PENDING, Codec
+from openmsmq.store.row_frames import frames_in_python, frames_of
+
+CODEC = Codec(bytes(range(16)), 8192)
+
+
+def rows(payloads: Sequence[bytes], first: int = 1, queue: int = 7) -> Rows:
+    sizes = array("I", map(len, payloads))
+    keys = array("Q", range(first, first + len(payloads)))
+    bounds = array("q", accumulate(sizes, initial=4))
+    return Rows(queue, bytearray(b"head" + b"".join(payloads)), sizes, bounds, keys, array("Q", keys))
+
+
+@given(
+    st.lists(st.binary(max_size=300), max_size=12), st.integers(0, 12), st.integers(0, 4000),
+    st.integers(0, (1 << 32) - 1), st.integers(0, 1 << 59), st.integers(0, (1 << 31) - 1),
+)  # fmt: skip
+def test_frames(payloads: list[bytes], first: int, room: int, back: int, place: int, transaction: int) -> None:
+    position, given_rows, first = 8 * place, rows(payloads), min(first, len(payloads))
+    arguments = (CODEC, given_rows, first, PENDING, transaction, position, max(0, position - back), room)
+    assert frames_of(*arguments) == frames_in_python(*arguments)
+
+
+def test_nothing_is_kept() -> None:
+    given_rows = rows([b"abc", b"de"] * 20)
+
+    def work() -> None:
+        frames_of(CODEC, given_rows, 3, PENDING, 1, 4096, 0, 4000)
+
+    work()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    for _ in range(100):
+        work()
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 20
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(tmp_path, segment_size=8192)
+
+
+PAYLOADS = [bytes([index]) * (index * 37 % 500) for index in range(100)]  # more than one segment takes
+
+
+def test_rows_count_when_their_transaction_commits(store: Store) -> None:
+    places = store.append_rows(5, rows(PAYLOADS))
+    assert [store.read(place) for place in places] == PAYLOADS  # before they are written
+    assert store.heads(list(places), 0) == [b""] * len(PAYLOADS)
+    store.sync()
+    assert [store.read(place) for place in places] == PAYLOADS
+    store.append_rows(6, rows(PAYLOADS[:3], first=1000))
+    store.commit(5)
+    store.sync()
+    again = reopened(store)
+    columns = again.recovered.queues[7]
+    assert list(columns.keys) == list(range(1, 101)) == list(columns.deadlines)
+    assert [again.read(place) for place in columns.locations] == PAYLOADS
+    assert list(again.recovered.queues) == [7] and again.high_key >= 1002
+
+
+def reopened(store: Store) -> Store:
+    store.close()
+    return Store.open(store.directory, segment_size=8192)
+
+
+def test_prepared_rows_survive_a_checkpoint_and_many_are_put_in_order(store: Store) -> None:
+    store.append_pending(5, [Insert(7, 50, 0, b"fifty"), Insert(8, 51, 0, b"other")])
+    store.append_rows(5, rows([b"one", b"two"]))
+    store.append_rows(5, rows([b"hundred"], first=100))
+    store.prepare(5, b"note")
+    store.checkpoint({})
+    again = reopened(store)
+    columns = again.recovered.prepared[5].queues[7]
+    assert list(columns.keys) == [1, 2, 50, 100]
+    assert [again.read(place) for place in columns.locations] == [b"one", b"two", b"fifty", b"hundred"]
+
+
+def test_a_row_that_is_too_large_leaves_all_out(store: Store) -> None:
+    position = store.end
+    with pytest.raises(RecordTooLarge):
+        store.append_rows(5, rows([b"a", bytes(8192)]))
+    assert store.end == position

@@ -1,0 +1,56 @@
+"""The house as its imports draw it: no circle, also behind TYPE_CHECKING, and no chain of parents in `queueing`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import openmsmq
+
+PACKAGE = Path(openmsmq.__file__).parent
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+SOURCES = {
+    name_of(path): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py") if "_compiled" not in path.parts
+}
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """The modules of the project that a module names, wherever it does."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in SOURCES)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                if (found := inner if inner in SOURCES else node.module) in SOURCES:
+                    yield found
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    left = {name: set(imported(tree)) - {name} for name, tree in SOURCES.items()}
+    while leaves := [name for name, needs in left.items() if not needs & left.keys()]:
+        for name in leaves:
+            del left[name]
+    while tops := [name for name in left if not any(name in needs for needs in left.values())]:
+        for name in tops:  # these only use a circle
+            del left[name]
+    assert not left, {name: sorted(needs & left.keys()) for name, needs in left.items()}
+
+
+def test_no_class_of_the_queue_manager_continues_another_one() -> None:
+    """Only the kinds of queues have parents: a queue of messages on their way, and the two that are one."""
+    parents = {
+        node.name: [ast.unparse(base) for base in node.bases]
+        for name, tree in SOURCES.items()
+        if name.startswith("openmsmq.queueing.")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    own = {name: bases for name, bases in parents.items() if any(base in parents for base in bases)}
+    assert own == {"TransitQueue": ["Queue"], "OutgoingQueue": ["TransitQueue"], "ConnectorQueue": ["TransitQueue"]}
