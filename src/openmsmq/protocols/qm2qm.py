@@ -83,8 +83,8 @@ class PendingStart:
         self.waits = False
 
     def prepare(self, message: Message) -> int:
-        """See `descriptors.Accept`: the whole answer is encoded, with the handle that ends the receive, before the message
-        is taken."""
+        """See `descriptors.Accept`: the whole answer is encoded, with the handle that ends the receive, before the
+        message is taken."""
         description = self._description
         description.Reserved = BY_SERVER
         description.lpBuffer = user_message_of(message).pack()
