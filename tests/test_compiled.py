@@ -81,7 +81,7 @@ def test_the_log_of_a_daemon_says_whether_it_runs_machine_code(tmp_path: Path) -
 def test_a_process_that_prefers_sources_runs_them() -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import sources; sources.prefer()\n"
-        "from openmsmq import compiled, store; from openmsmq.store import rows\n"
+        "from openmsmq import compiled, store; from openmsmq.store import row_frames\n"
         "print(compiled.how_it_runs(), store.log.__file__, 'openmsmq.store.framing' in sys.modules)"
     )
     assert said_by("-c", program).split() == ["interpreted", str(PACKAGE / "store" / "log.py"), "False"]

@@ -8,6 +8,7 @@ from queueing.world import World
 
 def test_a_slice_has_a_bounded_number_of_express_messages() -> None:
     world = World()
+    world.create()
     for _ in range(300):
         world.send("q", "x", delivery_guarantee=0)
     queue, slice = world.queue(), Slice()

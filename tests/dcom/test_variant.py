@@ -39,8 +39,8 @@ SCALARS = st.one_of(
     st.booleans().map(lambda b: Variant(VT.BOOL, b)),
     st.one_of(st.none(), st.text(max_size=50)).map(lambda t: Variant(VT.BSTR, t)),
     st.builds(
-        lambda n, scale: Variant(VT.DECIMAL, Decimal(n).scaleb(-scale)), st.integers(-(2**96) + 1, 2**96 - 1),
-        st.integers(0, 28),
+        lambda digits, scale, sign: Variant(VT.DECIMAL, Decimal((sign, Decimal(digits).as_tuple().digits, -scale))),
+        st.integers(0, 2**96 - 1), st.integers(0, 28), st.integers(0, 1),
     ),
 )  # fmt: skip
 

@@ -36,7 +36,7 @@ class Host:
 
     @property
     def position(self) -> int:
-        return self._server.world.store.position
+        return self._server.world.store.end
 
     def when_durable(self, action: Callable[[], object]) -> None:
         self._server.sync()

@@ -537,7 +537,7 @@ def test_the_bytes_of_what_was_claimed_are_given_back(world: World) -> None:
     before = queue.total_bytes
     claim(world, 0)
     assert queue.total_bytes == before > 0
-    commit(world, world.manager.store.sequence)
+    commit(world, world.manager.changes.sequence)
     assert queue.total_bytes == 0 and not queue.entries
 
 

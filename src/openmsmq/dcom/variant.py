@@ -191,8 +191,10 @@ def _value(base: int, vt: int, raw: Any, unmarshal: Unmarshal) -> Any:
 
 
 def _decimal(raw: o.DECIMAL) -> Decimal:
-    digits = Decimal((raw.Hi32 << 64) | raw.Lo64).scaleb(-raw.scale)
-    return -digits if raw.sign & 0x80 else digits
+    digits = Decimal((raw.Hi32 << 64) | raw.Lo64).as_tuple().digits
+    return Decimal(
+        (raw.sign >> 7 & 1, digits, -raw.scale)
+    )  # arithmetic would round to 28 digits; a DECIMAL may have 29
 
 
 def _array(raw: Any, vt: int, unmarshal: Unmarshal) -> SafeArray | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from openmsmq.store.frames import ALONE, PADDING, Codec, frame_size
 
 try:
-    from openmsmq.store import framing
+    import openmsmq.store.framing as framing
 except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
         framing = None

@@ -103,16 +103,16 @@ class MSMQQueue(MqacObject):
     coclass = m.MSMQQueue
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
 
-    def __init__(
-        self,
-        environment: Environment,
-        descriptor: OpenQueueDescriptor | None = None,
-        info: MSMQQueueInfo | None = None,
-    ) -> None:
+    def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
-        self._descriptor, self.info = descriptor, info
+        self._descriptor: OpenQueueDescriptor | None = None
+        self.info: MSMQQueueInfo | None = None
         self._cursor: Cursor | None = None
-        self._is_closed = descriptor is None
+        self._is_closed = True
+
+    def attach(self, descriptor: OpenQueueDescriptor, info: MSMQQueueInfo) -> None:
+        """This is now the open queue; called once, by MSMQQueueInfo.Open."""
+        self._descriptor, self.info, self._is_closed = descriptor, info, False
 
     def released(self) -> None:
         """The queue is closed: waiting reads end, and others may open it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol, cast
 from uuid import UUID
 
 from openmsmq.dcom.hresults import ComError, ComResult
@@ -17,6 +17,7 @@ from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, Queu
 from openmsmq.model.security import EVERYONE, SecurityDescriptor
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.objects import NOBODY, MqacObject, boolean, date
+from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.properties import PRIV_LEVEL_OPTIONAL, QueueProperties
 from openmsmq.queueing.queue import Queue, QueueKind
 
@@ -58,6 +59,12 @@ def setter(attribute: str, allowed: tuple[int, ...] | None = None) -> Callable[[
         self.change(attribute, value)
 
     return put
+
+
+class _Opened(Protocol):
+    """An MSMQQueue."""
+
+    def attach(self, descriptor: OpenQueueDescriptor, info: MSMQQueueInfo) -> None: ...
 
 
 class MSMQQueueInfo(MqacObject):
@@ -151,8 +158,6 @@ class MSMQQueueInfo(MqacObject):
 
     def Open(self, context: CallContext, access: int, share: int) -> Any:
         """3.10.4.1.28."""
-        from openmsmq.protocols.mqac.queue import MSMQQueue  # it names this class, too
-
         name = self.name()
         try:
             wanted, sharing = Access(access), Share(share)
@@ -164,8 +169,10 @@ class MSMQQueueInfo(MqacObject):
             ) from None
         if wanted is Access.MOVE:
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, "Access 4 is no access mode here")
+        queue = cast(_Opened, context.server.classes[m.MSMQQueue.uuid](context))  # its module needs this one
         descriptor = self.environment.manager.handles.open_queue(name, wanted, sharing, self.caller(context), NOBODY)
-        return MSMQQueue(self.environment, descriptor, self)
+        queue.attach(descriptor, self)
+        return queue
 
     def Refresh(self, context: CallContext) -> None:
         """3.10.4.1.29."""
