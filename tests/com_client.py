@@ -137,7 +137,7 @@ class Object:
         return self._value(answer["pVarResult"])
 
     def array(self, name: str) -> Any:
-        """A property that is an array: impacket has a SAFEARRAY where a pointer to one travels, so our codec reads."""
+        """A result that is an array: impacket has a SAFEARRAY where a pointer to one travels, so our codec reads."""
         dispid = self.ids(name)[0]
         none = ms_oaut.DISPPARAMS(None, None, 0, 0)
         request = ms_oaut.IDispatch_Invoke_Request(dispIdMember=dispid, dwFlags=METHOD | GET, pDispParams=none)

@@ -12,9 +12,9 @@
 Servers are openmsmq and Windows with MSMQ's DCOM proxy. See docs/com.md.
 """
 
-from openmsmq.com.client import Dispatch, WithEvents, connect
+from openmsmq.com.client import CastTo, Dispatch, WithEvents, connect
 from openmsmq.com.proxies import ComObject
 from openmsmq.dcom.hresults import ComError
 from openmsmq.dcom.variant import VT, SafeArray, Variant
 
-__all__ = ["VT", "ComError", "ComObject", "Dispatch", "SafeArray", "Variant", "WithEvents", "connect"]
+__all__ = ["VT", "CastTo", "ComError", "ComObject", "Dispatch", "SafeArray", "Variant", "WithEvents", "connect"]

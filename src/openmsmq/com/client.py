@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from openmsmq.com.apartment import Apartment
-from openmsmq.com.proxies import CLASSES, ComObject, wrap
+from openmsmq.com.proxies import CLASSES, INTERFACES, ComObject, wrap
 from openmsmq.com.values import from_variant
 from openmsmq.dcom.automation import METHOD
 from openmsmq.dcom.hresults import ComError, ComResult
@@ -73,6 +73,16 @@ def _coclass(name: str) -> Any:
         if wanted == coclass.name.lower() or wanted.strip("{}") == str(coclass.uuid):
             return coclass
     raise ValueError(f"{name!r} is no class of MSMQ; allowed: {', '.join(sorted(CLASSES))}, with or without MSMQ.")
+
+
+def CastTo(target: ComObject, interface: str) -> Any:
+    """The same object by another of its interfaces, as "IMSMQQueueManagement" of an MSMQManagement after Init. Raises
+    ComError E_NOINTERFACE if the object does not have it, ValueError for an unknown name."""
+    if interface not in INTERFACES:
+        raise ValueError(f"{interface!r} is no interface of MSMQ; allowed: {', '.join(sorted(INTERFACES))}")
+    apartment: Apartment = target._apartment
+    found = apartment.run(apartment.query(target._oleobj_, INTERFACES[interface].uuid))
+    return wrap(apartment, found, interface)
 
 
 class Events:

@@ -20,11 +20,11 @@ from openmsmq.model.errors import error_for
 from openmsmq.ndr.runtime import CoClass, Interface, Member
 
 CLASSES: Final = {value.name: value for value in vars(m).values() if isinstance(value, CoClass)}
-_BY_NAME: Final = {value.name: value for value in vars(m).values() if isinstance(value, Interface)}
+INTERFACES: Final = {value.name: value for value in vars(m).values() if isinstance(value, Interface)}
 # An interface -> the newest of its family, whose names a proxy has.
 _NEWEST: Final = {
-    name: max(other for other in _BY_NAME if other.rstrip("0123456789") == name.rstrip("0123456789"))
-    for name in _BY_NAME
+    name: max(other for other in INTERFACES if other.rstrip("0123456789") == name.rstrip("0123456789"))
+    for name in INTERFACES
 }
 _RESULTS: Final = {
     "Destination": "IMSMQDestination", "ResponseDestination": "IMSMQDestination", "ITransaction": "IMSMQTransaction",
@@ -195,4 +195,4 @@ def _documentation(interface: Interface) -> str:
 
 def wrap(apartment: Apartment, target: RemoteObject, interface: str) -> ComObject:
     """A proxy for an object that has an interface of this name, or a later revision of it."""
-    return proxy_class(_BY_NAME[_NEWEST[interface]])(apartment, target)
+    return proxy_class(INTERFACES[_NEWEST[interface]])(apartment, target)

@@ -257,9 +257,14 @@ def _check_operation(name: names.SingleFormatName, access: Access, share: Share)
         _check_host(name)
     if isinstance(name, names.DistributionListFormatName):
         raise MsmqError(HResult.MQ_ERROR_NO_DS, f"{name}: no directory to resolve a distribution list")
+    if isinstance(name, names.MulticastFormatName):
+        raise MsmqError(  # deviation D-101
+            HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+            f"{name}: this server neither sends nor receives multicast",
+        )
     is_http = isinstance(name, names.DirectFormatName) and name.is_http
     wrong = (
-        (is_http or isinstance(name, names.MulticastFormatName)) and not sending,
+        is_http and not sending,
         isinstance(name, names.MachineFormatName) and sending,
         isinstance(name, names.DirectFormatName) and bool(name.subqueue) and sending,
         isinstance(name, names.PublicFormatName) and sending,

@@ -44,11 +44,10 @@ class MSMQDestination(MqacObject):
     def released(self) -> None:
         self._close()
 
-    def opened(self) -> OpenQueueDescriptor:
-        """What messages are sent to. Raises MsmqError MQ_ERROR_INVALID_HANDLE."""
-        if self._descriptor is None:
-            raise MsmqError(HResult.MQ_ERROR_INVALID_HANDLE, "the MSMQDestination is not open")
-        return self._descriptor
+    def for_sending(self, caller: Caller) -> OpenQueueDescriptor:
+        """What messages are sent to: opened now if it is not, as in the example of section 4.6 (deviation D-100).
+        Raises MsmqError."""
+        return self._descriptor or self._open(caller)
 
     def _close(self) -> None:
         if self._descriptor is not None:
@@ -64,12 +63,13 @@ class MSMQDestination(MqacObject):
         self._open(self.caller(context))
         return None
 
-    def _open(self, caller: Caller) -> None:
+    def _open(self, caller: Caller) -> OpenQueueDescriptor:
         if not self.format_name:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "FormatName, PathName and ADsPath are not set")
         name = names.parse_format_name(self.format_name)
         manager = self.environment.manager
         self._descriptor = manager.handles.open_queue(name, Access.SEND, Share.DENY_NONE, caller, NOBODY)
+        return self._descriptor
 
     def Close(self, context: CallContext) -> ComResult | None:
         """3.12.4.1.2."""

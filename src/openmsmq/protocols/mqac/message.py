@@ -245,10 +245,10 @@ class MSMQMessage(MqacObject):
         """3.17.4.1.48. What the queue manager fills in can be read from this object afterwards, `Id` too."""
         if DestinationQueue is None:
             raise ComError(ComResult.E_INVALIDARG, "DestinationQueue is NULL")
-        opened = getattr(DestinationQueue, "opened", None)
-        if opened is None:
+        for_sending = getattr(DestinationQueue, "for_sending", None)
+        if for_sending is None:
             raise ComError(ComResult.E_INVALIDARG, "DestinationQueue is no MSMQQueue or MSMQDestination of this server")
-        descriptor = opened()
+        descriptor = for_sending(self.caller(context))
         self._check_connector()
         unit, is_single = transaction_of(Transaction)
         message = self._outgoing(context)

@@ -20,6 +20,7 @@ from openmsmq.protocols.mqac.message import MSMQMessage
 from openmsmq.protocols.mqac.objects import MqacObject, boolean, integer, timeout
 from openmsmq.protocols.mqac.queue_info import MSMQQueueInfo
 from openmsmq.protocols.mqac.transactions import transaction_of
+from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.descriptors import Cursor, CursorState, OpenQueueDescriptor
 from openmsmq.queueing.unit_of_work import Transaction
 
@@ -141,6 +142,10 @@ class MSMQQueue(MqacObject):
         if self._cursor is None:
             self._cursor = self.environment.manager.handles.open_cursor(self.opened())
         return self._cursor
+
+    def for_sending(self, caller: Caller) -> OpenQueueDescriptor:
+        """The open queue, as a message is sent to it: its access was checked when it was opened."""
+        return self.opened()
 
     # -- properties --------------------------------------------------------------------------------------------
 

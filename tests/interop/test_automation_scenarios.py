@@ -1,0 +1,226 @@
+"""The scenarios of [MC-MQAC] section 4, each by impacket's client and by ours, as far as the queue manager has
+what they need: there is no directory (4.4), no multicast (4.6), and nothing arrives from other machines (4.2).
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+
+from com_client import Connection, Object, Refused
+from daemon import Daemon
+from openmsmq.com import CastTo, Dispatch, WithEvents, client
+from openmsmq.interfaces import mc_mqac as m
+from openmsmq.model.errors import MsmqError
+
+RECEIVE, SEND = 1, 2
+OUTGOING = "DIRECT=OS:elsewhere\\private$\\q"
+PATIENCE = 20.0  # seconds for an event to come
+numbers = count()
+
+
+class Impacket:
+    """Scripts by impacket's client, through IDispatch."""
+
+    refused: type[Exception] = Refused
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.connection = Connection("127.0.0.1", daemon.mapper_port)
+        self.new = self.connection.new
+        self.close = self.connection.disconnect
+
+    def get(self, target: Object, name: str, *arguments: Any) -> Any:
+        return target.get(name, *arguments)
+
+    def put(self, target: Object, name: str, value: Any) -> None:
+        target.put(name, value)
+
+    def call(self, target: Object, name: str, *arguments: Any, **named: Any) -> Any:
+        return target.call(name, *arguments, **named)
+
+    def array(self, target: Object, name: str) -> Any:
+        return target.array(name)
+
+    def cast(self, target: Object, interface: str) -> Object:
+        return target.query(str(getattr(m, interface).uuid))
+
+    def hresult(self, error: BaseException) -> int:
+        assert isinstance(error, Refused)
+        return error.hresult
+
+
+class Ours:
+    """Scripts by openmsmq.com."""
+
+    refused: type[Exception] = MsmqError
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._dispatch: Callable[..., Any] = partial(Dispatch, host="127.0.0.1", port=daemon.mapper_port)
+        self.cast: Callable[[Any, str], Any] = CastTo
+
+    def new(self, name: str) -> Any:
+        return self._dispatch(f"MSMQ.MSMQ{name}")
+
+    def close(self) -> None:
+        for apartment in client._apartments.values():
+            apartment.close()
+        client._apartments.clear()
+
+    def get(self, target: Any, name: str) -> Any:
+        return getattr(target, name)
+
+    def put(self, target: Any, name: str, value: Any) -> None:
+        setattr(target, name, value)
+
+    def call(self, target: Any, name: str, *arguments: Any, **named: Any) -> Any:
+        return getattr(target, name)(*arguments, **named)
+
+    def array(self, target: Any, name: str) -> Any:
+        return getattr(target, name)()
+
+    def hresult(self, error: BaseException) -> int:
+        assert isinstance(error, MsmqError)
+        return error.hresult
+
+
+@pytest.fixture(scope="module")
+def administered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("daemon") / "data", "--anonymous-is-administrator") as running:
+        yield running
+    assert "Traceback" not in running.log, running.log
+
+
+@pytest.fixture(params=[Impacket, Ours])
+def com(administered: Daemon, request: pytest.FixtureRequest) -> Iterator[Any]:
+    script = request.param(administered)
+    yield script
+    script.close()
+
+
+def queue_info(com: Any, *transactional: bool) -> tuple[Any, str]:
+    """A new queue, and its path name."""
+    path = f".\\private$\\scenario{next(numbers)}"
+    info = com.new("QueueInfo")
+    com.put(info, "PathName", path)
+    com.call(info, "Create", *transactional)
+    return info, path
+
+
+def written(com: Any, body: str) -> Any:
+    message = com.new("Message")
+    com.put(message, "Label", "scenario")
+    com.put(message, "Body", body)
+    return message
+
+
+def bodies(com: Any, info: Any) -> list[str]:
+    """All messages of a queue, taken out."""
+    opened, found = com.call(info, "Open", RECEIVE, 0), []
+    try:
+        while True:
+            found.append(com.get(com.call(opened, "Receive", ReceiveTimeout=0), "Body"))
+    except com.refused:
+        com.call(opened, "Close")
+        return found
+
+
+def test_section_4_1_the_count_of_messages_in_a_queue(com: Any) -> None:
+    info, path = queue_info(com)
+    opened = com.call(info, "Open", SEND, 0)
+    for body in ("a", "b", "c"):
+        com.call(written(com, body), "Send", opened)
+    management = com.new("Management")
+    com.call(management, "Init", Pathname=path)
+    assert com.get(management, "MessageCount") == 3
+
+
+def test_section_4_2_no_transfers_from_other_machines_are_listed_yet(com: Any) -> None:
+    _, path = queue_info(com, True)
+    management = com.new("Management")
+    com.call(management, "Init", Pathname=path)
+    faced = com.cast(management, "IMSMQQueueManagement")
+    assert not com.get(faced, "JournalMessageCount")
+    assert list(com.array(faced, "EodGetReceiveInfo")) == []
+
+
+def test_section_4_3_an_outgoing_queue_is_paused(com: Any, administered: Daemon) -> None:
+    with administered.connect() as manager, manager.open(OUTGOING, "send"):
+        management = com.new("Management")
+        com.call(management, "Init", FormatName=OUTGOING)
+        faced = com.cast(management, "IMSMQOutgoingQueueManagement")
+        com.call(faced, "Pause")
+        assert com.get(faced, "State") == m.MQ_QUEUE_STATE_ONHOLD
+        com.call(faced, "Resume")
+        assert com.get(faced, "State") != m.MQ_QUEUE_STATE_ONHOLD
+
+
+def test_section_4_4_public_queues_are_looked_for_where_there_is_no_directory(com: Any) -> None:
+    with pytest.raises(com.refused) as caught:
+        com.call(com.new("Query"), "LookupQueue", Label="scenario")
+    assert com.hresult(caught.value) == 0xC00E0013  # MQ_ERROR_NO_DS
+
+
+def test_section_4_5_a_message_is_received_in_an_event(administered: Daemon) -> None:
+    """By our client only: impacket has no objects that a server could call."""
+    com, came = Ours(administered), queue.SimpleQueue[str]()
+
+    class Handler:
+        def Arrived(self, arrived: Any, cursor: int) -> None:
+            came.put(arrived.Receive(ReceiveTimeout=0).Body)
+
+    try:
+        made, _ = queue_info(com)
+        info = com.new("QueueInfo")
+        info.FormatName = made.FormatName
+        opened, event = info.Open(RECEIVE, 0), com.new("Event")
+        with WithEvents(event, Handler):
+            opened.EnableNotification(event)
+            written(com, "in the event").Send(info.Open(SEND, 0))
+            assert came.get(timeout=PATIENCE) == "in the event"
+        assert bodies(com, info) == []
+    finally:
+        com.close()
+
+
+def test_section_4_6_a_message_is_sent_to_a_destination_that_is_not_open(com: Any) -> None:
+    info, _ = queue_info(com)
+    destination = com.new("Destination")
+    com.put(destination, "FormatName", com.get(info, "FormatName"))
+    com.call(written(com, "to one"), "Send", destination)
+    assert com.get(destination, "IsOpen")
+    com.call(destination, "Close")
+    assert bodies(com, info) == ["to one"]
+
+
+def test_section_4_6_a_multicast_address_is_refused_when_it_is_sent_to(com: Any) -> None:
+    destination = com.new("Destination")
+    com.put(destination, "FormatName", "MULTICAST=234.1.1.1:8001")
+    with pytest.raises(com.refused) as caught:
+        com.call(written(com, "to many"), "Send", destination)
+    assert com.hresult(caught.value) == 0xC00E0020  # MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
+
+
+@pytest.mark.parametrize("dispenser", ["TransactionDispenser", "CoordinatedTransactionDispenser"])
+def test_sections_4_7_and_4_8_a_message_is_sent_in_a_transaction(com: Any, dispenser: str) -> None:
+    """Both are coordinated by the queue manager (deviation D-76)."""
+    info, _ = queue_info(com, True)
+    opened = com.call(info, "Open", SEND, 0)
+    for body, end in (("kept", "Commit"), ("dropped", "Abort")):
+        unit = com.call(com.new(dispenser), "BeginTransaction")
+        com.call(written(com, body), "Send", opened, unit)
+        com.call(unit, end)
+    com.call(opened, "Close")
+    assert bodies(com, info) == ["kept"]
+
+
+def test_section_4_9_a_message_is_sent_to_a_queue(com: Any) -> None:
+    made, _ = queue_info(com)
+    info = com.new("QueueInfo")
+    com.put(info, "FormatName", com.get(made, "FormatName"))
+    com.call(written(com, "hello"), "Send", com.call(info, "Open", SEND, 0))
+    assert bodies(com, info) == ["hello"]
