@@ -43,8 +43,8 @@ OPERATIONS = (
 
 
 @contextmanager
-def daemon(checkout: Path, directory: Path) -> Iterator[tuple[int, int]]:
-    """The queue manager of a checkout: process identifier and port."""
+def daemon(checkout: Path, directory: Path) -> Iterator[tuple[int, dict[str, int]]]:
+    """The queue manager of a checkout: process identifier and ports by endpoint."""
     python = checkout / ".venv/bin/python"
     command = [python, "-m", "openmsmq.cli", "serve", "--data-dir", directory, "--endpoint-mapper-port", "0"]
     with subprocess.Popen(
@@ -53,7 +53,7 @@ def daemon(checkout: Path, directory: Path) -> Iterator[tuple[int, int]]:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
         try:
-            yield process.pid, ready["endpoints"]["qmcomm"]["port"]
+            yield process.pid, {name: where["port"] for name, where in ready["endpoints"].items()}
         finally:
             process.terminate()
 
@@ -73,7 +73,8 @@ def load(
 def measure(checkout: Path, connections: int, seconds: float) -> dict[str, float]:
     """Microseconds of the server's processor time by operation."""
     found = {}
-    with tempfile.TemporaryDirectory() as directory, daemon(checkout, Path(directory)) as (pid, port):
+    with tempfile.TemporaryDirectory() as directory, daemon(checkout, Path(directory)) as (pid, ports):
+        port = ports["qmcomm"]
         create = "import openmsmq, sys\nwith openmsmq.connect('127.0.0.1', port=int(sys.argv[1])) as m:\n"
         create += "    for n in 'abc': m.create_queue(f'.\\\\private$\\\\{n}')"
         subprocess.run([str(checkout / ".venv/bin/python"), "-c", create, str(port)], check=True, cwd=checkout)

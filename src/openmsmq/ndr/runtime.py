@@ -100,7 +100,7 @@ _Decode = Callable[[bytes], Any]
 _Encode = Callable[[Any], bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # there is one of each; to hash what it has takes long
 class Operation:
     """One procedure: its classes of arguments and its codecs. `None` codecs: the opnum is not used on the wire."""
 
@@ -169,7 +169,7 @@ class Member:
     parameters: tuple[Parameter, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Interface:
     """An interface as its IDL declares it. `operations` is indexed by opnum and begins with those of `base`.
 
@@ -197,7 +197,7 @@ class Interface:
         raise KeyError(f"{self.name} has no operation {name!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CoClass:
     """A class of objects: what its objects implement, and the interfaces of `sources`, which they call."""
 

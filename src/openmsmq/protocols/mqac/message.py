@@ -29,6 +29,7 @@ _PROVIDER: Final = "Microsoft Base Cryptographic Provider, v1.0"
 _LABEL_LENGTH: Final = 249  # WCHARs, MQ_MAX_MSG_LABEL_LEN
 _IDENTIFIER_SIZE: Final = 20
 # What a client sets that only a connector application may set (3.17.4.1.48).
+_NOTHING: Final[frozenset[str]] = frozenset()
 _OF_CONNECTORS: Final = frozenset(
     ["message_class", "sender_identifier", "symmetric_key", "signature", "authentication_provider_name"]
 )
@@ -127,7 +128,7 @@ class MSMQMessage(MqacObject):
         self._has_destination, self._has_connector_type = has_destination, has_connector_type
         if not has_body:
             self.message = replace(self.message, body=b"", body_type=0)
-        self.put: set[str] = set()
+        self.put = _NOTHING
         self.requested_authentication = 0
         self._sender_cache: bytes | None = None
         self._soap_header: str | None = None
@@ -136,7 +137,7 @@ class MSMQMessage(MqacObject):
     def set(self, attribute: str, value: Any) -> None:
         """A property is put."""
         setattr(self.message, attribute, value)
-        self.put.add(attribute)
+        self.put |= {attribute}
 
     # -- body --------------------------------------------------------------------------------------------------
 

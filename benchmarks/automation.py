@@ -1,0 +1,163 @@
+"""The automation objects: calls a second and the server's processor time for each, beside the same by qmcomm2.
+
+    python benchmarks/automation.py [--seconds 3]
+
+The clients are threads of this process, so the rates are theirs as much as the server's; what the server costs is its
+own processor time. Memory is what one exported object adds to a server in this process (tracemalloc).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import tempfile
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from systems import cpu
+from turns import daemon
+
+import openmsmq
+from openmsmq.com.apartment import Apartment
+from openmsmq.com.proxies import CLASSES, wrap
+from openmsmq.interfaces import mc_mqac as m
+from openmsmq.interfaces import ms_oaut as o
+
+ROOT = Path(__file__).parent.parent
+HOST, PATH, BODY = "127.0.0.1", ".\\private$\\bench", bytes(1024)
+SEND, RECEIVE, RECOVERABLE = 2, 1, 1
+Step = Callable[[], object]
+
+
+class Objects:
+    """One client of the automation objects."""
+
+    def __init__(self, port: int) -> None:
+        self.apartment = Apartment(HOST, port)
+
+    def new(self, name: str) -> Any:
+        coclass = CLASSES[f"MSMQ{name}"]
+        return wrap(self.apartment, self.apartment.create(coclass.uuid, o.IDispatch.uuid), coclass.default.name)
+
+    def opened(self, access: int) -> Any:
+        info = self.new("QueueInfo")
+        info.PathName = PATH
+        return info.Open(access, 0)
+
+    def activation(self) -> Step:
+        return lambda: self.new("Message")
+
+    def by_invoke(self) -> Step:
+        message = self.new("Message")
+        return lambda: message.Priority
+
+    def by_vtable(self) -> Step:
+        target = self.apartment.create(CLASSES["MSMQMessage"].uuid, m.IMSMQMessage4.uuid)
+        operation = m.IMSMQMessage4.operation("get_Priority")
+        assert operation.request is not None
+
+        def step() -> None:
+            work = target.exporter.call(m.IMSMQMessage4, target.ipid, operation, operation.request())
+            assert self.apartment.run(work).result == 0
+
+        return step
+
+    def send(self) -> Step:
+        queue, message = self.opened(SEND), self.new("Message")
+        message.Body, message.Delivery = BODY, RECOVERABLE
+        return lambda: message.Send(queue)
+
+    def receive(self) -> Step:
+        queue = self.opened(RECEIVE)
+        return lambda: queue.Receive(ReceiveTimeout=0).Body
+
+
+class Calls:
+    """One client of qmcomm2."""
+
+    def __init__(self, port: int) -> None:
+        self.manager = openmsmq.connect(HOST, port=port)
+
+    def send(self) -> Step:
+        queue = self.manager.open(PATH, "send")
+        return lambda: queue.send(BODY, recoverable=True)
+
+    def receive(self) -> Step:
+        queue = self.manager.open(PATH, "receive")
+        return lambda: queue.receive(timeout=0).body
+
+
+def measure(pid: int, steps: list[Step], seconds: float) -> tuple[float, float]:
+    """Operations a second, and microseconds of the server's processor time for each."""
+    counts = [0] * len(steps)
+    barrier = threading.Barrier(len(steps) + 1)
+
+    def work(number: int) -> None:
+        steps[number]()
+        barrier.wait()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            steps[number]()
+            counts[number] += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(steps))]
+    for thread in threads:
+        thread.start()
+    barrier.wait()
+    used, began = cpu(pid), time.monotonic()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / (time.monotonic() - began), (cpu(pid) - used) * 1e6 / sum(counts)
+
+
+def memory(name: str, interface: Any) -> float:
+    """Bytes of an exported object."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from dcom.world import ComWorld
+
+    world, count = ComWorld(), 2000
+    world.export(world.new(name), interface)
+    gc.collect()
+    tracemalloc.start()
+    for _ in range(count):
+        world.export(world.new(name), interface)
+    gc.collect()
+    used = tracemalloc.get_traced_memory()[0] / count
+    tracemalloc.stop()
+    return used
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=3.0)
+    seconds = parser.parse_args().seconds
+    with tempfile.TemporaryDirectory() as directory, daemon(ROOT, Path(directory)) as (pid, ports):
+        objects = ports["ept"]
+        with openmsmq.connect(HOST, port=ports["qmcomm"]) as manager:
+            manager.create_queue(PATH)
+        print("| what | connections | a second | server's µs for each | to qmcomm2 |\n|---|--:|--:|--:|--:|")
+        for name in ("activation", "by_vtable", "by_invoke"):
+            rate, cost = measure(pid, [getattr(Objects(objects), name)()], seconds)
+            print(f"| {name} | 1 | {rate:,.0f} | {cost:.0f} | |", flush=True)
+        for connections in (1, 8):
+            for name in ("send", "receive"):
+                costs = []
+                for kind, port in ((Calls, ports["qmcomm"]), (Objects, objects)):
+                    steps = [getattr(kind(port), name)() for _ in range(connections)]
+                    rate, cost = measure(pid, steps, seconds if name == "send" else seconds / 4)
+                    costs.append(cost)
+                    ratio = f"{costs[1] / costs[0]:.2f}" if costs[1:] else ""
+                    print(
+                        f"| {name}, {kind.__name__} | {connections} | {rate:,.0f} | {cost:.0f} | {ratio} |", flush=True
+                    )
+    for name, interface in (("Message", m.IMSMQMessage4), ("QueueInfo", m.IMSMQQueueInfo4), ("Queue", m.IMSMQQueue4)):
+        print(f"{name}: {memory(name, interface):.0f} bytes for an exported object")
+
+
+if __name__ == "__main__":
+    main()
