@@ -7,6 +7,7 @@ test doubles. The daemons that tests start are what a user starts: compiled, whe
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import sys
 from collections import defaultdict
@@ -48,6 +49,13 @@ settings.load_profile("patient")
 
 # Seconds that one test by day, and all tests of a file, may take on two cores; who needs more belongs to the night.
 BUDGET_OF_A_TEST, BUDGET_OF_A_FILE = 15, 60
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """With plain texts, whatever was logged before: PySpark gives JSON to handlers that are added to its loggers."""
+    caplog.handler.setFormatter(logging.Formatter())
+    return caplog
 
 
 def pytest_report_header() -> str:
