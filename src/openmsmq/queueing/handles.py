@@ -258,7 +258,7 @@ def _check_operation(name: names.SingleFormatName, access: Access, share: Share)
     if isinstance(name, names.DistributionListFormatName):
         raise MsmqError(HResult.MQ_ERROR_NO_DS, f"{name}: no directory to resolve a distribution list")
     if isinstance(name, names.MulticastFormatName):
-        raise MsmqError(  # deviation D-101
+        raise MsmqError(  # deviation D-103
             HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
             f"{name}: this server neither sends nor receives multicast",
         )

@@ -45,7 +45,7 @@ class MSMQDestination(MqacObject):
         self._close()
 
     def for_sending(self, caller: Caller) -> OpenQueueDescriptor:
-        """What messages are sent to: opened now if it is not, as in the example of section 4.6 (deviation D-100).
+        """What messages are sent to: opened now if it is not, as in the example of section 4.6 (deviation D-102).
         Raises MsmqError."""
         return self._descriptor or self._open(caller)
 
