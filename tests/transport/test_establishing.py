@@ -196,3 +196,12 @@ def test_a_packet_that_does_not_end_closes_an_open_session() -> None:
     for minute in range(4):
         assert bob.receive(data[minute : minute + 1], 60_000 * minute + 1) == []
     assert ending(bob.tick(300_001)) is Reason.PACKET_TIMEOUT
+
+
+def test_each_packet_has_its_own_time() -> None:
+    _, bob = opened()
+    data = message(bytes(100)).pack()
+    bob.receive(data + data[:50], 200_000)
+    bob.receive(data[50:] + data[:50], 400_000)
+    assert bob.tick(600_000) == []
+    assert ending(bob.tick(700_000)) is Reason.PACKET_TIMEOUT

@@ -190,6 +190,28 @@ def test_70000_messages_on_one_session_are_all_acknowledged(mix: tuple[bool, ...
     assert arrived == total and alice.state is State.OPEN
 
 
+def test_half_a_window_is_acknowledged_at_once() -> None:
+    alice, bob = opened(other_window=9)
+    for token in range(5):
+        assert acks(bob) == []
+        alice.send(message(), token, 0)
+        bob.receive(alice.data_to_send(), 0)
+    assert acks(bob) == [SessionHeader(5, window_size=9)]
+
+
+def test_the_same_recoverable_message_twice_gets_two_bits() -> None:
+    """T12, what a session sees of it: each copy counts, and each has a fate."""
+    alice, bob = opened()
+    twice = message(b"same", recoverable=True)
+    for token in range(2):
+        alice.send(twice, token, 0)
+    assert [event.receipt for event in received(bob.receive(alice.data_to_send(), 0))] == [1, 2]
+    bob.durable(2, 1)
+    bob.durable(1, 1)
+    bob.tick(501)
+    assert done(exchange(alice, bob, 501)) == [0, 1]
+
+
 def test_an_express_message_is_acknowledged_after_half_the_ack_timeout() -> None:
     alice, bob = opened()
     alice.send(message(), 1, 100)
