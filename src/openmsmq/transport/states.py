@@ -4,8 +4,7 @@ A session begins when the connection is up. A row says what one kind of packet d
 `session.Session` has as a method, and the next state. What has no row is an error of the peer: the session closes, and
 not a byte is sent for it, because the protocol has neither error nor goodbye packets (3.1.5.1.3, 3.1.5.9).
 
-Before and after: finding an address, pinging, connecting and waiting to reconnect (WAITING_RECONNECT) belong to whoever
-owns the connection.
+What comes before and after, up to WAITING_RECONNECT, has its table in `reaching`.
 """
 
 from __future__ import annotations
