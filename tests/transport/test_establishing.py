@@ -1,5 +1,7 @@
 """How sessions begin, and how they end before they are OPEN."""
 
+from typing import Any
+
 import pytest
 
 from openmsmq.packet.headers import NO_GUID, SessionHeader
@@ -205,3 +207,19 @@ def test_each_packet_has_its_own_time() -> None:
     bob.receive(data[50:] + data[:50], 400_000)
     assert bob.tick(600_000) == []
     assert ending(bob.tick(700_000)) is Reason.PACKET_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"identifier": bytes(16)},
+        {"identifier": ALICE[:15]},
+        {"window_size": 0},
+        {"window_size": 0x10000},
+        {"ack_wait_timeout": 19_999},
+        {"ack_wait_timeout": 120_001},
+    ],
+)
+def test_settings_that_packets_cannot_carry_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        Settings(**{"identifier": ALICE, **wrong})
