@@ -228,16 +228,16 @@ def test_a_recoverable_message_shortens_the_wait() -> None:
 
 def test_an_acknowledgment_rides_on_a_message_once_three_quarters_of_its_timer_have_run() -> None:
     alice, bob = opened()
-    alice.send(message(), 1, 0)
-    bob.receive(alice.data_to_send(), 0)
-    bob.send(message(), 1, 7_500)
-    bob.send(message(recoverable=True), 2, 7_501)
-    bob.send(message(), 3, 7_502)
+    alice.send(message(), 1, 1_000)
+    bob.receive(alice.data_to_send(), 1_000)
+    bob.send(message(), 1, 8_500)
+    bob.send(message(recoverable=True), 2, 8_501)
+    bob.send(message(), 3, 8_502)
     first, second, third = packets(bob.data_to_send())
     assert isinstance(first, UserMessage) and isinstance(second, UserMessage) and isinstance(third, UserMessage)
     assert first.session is None and third.session is None
     assert second.session == SessionHeader(1, 0, 0, 2, 1, 64)
-    assert bob.tick(10_000) == [] and bob.data_to_send() == b""
+    assert bob.tick(11_000) == [] and bob.data_to_send() == b""
 
 
 def test_a_message_that_carries_an_acknowledgment_is_counted_before_it_is_read() -> None:
@@ -313,7 +313,7 @@ def test_a_session_without_any_packet_closes_while_something_awaits_its_acknowle
     alice, _ = opened(direct=direct)
     alice.send(message(), 1, 0)
     assert alice.next_deadline == wait
-    assert alice.tick(wait) == []  # packets of the handshake had come
+    assert alice.tick(wait) == [] and alice.next_deadline == 2 * wait  # packets of the handshake had come
     events = alice.tick(2 * wait)
     assert ending(events) is Reason.ACK_TIMEOUT
     assert isinstance(events[-1], Closed) and events[-1].unacknowledged == (1,)

@@ -125,7 +125,8 @@ def test_both_ends_agree_on_what_is_done_also_where_the_counts_wrap(steps: list[
 
 
 @pytest.mark.parametrize(
-    ("own", "peer", "size", "half"), [(64, 64, 64, 32), (64, 32, 32, 16), (1, 64, 1, 1), (64, 0, 1, 1), (64, 3, 3, 2)]
+    ("own", "peer", "size", "half"),
+    [(64, 64, 64, 32), (64, 32, 32, 16), (1, 64, 1, 1), (64, 0, 1, 1), (64, 3, 3, 2), (65_535, 65_535, 65_535, 32_768)],
 )
 def test_the_smaller_window_holds_and_is_at_least_1(own: int, peer: int, size: int, half: int) -> None:
     window = Window(own)
