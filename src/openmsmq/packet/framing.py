@@ -1,0 +1,66 @@
+"""From a stream of bytes to whole packets ([MS-MQMQ] 2.2.19.1, [MS-MQQB] 3.1.5.1).
+
+A stream cannot be resynchronised, because bodies may contain the signature: after the first bad header nothing
+more can be read.
+"""
+
+from __future__ import annotations
+
+from openmsmq.packet.headers import BaseHeader
+from openmsmq.packet.reader import BadPacket, Reader
+from openmsmq.packet.user_message import MAXIMUM_PACKET
+
+BASE_HEADER_SIZE = 16
+SESSION_HEADER_SIZE = 16
+LARGEST_INTERNAL_PACKET = 572  # EstablishConnection ([MS-MQQB] 2.2.3)
+READ_SIZE = 0x40000  # what one `feed` may add to a packet that is nearly complete
+
+
+class Framer:
+    """`feed` bytes, then call `next` until it returns None.
+
+    `maximum` is the largest PacketSize that is accepted, in bytes; it may be changed between packets. At most
+    `maximum`, a SessionHeader and READ_SIZE are buffered.
+    """
+
+    def __init__(self, maximum: int = MAXIMUM_PACKET) -> None:
+        self.maximum = maximum
+        self._partial = bytearray()
+        self._size = 0  # of the packet that `_partial` begins with; 0 while its header is not complete
+
+    @property
+    def in_the_middle(self) -> bool:
+        """Whether part of a packet has arrived."""
+        return bool(self._partial)
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes that arrived. Raises BadPacket when more are buffered than whole packets explain."""
+        if len(self._partial) + len(data) > self.maximum + SESSION_HEADER_SIZE + READ_SIZE:
+            raise BadPacket(f"{len(self._partial) + len(data)} bytes buffered")
+        self._partial += data
+
+    def next(self) -> tuple[BaseHeader, bytes] | None:
+        """The next whole packet and its BaseHeader, or None until more bytes come.
+
+        Raises BadPacket as soon as a header is wrong: version, signature, or a PacketSize out of range.
+        """
+        if len(self._partial) < (self._size or BASE_HEADER_SIZE):
+            return None
+        header = BaseHeader.unpack(Reader(bytes(self._partial[:BASE_HEADER_SIZE])))
+        self._size = self._checked_size(header)
+        if len(self._partial) < self._size:
+            return None
+        packet = bytes(memoryview(self._partial)[: self._size])
+        # bytearray drops its head without moving the rest, so many small packets stay linear.
+        del self._partial[: self._size]
+        self._size = 0
+        return header, packet
+
+    def _checked_size(self, header: BaseHeader) -> int:
+        """Bytes on the stream. Deviation D-87: PacketSize of a UserMessage does not count its SessionHeader, that
+        of an internal packet does."""
+        size = header.packet_size
+        maximum = min(self.maximum, LARGEST_INTERNAL_PACKET) if header.internal else self.maximum
+        if not BASE_HEADER_SIZE <= size <= maximum:
+            raise BadPacket(f"BaseHeader: PacketSize is {size}, allowed are {BASE_HEADER_SIZE} to {maximum}")
+        return size + SESSION_HEADER_SIZE if header.has_session and not header.internal else size

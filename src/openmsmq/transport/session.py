@@ -1,0 +1,434 @@
+"""A session between two queue managers over one connection ([MS-MQQB] 3.1), without I/O, for both roles.
+
+The owner passes what arrives to `receive` and writes what `data_to_send` returns, calls `tick` at `next_deadline`, and
+acts on the events that both return. Every method that takes `now` wants milliseconds of a clock that never goes back;
+the rest of 32 bits of it becomes TimeStamp.
+
+    session = Session.initiator(Settings(identifier), now, peer=guid_of_the_next_hop)
+    while session.room:
+        session.send(message, token, now)
+
+After `Closed` a session does nothing more; calls that come late, from a sync that has just ended, are harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic
+
+from openmsmq.packet import BadPacket, UserMessage
+from openmsmq.packet.framing import LARGEST_INTERNAL_PACKET, READ_SIZE, Framer
+from openmsmq.packet.headers import NO_GUID, BaseHeader, SessionHeader
+from openmsmq.packet.internal import (
+    RECOVERABLE_ACK_TIMEOUT,
+    ConnectionParameters,
+    EstablishConnection,
+    InternalPacket,
+    SessionAck,
+    parse_internal,
+)
+from openmsmq.packet.reader import Reader
+from openmsmq.packet.user_message import MAXIMUM_PACKET
+from openmsmq.transport.events import (
+    Acknowledged,
+    Closed,
+    Established,
+    Event,
+    LocalProtocolError,
+    MessageReceived,
+    PeerIdentified,
+    Reason,
+    RemoteProtocolError,
+    Token,
+)
+from openmsmq.transport.settings import Settings
+from openmsmq.transport.states import (
+    EXPIRIES,
+    INITIAL_ACCEPTOR,
+    INITIAL_INITIATOR,
+    TABLE,
+    Action,
+    Expiry,
+    State,
+    Stimulus,
+    Timer,
+)
+from openmsmq.transport.window import FLAG_BITS, MAXIMUM_UNSAVED, Receiving, Sending, Window
+
+RECOVERABLE_DELIVERY = 1  # UserHeader.Flags.DM; 0 is express
+ROUND_TRIPS = 8  # RecoverableAckSendTimeout in round trips (3.1.5.3.2)
+PIGGYBACK_FROM = 0.75  # of the Session Ack Send Timer (3.1.7.11)
+
+Admit = Callable[[EstablishConnection], bool]
+
+
+class Session(Generic[Token]):
+    """See the module. Made by `initiator` or `acceptor` as soon as the connection is up."""
+
+    def __init__(self, settings: Settings, state: State, now: float, peer: bytes, admit: Admit) -> None:
+        self.state = state
+        self.peer = peer
+        self.direct = peer == NO_GUID
+        self.window = Window(settings.window_size)
+        self.ack_wait_timeout = settings.ack_wait_timeout
+        self.recoverable_ack_send_timeout = RECOVERABLE_ACK_TIMEOUT.start
+        self._settings = settings
+        self._admit = admit
+        self._began = now
+        self._framer = Framer(LARGEST_INTERNAL_PACKET)
+        self._output = bytearray()
+        self._sending: Sending[Token] = Sending()
+        self._receiving = Receiving()
+        self._received_ack = False
+        self._active = False
+        self._ack_began = now
+        # Deviation D-95: a timer for each session.
+        self._deadlines: dict[Timer, float] = {Timer.INITIALIZATION: now + settings.initialization_timeout}
+        self._events: list[Event[Token]] = []
+        self._actions: dict[Action, Callable[[InternalPacket, float], None]] = {
+            Action.SEND_PARAMETERS: self._send_parameters,
+            Action.ANSWER_ESTABLISH: self._answer_establish,
+            Action.REFUSE_ESTABLISH: self._refuse_establish,
+            Action.ANSWER_PARAMETERS: self._answer_parameters,
+            Action.ACCEPT_PARAMETERS: self._accept_parameters,
+            Action.GIVE_UP: self._give_up,
+            Action.READ_ACKNOWLEDGMENT: self._read_session_ack,
+        }
+
+    @classmethod
+    def initiator(
+        cls, settings: Settings, now: float, peer: bytes = NO_GUID, without_ping: bool = True
+    ) -> Session[Token]:
+        """A session of ours (3.1.5.2.3). `peer` is the queue manager to reach, NO_GUID for a direct format name."""
+        session = cls(settings, INITIAL_INITIATOR, now, peer, _everybody)
+        request = EstablishConnection(
+            settings.identifier, peer, int(now) & 0xFFFFFFFF, without_ping, settings.server_class
+        )
+        session._output += request.pack()
+        return session
+
+    @classmethod
+    def acceptor(cls, settings: Settings, now: float, admit: Admit | None = None) -> Session[Token]:
+        """A session that a peer opens (3.1.5.10). `admit` is asked with its EstablishConnection; False closes."""
+        return cls(settings, INITIAL_ACCEPTOR, now, NO_GUID, admit or _everybody)
+
+    # -- what the owner asks ------------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `tick` is to be called, in milliseconds; None while there is nothing to wait for."""
+        return min(self._deadlines.values(), default=None)
+
+    @property
+    def room(self) -> int:
+        """How many UserMessages may be sent now; 0 unless OPEN."""
+        if self.state is not State.OPEN:
+            return 0
+        sending = self._sending
+        return max(0, min(self.window.size - sending.in_flight, MAXIMUM_UNSAVED - sending.unsaved))
+
+    def data_to_send(self) -> bytes:
+        """The bytes to be written to the connection; they are returned once."""
+        data = bytes(self._output)
+        self._output.clear()
+        return data
+
+    # -- what the owner does ------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now: float) -> list[Event[Token]]:
+        """Bytes arrived. Bytes behind a wrong one are not looked at."""
+        try:
+            # Whole packets leave the framer between pieces, so that what it buffers is bounded for any `data`.
+            for at in range(0, len(data), READ_SIZE):
+                if self.state is State.CLOSED:
+                    break
+                self._framer.feed(data[at : at + READ_SIZE])
+                self._read_packets(now)
+        except (BadPacket, RemoteProtocolError) as error:
+            self._close(Reason.PROTOCOL_ERROR, str(error))
+        return self._take_events()
+
+    def send(self, message: UserMessage, token: Token, now: float) -> None:
+        """Send a UserMessage, OrderAck or FinalAck. Its SessionHeader is filled in, or removed.
+
+        `Acknowledged` or `Closed` will name the token. Raises LocalProtocolError without `room`, or if the packet has
+        more than 4 MiB.
+        """
+        if not self.room:
+            raise LocalProtocolError(f"no room in the window of {self.window.size} packets, state {self.state.name}")
+        message.session = None
+        packet = message.pack()
+        if len(packet) > MAXIMUM_PACKET:
+            raise LocalProtocolError(f"a packet of {len(packet)} bytes, at most {MAXIMUM_PACKET}")
+        self._sending.sent(token, message.user.delivery == RECOVERABLE_DELIVERY)
+        if self._piggybacks(now):
+            message.session = self._acknowledgment()
+            packet = message.pack()
+        self._output += packet
+        self._active = True
+        self._deadlines.setdefault(Timer.ACK_WAIT, now + self._ack_wait)
+
+    def durable(self, receipt: int, now: float) -> None:
+        """The fate of a recoverable packet is synced; its acknowledgment follows soon. May add to `data_to_send`.
+
+        Raises ValueError for a receipt that `MessageReceived` did not have.
+        """
+        if self.state is State.CLOSED:
+            return
+        self._receiving.durable(receipt)
+        self._acknowledge_in_time(now, recoverable=True)
+
+    def set_window(self, size: int) -> None:
+        """Announce another window of ours, 1 while a queue is paused (3.1.7.13) or memory is short."""
+        peer = self.window.peer
+        self.window = Window(size)
+        self.window.peer = peer
+        if self.state is State.OPEN:
+            self._send_acknowledgment()
+
+    def tick(self, now: float) -> list[Event[Token]]:
+        """Time has passed: act on every timer that has run out."""
+        for timer in [timer for timer, deadline in self._deadlines.items() if deadline <= now]:
+            if timer in self._deadlines:  # an earlier one may have closed the session
+                del self._deadlines[timer]
+                self._expire(timer, now)
+        return self._take_events()
+
+    def disconnected(self) -> list[Event[Token]]:
+        """The connection is gone, or the peer has ended it (3.1.7.3)."""
+        self._close(Reason.DISCONNECTED)
+        return self._take_events()
+
+    def close(self) -> list[Event[Token]]:
+        """End the session from here (3.1.5.9)."""
+        self._close(Reason.LOCAL)
+        return self._take_events()
+
+    # -- packets ------------------------------------------------------------------------------------------------------
+
+    def _read_packets(self, now: float) -> None:
+        while self.state is not State.CLOSED:
+            found = self._framer.next()
+            if found is None:
+                break
+            self._deadlines.pop(Timer.PACKET, None)
+            self._received_ack = True
+            self._read_packet(*found, now)
+        if self.state is not State.CLOSED and self._framer.in_the_middle:
+            self._deadlines.setdefault(Timer.PACKET, now + self._settings.packet_timeout)
+
+    def _read_packet(self, base: BaseHeader, packet: bytes, now: float) -> None:
+        if not base.internal:
+            self._look_up(Stimulus.USER_MESSAGE)
+            self._receive_message(packet, now)
+            return
+        internal = parse_internal(packet)
+        action, state = self._look_up(self._stimulus(internal))
+        self._actions[action](internal, now)
+        if self.state is not State.CLOSED:
+            self.state = state
+
+    def _look_up(self, stimulus: Stimulus) -> tuple[Action, State]:
+        row = TABLE[self.state].get(stimulus)
+        if row is None:
+            raise RemoteProtocolError(f"{stimulus.name} in state {self.state.name}")
+        return row
+
+    def _stimulus(self, packet: InternalPacket) -> Stimulus:
+        if isinstance(packet, SessionAck):
+            return Stimulus.SESSION_ACK
+        if isinstance(packet, ConnectionParameters):
+            return Stimulus.PARAMETERS_REFUSED if packet.connection_refused else Stimulus.PARAMETERS
+        valid = self._accepts_request(packet) if self.state is State.WAITING_EC_MSG else self._accepts_answer(packet)
+        return Stimulus.ESTABLISH_VALID if valid else Stimulus.ESTABLISH_INVALID
+
+    def _accepts_request(self, packet: EstablishConnection) -> bool:
+        """3.1.5.3.1; NO_GUID is what a direct format name sends (deviation D-94)."""
+        return packet.server_guid in (NO_GUID, self._settings.identifier)
+
+    def _accepts_answer(self, packet: EstablishConnection) -> bool:
+        """3.1.5.3.2. For a direct format name any queue manager may answer (deviation D-94)."""
+        if packet.connection_refused or packet.client_guid != self._settings.identifier:
+            return False
+        return packet.server_guid != NO_GUID if self.direct else packet.server_guid == self.peer
+
+    # -- establishing -------------------------------------------------------------------------------------------------
+
+    def _send_parameters(self, packet: InternalPacket, now: float) -> None:
+        assert isinstance(packet, EstablishConnection)
+        self.peer = packet.server_guid
+        # By our own clock: what the peer echoes need not be what it was sent, and wraps every 50 days (D-96).
+        self.recoverable_ack_send_timeout = _clamped(int((now - self._began) * ROUND_TRIPS))
+        self._events.append(PeerIdentified(self.peer, self.direct))
+        self._send_own_parameters()
+
+    def _answer_establish(self, packet: InternalPacket, now: float) -> None:
+        assert isinstance(packet, EstablishConnection)
+        if packet.connection_refused or packet.client_guid == NO_GUID or not self._admit(packet):
+            self._close(Reason.REFUSED, "the peer is not admitted")
+            return
+        self.peer, self.direct = packet.client_guid, packet.server_guid == NO_GUID
+        self._events.append(PeerIdentified(self.peer, self.direct))
+        self._output += self._answer(packet, refused=False)
+
+    def _refuse_establish(self, packet: InternalPacket, now: float) -> None:
+        assert isinstance(packet, EstablishConnection)
+        self._output += self._answer(packet, refused=True)
+        self._close(Reason.REFUSED, "the peer asked for another queue manager")
+
+    def _answer(self, request: EstablishConnection, refused: bool) -> bytes:
+        return EstablishConnection(
+            request.client_guid, self._settings.identifier, request.timestamp, request.without_ping,
+            self._settings.server_class, connection_refused=refused,
+        ).pack()  # fmt: skip
+
+    def _answer_parameters(self, packet: InternalPacket, now: float) -> None:
+        assert isinstance(packet, ConnectionParameters)
+        self.ack_wait_timeout = packet.ack_timeout
+        self.recoverable_ack_send_timeout = packet.recoverable_ack_timeout
+        self._send_own_parameters()
+        self._open(packet, now)
+
+    def _accept_parameters(self, packet: InternalPacket, now: float) -> None:
+        assert isinstance(packet, ConnectionParameters)
+        self._open(packet, now)
+
+    def _give_up(self, packet: InternalPacket, now: float) -> None:
+        self._close(Reason.REFUSED, "refused by the peer, or answered by another queue manager")
+
+    def _send_own_parameters(self) -> None:
+        parameters = ConnectionParameters(self.recoverable_ack_send_timeout, self.ack_wait_timeout, self.window.own)
+        self._output += parameters.pack()
+
+    def _open(self, packet: ConnectionParameters, now: float) -> None:
+        self.window.peer = packet.window_size
+        self._framer.maximum = MAXIMUM_PACKET
+        del self._deadlines[Timer.INITIALIZATION]
+        self._deadlines[Timer.CLEANUP] = now + self._settings.cleanup_timeout
+        self._events.append(Established(self.window.size))
+
+    # -- messages and acknowledgments ---------------------------------------------------------------------------------
+
+    def _receive_message(self, packet: bytes, now: float) -> None:
+        """Count, then the SessionHeader, then the fate, which is the owner's (deviation D-89)."""
+        reader = Reader(packet, "UserMessage")
+        message = UserMessage.unpack(reader)
+        if reader.remaining:
+            raise BadPacket(f"UserMessage: {reader.remaining} bytes behind the headers")
+        if message.user.delivery > RECOVERABLE_DELIVERY:
+            raise BadPacket(f"UserHeader: delivery mode {message.user.delivery}, allowed are 0 and 1")
+        recoverable = message.user.delivery == RECOVERABLE_DELIVERY
+        receipt = self._receiving.count(recoverable)
+        self._active = True
+        if message.session is not None:
+            self._read_acknowledgment(message.session, now)
+        self._events.append(MessageReceived(message, packet, receipt))
+        if message.session is not None and self._receiving.differs_from(message.session):
+            self._close_for_counts(message.session)
+            return
+        self._acknowledge_in_time(now, recoverable)
+
+    def _read_session_ack(self, packet: InternalPacket, now: float) -> None:
+        assert isinstance(packet, SessionAck)
+        self._read_acknowledgment(packet.session, now)
+        if self._receiving.differs_from(packet.session):
+            self._close_for_counts(packet.session)
+
+    def _read_acknowledgment(self, header: SessionHeader, now: float) -> None:
+        tokens = self._sending.acknowledged(header)
+        self.window.peer = header.window_size
+        if tokens:
+            self._events.append(Acknowledged(tokens))
+        if self._awaiting:
+            self._deadlines[Timer.ACK_WAIT] = now + self._ack_wait
+        else:
+            self._deadlines.pop(Timer.ACK_WAIT, None)
+
+    def _acknowledge_in_time(self, now: float, recoverable: bool) -> None:
+        """At once when half the window or all flags are used, else by the timer (deviation D-92)."""
+        receiving = self._receiving
+        while receiving.ackable >= FLAG_BITS:
+            self._send_acknowledgment()
+        if receiving.unacknowledged >= self.window.half:
+            self._send_acknowledgment()
+        if receiving.nothing_to_say:
+            return
+        duration = self.recoverable_ack_send_timeout if recoverable else self.ack_wait_timeout / 2
+        deadline = now + duration
+        if deadline < self._deadlines.get(Timer.ACK_SEND, deadline + 1):
+            self._deadlines[Timer.ACK_SEND] = deadline
+            self._ack_began = now
+
+    def _send_acknowledgment(self) -> None:
+        self._output += SessionAck(self._acknowledgment()).pack()
+
+    def _acknowledgment(self) -> SessionHeader:
+        """A SessionHeader to be sent now. It stops the timer, unless more bits wait than it can have."""
+        received, first, flags = self._receiving.acknowledge()
+        if self._receiving.nothing_to_say:
+            self._deadlines.pop(Timer.ACK_SEND, None)
+        return SessionHeader(received, first, flags, *self._sending.counts, self.window.own)
+
+    def _piggybacks(self, now: float) -> bool:
+        """Whether the Session Ack Send Timer has run far enough for its acknowledgment to ride on a UserMessage."""
+        deadline = self._deadlines.get(Timer.ACK_SEND)
+        return deadline is not None and now - self._ack_began > PIGGYBACK_FROM * (deadline - self._ack_began)
+
+    @property
+    def _awaiting(self) -> bool:
+        return bool(self._sending.in_flight or self._sending.unsaved)
+
+    @property
+    def _ack_wait(self) -> float:
+        """Duration of the Session Ack Wait Timer (3.1.2.4, note 46)."""
+        return self.ack_wait_timeout * (2 if self.direct else 1)
+
+    # -- timers and the end -------------------------------------------------------------------------------------------
+
+    def _expire(self, timer: Timer, now: float) -> None:
+        match EXPIRIES[timer]:
+            case Expiry.CLOSE:
+                initializing = timer is Timer.INITIALIZATION
+                self._close(Reason.INITIALIZATION_TIMEOUT if initializing else Reason.PACKET_TIMEOUT)
+            case Expiry.CLOSE_IF_IDLE:
+                if not self._active and not self._framer.in_the_middle:
+                    self._close(Reason.IDLE)
+                    return
+                self._active = False
+                self._deadlines[Timer.CLEANUP] = now + self._settings.cleanup_timeout
+            case Expiry.CLOSE_IF_SILENT:
+                if self._awaiting and not self._received_ack:
+                    self._close(Reason.ACK_TIMEOUT)
+                    return
+                self._received_ack = False
+                if self._awaiting:
+                    self._deadlines[Timer.ACK_WAIT] = now + self._ack_wait
+            case Expiry.SEND_ACKNOWLEDGMENT:
+                if not self._receiving.nothing_to_say:
+                    self._send_acknowledgment()
+
+    def _close_for_counts(self, header: SessionHeader) -> None:
+        self._close(
+            Reason.COUNTS_DIFFER,
+            f"the peer has sent {header.user_sequence_number} packets, {header.recoverable_sequence_number} of them"
+            " recoverable, modulo 65,536",
+        )
+
+    def _close(self, reason: Reason, detail: str = "") -> None:
+        """Once; what was sent and not acknowledged returns to its queue with the event."""
+        if self.state is not State.CLOSED:
+            self.state = State.CLOSED
+            self._deadlines.clear()
+            self._events.append(Closed(reason, detail, self._sending.rest()))
+
+    def _take_events(self) -> list[Event[Token]]:
+        events, self._events = self._events, []
+        return events
+
+
+def _everybody(_: EstablishConnection) -> bool:
+    return True
+
+
+def _clamped(timeout: int) -> int:
+    return max(RECOVERABLE_ACK_TIMEOUT.start, min(timeout, RECOVERABLE_ACK_TIMEOUT.stop - 1))

@@ -1,0 +1,109 @@
+"""The state tables of a session over one TCP connection ([MS-MQQB] 3.1.1.1.1.1, 3.1.1.1.1.2).
+
+A session begins when the connection is up. A row says what one kind of packet does in one state: an action, which
+`session.Session` has as a method, and the next state. What has no row is an error of the peer: the session closes, and
+not a byte is sent for it, because the protocol has neither error nor goodbye packets (3.1.5.1.3, 3.1.5.9).
+
+What comes before and after, up to WAITING_RECONNECT, has its table in `reaching`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+
+class State(Enum):
+    """SessionState (3.1.1.3.1)."""
+
+    WAITING_ECR_MSG = auto()  # initiator: EstablishConnection sent
+    WAITING_CPR_MSG = auto()  # initiator: ConnectionParameters sent
+    WAITING_EC_MSG = auto()  # acceptor: connection accepted
+    WAITING_CP_MSG = auto()  # acceptor: EstablishConnection answered
+    OPEN = auto()
+    CLOSED = auto()
+
+
+class Stimulus(Enum):
+    """What can come from the peer."""
+
+    ESTABLISH_VALID = auto()  # EstablishConnection that passes 3.1.5.3.1 or 3.1.5.3.2
+    ESTABLISH_INVALID = auto()  # and one that does not
+    PARAMETERS = auto()
+    PARAMETERS_REFUSED = auto()  # ConnectionParameters with CS (2.2.1)
+    SESSION_ACK = auto()
+    USER_MESSAGE = auto()  # also OrderAck and FinalAck
+
+
+class Action(Enum):
+    """What a session does then."""
+
+    SEND_PARAMETERS = auto()
+    ANSWER_ESTABLISH = auto()
+    REFUSE_ESTABLISH = auto()
+    ANSWER_PARAMETERS = auto()
+    ACCEPT_PARAMETERS = auto()
+    GIVE_UP = auto()
+    READ_ACKNOWLEDGMENT = auto()
+    RECEIVE_MESSAGE = auto()
+
+
+class Row(NamedTuple):
+    action: Action
+    next: State
+
+
+INITIAL_INITIATOR = State.WAITING_ECR_MSG
+INITIAL_ACCEPTOR = State.WAITING_EC_MSG
+
+TABLE: dict[State, dict[Stimulus, Row]] = {
+    State.WAITING_ECR_MSG: {
+        Stimulus.ESTABLISH_VALID: Row(Action.SEND_PARAMETERS, State.WAITING_CPR_MSG),
+        Stimulus.ESTABLISH_INVALID: Row(Action.GIVE_UP, State.CLOSED),
+    },
+    State.WAITING_CPR_MSG: {
+        Stimulus.PARAMETERS: Row(Action.ACCEPT_PARAMETERS, State.OPEN),
+        Stimulus.PARAMETERS_REFUSED: Row(Action.GIVE_UP, State.CLOSED),
+    },
+    State.WAITING_EC_MSG: {
+        Stimulus.ESTABLISH_VALID: Row(Action.ANSWER_ESTABLISH, State.WAITING_CP_MSG),
+        Stimulus.ESTABLISH_INVALID: Row(Action.REFUSE_ESTABLISH, State.CLOSED),
+    },
+    State.WAITING_CP_MSG: {
+        Stimulus.PARAMETERS: Row(Action.ANSWER_PARAMETERS, State.OPEN),
+        Stimulus.PARAMETERS_REFUSED: Row(Action.GIVE_UP, State.CLOSED),
+    },
+    State.OPEN: {
+        Stimulus.SESSION_ACK: Row(Action.READ_ACKNOWLEDGMENT, State.OPEN),
+        Stimulus.USER_MESSAGE: Row(Action.RECEIVE_MESSAGE, State.OPEN),
+    },
+    State.CLOSED: {},
+}
+
+
+class Timer(Enum):
+    """The timers of a session (3.1.2), and one for a packet that does not end."""
+
+    INITIALIZATION = auto()
+    CLEANUP = auto()
+    ACK_WAIT = auto()
+    ACK_SEND = auto()
+    PACKET = auto()
+
+
+class Expiry(Enum):
+    """What a session does when a timer runs out."""
+
+    CLOSE = auto()
+    CLOSE_IF_IDLE = auto()  # 3.1.6.2
+    CLOSE_IF_SILENT = auto()  # 3.1.6.3
+    SEND_ACKNOWLEDGMENT = auto()  # 3.1.6.4
+
+
+EXPIRIES: dict[Timer, Expiry] = {
+    Timer.INITIALIZATION: Expiry.CLOSE,
+    Timer.PACKET: Expiry.CLOSE,
+    Timer.CLEANUP: Expiry.CLOSE_IF_IDLE,
+    Timer.ACK_WAIT: Expiry.CLOSE_IF_SILENT,
+    Timer.ACK_SEND: Expiry.SEND_ACKNOWLEDGMENT,
+}

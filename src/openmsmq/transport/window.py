@@ -1,0 +1,184 @@
+"""Counting and acknowledging the packets of a session ([MS-MQQB] 3.1.1.4, 3.1.1.6.1; [MS-MQMQ] 2.2.20.4).
+
+Counts are whole numbers here and 16 bits on the wire: they wrap (deviation D-93).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Generic
+
+from openmsmq.packet.headers import SessionHeader
+from openmsmq.transport.events import RemoteProtocolError, Token
+from openmsmq.transport.settings import MAXIMUM_WINDOW_SIZE, WINDOW_SIZE
+
+FLAG_BITS = 32  # RecoverableMsgAckFlags
+# Recoverable packets whose bits may be missing. Below half of 2**16, so that a number on the wire names one packet.
+MAXIMUM_UNSAVED = 0x4000
+
+_MODULUS = 0x10000
+
+
+class Receiving:
+    """What came from the peer, and what of it has been acknowledged."""
+
+    def __init__(self) -> None:
+        self._received = 0
+        self._recoverable = 0
+        self._durable = 0  # recoverable packets 1 to this are synced
+        self._durable_beyond: set[int] = set()
+        self._acknowledged = 0
+        self._base = 0  # recoverable packets 1 to this have had their bit
+
+    @property
+    def unacknowledged(self) -> int:
+        """UnackedReceivedMsgCount."""
+        return self._received - self._acknowledged
+
+    @property
+    def ackable(self) -> int:
+        """Recoverable packets that are synced and have not had their bit."""
+        return self._durable - self._base
+
+    @property
+    def nothing_to_say(self) -> bool:
+        """Whether an acknowledgment would say nothing new."""
+        return not self.unacknowledged and not self.ackable
+
+    def count(self, recoverable: bool) -> int | None:
+        """Count one packet, whatever its fate will be (deviation D-89). A recoverable one gets a receipt."""
+        self._received += 1
+        if not recoverable:
+            return None
+        self._recoverable += 1
+        return self._recoverable
+
+    def durable(self, receipt: int) -> None:
+        """The fate of a recoverable packet is synced. Bits are given in the order of receipt (deviation D-91).
+
+        Raises ValueError for a receipt that was not issued, or comes twice.
+        """
+        if not self._durable < receipt <= self._recoverable or receipt in self._durable_beyond:
+            raise ValueError(f"receipt {receipt} was not issued, or came twice")
+        self._durable_beyond.add(receipt)
+        while self._durable + 1 in self._durable_beyond:
+            self._durable += 1
+            self._durable_beyond.remove(self._durable)
+
+    def differs_from(self, header: SessionHeader) -> bool:
+        """Whether the peer has counted other packets than have come."""
+        return (
+            header.user_sequence_number != self._received % _MODULUS
+            or header.recoverable_sequence_number != self._recoverable % _MODULUS
+        )
+
+    def acknowledge(self) -> tuple[int, int, int]:
+        """AckSequenceNumber, RecoverableMsgAckSeqNumber and -Flags to be sent now; no bit is given twice."""
+        bits = min(self.ackable, FLAG_BITS)
+        first = (self._base + 1) % _MODULUS if bits else 0
+        self._base += bits
+        self._acknowledged = self._received
+        return self._received % _MODULUS, first, (1 << bits) - 1
+
+
+@dataclass(slots=True)
+class _Sent(Generic[Token]):
+    token: Token
+    number: int
+    recoverable: int  # its number among recoverable packets, or 0
+
+
+class Sending(Generic[Token]):
+    """What was sent on this session, and what of it the peer has."""
+
+    def __init__(self) -> None:
+        self._sent = 0
+        self._recoverable = 0
+        self._received = 0  # AckSequenceNumber, unwrapped
+        self._express: deque[_Sent[Token]] = deque()  # unacknowledged, in the order of sending
+        self._unsaved: dict[int, _Sent[Token]] = {}  # recoverable packets without their bit, in the order of sending
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """UserMsgSequenceNumber and RecoverableMsgSeqNumber."""
+        return self._sent % _MODULUS, self._recoverable % _MODULUS
+
+    @property
+    def in_flight(self) -> int:
+        """UnAckedMessageCount: packets that the peer has not counted."""
+        return self._sent - self._received
+
+    @property
+    def unsaved(self) -> int:
+        """Recoverable packets whose bit is missing."""
+        return len(self._unsaved)
+
+    def sent(self, token: Token, recoverable: bool) -> None:
+        """Record the next packet of this session."""
+        self._sent += 1
+        if recoverable:
+            self._recoverable += 1
+            self._unsaved[self._recoverable] = _Sent(token, self._sent, self._recoverable)
+        else:
+            self._express.append(_Sent(token, self._sent, 0))
+
+    def acknowledged(self, header: SessionHeader) -> tuple[Token, ...]:
+        """What this SessionHeader completes, in the order of sending (3.1.5.5.1 to 3.1.5.5.3).
+
+        Only bits complete recoverable packets (deviation D-91). Bits of packets that had theirs change nothing. Raises
+        RemoteProtocolError if it names what was never sent.
+        """
+        newly = (header.ack_sequence_number - self._received) % _MODULUS
+        if newly > self.in_flight:
+            raise RemoteProtocolError(f"AckSequenceNumber {header.ack_sequence_number}, {self._sent} packets sent")
+        saved = self._named(header)
+        received = self._received + newly
+        if any(number in self._unsaved and self._unsaved[number].number > received for number in saved):
+            raise RemoteProtocolError("a packet was acknowledged as saved, but not as received")
+        self._received = received
+        done = [self._unsaved.pop(number) for number in saved if number in self._unsaved]
+        while self._express and self._express[0].number <= received:
+            done.append(self._express.popleft())
+        done.sort(key=lambda sent: sent.number)
+        return tuple(sent.token for sent in done)
+
+    def rest(self) -> tuple[Token, ...]:
+        """What was sent and is not completed, in the order of sending."""
+        left = sorted([*self._express, *self._unsaved.values()], key=lambda sent: sent.number)
+        return tuple(sent.token for sent in left)
+
+    def _named(self, header: SessionHeader) -> list[int]:
+        """The numbers of recoverable packets that the flags name. Without flags RecoverableMsgAckSeqNumber means
+        nothing: 0 is a number like any other when the count has wrapped."""
+        flags = header.recoverable_ack_flags
+        numbers = []
+        for bit in range(flags.bit_length()):
+            if flags >> bit & 1:
+                behind = (self._recoverable - header.recoverable_ack_sequence_number - bit) % _MODULUS
+                if behind >= min(self._recoverable, _MODULUS // 2):
+                    raise RemoteProtocolError(
+                        f"RecoverableMsgAckSeqNumber {header.recoverable_ack_sequence_number} with bit {bit},"
+                        f" {self._recoverable} recoverable packets sent"
+                    )
+                numbers.append(self._recoverable - behind)
+        return numbers
+
+
+class Window:
+    """Both windows: the smaller one, at least 1, bounds what may be unacknowledged (D-88, D-90)."""
+
+    def __init__(self, own: int = WINDOW_SIZE) -> None:
+        if not 1 <= own <= MAXIMUM_WINDOW_SIZE:
+            raise ValueError(f"a window of {own} packets, allowed are 1 to {MAXIMUM_WINDOW_SIZE}")
+        self.own = own
+        self.peer = own
+
+    @property
+    def size(self) -> int:
+        return max(1, min(self.own, self.peer))
+
+    @property
+    def half(self) -> int:
+        """The number of received packets that are acknowledged without waiting for the timer (D-92)."""
+        return (self.size + 1) // 2
