@@ -53,7 +53,11 @@ BUDGET_OF_A_TEST, BUDGET_OF_A_FILE = 15, 60
 
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """With plain texts, whatever was logged before: PySpark gives JSON to handlers that are added to its loggers."""
+    """With plain texts, whatever ran before: pytest adds its handler to loggers that do not propagate, too, and PySpark's
+    give JSON to each handler that they get."""
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.propagate = True
     caplog.handler.setFormatter(logging.Formatter())
     return caplog
 
