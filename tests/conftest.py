@@ -53,8 +53,8 @@ BUDGET_OF_A_TEST, BUDGET_OF_A_FILE = 15, 60
 
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """With plain texts, whatever ran before: pytest adds its handler to loggers that do not propagate, too, and PySpark's
-    give JSON to each handler that they get."""
+    """With plain texts, whatever ran before: pytest adds its handler to loggers that do not propagate, too, and PySpark
+    makes some that give JSON to each handler."""
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger):
             logger.propagate = True
