@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from threading import Barrier
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -26,6 +27,7 @@ from interop.impacket_client import PASSWORD, USER
 from openmsmq.dcom.objref import StandardReference, unpack
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.interfaces import ms_dcom, ms_oaut
+from openmsmq.model.errors import SharingViolation
 from openmsmq.model.message import Message
 from openmsmq.ndr import Interface
 
@@ -281,7 +283,7 @@ def test_T8_the_objects_of_a_dead_client_end_and_those_of_a_living_one_do_not(tm
                 try:
                     manager.open(path, "receive").close()
                     break
-                except Exception:
+                except SharingViolation:
                     assert time.monotonic() < deadline
                     time.sleep(0.1)
         assert mine.get("Access") == RECEIVE
@@ -378,15 +380,19 @@ def test_T16_waiting_receives_are_answered_one_for_each_message(com: Connection,
         queue.call("Receive", ReceiveTimeout=200)
     assert time.monotonic() - begun >= 0.2
 
+    ready = Barrier(receivers + 1)
+
     def wait(_: int) -> Any:
         thread = Connection("127.0.0.1", daemon.mapper_port)
         own = thread.new("QueueInfo")
         own.put("PathName", path)
-        return own.call("Open", RECEIVE, 0).call("Receive", ReceiveTimeout=20_000).get("Label")
+        opened = own.call("Open", RECEIVE, 0)
+        ready.wait(30)
+        return opened.call("Receive", ReceiveTimeout=20_000).get("Label")
 
     with ThreadPoolExecutor(receivers) as pool, daemon.connect() as manager, manager.open(path, "send") as sender:
         waiting = [pool.submit(wait, number) for number in range(receivers)]
-        time.sleep(0.5)
+        ready.wait(30)
         for number in range(receivers):
             sender.send(b"", label=str(number))
         assert sorted(int(future.result(30)) for future in waiting) == list(range(receivers))

@@ -17,13 +17,6 @@ from queueing.world import ALICE, BOB, World, refused
 SEQUENCE = HResult.MQ_ERROR_TRANSACTION_SEQUENCE
 
 
-@pytest.fixture
-def world() -> World:
-    world = World()
-    world.create()
-    return world
-
-
 def fill(world: World, labels: str, name: str = "q", **values: int) -> list[int]:
     """Sequences of the messages."""
     sequences = []

@@ -18,13 +18,6 @@ from queueing.world import ALICE, BOB, MACHINE, World, refused
 SEQUENCE = HResult.MQ_ERROR_TRANSACTION_SEQUENCE
 
 
-@pytest.fixture
-def world() -> World:
-    world = World()
-    world.create()
-    return world
-
-
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_stage_is_invisible_until_it_is_finalized_once(world: World, restart: bool) -> None:
     first, second = stage(world, 0, "abc"), stage(world, 0, "de")

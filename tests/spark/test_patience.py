@@ -75,17 +75,22 @@ def as_an_executor_has_it(daemon: Daemon, **options: Any) -> Any:
     return pickle.dumps(MsmqDataSource(given).streamReader(spark_schema("none")))
 
 
-def test_a_task_that_begins_while_the_queue_manager_is_down_reads_what_was_planned(own: Daemon) -> None:
-    lake.put(own, "q", "ab")
-    planner, sent = reader(own, mode="receive", consumerGroup="g"), as_an_executor_has_it(own)
-    initial = planner.initialOffset()
-    parts = list(planner.partitions(initial, planner.latestOffset(initial, ReadAllAvailable())))
+def labels_read_while_it_is_away(own: Daemon, sent: bytes, parts: list[Any]) -> list[str]:
+    """What an executor reads that begins after the queue manager was killed, and before it is started again."""
     own.kill()
     starting = threading.Timer(1, own.start)
     starting.start()
     found = [label for part in parts for batch in pickle.loads(sent).read(part) for label in batch["label"].to_pylist()]
     starting.join()
-    assert found == ["a", "b"]
+    return found
+
+
+def test_a_task_that_begins_while_the_queue_manager_is_down_reads_what_was_planned(own: Daemon) -> None:
+    lake.put(own, "q", "ab")
+    planner, sent = reader(own, mode="receive", consumerGroup="g"), as_an_executor_has_it(own)
+    initial = planner.initialOffset()
+    parts = list(planner.partitions(initial, planner.latestOffset(initial, ReadAllAvailable())))
+    assert labels_read_while_it_is_away(own, sent, parts) == ["a", "b"]
 
 
 def test_a_task_by_remote_read_waits_for_the_queue_manager_too(own: Daemon) -> None:
@@ -96,12 +101,7 @@ def test_a_task_by_remote_read_waits_for_the_queue_manager_too(own: Daemon) -> N
     end = planner.latestOffset(planner.initialOffset(), ReadAllAvailable())
     parts = list(planner.partitions({}, end))
     planner.remote.close()
-    own.kill()
-    starting = threading.Timer(1, own.start)
-    starting.start()
-    found = [label for part in parts for batch in pickle.loads(sent).read(part) for label in batch["label"].to_pylist()]
-    starting.join()
-    assert found == ["a", "b"]
+    assert labels_read_while_it_is_away(own, sent, parts) == ["a", "b"]
 
 
 def test_a_read_that_breaks_off_goes_on_behind_its_last_row(own: Daemon) -> None:

@@ -114,9 +114,7 @@ class Slicing:
         group: str | None = None,
         token: str | None = None,
     ) -> dict[str, Any]:
-        found, holder = self._readable(caller, queue, source, group, token)
-        if end is None:
-            end = self._groups.last_stable(found) if holder is None else holder.end
+        found, holder, end = self._readable(caller, queue, source, group, token, end)
         end, ranges = await run(
             self._groups.divide(
                 found, start, end, min(partitions, _MOST_RANGES), limits(max_messages, max_bytes), holder
@@ -125,15 +123,16 @@ class Slicing:
         return {"end": end, "ranges": [dict(zip(("start", "end", "count", "bytes"), r, strict=True)) for r in ranges]}
 
     def _readable(
-        self, caller: Caller, queue: str, source: str, group: str | None, token: str | None
-    ) -> tuple[Queue, Group | None]:
-        """The queue, and the group whose claim is read."""
+        self, caller: Caller, queue: str, source: str, group: str | None, token: str | None, end: int | None
+    ) -> tuple[Queue, Group | None, int]:
+        """The queue, the group whose claim is read, and up to where: `end` if it is given."""
         if group is None:
-            return self._context.source(caller, queue, source), None
+            found = self._context.source(caller, queue, source)
+            return found, None, self._groups.last_stable(found) if end is None else end
         found = self._context.source(caller, queue, source, Access.RECEIVE)
         holder = self._groups.group(found, group, token or "")
         assert holder is not None  # a token that is wrong is refused
-        return found, holder
+        return found, holder, holder.end if end is None else end
 
     async def do_slice(
         self,
@@ -147,9 +146,7 @@ class Slicing:
     ) -> tuple[dict[str, Any], bytes]:
         """Positions from `start` on, in pieces between which others have their turn, as `Slice.data`. The value has
         `aborts`, lookup identifiers with the counts that are not in their records."""
-        found, holder = self._readable(caller, queue, source, group, token)
-        if end is None:
-            end = self._groups.last_stable(found) if holder is None else holder.end
+        found, holder, end = self._readable(caller, queue, source, group, token, end)
         slice = Slice()
         async with self._slicing:
             while not slice.is_full():

@@ -12,13 +12,12 @@ from uuid import UUID
 from openmsmq.dcom.activation import VERSION, interface_pointer
 from openmsmq.dcom.exporter import ExportedInterface
 from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.server import CallContext, ComServer
+from openmsmq.dcom.server import CallContext, ComServer, ServedInterface
 from openmsmq.interfaces import ms_dcom as d
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.ndr import BadStubData, Interface, NdrError, Operation
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import NCA_S_UNK_IF, RPC_X_BAD_STUB_DATA, Fault
-from openmsmq.rpc.pdu import AuthLevel
 
 logger = logging.getLogger(__name__)
 
@@ -42,30 +41,10 @@ def failure(operation: Operation, hresult: int) -> Any:
     return response
 
 
-class OrpcInterface:
+class OrpcInterface(ServedInterface):
     """An interface of objects as the RPC runtime sees it; see `rpc.call.Interface`."""
 
-    version = (0, 0)  # [MS-DCOM] 2.1: all of them are bound so
-    open_opnums: frozenset[int] = frozenset()
-
-    def __init__(self, server: ComServer, description: Interface) -> None:
-        self.server, self.description = server, description
-
-    @property
-    def name(self) -> str:
-        return self.description.name
-
-    @property
-    def uuid(self) -> UUID:
-        return self.description.uuid
-
-    @property
-    def minimum_level(self) -> AuthLevel:
-        return self.server.minimum_level
-
-    def accepts(self, opnum: int) -> bool:
-        operations = self.description.operations
-        return FIRST_OPNUM <= opnum < len(operations) and operations[opnum].used_on_wire
+    first_opnum = FIRST_OPNUM  # those below are IUnknown's, which no object is called by
 
     def call(self, call: Call) -> None:
         """Serve one call to the object that it names."""

@@ -13,13 +13,12 @@ from openmsmq.dcom.bindings import Bindings
 from openmsmq.dcom.hresults import ComError, ComResult, ResolverError
 from openmsmq.dcom.objref import StandardReference
 from openmsmq.dcom.orpc import check_header
-from openmsmq.dcom.server import CallContext, ComObject, ComServer
+from openmsmq.dcom.server import CallContext, ComObject, ComServer, ServedInterface
 from openmsmq.interfaces import com as c
 from openmsmq.interfaces import ms_dcom as d
 from openmsmq.ndr import BadStubData, Interface, NdrError, Operation
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
-from openmsmq.rpc.pdu import AuthLevel
 
 logger = logging.getLogger(__name__)
 
@@ -29,34 +28,13 @@ _NO_CONTEXT = d.IUnknown
 Result = tuple[UUID, int, StandardReference | None]
 
 
-class _Service:
+class _Service(ServedInterface):
     """An RPC interface whose handlers are methods named after its operations."""
 
     description: Interface
-    open_opnums: frozenset[int] = frozenset()
 
     def __init__(self, server: ComServer) -> None:
-        self.server = server
-
-    @property
-    def name(self) -> str:
-        return self.description.name
-
-    @property
-    def uuid(self) -> UUID:
-        return self.description.uuid
-
-    @property
-    def version(self) -> tuple[int, int]:
-        return self.description.version
-
-    @property
-    def minimum_level(self) -> AuthLevel:
-        return self.server.minimum_level
-
-    def accepts(self, opnum: int) -> bool:
-        operations = self.description.operations
-        return opnum < len(operations) and operations[opnum].used_on_wire
+        super().__init__(server, self.description)
 
     def call(self, call: Call) -> None:
         operation: Operation = self.description.operations[call.opnum]

@@ -95,6 +95,37 @@ class ForeignReference:
         self.reference = reference
 
 
+class ServedInterface:
+    """What the RPC runtime asks of an interface (`rpc.call.Interface`), but for the calls."""
+
+    first_opnum = 0
+    open_opnums: frozenset[int] = frozenset()
+
+    def __init__(self, server: ComServer, description: Interface) -> None:
+        self.server, self.description = server, description
+
+    @property
+    def name(self) -> str:
+        return self.description.name
+
+    @property
+    def uuid(self) -> UUID:
+        return self.description.uuid
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """0.0 for interfaces of objects ([MS-DCOM] 2.1)."""
+        return self.description.version
+
+    @property
+    def minimum_level(self) -> AuthLevel:
+        return self.server.minimum_level
+
+    def accepts(self, opnum: int) -> bool:
+        operations = self.description.operations
+        return self.first_opnum <= opnum < len(operations) and operations[opnum].used_on_wire
+
+
 class CallContext:
     """One call to an object, or an activation.
 

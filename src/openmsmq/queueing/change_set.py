@@ -307,7 +307,7 @@ class ChangeSet:
             self._clean_up()
 
     def _apply(self, locations: Sequence[int]) -> list[_Arrival] | None:
-        """Change queues and deadlines. Returns what became available and is to be told."""
+        """Change queues and deadlines. Returns what became available, for those who are to be notified."""
         arrived: list[_Arrival] | None = None
         deadlines = self._changes.deadlines
         placed = _NOTHING_PLACED

@@ -131,7 +131,7 @@ class Queue:
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody is to be told of messages that become available: readers that wait, or the transport."""
+        """Whether somebody is to be notified of messages that become available: waiting readers, or the transport."""
         return self.waiters > 0 or self.kind is QueueKind.OUTGOING
 
     def deadline_of(self, message: Message) -> int:
