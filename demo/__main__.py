@@ -72,6 +72,7 @@ class Daemon:
     def start(self) -> None:
         command = [sys.executable, "-m", "openmsmq.cli", "serve", "--data-dir", str(self._directory / "data")]
         command += ["--endpoint-mapper-port", str(self._ports.get("ept", 0))]
+        command += ["--message-port", str(self._ports.get("messages", 0))]
         command += ["--rpc-port", str(self._ports.get("qmcomm", 0)), "--log-level", "error"]
         command += ["--flight", "--flight-port", str(self._ports.get("flight", 0))]
         with (self._directory / "log").open("ab") as log:

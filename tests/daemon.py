@@ -43,9 +43,10 @@ class Daemon:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         endpoints = self.ready.get("endpoints", {})
-        ports = {name: endpoints.get(name, {}).get("port", 0) for name in ("ept", "qmcomm")}
+        ports = {name: endpoints.get(name, {}).get("port", 0) for name in ("ept", "qmcomm", "messages")}
         command = [sys.executable, "-m", "openmsmq.cli", "serve", "--data-dir", str(self.directory)]
-        command += ["--endpoint-mapper-port", str(ports["ept"]), "--rpc-port", str(ports["qmcomm"]), *self.options]
+        command += ["--endpoint-mapper-port", str(ports["ept"]), "--rpc-port", str(ports["qmcomm"])]
+        command += ["--message-port", str(ports["messages"]), *self.options]
         with self._log.open("ab") as log:
             return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, preexec_fn=self.prepare)  # noqa: PLW1509
 

@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from openmsmq.model import names
 from openmsmq.model.constants import Access
 from openmsmq.queueing.authorization import SYSTEM
-from openmsmq.queueing.outgoing import UNUSED_PERIOD
+from openmsmq.queueing.changes import UNUSED_PERIOD
 from openmsmq.queueing.outgoing_queues import OutgoingQueue
 from queueing.test_programmes import QUIET
-from queueing.world import World
+from queueing.world import World, next_to_transfer
 
 PLACES = [
     "DIRECT=OS:there\\private$\\q",
@@ -91,7 +91,7 @@ class Programme(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        taken = self.world.manager.outgoing.next_to_transfer()
+        taken = next_to_transfer(self.world)
         free = [
             (-entry.priority, int(entry.label), place, entry)
             for place, entries in self.waiting.items()
@@ -114,10 +114,10 @@ class Programme(RuleBasedStateMachine):
             return
         queue, message, place, entry = self.transfers.pop(data.draw(st.integers(0, len(self.transfers) - 1)))
         if arrived:
-            self.world.manager.outgoing.transferred(queue, message)
+            self.world.manager.outgoing.transferred(queue, [message])
             self.waiting[place].remove(entry)
             return
-        self.world.manager.outgoing.put_back(queue, message)
+        self.world.manager.outgoing.put_back(queue, message.lookup_identifier)
         entry.in_transfer = False
         if entry.purged or entry.dies <= self.world.now:
             self.waiting[place].remove(entry)

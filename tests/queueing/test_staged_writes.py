@@ -13,7 +13,7 @@ from openmsmq.model.errors import HResult
 from openmsmq.queueing.stages import Stage, parse_note
 from openmsmq.store import Put
 from queueing.pipeline import crashed, draft, finalize, stage
-from queueing.world import ALICE, BOB, MACHINE, World, refused
+from queueing.world import ALICE, BOB, MACHINE, World, next_to_transfer, refused
 
 SEQUENCE = HResult.MQ_ERROR_TRANSACTION_SEQUENCE
 
@@ -201,7 +201,7 @@ def test_rows_may_go_to_other_machines(world: World) -> None:
     (queue,) = world.registry.outgoing.values()
     assert world.labels(queue) == ["a", "b"]
     assert world.messages(queue)[0].time_to_reach_queue == 345600
-    assert world.manager.outgoing.next_to_transfer() is not None
+    assert next_to_transfer(world) is not None
 
 
 def test_a_sink_and_its_stages_belong_to_who_began_them(world: World) -> None:

@@ -15,7 +15,7 @@ from openmsmq.queueing.authorization import Caller, default_machine_security
 from openmsmq.queueing.descriptors import Cursor, OpenQueueDescriptor
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.queueing.outgoing_queues import Transport
+from openmsmq.queueing.outgoing_queues import OutgoingQueue, Transport
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
 from openmsmq.store import Operation, Store, StoreFull
@@ -228,6 +228,15 @@ class World:
 
     def messages(self, queue: Queue) -> list[Message]:
         return [queue.message(key) for key in queue.available]
+
+
+def next_to_transfer(world: World) -> tuple[OutgoingQueue, Message] | None:
+    """What a transport with one connection for everything would take: the most urgent message of all queues."""
+    queues = [queue for queue in world.registry.outgoing.values() if queue.first() is not None]
+    for queue in sorted(queues, key=lambda queue: queue.first() or 0):
+        if (message := world.manager.outgoing.take(queue)) is not None:
+            return queue, message
+    return None
 
 
 def refused(hresult: HResult) -> Any:

@@ -80,7 +80,7 @@ def taken():
 
 
 def test_a_given_port_that_is_taken_is_an_error_that_names_the_setting(tmp_path):
-    for option in ("endpoint-mapper-port", "rpc-port"):
+    for option in ("endpoint-mapper-port", "rpc-port", "message-port"):
         listener, port = taken()
         said = rf"can't listen on 127.0.0.1:{port}.*{option.replace('-', '_')}"
         with listener, pytest.raises(RuntimeError, match=said):
@@ -91,7 +91,7 @@ def test_a_standard_port_that_is_taken_gives_way_to_the_next_one(tmp_path):
     listener, port = taken()
     with listener:
         serve = command("serve", "--data-dir", str(tmp_path / "data"))
-        serve += ["--endpoint-mapper-port", "0", "--port-offset", str(port - 2103)]
+        serve += ["--endpoint-mapper-port", "0", "--message-port", "0", "--port-offset", str(port - 2103)]
         process = subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             ready = json.loads(process.stdout.readline())

@@ -33,6 +33,11 @@ class Framer:
         """Whether part of a packet has arrived."""
         return bool(self._partial)
 
+    @property
+    def buffered(self) -> int:
+        """Bytes that have arrived of a packet that is not whole."""
+        return len(self._partial)
+
     def feed(self, data: bytes) -> None:
         """Add bytes that arrived. Raises BadPacket when more are buffered than whole packets explain."""
         if len(self._partial) + len(data) > self.maximum + SESSION_HEADER_SIZE + READ_SIZE:

@@ -10,19 +10,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, Acknowledge, Delivery, Journal, MessageClass
+from openmsmq.model.errors import IllegalFormatName, InsufficientResources
 from openmsmq.model.lookup_id import sequence_of
 from openmsmq.model.message import Message
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.message_record import encode_message
+from openmsmq.queueing.outgoing_queues import can_go_out
 from openmsmq.queueing.queue import Queue, QueueKind, Stored
-from openmsmq.queueing.records import abort_definition, deadline_word
+from openmsmq.queueing.records import abort_definition, deadline_word, final_ack_definition, split_final_ack
 from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFailed, StoreFull
+
+logger = logging.getLogger(__name__)
 
 # Plain numbers: `&` with a member of an IntFlag makes a new member, which costs fifty times as much.
 _JOURNAL, _DEADLETTER = int(Journal.JOURNAL), int(Journal.DEADLETTER)
@@ -36,11 +42,13 @@ _IN_TRANSIT = {
     MessageClass.ACK_RECEIVE: MessageClass.NACK_DELETED,
     MessageClass.NACK_Q_PURGED: MessageClass.NACK_DELETED,
 }
+ORDER_LABEL = "QM Ordering Ack"  # of both acknowledgments of transactional messages, [MS-MQQB] 2.2.4 and 2.2.5
 _SWEEP_MESSAGES = 512  # removals in one batch when a queue is purged or deleted
 _SWEEP_BYTES = 1 << 20  # of copies and acknowledgments in one such batch
 # Of non-transactional messages that reached their queue, only these end in the dead-letter queue; transactional ones
 # do whenever they are not received.
 _DEAD_LETTERED = frozenset([MessageClass.NACK_RECEIVE_TIMEOUT, MessageClass.NACK_REACH_QUEUE_TIMEOUT])
+_OF_QUEUE_MANAGERS = frozenset(int(kind) for kind in MessageClass if kind is not MessageClass.NORMAL)
 
 
 _Arrival: TypeAlias = tuple[Queue, int, Message | None]  # the message, if it is at hand
@@ -74,6 +82,7 @@ class ChangeSet:
         # What follows from the removals and arrivals, in the order of `_complete`.
         self._copies: list[tuple[Queue, Message, MessageClass | None, int]] = []
         self._acknowledgments: list[tuple[Message, MessageClass]] = []
+        self._final_acks: list[tuple[bytes, MessageClass]] = []  # what `records.final_ack_definition` keeps, and why
         self._following = 0  # bytes of these
 
     # -- gathering -------------------------------------------------------------------------------------------
@@ -109,23 +118,20 @@ class ChangeSet:
         self._stored.append((key, len(payload)))
 
     def arrive(self, queue: Queue, message: Message) -> None:
-        """What the arrival of a message in its destination queue entails; the sender is this queue manager too."""
+        """What the arrival of a message in its destination queue entails. Journal copies are for the queue manager
+        that sent it."""
         if not (message.journaling_requested or message.acknowledgements_requested):
             return
         if queue.kind is QueueKind.OUTGOING:  # it has not arrived yet
             return
-        if message.journaling_requested & _JOURNAL:
+        if message.journaling_requested & _JOURNAL and self._is_own(message):
             self._copy(self._changes.registry.system_journal, message, message.size)
         if message.acknowledgements_requested & _POS_ARRIVAL and queue.is_destination:
             self._acknowledge(message, MessageClass.ACK_REACH_QUEUE)
 
     def remove(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
         """Message Position Deleted ([MS-MQDMPR] 3.1.7.2.1) and what it entails ([MS-MQQB] 3.1.7.2)."""
-        location = queue.location(lookup_identifier)
-        if location is not None:
-            self._operations.append(Remove(sequence_of(lookup_identifier), location))
-        self._vacate(queue, lookup_identifier)
-        size = self._free(queue, lookup_identifier)
+        size = self._take_out(queue, lookup_identifier)
         in_transit = False
         if not queue.is_destination:
             if queue.kind not in (QueueKind.OUTGOING, QueueKind.CONNECTOR):
@@ -137,6 +143,9 @@ class ChangeSet:
                     self._copy(self._changes.registry.system_journal, message, size)
                 return
             in_transit, reason = True, _IN_TRANSIT.get(reason, reason)
+        from_elsewhere = not self._is_own(message)
+        if from_elsewhere and message.is_transactional:
+            self._answer_finally(lookup_identifier, reason)
         if reason is MessageClass.ACK_RECEIVE:
             if queue.properties.journaling and queue.journal is not None:
                 self._copy(queue.journal, message, size)
@@ -145,19 +154,60 @@ class ChangeSet:
             return
         if message.acknowledgements_requested & (_NEG_RECEIVE if reason & _ARRIVED else _NEG_ARRIVAL):
             self._acknowledge(message, reason)
+        if from_elsewhere and message.is_transactional:
+            return  # dead letters are the sender's, who has the final acknowledgment
         undelivered = in_transit or message.is_transactional or reason in _DEAD_LETTERED
         if message.journaling_requested & _DEADLETTER and undelivered:
             registry = self._changes.registry
             target = registry.transactional_dead_letters if message.is_transactional else registry.dead_letters
             self._copy(target, message, size, reason)
 
+    def finish(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
+        """The destination has said what became of a message of a transaction, which is here for that: a copy goes to
+        the journal or to the dead letters, or nowhere ([MS-MQQB] 3.1.5.7)."""
+        size, registry = self._take_out(queue, lookup_identifier), self._changes.registry
+        if reason is MessageClass.ACK_RECEIVE:
+            if message.journaling_requested & _JOURNAL:
+                self._copy(registry.system_journal, message, size)
+        elif message.journaling_requested & _DEADLETTER:
+            self._copy(registry.transactional_dead_letters, message, size, reason)
+
+    def reject(self, message: Message, reason: MessageClass, final_ack: bytes = b"") -> None:
+        """What follows when a message from another queue manager is refused ([MS-MQQB] 3.1.5.8). `final_ack` is what
+        `records.final_ack_definition` would have kept."""
+        if message.acknowledgements_requested & _NEG_ARRIVAL:
+            self._acknowledge(message, reason)
+        if final_ack:
+            self._final_acks.append((final_ack, reason))
+
+    def dead_letter(self, message: Message, reason: MessageClass) -> None:
+        """A refused message goes to the dead letters of this machine ([MS-MQQB] 3.1.5.8.8)."""
+        self._copy(self._changes.registry.dead_letters, message, message.size, reason)
+
     def remove_unreadable(self, queue: Queue, lookup_identifier: int) -> None:
         """Remove a message whose record can't be decoded: nothing follows, because nobody knows what it asked for."""
+        assert queue.location(lookup_identifier) is not None  # what is in memory needs no decoding
+        self._take_out(queue, lookup_identifier)
+
+    def _is_own(self, message: Message) -> bool:
+        """Whether this queue manager sent the message."""
+        return message.source_machine_identifier == self._changes.machine.identifier
+
+    def _take_out(self, queue: Queue, lookup_identifier: int) -> int:
+        """Remove a position from store and queue. Returns the bytes that it leaves for what follows."""
         location = queue.location(lookup_identifier)
-        assert location is not None  # what is in memory needs no decoding
-        self._operations.append(Remove(sequence_of(lookup_identifier), location))
+        if location is not None:
+            self._operations.append(Remove(sequence_of(lookup_identifier), location))
         self._vacate(queue, lookup_identifier)
-        self._free(queue, lookup_identifier)
+        return self._free(queue, lookup_identifier)
+
+    def _answer_finally(self, lookup_identifier: int, reason: MessageClass) -> None:
+        """Tell the sender of a transactional message what became of it, if it has asked ([MS-MQQB] 3.1.7.2.2)."""
+        name = final_ack_definition(lookup_identifier)
+        value = self._changes.store.definitions.get(name)
+        if value is not None:
+            self._operations.append(Drop(name))
+            self._final_acks.append((value, reason))
 
     def _free(self, queue: Queue, lookup_identifier: int) -> int:
         """Bytes that a message leaves for what follows from its removal."""
@@ -181,6 +231,13 @@ class ChangeSet:
             move_count=message.move_count + 1,
             last_move_time=self._changes.clock() // 1000,
         )
+        self._place(queue, lookup_identifier, moved, target)
+
+    def keep(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
+        """As `move`, for the queue manager's own reasons: the message is as before."""
+        self._place(queue, lookup_identifier, message, target)
+
+    def _place(self, queue: Queue, lookup_identifier: int, moved: Message, target: Queue) -> None:
         location, deadline = queue.location(lookup_identifier), target.deadline_of(moved)
         if location is not None:
             sequence, payload = sequence_of(lookup_identifier), encode_message(moved)
@@ -225,6 +282,9 @@ class ChangeSet:
         self._following += size
 
     def _acknowledge(self, message: Message, message_class: MessageClass) -> None:
+        """Nobody acknowledges what is an acknowledgment or a report itself ([MS-MQQB] 3.1.7.15, notes 2 and 62)."""
+        if message.message_class in _OF_QUEUE_MANAGERS:
+            return
         self._acknowledgments.append((message, message_class))
         self._following += message.size
 
@@ -236,6 +296,8 @@ class ChangeSet:
             self._insert_copy(queue, message, reason, size)
         for message, message_class in self._acknowledgments:
             self._insert_acknowledgment(message, message_class)
+        for kept, message_class in self._final_acks:
+            self._insert_final_ack(kept, message_class)
 
     def _insert_copy(self, queue: Queue, message: Message, reason: MessageClass | None, size: int) -> None:
         """A copy for a journal or dead-letter queue; discarded where that queue's quota is exceeded."""
@@ -249,8 +311,8 @@ class ChangeSet:
     def _insert_acknowledgment(self, message: Message, message_class: MessageClass) -> None:
         """Send Administration Acknowledgment, [MS-MQQB] 3.1.7.15. Without a queue to go to it is discarded. A negative
         one carries the body, unless that is private."""
-        queue = self._changes.registry.local_queue_for_text(message.administration_queue_format_name)
-        if queue is None or queue.kind is not QueueKind.PRIVATE or queue.properties.transactional:
+        queues = self._administration_queues(message.administration_queue_format_name)
+        if not queues:
             return
         positive = message_class in (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE)
         bare = positive or bool(message.privacy_level)
@@ -263,13 +325,61 @@ class ChangeSet:
             label=message.label,
             body=b"" if bare else message.body,
             body_type=0 if bare else message.body_type,
+            time_to_reach_queue=INFINITE if queues[0].is_destination else self._changes.longest_way,
         )
-        size = acknowledgment.size
-        if not self.has_room(queue, size, reuse=True):
-            self._changes.note_discarded(queue, acknowledgment)
+        for queue in queues:
+            self.post(queue, replace(acknowledgment))
+
+    def _administration_queues(self, format_name: str) -> list[Queue]:
+        """Where acknowledgments go: private queues of this machine, and outgoing queues, which are made. Raises what
+        the store raises."""
+        if not format_name:
+            return []
+        try:
+            parsed = names.parse_format_name(format_name)
+        except IllegalFormatName:
+            return []
+        elements = parsed.elements if isinstance(parsed, names.MultipleElementFormatName) else (parsed,)
+        return [queue for name in elements if (queue := self._administration_queue(name)) is not None]
+
+    def _administration_queue(self, name: names.SingleFormatName) -> Queue | None:
+        registry = self._changes.registry
+        queue = registry.local_queue(name)
+        if queue is not None:
+            takes = queue.kind is QueueKind.PRIVATE and not queue.properties.transactional
+            return queue if takes else None
+        if registry.is_local(name) or not can_go_out(name):
+            return None
+        return self._outgoing(name)
+
+    def _outgoing(self, name: names.SingleFormatName) -> Queue | None:
+        """The outgoing queue for what the queue manager itself sends; None if there can be no more of them."""
+        try:
+            return self._changes.outgoing_for(name)
+        except InsufficientResources as error:
+            logger.warning("an acknowledgment for %s is discarded: %s", name, error)
+            self._changes.discarded += 1
+            return None
+
+    def _insert_final_ack(self, kept: bytes, message_class: MessageClass) -> None:
+        """Send Transactional Acknowledgment, [MS-MQQB] 3.1.7.17. Nothing asks for an acknowledgment of it."""
+        body, name = split_final_ack(kept)
+        queue = self._outgoing(name)
+        if queue is None:
             return
-        self._changes.stamp(acknowledgment)
-        self.insert(queue, acknowledgment, size)
+        self.post(queue, Message(
+            message_class=message_class, label=ORDER_LABEL, body=body, destination_queue_format_name=str(name),
+            delivery_guarantee=_RECOVERABLE, time_to_reach_queue=self._changes.longest_way,
+        ))  # fmt: skip
+
+    def post(self, queue: Queue, message: Message) -> None:
+        """Put a message of the queue manager itself into a queue, or discard it where there is no room."""
+        size = message.size
+        if not self.has_room(queue, size, reuse=True):
+            self._changes.note_discarded(queue, message)
+            return
+        self._changes.stamp(message)
+        self.insert(queue, message, size)
 
     # -- writing and applying ----------------------------------------------------------------------------------
 
@@ -284,7 +394,7 @@ class ChangeSet:
 
         Raises what the store raises; then nothing was applied.
         """
-        if self._copies or self._acknowledgments:
+        if self._copies or self._acknowledgments or self._final_acks:
             self._complete()
         changes, operations = self._changes, self._operations
         if changes.has_failed:

@@ -6,11 +6,13 @@ import logging
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from openmsmq.model import names
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import NULL_IDENTIFIER, Message
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outbox import Outbox
+from openmsmq.queueing.outgoing_queues import OutgoingQueue
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.registry import Registry
 from openmsmq.queueing.storage import MessageStore
@@ -18,6 +20,7 @@ from openmsmq.queueing.timers import Timers
 
 logger = logging.getLogger(__name__)
 
+UNUSED_PERIOD = 300_000  # milliseconds between two looks at an outgoing queue, which find it unused
 SEQUENCE_BLOCK: Final = 1 << 16  # sequence numbers reserved in the store at a time, so that express ones need no record
 
 
@@ -26,6 +29,7 @@ class Changes:
 
     Attributes:
         deadlines: of messages that expire: number is the lookup identifier, item the queue's number.
+        looks: when to see whether an outgoing queue is unused.
         throttled: no message comes in (Begin and End Flow Control, [MS-MQDMPR] 3.1.7.2.5 and 6).
         discarded: copies and acknowledgments that found no room.
         has_failed: a change was written and could not be applied; no other one may follow.
@@ -42,6 +46,7 @@ class Changes:
         self.sequence = store.high_key
         self._reserved = store.high_key
         self.deadlines: Timers[int] = Timers(self._is_present, outbox.deadline_changed)
+        self.looks: Timers[OutgoingQueue] = Timers(_is_kept, outbox.deadline_changed)
         self.throttled = False
         self.discarded = 0
         self.has_failed = False
@@ -51,6 +56,27 @@ class Changes:
     def _is_present(self, lookup_identifier: int, queue_number: int) -> bool:
         queue = self.registry.queues.get(queue_number)
         return queue is not None and lookup_identifier in queue.entries
+
+    @property
+    def longest_way(self) -> int:
+        """TimeToReachQueue of what the queue manager itself sends to other machines, in seconds (deviation D-104)."""
+        return self.machine.default_time_to_reach_queue
+
+    # -- outgoing queues -----------------------------------------------------------------------------------------
+
+    def outgoing_for(self, name: names.SingleFormatName) -> OutgoingQueue:
+        """The outgoing queue for a format name, made where there is none. Raises InsufficientResources,
+        MessageStorageFailed."""
+        queue = self.registry.outgoing_queue(name)
+        if queue is None:
+            queue = self.registry.create_outgoing(name)
+            self.look_later(queue)
+        queue.touched = True
+        return queue
+
+    def look_later(self, queue: OutgoingQueue) -> None:
+        """See after a while whether an outgoing queue is unused."""
+        self.looks.add(self.clock() + UNUSED_PERIOD, queue.number, queue)
 
     # -- numbers -----------------------------------------------------------------------------------------------
 
@@ -127,6 +153,10 @@ class Changes:
         self.has_failed = True
         self.outbox.failed(error)
         self.store.fail(error)
+
+
+def _is_kept(_: int, queue: OutgoingQueue) -> bool:
+    return not queue.deleted
 
 
 def new_identifier(machine: bytes, sequence: int) -> bytes:

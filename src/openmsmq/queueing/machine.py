@@ -26,8 +26,9 @@ class MachineLimits:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Who this queue manager is. `addresses` are those by which DIRECT=TCP reaches it, besides loopback, as
-    `str(ipaddress.ip_address(...))` has them; `aliases` are further computer names of it, in lower case: earlier ones,
+    """Who this queue manager is. `addresses` are those by which DIRECT=TCP reaches it, as
+    `str(ipaddress.ip_address(...))` has them, and all of loopback unless it has an `own_loopback` address among them,
+    beside other queue managers; `aliases` are further computer names of it, in lower case: earlier ones,
     and those that were configured.
 
     Quotas are in kilobytes.
@@ -37,6 +38,7 @@ class Machine:
     identifier: bytes
     qualified_name: str = ""
     addresses: frozenset[str] = frozenset()
+    own_loopback: bool = False
     aliases: frozenset[str] = frozenset()
     quota: int = INFINITE
     journal_quota: int = INFINITE
@@ -52,4 +54,6 @@ class Machine:
         if host in own or host in self.aliases:
             return True
         address = names.parse_address(host)
-        return address is not None and (address.is_loopback or str(address) in self.addresses)
+        if address is None:
+            return False
+        return str(address) in self.addresses or (address.is_loopback and not self.own_loopback)

@@ -8,9 +8,11 @@ the parts; here are recovery, turns, timers, and what checkpoints and compaction
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from openmsmq.queueing.administration import Administration
+from openmsmq.queueing.arrivals import Arrivals
 from openmsmq.queueing.authorization import Authorization, default_machine_security
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.consumer_group import GROUP_PREFIX
@@ -23,7 +25,13 @@ from openmsmq.queueing.outgoing import Outgoing
 from openmsmq.queueing.outgoing_queues import NoTransport, Transport
 from openmsmq.queueing.queue import entries_of
 from openmsmq.queueing.reading import Reading
-from openmsmq.queueing.records import ABORT_PREFIX, TIME_MASK, parse_abort_definition, split_deadline_word
+from openmsmq.queueing.records import (
+    ABORT_PREFIX,
+    FINAL_ACK_PREFIX,
+    TIME_MASK,
+    parse_abort_definition,
+    split_deadline_word,
+)
 from openmsmq.queueing.registry import Registry
 from openmsmq.queueing.sending import Sending
 from openmsmq.queueing.sinks import Sinks
@@ -68,6 +76,7 @@ class QueueManager:
         self.outgoing: Final = Outgoing(
             self.registry, self.changes, self.holds, self._outbox, clock, transport or NoTransport()
         )
+        self.arrivals: Final = Arrivals(self.changes)
         self.handles: Final = Handles(
             self.registry, self.authorization, self.outgoing, self.reading, self.holds, random
         )
@@ -119,8 +128,10 @@ class QueueManager:
         return orphans
 
     def _recover_definitions(self) -> list[Operation]:
-        """Consumer groups and abort counts. Returns what drops those whose queue or message is no more."""
+        """Consumer groups, abort counts, final acknowledgments. Returns what drops those whose queue or message is no
+        more."""
         orphans: list[Operation] = []
+        owed: dict[int, bytes] = {}  # final acknowledgments, by message
         for name, value in self.store.definitions.items():
             if name.startswith(GROUP_PREFIX):
                 if not self.consumer_groups.recover(name, value):
@@ -132,6 +143,10 @@ class QueueManager:
                     queue.aborts[key] = int(value)
                 else:
                     orphans.append(Drop(name))
+            elif name.startswith(FINAL_ACK_PREFIX):
+                owed[int(name.removeprefix(FINAL_ACK_PREFIX))] = name
+        present = [owed.keys() & queue.entries.keys() for queue in self.registry.queues.values()] if owed else []
+        orphans += [Drop(owed[key]) for key in owed.keys() - set().union(*present)]
         return orphans
 
     # -- turns and timers --------------------------------------------------------------------------------------
@@ -148,12 +163,12 @@ class QueueManager:
             if queue.arrived:
                 outbox.put_back(queue)
                 break
-        if outbox.take_wake():
-            guarded("waking the transport", self.outgoing.transport.wake)
+        for queue in outbox.take_wakes():
+            guarded("waking the transport", partial(self.outgoing.transport.wake, queue))
 
     def next_deadline(self) -> int | None:
         """When `expire` has something to do, in milliseconds since 1970 UTC."""
-        candidates = (self.reading.timeouts.next(), self.changes.deadlines.next(), self.outgoing.looks.next())
+        candidates = (self.reading.timeouts.next(), self.changes.deadlines.next(), self.changes.looks.next())
         return min((deadline for deadline in candidates if deadline is not None), default=None)
 
     def expire(self) -> None:

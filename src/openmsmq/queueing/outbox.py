@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from openmsmq.model.message import Message
-from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.queueing.outgoing_queues import OutgoingQueue
+from openmsmq.queueing.queue import Queue
 
 logger = logging.getLogger(__name__)
 
@@ -48,19 +49,21 @@ class Alone:
 
 class Outbox:
     """Entries that wait for their turn. `is_empty` says that there are none; it, `begin`, `take_queue`, `put_back` and
-    `take_wake` are for `QueueManager.turn`."""
+    `take_wakes` are for `QueueManager.turn`."""
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
         self._queues: deque[Queue] = deque()  # that have something in `Queue.arrived`
+        self._to_transfer: set[OutgoingQueue] = set()  # that the transport is to be told of
         self._wake = False
         self._wanted = False
         self.is_empty = True
 
     def arrived(self, queue: Queue, lookup_identifier: int, message: Message | None = None) -> None:
         """A position of the queue has become available; `message` if it is at hand, whole, and nobody changes it."""
-        if queue.kind is QueueKind.OUTGOING:
-            self.wake()
+        if isinstance(queue, OutgoingQueue):
+            self._to_transfer.add(queue)
+            self._want()
         if queue.waiters:
             if not queue.arrived:
                 self._queues.append(queue)
@@ -68,7 +71,7 @@ class Outbox:
             self._want()
 
     def wake(self) -> None:
-        """Something may have become transferable."""
+        """Something may have become transferable in any outgoing queue, or must not be transferred any more."""
         self._wake = True
         self._want()
 
@@ -99,10 +102,14 @@ class Outbox:
         self._queues.append(queue)
         self._want()
 
-    def take_wake(self) -> bool:
-        """Whether the transport is to be woken."""
-        wake, self._wake = self._wake, False
-        return wake
+    def take_wakes(self) -> Collection[OutgoingQueue | None]:
+        """The queues that the transport is to look at; None for all."""
+        if not self._wake and not self._to_transfer:
+            return ()
+        wakes: Collection[OutgoingQueue | None] = (None,) if self._wake else tuple(self._to_transfer)
+        self._wake = False
+        self._to_transfer.clear()
+        return wakes
 
 
 def guarded(what: str, action: Callable[[], object]) -> bool:

@@ -8,9 +8,8 @@ active and has not been opened for a while is dropped. The text does not say how
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from typing import Final
 
 from openmsmq.model import names
@@ -18,6 +17,7 @@ from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import MessageStorageFailed
 from openmsmq.model.message import Message
 from openmsmq.queueing.authorization import SYSTEM, default_queue_security
+from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.holds import Holds
 from openmsmq.queueing.outbox import Outbox
@@ -25,12 +25,10 @@ from openmsmq.queueing.outgoing_queues import ConnectorQueue, ForeignSite, Outgo
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import Lock, LockKind
 from openmsmq.queueing.registry import Registry
-from openmsmq.queueing.storage import UNREADABLE
-from openmsmq.queueing.timers import Timers
+from openmsmq.queueing.storage import UNREADABLE, storing
+from openmsmq.store import Operation
 
 logger = logging.getLogger(__name__)
-
-UNUSED_PERIOD = 300_000  # milliseconds between two looks at an outgoing queue, which find it unused
 
 
 class Outgoing:
@@ -56,42 +54,32 @@ class Outgoing:
         self._clock: Final = clock
         self.transport: Final = transport
         self.online = True
-        self.looks: Timers[OutgoingQueue] = Timers(lambda _, queue: not queue.deleted, outbox.deadline_changed)
 
     # -- queues ----------------------------------------------------------------------------------------------
 
     def recover(self) -> None:
         """Watch the outgoing queues of an earlier run."""
         for queue in self._registry.outgoing.values():
-            self._look_later(queue)
+            self._changes.look_later(queue)
 
     def outgoing_for(self, name: names.SingleFormatName) -> OutgoingQueue:
-        """The outgoing queue for a format name, made where there is none. Raises InsufficientResources,
-        MessageStorageFailed."""
-        queue = self._registry.outgoing_queue(name)
-        if queue is None:
-            queue = self._registry.create_outgoing(name)
-            self._look_later(queue)
-        queue.touched = True
-        return queue
-
-    def _look_later(self, queue: OutgoingQueue) -> None:
-        self.looks.add(self._clock() + UNUSED_PERIOD, queue.number, queue)
+        """See `Changes.outgoing_for`."""
+        return self._changes.outgoing_for(name)
 
     def drop_unused(self, now: int) -> None:
         """Drop outgoing queues that were found unused at two looks in a row; one on hold stays, or the hold would be
         lost."""
-        while (look := self.looks.pop(now)) is not None:
+        while (look := self._changes.looks.pop(now)) is not None:
             queue = look[1]
             if queue.is_active or queue.on_hold or queue.touched or self._changes.staged_bytes(queue):
                 queue.touched = False
-                self._look_later(queue)
+                self._changes.look_later(queue)
                 continue
             try:
                 self._registry.drop(queue)
             except MessageStorageFailed as error:
                 logger.warning("queue %s is unused and could not be dropped: %s", queue.properties.path_name, error)
-                self._look_later(queue)
+                self._changes.look_later(queue)
 
     # -- what an administrator does ----------------------------------------------------------------------------
 
@@ -112,41 +100,77 @@ class Outgoing:
 
     # -- what a transport does ---------------------------------------------------------------------------------
 
-    def next_to_transfer(self) -> tuple[OutgoingQueue, Message] | None:
-        """Dispatch Send Message, 3.1.7.3.9: of all that may leave, the message of highest priority that waits longest.
-        It stays locked until `transferred` or `put_back`. An expired one is left to its timer and holds up its own
-        queue only; one that can't be decoded goes into quarantine."""
-        if not self.online:
-            return None
-        heads = [
-            (head, queue)
-            for queue in self._registry.outgoing.values()
-            if not queue.on_hold and (head := queue.first()) is not None
-        ]
-        for _, queue in sorted(heads, key=itemgetter(0)):
-            while (key := queue.first()) is not None:
-                try:
-                    message = queue.message(key)
-                except UNREADABLE as error:
-                    self._holds.quarantine(queue, key, error)
-                    continue
-                deadline = queue.deadline_of(message)
-                if not deadline or deadline > self._clock():
-                    queue.lock(key, Lock(LockKind.TRANSFER, queue))
-                    return queue, message
+    def take(self, queue: OutgoingQueue, lookup_identifier: int | None = None) -> Message | None:
+        """Dispatch Send Message, 3.1.7.3.9, of one queue: a given message, or the message of highest priority that
+        waits longest. It stays locked until `transferred`, `ordered`, `finished` or `put_back`.
+
+        None where nothing may leave now. An expired message is left to its timer; one that can't be decoded goes into
+        quarantine.
+        """
+        while self.online and not queue.on_hold and not queue.deleted:
+            key = queue.first() if lookup_identifier is None else lookup_identifier
+            if key is None or key not in queue.entries or key in queue.locked:
                 break
+            try:
+                message = queue.message(key)
+            except UNREADABLE as error:
+                self._holds.quarantine(queue, key, error)
+                continue
+            deadline = queue.deadline_of(message)
+            if deadline and deadline <= self._clock():
+                break
+            queue.lock(key, Lock(LockKind.TRANSFER, queue))
+            return message
         return None
 
-    def transferred(self, queue: OutgoingQueue, message: Message) -> None:
-        """The destination has the message; the system journal gets its copy now ([MS-MQQB] 3.1.5.5.4).
+    def transferred(self, queue: OutgoingQueue, messages: Iterable[Message], also: Iterable[Operation] = ()) -> None:
+        """The destination, or the next hop, has the messages; the system journal gets its copies now ([MS-MQQB]
+        3.1.5.5.4). `also` joins the batch.
 
         Raises MessageStorageFailed, with nothing changed.
         """
-        self._holds.remove(queue, message.lookup_identifier, message, MessageClass.ACK_REACH_QUEUE)
+        with storing():
+            change = ChangeSet(self._changes)
+            change.also(also)
+            for message in messages:
+                change.remove(queue, message.lookup_identifier, message, MessageClass.ACK_REACH_QUEUE)
+            change.commit()
 
-    def put_back(self, queue: OutgoingQueue, message: Message) -> None:
+    def ordered(self, queue: OutgoingQueue, lookup_identifiers: Iterable[int], also: Iterable[Operation] = ()) -> None:
+        """The destination has accepted or rejected these messages of a transactional sequence ([MS-MQQB] 3.1.5.6).
+        What has to be journaled or dead-lettered waits for its final acknowledgment; the others are gone.
+
+        Raises MessageStorageFailed, with nothing changed.
+        """
+        assert queue.journal is not None
+        with storing():
+            change = ChangeSet(self._changes)
+            change.also(also)
+            for key in lookup_identifiers:
+                message = self._holds.readable(queue, key)
+                if message.journaling_requested:
+                    change.keep(queue, key, message, queue.journal)
+                else:
+                    change.remove(queue, key, message, MessageClass.ACK_REACH_QUEUE)
+            change.commit()
+
+    def finished(self, queue: OutgoingQueue, lookup_identifier: int, reason: MessageClass) -> None:
+        """The final acknowledgment of a transactional message has come ([MS-MQQB] 3.1.5.7), whether or not the one for
+        its order has. `reason` is ACK_RECEIVE, or why it was rejected or has gone.
+
+        Raises MessageStorageFailed, with nothing changed.
+        """
+        assert queue.journal is not None
+        where = queue if lookup_identifier in queue.entries else queue.journal
+        with storing():
+            change = ChangeSet(self._changes)
+            change.finish(where, lookup_identifier, self._holds.readable(where, lookup_identifier), reason)
+            change.commit()
+
+    def put_back(self, queue: OutgoingQueue, lookup_identifier: int) -> None:
         """The transfer failed: the message returns to its place, or is discarded if it was purged or has expired."""
-        self._holds.release(queue, message.lookup_identifier)
+        if lookup_identifier in queue.locked:
+            self._holds.release(queue, lookup_identifier)
 
     # -- foreign sites -----------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 connector queues, until a connector application fetches them for a foreign system ([MS-MQMQ] 1.1, 2.1.6).
 
 There is an outgoing queue for each format name, compared without regard to case ([MS-MQQB] 1.1). Whatever transfers the
-messages plugs in as a `Transport`; there is none yet, so no queue is ever connected. Each foreign site has two
+messages plugs in as a `Transport`: `link.service` in the daemon. Each foreign site has two
 connector queues, one for messages of transactions. A directory would say which sites there are and which machines
 belong to them; without one the operator does, as `ForeignSite`s.
 """
@@ -106,9 +106,9 @@ class TransitQueue(Queue):
 
     @property
     def is_active(self) -> bool:
-        """Queue.Active, [MS-MQDMPR] 3.1.1.2, of connector queues too (D-52): messages wait for transfer, or somebody
-        has opened the queue."""
-        return bool(self.entries) or self.openers > 0
+        """Queue.Active, [MS-MQDMPR] 3.1.1.2, of connector queues too (D-52): messages wait for transfer or for their
+        final acknowledgment, or somebody has opened the queue."""
+        return bool(self.entries) or self.openers > 0 or bool(self.journal is not None and self.journal.entries)
 
     def deadline_of(self, message: Message) -> int:
         """When time to reach the queue, or to be received, has passed in transit ([MS-MQQB] 3.1.7.1.2)."""
@@ -116,17 +116,15 @@ class TransitQueue(Queue):
         return 0 if seconds == INFINITE else (message.sent_time + seconds) * 1000 + message.sent_milliseconds
 
     def expiry_reason(self, message: Message) -> MessageClass:
-        """Deviation D-59: [MS-MQMQ] 2.2.18.1.6 has no class for NackReceiveTimeoutAtSender; NackReceiveTimeout is the
-        nearest."""
-        if message.time_to_reach_queue <= message.time_to_be_received:
-            return MessageClass.NACK_REACH_QUEUE_TIMEOUT
-        return MessageClass.NACK_RECEIVE_TIMEOUT
+        """Deviation D-59: of both times, because the message has not reached its queue."""
+        return MessageClass.NACK_REACH_QUEUE_TIMEOUT
 
 
 @dataclass(slots=True, eq=False)
 class OutgoingQueue(TransitQueue):
     """`link` is what the transport says of its connection, None while it has none. `on_hold` is lost at a restart:
-    State is no persistent attribute. `touched`: opened since the last look for unused queues."""
+    State is no persistent attribute. `touched`: opened since the last look for unused queues. `journal` holds what
+    awaits its final acknowledgment: AwaitingFinalACKTable, [MS-MQQB] 3.1.1.3.1."""
 
     destination: names.SingleFormatName = field(kw_only=True)
     on_hold: bool = False
@@ -181,22 +179,22 @@ class ConnectorQueue(TransitQueue):
 class Transport(Protocol):
     """What drains outgoing queues.
 
-    It asks `Outgoing.next_to_transfer` and reports with `transferred` or `put_back`; it sets `link`, `next_hops`,
-    `connection_history` and `transfer_info` of the queues it serves.
+    It takes messages by `Outgoing.take` and reports with `transferred`, `ordered`, `finished` or `put_back`; it sets
+    `link`, `next_hops`, `connection_history` and `transfer_info` of the queues it serves.
     """
 
-    def wake(self) -> None:
-        """Something may have become transferable, or may not be transferred any more. Called in the middle of an
-        event: answer it later."""
+    def wake(self, queue: OutgoingQueue | None) -> None:
+        """Something may have become transferable in a queue; None for any of them, or if something must not be
+        transferred any more. Called from an empty stack."""
 
     def resend(self, queue: OutgoingQueue) -> None:
         """Send the pending transactional sequence again ([MS-MQMR] 3.1.4.2, EOD_RESEND). Raises MsmqError."""
 
 
 class NoTransport:
-    """Nothing transfers messages yet."""
+    """For a queue manager that transfers nothing: `fsck`, tests."""
 
-    def wake(self) -> None:
+    def wake(self, queue: OutgoingQueue | None) -> None:
         """Messages wait."""
 
     def resend(self, queue: OutgoingQueue) -> None:

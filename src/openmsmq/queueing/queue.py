@@ -39,6 +39,7 @@ class QueueKind(Enum):
     SYSTEM = "system"
     OUTGOING = "outgoing"
     CONNECTOR = "connector"
+    AWAITING = "awaiting"  # left an outgoing queue, and is kept until its final acknowledgment
 
 
 class LockKind(Enum):

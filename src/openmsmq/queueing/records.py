@@ -12,6 +12,7 @@ from array import array
 from dataclasses import asdict
 from typing import Any
 
+from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, Acknowledge, Journal
 from openmsmq.model.lookup_id import LAST_SEQUENCE, lookup_id, priority_part
 from openmsmq.queueing.message_record import OFFSET
@@ -35,6 +36,8 @@ _JOURNAL = int(Journal.JOURNAL)
 _IMMORTAL = bytes([0xFF] * 8)  # both times to live
 DRAFT_HEAD = _SENT_AT  # bytes of a record that `is_eventful` needs
 ABORT_PREFIX = b"aborts/"
+FINAL_ACK_PREFIX = b"final-ack/"
+FINAL_ACK_BODY = 36  # bytes, [MS-MQQB] 2.2.5.1
 TIME_MASK = LAST_SEQUENCE  # a time takes the place of the sequence number
 
 
@@ -126,6 +129,19 @@ def abort_definition(queue: int, lookup_identifier: int) -> bytes:
     2.2.5.3, AbortCounter, D-66). It goes with the message: to write the message again would cost its size for each
     abort."""
     return ABORT_PREFIX + f"{queue}/{lookup_identifier}".encode()
+
+
+def final_ack_definition(lookup_identifier: int) -> bytes:
+    """The name under which the store keeps the final acknowledgment that is owed for a message of another queue manager
+    ([MS-MQQB] 3.1.7.2.2): the body of the packet, and the format name of the queue that it goes to."""
+    return FINAL_ACK_PREFIX + str(lookup_identifier).encode()
+
+
+def split_final_ack(value: bytes) -> tuple[bytes, names.SingleFormatName]:
+    """What `final_ack_definition` names: body and format name."""
+    name = names.parse_format_name(value[FINAL_ACK_BODY:].decode())
+    assert not isinstance(name, names.MultipleElementFormatName)
+    return value[:FINAL_ACK_BODY], name
 
 
 def parse_abort_definition(name: bytes) -> tuple[int, int]:

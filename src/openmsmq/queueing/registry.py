@@ -264,7 +264,7 @@ class Registry:
 
     @staticmethod
     def family(queue: Queue) -> list[Queue]:
-        """A private queue, its subqueues and its journal."""
+        """A private queue, its subqueues and its journal; an outgoing one and what awaits its final acknowledgment."""
         return [queue, *queue.subqueues.values(), *([queue.journal] if queue.journal is not None else [])]
 
     # -- tables and definitions --------------------------------------------------------------------------------
@@ -299,8 +299,9 @@ class Registry:
 
     def _add_outgoing(self, number: int, name: names.SingleFormatName) -> OutgoingQueue:
         properties = QueueProperties(path_name_of(name) or str(name), label=str(name))
-        queue = OutgoingQueue(number, QueueKind.OUTGOING, properties, self._store.read, destination=name)
-        self.queues[number] = queue
+        awaiting = Queue(number | JOURNAL_BIT, QueueKind.AWAITING, properties, self._store.read)
+        queue = OutgoingQueue(number, QueueKind.OUTGOING, properties, self._store.read, awaiting, destination=name)
+        self.queues[number], self.queues[awaiting.number] = queue, awaiting
         self.outgoing[str(name).lower()] = queue
         return queue
 

@@ -36,13 +36,16 @@ LEVELS = {
     "privacy": AuthLevel.PKT_PRIVACY,
 }
 STANDARD_PORT = 2103  # of qmcomm
-STANDARD_PORTS = {"endpoint_mapper_port": 135, "rpc_port": STANDARD_PORT, "flight_port": 18020}
+STANDARD_PORTS = {
+    "endpoint_mapper_port": 135, "rpc_port": STANDARD_PORT, "message_port": 1801, "peer_message_port": 1801,
+    "flight_port": 18020,
+}  # fmt: skip
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 _COUNTS = (
     "max_queues", "max_queues_per_owner", "max_outgoing_queues", "max_connections", "max_connections_per_peer",
-    "max_com_objects", "max_com_objects_per_peer",
+    "max_com_objects", "max_com_objects_per_peer", "max_sessions", "max_sessions_per_peer",
 )  # fmt: skip
 
 
@@ -62,6 +65,13 @@ class Configuration:
     )
     rpc_port: int | None = field(
         default=None, metadata={"help": "port of qmcomm and qmcomm2; default: 2103 plus port_offset"}
+    )
+    message_port: int | None = field(
+        default=None, metadata={"help": "port for messages of other queue managers; default: 1801 plus port_offset"}
+    )
+    peer_message_port: int | None = field(
+        default=None,
+        metadata={"help": "port where other queue managers take messages; default: 1801 plus port_offset"},
     )
     computer_name: str = field(default="", metadata={"help": "name in path names; default: the host's"})
     aliases: str = field(
@@ -110,6 +120,18 @@ class Configuration:
     max_connections: int = field(default=8192, metadata={"help": "RPC connections, in all"})
     max_connections_per_peer: int = field(
         default=4096, metadata={"help": "RPC connections from one host; on loopback all clients are one host"}
+    )
+    max_sessions: int = field(default=4096, metadata={"help": "sessions with other queue managers, in all"})
+    max_sessions_per_peer: int = field(
+        default=1024, metadata={"help": "sessions with other queue managers on one host"}
+    )
+    trust_sender_identifiers: bool = field(
+        default=False,
+        metadata={"help": "let the SID in a message of another queue manager decide about access, though unproved"},
+    )
+    send_insecure_nacks: bool = field(
+        default=False,
+        metadata={"help": "tell other machines that a queue does not exist or that access was denied"},
     )
     com_level: str = field(
         default="",
@@ -165,7 +187,7 @@ class Configuration:
         _check(self.com_ping_seconds > 0, "com_ping_seconds", self.com_ping_seconds, "more than 0")
         levels = ("debug", "info", "warning", "error")
         _check(self.log_level in levels, "log_level", self.log_level, f"one of {', '.join(levels)}")
-        for name in ("endpoint_mapper_port", "rpc_port", "flight_port"):
+        for name in STANDARD_PORTS:
             port = getattr(self, name)
             _check(port is None or 0 <= port <= 65535, name, port, "0 to 65535")
             _check(self.port(name, self.port_offset) <= 65535, "port_offset", self.port_offset, "ports to 65535")

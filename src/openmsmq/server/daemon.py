@@ -14,9 +14,9 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,15 @@ from openmsmq import __version__
 from openmsmq.bulk.control import Control
 from openmsmq.bulk.process import FlightAddress, FlightProcess
 from openmsmq.compiled import how_it_runs
+from openmsmq.link.arrival import Policy
+from openmsmq.link.service import MessageService, Options
 from openmsmq.model import security
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.authorization import default_machine_security
 from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.outgoing_queues import NoTransport, OutgoingQueue
 from openmsmq.rpc.call import InterfaceTable
 from openmsmq.rpc.credentials import Credentials, filetime
 from openmsmq.rpc.epm import Endpoint, EndpointMapper
@@ -89,6 +92,7 @@ class Daemon:
         self._rpc: RpcServer | None = None
         self._flight: FlightProcess | None = None
         self._automation: AutomationObjects | None = None
+        self._messages: MessageService | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._checkpoint_position = self.store.end
         self._no_checkpoint_before = 0.0  # monotonic seconds
@@ -103,6 +107,7 @@ class Daemon:
             identifier_of(store),
             qualified_name=self._qualified_name,
             addresses=local_addresses(configuration.listen),
+            own_loopback=configuration.on_loopback and configuration.listen != "localhost",
             aliases=aliases_of(store, configuration.machine_name, configuration.alias_names),
             quota=configuration.machine_quota,
             journal_quota=configuration.journal_quota,
@@ -114,7 +119,9 @@ class Daemon:
             ),
         )
         recovered = store.recovered
-        manager = QueueManager(machine, store, _milliseconds, os.urandom, recovered.queues, recovered.prepared, self)
+        manager = QueueManager(
+            machine, store, _milliseconds, os.urandom, recovered.queues, recovered.prepared, self, self
+        )
         recovered.queues.clear()  # the manager has its own index
         _give_back_memory()
         logger.info(
@@ -194,12 +201,30 @@ class Daemon:
         self._resolving = asyncio.create_task(environment.coordinator.run(loop.time))
         if configuration.flight:
             await self._start_flight(committer, users, environment)
+        await self._start_messages(committer)
         self._announce_security()
         self._committer = committer
         self._serving = True
         self.manager.turn()
         self._arm_timer()
         self._housekeeping = asyncio.create_task(self._keep_house())
+
+    async def _start_messages(self, committer: Committer) -> None:
+        """Take messages of other queue managers, and send those for them. Raises OSError when the port can't be had."""
+        configuration = self.configuration
+        options = Options(
+            port=configuration.port("peer_message_port", self._offset),
+            source="" if configuration.listen in ("0.0.0.0", "::", "localhost") else configuration.listen,
+            max_sessions=configuration.max_sessions,
+            max_sessions_per_peer=configuration.max_sessions_per_peer,
+            hosts=configuration.hosts_of_peers,
+            policy=Policy(configuration.trust_sender_identifiers, configuration.send_insecure_nacks),
+        )
+        service = MessageService(self.manager, committer.when_durable, options, asyncio.get_running_loop())
+        port = configuration.port("message_port", self._offset)
+        with self._naming(port, "message_port"):
+            self.endpoints["messages"] = await service.start(configuration.listen, port)
+        self._messages = service
 
     async def _start_flight(self, committer: Committer, users: UsersFile, environment: Environment) -> None:
         """Arrow Flight in a process of its own. Raises OSError when it does not come up."""
@@ -266,8 +291,14 @@ class Daemon:
 
     async def _open_port(self, rpc: RpcServer, setting: str, port: int, table: InterfaceTable) -> tuple[str, int]:
         """Raises OSError naming the address and the setting."""
-        try:
+        with self._naming(port, setting):
             return await rpc.listen(self.configuration.listen, port, table)
+
+    @contextmanager
+    def _naming(self, port: int, setting: str) -> Iterator[None]:
+        """An OSError names the address that can't be listened on, and the settings that say which."""
+        try:
+            yield
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             where = f"{self.configuration.listen}:{port}"
@@ -300,6 +331,8 @@ class Daemon:
             await self._flight.stop()
         if self._automation is not None:
             self._automation.stop()
+        if self._messages is not None:
+            self._messages.stop()
         if self._rpc is not None:
             # After a failed store no answer comes any more.
             await self._rpc.shut_down(self.configuration.shutdown_grace_seconds if self.failure is None else 0)
@@ -345,6 +378,15 @@ class Daemon:
     def failed(self, error: BaseException) -> None:
         """See `queueing.outbox.Outside`."""
         self._store_failed(error)
+
+    def wake(self, queue: OutgoingQueue | None) -> None:
+        """See `queueing.outgoing_queues.Transport`."""
+        if self._messages is not None:
+            self._messages.wake(queue)
+
+    def resend(self, queue: OutgoingQueue) -> None:
+        """See `queueing.outgoing_queues.Transport`."""
+        (self._messages or NoTransport()).resend(queue)
 
     def _arm_timer(self) -> None:
         """Wake when the next read or message expires."""

@@ -1,6 +1,6 @@
 """The binary protocol between queue managers ([MS-MQQB]), as a core without sockets, clock or store.
 
-Bytes and the time go in; bytes, deadlines and events come out. Nothing serves TCP port 1801 yet.
+Bytes and the time go in; bytes, deadlines and events come out. `openmsmq.link` serves it.
 """
 
 from openmsmq.transport.events import (

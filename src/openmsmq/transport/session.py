@@ -127,6 +127,11 @@ class Session(Generic[Token]):
         sending = self._sending
         return max(0, min(self.window.size - sending.in_flight, MAXIMUM_UNSAVED - sending.unsaved))
 
+    @property
+    def buffered(self) -> int:
+        """Bytes of a packet that has not come whole."""
+        return self._framer.buffered
+
     def data_to_send(self) -> bytes:
         """The bytes to be written to the connection; they are returned once."""
         data = bytes(self._output)

@@ -1,0 +1,290 @@
+"""What becomes of a message that another queue manager sends ([MS-MQQB] 3.1.5.8): a verdict, and what follows from it.
+
+No I/O: packets come in, `QueueManager.arrivals` gets the changes, and the caller acknowledges by what `receive` says.
+The session has counted the packet before (deviation D-89). The order of the checks is that of section 4.1 of the
+verdicts below: what is not for this machine, what is too old, what has come before, then the queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+from uuid import UUID
+
+from openmsmq.link.memory import Duplicates, Source, Sources
+from openmsmq.model import names
+from openmsmq.model.constants import INFINITE, MessageClass
+from openmsmq.model.errors import AccessDenied, IllegalFormatName, MessageStorageFailed, MsmqError
+from openmsmq.model.message import NULL_GUID, Message
+from openmsmq.model.security import sid_text
+from openmsmq.packet import UserMessage
+from openmsmq.packet.internal import FinalAckBody
+from openmsmq.packet.message_packet import MessagePacket
+from openmsmq.queueing.authorization import Caller, Right
+from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
+from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.store import Operation
+from openmsmq.transfer.packets import message_of
+from openmsmq.transport.sequence import SequenceId
+
+logger = logging.getLogger(__name__)
+
+ORDER_QUEUE_NUMBER = 4  # of every queue manager, [MS-MQQB] 2.2.4
+ORDER_QUEUE_PATH = "private$\\order_queue$"
+_SENDER_SID = 1  # SecurityHeader.Flags.ST
+# Refusals that tell a stranger something about this machine: only if SendInsecureNacks ([MS-MQQB] 3.1.7.15).
+_INSECURE = frozenset([
+    MessageClass.NACK_BAD_DST_Q, MessageClass.NACK_ACCESS_DENIED, MessageClass.NACK_BAD_SIGNATURE,
+    MessageClass.NACK_BAD_ENCRYPTION, MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
+])  # fmt: skip
+
+
+class Fate(Enum):
+    """What became of a packet."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    OUT_OF_ORDER = "out of order"
+    REJECTED = "rejected"
+    COMES_AGAIN = "comes again"  # there is no room: the session is to be closed without acknowledging it
+
+
+class Verdict(NamedTuple):
+    """`is_stored` says that something was written, which has to be durable before the packet is acknowledged.
+    `source` is, of a transactional message that was accepted or rejected in its order, where its source stands."""
+
+    fate: Fate
+    message_class: MessageClass | None = None
+    is_stored: bool = False
+    source: Source | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`trusts_sender_identifiers`: the SID that a message names decides what it may do, although nothing proves it.
+    `sends_insecure_nacks` is SendInsecureNacks of [MS-MQQB] 3.1.1.3."""
+
+    trusts_sender_identifiers: bool = False
+    sends_insecure_nacks: bool = False
+
+
+class Origin(NamedTuple):
+    """On whose session a packet came: the identifier and the address that order acknowledgments go to."""
+
+    peer: bytes
+    address: str
+
+
+class Arrival:
+    """Judges messages for queues of this machine."""
+
+    def __init__(
+        self,
+        manager: QueueManager,
+        duplicates: Duplicates,
+        sources: Sources,
+        policy: Policy,
+        monotonic: Callable[[], float],
+    ) -> None:
+        """`monotonic` returns milliseconds of a clock that never goes back."""
+        self._manager, self._duplicates, self._sources = manager, duplicates, sources
+        self._policy, self._monotonic = policy, monotonic
+        self.rejected = 0
+
+    def receive(self, packet: UserMessage, origin: Origin) -> Verdict:
+        """Decide about one packet, and carry it out."""
+        try:
+            return self._receive(packet, origin)
+        except MessageStorageFailed as error:
+            logger.warning("a message of queue manager %s has no room, and comes again: %s", _text(origin.peer), error)
+            return Verdict(Fate.COMES_AGAIN)
+
+    def _receive(self, packet: UserMessage, origin: Origin) -> Verdict:
+        now = self._monotonic()
+        message = message_of(MessagePacket(packet), absolute=False)
+        message.authentication_level = 0
+        identifier = message.identifier
+        transaction = packet.transaction
+        if transaction is None and self._duplicates.seen(identifier, now):
+            return Verdict(Fate.DUPLICATE)
+        queue = self._destination(packet, message) if self._is_local(packet) else None
+        source, before = None, None
+        if transaction is not None and queue is not None:
+            source = self._sources.of(packet.user.source_queue_manager, queue)
+            source.peer, source.reply = origin.peer, _reply_to(packet, origin)
+            source.accessed = self._manager.clock() // 1000
+            before = source.sequence.position, source.sequence.reject_count
+            sequence = SequenceId(transaction.sequence_timestamp, transaction.sequence_ordinal)
+            number, previous = transaction.sequence_number, transaction.previous_sequence_number
+            accepted = source.sequence.receive(sequence, number, previous, now)
+            self._sources.due.add(source)
+            if not accepted:
+                return Verdict(Fate.OUT_OF_ORDER, source=source)
+        try:
+            return self._decide(packet, message, origin, queue, source, now)
+        except BaseException:
+            if source is not None and before is not None:  # it comes again, and must not be taken for a duplicate
+                source.sequence.position, source.sequence.reject_count = before
+            raise
+
+    def _decide(
+        self,
+        packet: UserMessage,
+        message: Message,
+        origin: Origin,
+        queue: Queue | None,
+        source: Source | None,
+        now: float,
+    ) -> Verdict:
+        refusal = self._refusal(packet, message, queue)
+        if refusal is None:
+            assert queue is not None
+            if not self._manager.arrivals.may_store(queue, message):
+                if source is not None:
+                    raise MessageStorageFailed(detail="the queue manager has no room")
+                return Verdict(Fate.COMES_AGAIN)
+            try:
+                also = self._remember(packet, message, source, now)
+                self._manager.arrivals.accept(queue, message, also, _final_ack(packet, message, origin))
+            except MessageStorageFailed:
+                raise
+            except MsmqError as error:  # no reader could be handed this message
+                logger.warning("a message for %s is refused: %s", queue.properties.path_name, error)
+                refusal = MessageClass.NACK_Q_EXCEED_QUOTA
+            else:
+                stored = message.recoverable or bool(also)
+                return Verdict(Fate.ACCEPTED, is_stored=stored, source=source)
+        return self._reject(packet, message, origin, refusal, source, now)
+
+    def _remember(self, packet: UserMessage, message: Message, source: Source | None, now: float) -> list[Operation]:
+        """That the message has come: part of its batch."""
+        if source is not None:
+            return [*self._sources.keep(source), *source.operations()]
+        if packet.transaction is not None:
+            return []
+        return self._duplicates.add(message.identifier, message.recoverable, now)
+
+    def _reject(
+        self,
+        packet: UserMessage,
+        message: Message,
+        origin: Origin,
+        reason: MessageClass,
+        source: Source | None,
+        now: float,
+    ) -> Verdict:
+        self.rejected += 1
+        logger.info(
+            "message %s from queue manager %s for %s is rejected: %s",
+            message.id, _text(packet.user.source_queue_manager), message.destination_queue_format_name, reason.name,
+        )  # fmt: skip
+        if reason in _INSECURE and not self._policy.sends_insecure_nacks:
+            message.acknowledgements_requested = 0
+        final_ack = _final_ack(packet, message, origin, always=True)
+        dead_letter = (
+            reason is MessageClass.NACK_Q_EXCEED_QUOTA and packet.transaction is None
+            and packet.user.negative_journaling
+        )  # fmt: skip
+        also = self._remember(packet, message, source, now)
+        self._manager.arrivals.reject(message, reason, also, final_ack, dead_letter)
+        return Verdict(Fate.REJECTED, reason, is_stored=True, source=source)
+
+    # -- the checks --------------------------------------------------------------------------------------------
+
+    def _is_local(self, packet: UserMessage) -> bool:
+        """Whether this queue manager is the destination: it is named, or nobody is (direct format names)."""
+        return packet.user.queue_manager_address in (NULL_GUID, self._manager.machine.identifier)
+
+    def _destination(self, packet: UserMessage, message: Message) -> Queue | None:
+        """The queue of this machine that a packet is for. Of a direct format name only what follows the computer
+        counts: the sender knows this machine by some name that leads here."""
+        try:
+            name = names.parse_format_name(message.destination_queue_format_name.partition(",")[0])
+        except IllegalFormatName:
+            return None
+        if isinstance(name, names.DirectFormatName):
+            if name.is_http:
+                return None
+            name = replace(name, protocol="OS", address=".")
+        elif isinstance(name, names.PrivateFormatName) and name.guid.bytes_le == NULL_GUID:
+            name = replace(name, guid=UUID(bytes_le=self._manager.machine.identifier))
+        queue = self._manager.registry.local_queue(name)
+        return queue if queue is not None and queue.is_destination else None
+
+    def _refusal(self, packet: UserMessage, message: Message, queue: Queue | None) -> MessageClass | None:
+        """Why a message is refused, or None."""
+        if self._has_expired(message):
+            return MessageClass.NACK_REACH_QUEUE_TIMEOUT
+        if queue is None or queue.kind not in (QueueKind.PRIVATE, QueueKind.SUBQUEUE):
+            return MessageClass.NACK_BAD_DST_Q
+        if packet.transaction is not None and not queue.properties.transactional:
+            return MessageClass.NACK_NOT_TRANSACTIONAL_Q
+        if packet.transaction is None and queue.properties.transactional:
+            return MessageClass.NACK_NOT_TRANSACTIONAL_MSG
+        security = self._security(packet, message, queue)
+        if security is not None:
+            return security
+        if not self._manager.arrivals.has_room(queue, message):
+            return MessageClass.NACK_Q_EXCEED_QUOTA
+        return None
+
+    def _has_expired(self, message: Message) -> bool:
+        """3.1.7.1.2; a time of sending that lies ahead is a clock that differs, and no age."""
+        lifetime = min(message.time_to_reach_queue, message.time_to_be_received)
+        age = (self._manager.clock() // 1000 - message.sent_time + (1 << 31)) % (1 << 32) - (1 << 31)
+        return lifetime != INFINITE and age > lifetime
+
+    def _security(self, packet: UserMessage, message: Message, queue: Queue) -> MessageClass | None:
+        """3.1.5.8.3. Nothing can be decrypted or verified here, so nothing counts as encrypted or authentic."""
+        if packet.security is not None and packet.security.encrypted:
+            return MessageClass.NACK_BAD_ENCRYPTION
+        if queue.properties.privacy_level == PRIV_LEVEL_BODY:
+            return MessageClass.NACK_BAD_ENCRYPTION
+        if queue.properties.privacy_level == PRIV_LEVEL_NONE and message.privacy_level:
+            return MessageClass.NACK_BAD_ENCRYPTION
+        if queue.properties.authentication:
+            return MessageClass.NACK_BAD_SIGNATURE
+        try:
+            self._manager.authorization.authorize(self._caller(message), queue, Right.SEND)
+        except AccessDenied:
+            return MessageClass.NACK_ACCESS_DENIED
+        return None
+
+    def _caller(self, message: Message) -> Caller:
+        """Who sends a message, for the access check. A SID that nothing proves is a claim (deviation D-105)."""
+        if self._policy.trusts_sender_identifiers and message.sender_identifier_type == _SENDER_SID:
+            try:
+                return Caller.user(sid_text(message.sender_identifier))
+            except ValueError:
+                return Caller.anonymous()
+        return Caller.anonymous()
+
+
+def _final_ack(packet: UserMessage, message: Message, origin: Origin, *, always: bool = False) -> bytes:
+    """The final acknowledgment that is owed when a message leaves its queue, as `records.final_ack_definition` has it;
+    empty if there is none. A refusal is `always` answered."""
+    transaction = packet.transaction
+    if transaction is None:
+        return b""
+    if not (always or message.journaling_requested or transaction.final_ack_required):
+        return b""
+    body = FinalAckBody(
+        transaction.sequence_ordinal, transaction.sequence_timestamp, transaction.sequence_number,
+        transaction.previous_sequence_number, packet.user.source_queue_manager, packet.user.message_id,
+    )  # fmt: skip
+    return body.pack() + _reply_to(packet, origin).encode()
+
+
+def _reply_to(packet: UserMessage, origin: Origin) -> str:
+    """The queue that order acknowledgments of a message go to (3.1.7.17; deviation D-106)."""
+    if packet.user.destination is not None and packet.user.destination.direct:
+        return f"DIRECT=TCP:{origin.address}\\{ORDER_QUEUE_PATH}"
+    return str(names.PrivateFormatName(UUID(bytes_le=packet.user.source_queue_manager), ORDER_QUEUE_NUMBER))
+
+
+def _text(guid: bytes) -> str:
+    return str(UUID(bytes_le=guid)) if len(guid) == 16 else "?"

@@ -1,0 +1,87 @@
+"""What the store keeps for transfers between queue managers, as definitions: names and values of each kind."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from openmsmq.store import Drop, Put
+from openmsmq.transport.sequence import Position, SequenceId
+
+LAST_IDENTIFIER = b"last-sequence-identifier"  # the greatest TxSequenceID that was ever given
+OUTGOING_PREFIX = b"outgoing-sequence/"  # the sequence of an outgoing queue
+NUMBERS_PREFIX = b"outgoing-numbers/"  # to which messages numbers of it were given
+INCOMING_PREFIX = b"incoming-sequence/"  # how far one source is with one queue
+HISTORY_PREFIX = b"history/"  # which message has come, a ring
+
+_IDENTIFIER = struct.Struct("<II")
+_SEQUENCE = struct.Struct("<III")
+_INCOMING = struct.Struct("<IIIII")
+
+
+class StoredSequence(NamedTuple):
+    """The sequence of an outgoing queue; LastAck is the last number that was acknowledged."""
+
+    identifier: SequenceId
+    last_ack: int
+
+
+def put_identifier(identifier: SequenceId) -> Put:
+    return Put(LAST_IDENTIFIER, _IDENTIFIER.pack(*identifier))
+
+
+def identifier_of(value: bytes | None) -> SequenceId:
+    return SequenceId(*_IDENTIFIER.unpack(value)) if value is not None else SequenceId(0, 0)
+
+
+def put_sequence(queue: int, sequence: StoredSequence) -> Put:
+    return Put(OUTGOING_PREFIX + b"%d" % queue, _SEQUENCE.pack(*sequence.identifier, sequence.last_ack))
+
+
+def drop_sequence(queue: int) -> Drop:
+    return Drop(OUTGOING_PREFIX + b"%d" % queue)
+
+
+def sequence_of(value: bytes) -> StoredSequence:
+    timestamp, ordinal, last_ack = _SEQUENCE.unpack(value)
+    return StoredSequence(SequenceId(timestamp, ordinal), last_ack)
+
+
+def put_numbers(queue: int, first: int, lookup_identifiers: Sequence[int]) -> Put:
+    """Numbers from `first` on belong to these messages."""
+    name = NUMBERS_PREFIX + b"%d/%d" % (queue, first)
+    return Put(name, struct.pack(f"<{len(lookup_identifiers)}Q", *lookup_identifiers))
+
+
+def drop_numbers(queue: int, first: int) -> Drop:
+    return Drop(NUMBERS_PREFIX + b"%d/%d" % (queue, first))
+
+
+def numbers_of(name: bytes, value: bytes) -> tuple[int, int, tuple[int, ...]]:
+    """Queue, first number, and the messages."""
+    queue, _, first = name.removeprefix(NUMBERS_PREFIX).partition(b"/")
+    return int(queue), int(first), struct.unpack(f"<{len(value) // 8}Q", value)
+
+
+def put_incoming(source: bytes, queue: int, position: Position, reject_count: int, seconds: int) -> Put:
+    """How far a source, a queue manager's GUID, is with a queue; `seconds` since 1970 UTC is LastAccessTime."""
+    name = INCOMING_PREFIX + source.hex().encode() + b"/%d" % queue
+    return Put(name, _INCOMING.pack(*position.identifier, position.number, reject_count, seconds))
+
+
+def drop_incoming(source: bytes, queue: int) -> Drop:
+    return Drop(INCOMING_PREFIX + source.hex().encode() + b"/%d" % queue)
+
+
+def incoming_of(name: bytes, value: bytes) -> tuple[bytes, int, Position, int, int]:
+    """Source, queue, position, RejectCount, LastAccessTime."""
+    source, _, queue = name.removeprefix(INCOMING_PREFIX).partition(b"/")
+    timestamp, ordinal, number, reject_count, seconds = _INCOMING.unpack(value)
+    position = Position(SequenceId(timestamp, ordinal), number)
+    return bytes.fromhex(source.decode()), int(queue), position, reject_count, seconds
+
+
+def put_history(slot: int, identifier: bytes) -> Put:
+    """A message has come; `identifier` is its OBJECTID."""
+    return Put(HISTORY_PREFIX + b"%d" % slot, identifier)

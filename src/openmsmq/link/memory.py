@@ -1,0 +1,118 @@
+"""Which messages have come: duplicates of plain messages, and how far each source is with each transactional queue.
+
+Both survive a restart: what is remembered joins the batch of the message as operations of the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from openmsmq.link import durable
+from openmsmq.queueing.queue import Queue
+from openmsmq.store import Drop, Operation
+from openmsmq.transport.history import MAXIMUM_ENTRIES, History
+from openmsmq.transport.sequence import Incoming
+
+logger = logging.getLogger(__name__)
+
+MAXIMUM_INCOMING = 20_000  # sequences of all sources; the one that was quiet for longest is forgotten
+
+
+class Duplicates:
+    """MessageIDHistoryTable. The latest recoverable messages are in the store, in a ring (deviation D-99)."""
+
+    def __init__(self, definitions: Mapping[bytes, bytes], now: float) -> None:
+        """`now` in milliseconds of a clock that never goes back."""
+        self._history = History()
+        self._slot = 0
+        kept = {
+            int(name.removeprefix(durable.HISTORY_PREFIX)): value
+            for name, value in definitions.items()
+            if name.startswith(durable.HISTORY_PREFIX)
+        }
+        for slot in sorted(kept):
+            self._history.add(kept[slot][:16], int.from_bytes(kept[slot][16:], "little"), now)
+        if kept:  # the oldest ones are overwritten first, if not always in the order of their coming
+            self._slot = (max(kept) + 1) % MAXIMUM_ENTRIES
+
+    def seen(self, identifier: bytes, now: float) -> bool:
+        """Whether the message with this OBJECTID has come before."""
+        return self._history.seen(identifier[:16], int.from_bytes(identifier[16:], "little"), now)
+
+    def add(self, identifier: bytes, recoverable: bool, now: float) -> list[Operation]:
+        """The message has come. Returns what belongs into the batch of a recoverable one."""
+        self._history.add(identifier[:16], int.from_bytes(identifier[16:], "little"), now)
+        if not recoverable:
+            return []
+        slot, self._slot = self._slot, (self._slot + 1) % MAXIMUM_ENTRIES
+        return [durable.put_history(slot, identifier)]
+
+
+@dataclass(slots=True, eq=False)
+class Source:
+    """One source queue manager and one transactional queue. `reply` is the format name of the queue for its order
+    acknowledgments, `peer` the queue manager on whose session the latest message came. `accessed` is LastAccessTime,
+    seconds since 1970 UTC."""
+
+    source: bytes
+    queue: int
+    sequence: Incoming
+    reply: str = ""
+    peer: bytes = b""
+    accessed: int = 0
+
+    def operations(self) -> list[Operation]:
+        """What the batch of a message has to remember."""
+        one = self.sequence
+        return [durable.put_incoming(self.source, self.queue, one.position, one.reject_count, self.accessed)]
+
+
+class Sources:
+    """IncomingTransactionalTransferInfo ([MS-MQDMPR] 3.1.1.5) of all queues."""
+
+    def __init__(self, definitions: Mapping[bytes, bytes], exists: Callable[[int], bool]) -> None:
+        """`exists` tells whether there is a queue of a number."""
+        self._sources: dict[tuple[bytes, int], Source] = {}
+        self.orphans: list[Operation] = []
+        for name, value in definitions.items():
+            if name.startswith(durable.INCOMING_PREFIX):
+                source, queue, position, reject_count, accessed = durable.incoming_of(name, value)
+                if exists(queue):
+                    known = Source(source, queue, Incoming(position, reject_count), accessed=accessed)
+                    self._sources[source, queue] = known
+                else:
+                    self.orphans.append(Drop(name))
+        self.due: set[Source] = set()  # an OrderAck is to be sent
+
+    def of(self, source: bytes, queue: Queue) -> Source:
+        """Where a source stands with a queue."""
+        known = self._sources.get((source, queue.number))
+        return known or Source(source, queue.number, Incoming())
+
+    def of_queue(self, queue: int) -> list[Source]:
+        """All that is known of one queue."""
+        return [source for source in self._sources.values() if source.queue == queue]
+
+    def keep(self, source: Source) -> list[Operation]:
+        """A message of this source was accepted. Returns what joins its batch beside `Source.operations`."""
+        key = source.source, source.queue
+        if key in self._sources:
+            return []
+        dropped: list[Operation] = []
+        if len(self._sources) >= MAXIMUM_INCOMING:
+            oldest = min(self._sources.values(), key=lambda one: one.accessed)
+            logger.warning(
+                "more than %d transactional sequences come in: the one of queue manager %s for queue %d, quiet since "
+                "%d, is forgotten", MAXIMUM_INCOMING, oldest.source.hex(), oldest.queue, oldest.accessed,
+            )  # fmt: skip
+            dropped = self.forget(oldest)
+        self._sources[key] = source
+        return dropped
+
+    def forget(self, source: Source) -> list[Operation]:
+        """A sequence is no more. Returns what removes it from the store."""
+        self._sources.pop((source.source, source.queue), None)
+        self.due.discard(source)
+        return [durable.drop_incoming(source.source, source.queue)]
