@@ -15,6 +15,9 @@ logger = logging.getLogger(__name__)
 
 WRITE_BUFFER = 1 << 20  # bytes that wait for the peer to read them, before no more messages are sent
 LARGEST_BUFFER = 16 << 20  # bytes of acknowledgments that wait besides, before the connection is given up
+CLOCK_STEP = (
+    0.001  # seconds added to deadlines, which are milliseconds, so that they have passed when they are looked at
+)
 
 
 class Owner(Protocol):
@@ -190,7 +193,7 @@ class Connection(asyncio.Protocol):
                 return  # it looks again then
             self._timer.cancel()
         self._timer_at = deadline
-        self._timer = self._loop.call_at(deadline / 1000, self._tick)
+        self._timer = self._loop.call_at(deadline / 1000 + CLOCK_STEP, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

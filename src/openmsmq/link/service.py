@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from openmsmq.link.arrival import ORDER_QUEUE_NUMBER, ORDER_QUEUE_PATH, Arrival, Fate, Origin, Policy
-from openmsmq.link.connection import Connection
+from openmsmq.link.connection import CLOCK_STEP, Connection
 from openmsmq.link.destination import Destination
 from openmsmq.link.memory import Duplicates, Source, Sources
 from openmsmq.link.resolving import Resolver, Target, Unresolved, target_of
@@ -229,7 +229,7 @@ class MessageService:
             destination.timer.cancel()
             destination.timer = None
         if deadline is not None:
-            destination.timer = self._loop.call_at(deadline / 1000, self._retry, destination)
+            destination.timer = self._loop.call_at(deadline / 1000 + CLOCK_STEP, self._retry, destination)
 
     def _retry(self, destination: Destination) -> None:
         destination.timer = None
@@ -656,7 +656,7 @@ class MessageService:
             self._order_timer.cancel()
             self._order_timer = None
         if deadline is not None and not self._stopped:
-            self._order_timer = self._loop.call_at(deadline / 1000, self._send_order_acks)
+            self._order_timer = self._loop.call_at(deadline / 1000 + CLOCK_STEP, self._send_order_acks)
 
     def _send_order_acks(self) -> None:
         self._order_timer = None
