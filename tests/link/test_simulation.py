@@ -1,7 +1,7 @@
 """Two queue managers under faults: what each kind of message is promised, for any seed.
 
-Connections break, machines are cut off, processes are killed, power fails, the disk is slow; then the network heals, and
-everything has to arrive. `SIMULATIONS` in the environment says how many runs; the night makes more.
+Connections break, machines are cut off, processes are killed, power fails, the disk is slow; then the network heals,
+and everything has to arrive. `SIMULATIONS` in the environment says how many runs; the night makes more.
 """
 
 from __future__ import annotations
