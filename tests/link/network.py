@@ -27,6 +27,7 @@ from openmsmq.queueing.outgoing_queues import NoTransport, OutgoingQueue
 from openmsmq.queueing.queue import Queue
 from openmsmq.store import Store
 from openmsmq.store.committer import Committer
+from openmsmq.transport.routing import Routing
 from store.memory_vfs import MemoryVfs
 
 EPOCH = 1_700_000_000_000  # milliseconds
@@ -239,8 +240,11 @@ class _Syncer:
 class Node:
     """A queue manager. `life` counts its starts, 0 while it is down."""
 
-    def __init__(self, network: Network, name: str, address: str, number: int) -> None:
+    def __init__(
+        self, network: Network, name: str, address: str, number: int, routing: Callable[[bytes], Routing] | None = None
+    ) -> None:
         self.network, self.name, self.address = network, name, address
+        self._routing = routing
         self.vfs = MemoryVfs()
         self.machine = Machine(
             name, bytes([number]) * 16, addresses=frozenset([address]), own_loopback=True,
@@ -267,10 +271,14 @@ class Node:
         self.committer = Committer(
             self.store, loop, on_failure=self._failed, syncer=_Syncer(self), before=self.manager.turn
         )
-        service = MessageService(self.manager, self._when_durable, Options(source=self.address), loop)
+        service = MessageService(self.manager, self._when_durable, self._options(), loop)
         await service.start(self.address, PORT)
         if self.life == life:
             self._service = service
+
+    def _options(self) -> Options:
+        routing = self._routing(self.machine.identifier) if self._routing is not None else None
+        return Options(source=self.address, routing=routing)
 
     def _when_durable(self, callback: Callable[[], object]) -> None:
         life = self.life

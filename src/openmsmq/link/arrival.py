@@ -14,6 +14,7 @@ from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
 
+from openmsmq.link.durable import Route
 from openmsmq.link.memory import Duplicates, Source, Sources
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, MessageClass
@@ -29,12 +30,14 @@ from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.store import Operation
 from openmsmq.transfer.packets import message_of
+from openmsmq.transport.routing import Routing
 from openmsmq.transport.sequence import SequenceId
 
 logger = logging.getLogger(__name__)
 
 ORDER_QUEUE_NUMBER = 4  # of every queue manager, [MS-MQQB] 2.2.4
 ORDER_QUEUE_PATH = "private$\\order_queue$"
+MAXIMUM_HOPS = 0x1D  # UserHeader.Flags.RC, [MS-MQMQ] 2.2.19.2
 _SENDER_SID = 1  # SecurityHeader.Flags.ST
 # Refusals that tell a stranger something about this machine: only if SendInsecureNacks ([MS-MQQB] 3.1.7.15).
 _INSECURE = frozenset([
@@ -88,9 +91,11 @@ class Arrival:
         duplicates: Duplicates,
         sources: Sources,
         policy: Policy,
+        routing: Routing,
         monotonic: Callable[[], float],
     ) -> None:
         """`monotonic` returns milliseconds of a clock that never goes back."""
+        self._routing = routing
         self._manager, self._duplicates, self._sources = manager, duplicates, sources
         self._policy, self._monotonic = policy, monotonic
         self.rejected = 0
@@ -107,10 +112,13 @@ class Arrival:
         now = self._monotonic()
         message = message_of(MessagePacket(packet), absolute=False)
         message.authentication_level = 0
-        identifier = message.identifier
         transaction = packet.transaction
+        passes = not self._is_local(packet) and self._routing.is_router
+        identifier = message.identifier + bytes([packet.user.routing_count]) if passes else message.identifier
         if transaction is None and self._duplicates.seen(identifier, now):
             return Verdict(Fate.DUPLICATE)
+        if passes:
+            return self._pass_on(packet, message, origin, identifier, now)
         queue = self._destination(packet, message) if self._is_local(packet) else None
         source, before = None, None
         if transaction is not None and queue is not None:
@@ -130,6 +138,30 @@ class Arrival:
             if source is not None and before is not None:  # it comes again, and must not be taken for a duplicate
                 source.sequence.position, source.sequence.reject_count = before
             raise
+
+    def _pass_on(self, packet: UserMessage, message: Message, origin: Origin, identifier: bytes, now: float) -> Verdict:
+        """The message is for another machine, and this queue manager routes: it goes into an outgoing queue
+        (3.1.5.8.2, 3.1.5.8.5). Its sequence is a matter of its source and its destination only."""
+        hops = packet.user.routing_count + 1
+        refusal = None
+        if hops > MAXIMUM_HOPS:
+            refusal = MessageClass.NACK_HOP_COUNT_EXCEEDED
+        elif self._has_expired(message):
+            refusal = MessageClass.NACK_REACH_QUEUE_TIMEOUT
+        name = None if refusal is not None else _private_name(message.destination_queue_format_name)
+        if refusal is None and name is None:
+            refusal = MessageClass.NACK_BAD_DST_Q
+        if refusal is not None or name is None:
+            return self._reject(packet, message, origin, refusal or MessageClass.NACK_BAD_DST_Q, None, now)
+        queue = self._manager.changes.outgoing_for(name)
+        if not self._manager.arrivals.may_store(queue, message):
+            return Verdict(Fate.COMES_AGAIN)
+        also: list[Operation] = []
+        if packet.transaction is None:
+            also = self._duplicates.add(identifier, message.recoverable, now)
+        final_ack = _final_ack(packet, message, origin, always=True)
+        self._manager.arrivals.accept(queue, message, also, final_ack, _route(packet, hops).pack())
+        return Verdict(Fate.ACCEPTED, is_stored=True)
 
     def _decide(
         self,
@@ -262,6 +294,25 @@ class Arrival:
             except ValueError:
                 return Caller.anonymous()
         return Caller.anonymous()
+
+
+def _private_name(format_name: str) -> names.PrivateFormatName | None:
+    """The name of a private queue of another machine; only these, and public ones, are passed on."""
+    try:
+        name = names.parse_format_name(format_name.partition(",")[0])
+    except IllegalFormatName:
+        return None
+    return name if isinstance(name, names.PrivateFormatName) else None
+
+
+def _route(packet: UserMessage, hops: int) -> Route:
+    header = packet.transaction
+    if header is None:
+        return Route(hops)
+    return Route(
+        hops, header.final_ack_required, header.sequence_ordinal, header.sequence_timestamp, header.sequence_number,
+        header.previous_sequence_number,
+    )  # fmt: skip
 
 
 def _final_ack(packet: UserMessage, message: Message, origin: Origin, *, always: bool = False) -> bytes:

@@ -17,6 +17,7 @@ HISTORY_PREFIX = b"history/"  # which message has come, a ring
 
 _IDENTIFIER = struct.Struct("<II")
 _SEQUENCE = struct.Struct("<III")
+_ROUTE = struct.Struct("<B?IIII")
 _INCOMING = struct.Struct("<IIIII")
 
 
@@ -80,6 +81,24 @@ def incoming_of(name: bytes, value: bytes) -> tuple[bytes, int, Position, int, i
     timestamp, ordinal, number, reject_count, seconds = _INCOMING.unpack(value)
     position = Position(SequenceId(timestamp, ordinal), number)
     return bytes.fromhex(source.decode()), int(queue), position, reject_count, seconds
+
+
+class Route(NamedTuple):
+    """What a packet that is passed on says beside its message: hops made, and the sequence of its source."""
+
+    hops: int
+    final_ack: bool = False
+    ordinal: int = 0
+    timestamp: int = 0
+    number: int = 0
+    previous: int = 0
+
+    def pack(self) -> bytes:
+        return _ROUTE.pack(*self)
+
+    @classmethod
+    def unpack(cls, value: bytes) -> Route:
+        return cls(*_ROUTE.unpack(value))
 
 
 def put_history(slot: int, identifier: bytes) -> Put:

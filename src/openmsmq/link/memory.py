@@ -33,21 +33,26 @@ class Duplicates:
             if name.startswith(durable.HISTORY_PREFIX)
         }
         for slot in sorted(kept):
-            self._history.add(kept[slot][:16], int.from_bytes(kept[slot][16:], "little"), now)
+            self._history.add(*_key(kept[slot]), now)
         if kept:  # the oldest ones are overwritten first, if not always in the order of their coming
             self._slot = (max(kept) + 1) % MAXIMUM_ENTRIES
 
     def seen(self, identifier: bytes, now: float) -> bool:
-        """Whether the message with this OBJECTID has come before."""
-        return self._history.seen(identifier[:16], int.from_bytes(identifier[16:], "little"), now)
+        """Whether the message with this OBJECTID has come before. What is passed on has one byte more, the hops that it
+        has made: a message that comes back runs in a circle, and is no duplicate."""
+        return self._history.seen(*_key(identifier), now)
 
     def add(self, identifier: bytes, recoverable: bool, now: float) -> list[Operation]:
         """The message has come. Returns what belongs into the batch of a recoverable one."""
-        self._history.add(identifier[:16], int.from_bytes(identifier[16:], "little"), now)
+        self._history.add(*_key(identifier), now)
         if not recoverable:
             return []
         slot, self._slot = self._slot, (self._slot + 1) % MAXIMUM_ENTRIES
         return [durable.put_history(slot, identifier)]
+
+
+def _key(identifier: bytes) -> tuple[bytes, int]:
+    return identifier[:16], int.from_bytes(identifier[16:], "little")
 
 
 @dataclass(slots=True, eq=False)

@@ -11,6 +11,7 @@ from uuid import UUID
 from openmsmq.model import names
 from openmsmq.packet.headers import NO_GUID
 from openmsmq.transport.reaching import NextHop
+from openmsmq.transport.routing import Routing, RoutingFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,12 @@ def target_of(name: names.SingleFormatName) -> Target | None:
 
 
 class Resolver:
-    """Asks the system's resolver for names. Machines behind identifiers are those that have been met before."""
+    """Asks the routing table which machine is next, and the system's resolver for its address. Machines behind
+    identifiers that the table does not have are those that have been met before."""
 
-    def __init__(self, hosts: Mapping[str, tuple[str, int]]) -> None:
+    def __init__(self, hosts: Mapping[str, tuple[str, int]], routing: Routing) -> None:
         """`hosts` are configured addresses by lower-case computer name; ports are those of other protocols."""
-        self._hosts = hosts
+        self._hosts, self._routing = hosts, routing
         self._met: dict[bytes, str] = {}
 
     def met(self, identifier: bytes, address: str) -> None:
@@ -56,22 +58,42 @@ class Resolver:
     async def hops(self, target: Target) -> list[NextHop]:
         """The next hops, in the order in which they are to be tried. Raises Unresolved."""
         if target.identifier != NO_GUID:
-            address = self._met.get(target.identifier)
-            if address is None:
-                raise Unresolved(
-                    f"nothing says where {target} is: there is no directory, and it has not been met since the start. "
-                    "Use a direct format name"
-                )
-            return [NextHop(address, identifier=target.identifier)]
+            return await self._to_manager(target)
         if target.by_address:
             parsed = names.parse_address(target.host)
             if parsed is None:
                 raise Unresolved(f"{target.host} in a format name DIRECT=TCP: is no IP address")
             return [NextHop(str(parsed))]
-        host, _ = self._hosts.get(target.host, (target.host, 0))
+        return [NextHop(address, target.host) for address in await self._addresses(target.host)]
+
+    async def _to_manager(self, target: Target) -> list[NextHop]:
+        """The hops to a queue manager that is named by its identifier."""
+        try:
+            following = self._routing.next_hops(target.identifier)
+        except RoutingFailed as error:
+            address = self._met.get(target.identifier)
+            if address is None:
+                raise Unresolved(
+                    f"nothing says where {target} is ({error}), and it has not been met since the start. Use a direct "
+                    "format name, or the setting routing_file"
+                ) from error
+            return [NextHop(address, identifier=target.identifier)]
+        hops = []
+        for identifier in following:
+            host = self._routing.host(identifier)
+            if host is None:
+                raise Unresolved(f"the routing table has no queue manager {UUID(bytes_le=identifier)}")
+            hops += [NextHop(address, host, identifier) for address in await self._addresses(host)]
+        return hops
+
+    async def _addresses(self, name: str) -> list[str]:
+        """Addresses of a host. Raises Unresolved."""
+        parsed = names.parse_address(name)
+        if parsed is not None:
+            return [str(parsed)]
+        host, _ = self._hosts.get(name.lower(), (name, 0))
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, 0, type=socket.SOCK_STREAM)
         except OSError as error:
             raise Unresolved(f"the name {host} does not resolve: {error.strerror or error}") from error
-        addresses = list(dict.fromkeys(entry[4][0] for entry in found))
-        return [NextHop(str(address), target.host) for address in addresses]
+        return list(dict.fromkeys(str(entry[4][0]) for entry in found))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from openmsmq.link.arrival import ORDER_QUEUE_NUMBER, ORDER_QUEUE_PATH, Arrival, Fate, Origin, Policy
 from openmsmq.link.connection import CLOCK_STEP, Connection
 from openmsmq.link.destination import Destination
+from openmsmq.link.durable import Route
 from openmsmq.link.memory import Duplicates, Source, Sources
 from openmsmq.link.resolving import Resolver, Target, Unresolved, target_of
 from openmsmq.link.sequences import QueueSequence, Sequences
@@ -28,9 +29,11 @@ from openmsmq.packet.queue_names import NameType
 from openmsmq.queueing.change_set import ORDER_LABEL
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import ConnectionStatus, OutgoingQueue, OutgoingState
+from openmsmq.queueing.records import route_definition
 from openmsmq.transfer.packets import user_message_of
 from openmsmq.transport import Closed, MessageReceived, Reason, Session, Settings
 from openmsmq.transport.reaching import Connect, NextHop, Ping, Resolve, Wish
+from openmsmq.transport.routing import Routing
 from openmsmq.transport.sequence import Position
 from openmsmq.transport.settings import WINDOW_SIZE
 
@@ -58,6 +61,7 @@ class Options:
     buffered: int = 256 << 20
     hosts: Mapping[str, tuple[str, int]] | None = None
     policy: Policy = Policy()
+    routing: Routing | None = None
 
 
 class Token(NamedTuple):
@@ -80,12 +84,13 @@ class MessageService:
     ) -> None:
         self._manager, self._when_durable, self._options, self._loop = manager, when_durable, options, loop
         self._settings = Settings(manager.machine.identifier)
-        self._resolver = Resolver(options.hosts or {})
+        self._routing = options.routing or Routing(manager.machine.identifier)
+        self._resolver = Resolver(options.hosts or {}, self._routing)
         definitions = manager.store.definitions
         self._sequences = Sequences(definitions, manager.registry.outgoing.values(), self._seconds)
         self._sources = Sources(definitions, lambda number: number in manager.registry.queues)
         self._duplicates = Duplicates(definitions, self._now())
-        self._arrival = Arrival(manager, self._duplicates, self._sources, options.policy, self._now)
+        self._arrival = Arrival(manager, self._duplicates, self._sources, options.policy, self._routing, self._now)
         self._destinations: dict[Target, Destination] = {}
         self._serving: dict[Connection, set[Destination]] = {}  # every connection, and who sends on it
         self._living: dict[bytes, Connection] = {}  # open sessions by the identifier of the peer, the first of each
@@ -452,6 +457,8 @@ class MessageService:
         message = outgoing.take(queue)
         if message is None:
             return None
+        if message.source_machine_identifier != self._manager.machine.identifier:
+            return self._passed_on(message), Token(queue, _without_body(message), None)
         if message.is_transactional:
             self._number(queue, message)
             return None
@@ -469,6 +476,20 @@ class MessageService:
                 response_queue_format_name=response or message.response_queue_format_name,
             )
         return user_message_of(message)
+
+    def _passed_on(self, message: Message) -> UserMessage:
+        """A message of another queue manager, with what its packet said."""
+        packet = user_message_of(message)
+        value = self._manager.store.definitions.get(route_definition(message.lookup_identifier))
+        if value is not None:
+            route = Route.unpack(value)
+            packet.user.routing_count = route.hops
+            if packet.transaction is not None:
+                header = packet.transaction
+                header.sequence_ordinal, header.sequence_timestamp = route.ordinal, route.timestamp
+                header.sequence_number, header.previous_sequence_number = route.number, route.previous
+                header.final_ack_required = route.final_ack
+        return packet
 
     def _numbered_packet(
         self, sequence: QueueSequence, message: Message, number: int, connection: Connection
@@ -495,7 +516,8 @@ class MessageService:
             message = outgoing.take(queue)
             if message is None:
                 break
-            if not message.is_transactional:
+            own = message.source_machine_identifier == self._manager.machine.identifier
+            if not message.is_transactional or not own:
                 self._put_back(queue, message.lookup_identifier)
                 break
             messages.append(message)
@@ -565,7 +587,7 @@ class MessageService:
         for received in messages:
             if connection.is_over and received.receipt is None:
                 continue
-            if _is_for_order_queue(received.message):
+            if self._is_acknowledgment(received.message):
                 fate = self._acknowledgment(received.message, connection)
             else:
                 verdict = self._arrival.receive(received.message, origin)
@@ -589,6 +611,24 @@ class MessageService:
         connection.durable(receipts)
         self._arm_order_timer()
 
+    def _is_acknowledgment(self, packet: UserMessage) -> bool:
+        """Whether a packet is an OrderAck or FinalAck for this queue manager: it is for the order queue, with a class
+        of theirs (deviation D-89)."""
+        name, message_class = packet.user.destination, packet.properties.message_class
+        if name is None or packet.user.queue_manager_address not in (NO_GUID, self._manager.machine.identifier):
+            return False
+        if message_class != MessageClass.ORDER_ACK and message_class < MessageClass.ACK_RECEIVE:
+            return False
+        if name.type is NameType.DIRECT:
+            return name.direct.partition("\\")[2].lower() == ORDER_QUEUE_PATH
+        return name.type is NameType.PRIVATE_ON_DESTINATION and name.number == ORDER_QUEUE_NUMBER
+
+    def _may_acknowledge(self, sequence: QueueSequence | None, connection: Connection) -> bool:
+        """Only the next hop, or a queue manager of the routing table, speaks for a destination: identifiers of
+        sequences can be guessed."""
+        peer = connection.session.peer
+        return sequence is None or sequence.peer in (b"", peer) or self._routing.host(peer) is not None
+
     def _acknowledgment(self, packet: UserMessage, connection: Connection) -> Fate:
         """An OrderAck or a FinalAck ([MS-MQQB] 3.1.5.6, 3.1.5.7). What does not fit any message of ours is ignored."""
         properties = packet.properties
@@ -606,7 +646,7 @@ class MessageService:
 
     def _order_ack(self, body: OrderAckBody, connection: Connection) -> None:
         sequence = self._sequences.find(body)
-        if sequence is None or sequence.peer != connection.session.peer:
+        if sequence is None or not sequence.peer or not self._may_acknowledge(sequence, connection):
             return
         queue = sequence.queue
         present, operations = sequence.acknowledged(body, self._now())
@@ -627,8 +667,7 @@ class MessageService:
             key = self._find(queue, body.message_id)
             if key is None:
                 continue
-            sequence = self._sequences.get(queue)
-            if sequence is not None and sequence.peer not in (b"", connection.session.peer):
+            if not self._may_acknowledge(self._sequences.get(queue), connection):
                 return
             try:
                 reason = MessageClass(message_class)
@@ -705,17 +744,6 @@ class MessageService:
                 self._send_again(sequence)
         for queue in [queue for queue in self._via if queue.deleted]:
             del self._via[queue]
-
-
-def _is_for_order_queue(packet: UserMessage) -> bool:
-    """Whether a packet is an OrderAck or FinalAck: for the order queue, with a class of theirs (D-89)."""
-    name = packet.user.destination
-    if name is None or not (packet.properties.message_class == MessageClass.ORDER_ACK
-                            or packet.properties.message_class >= MessageClass.ACK_RECEIVE):  # fmt: skip
-        return False
-    if name.type is NameType.DIRECT:
-        return name.direct.partition("\\")[2].lower() == ORDER_QUEUE_PATH
-    return name.type is NameType.PRIVATE_ON_DESTINATION and name.number == ORDER_QUEUE_NUMBER
 
 
 def _without_body(message: Message) -> Message:

@@ -15,7 +15,7 @@ from openmsmq.model.message import Message
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.queue import Queue
-from openmsmq.queueing.records import final_ack_definition
+from openmsmq.queueing.records import final_ack_definition, route_definition
 from openmsmq.queueing.storage import storing
 from openmsmq.store import Operation, Put
 
@@ -34,9 +34,17 @@ class Arrivals:
         """Whether disk and machine quota allow the message. If not, it is to come again ([MS-MQQB] 3.1.5.8.8)."""
         return not self._changes.throttled and self._changes.has_room(queue, message.size)
 
-    def accept(self, queue: Queue, message: Message, also: Sequence[Operation] = (), final_ack: bytes = b"") -> None:
+    def accept(
+        self,
+        queue: Queue,
+        message: Message,
+        also: Sequence[Operation] = (),
+        final_ack: bytes = b"",
+        route: bytes = b"",
+    ) -> None:
         """The message has arrived in a queue of this machine, or in an outgoing one on its way. `final_ack` is owed
-        when it leaves the queue; see `records.final_ack_definition`.
+        when it leaves the queue, `route` is what the next packet has to say; see `records.final_ack_definition` and
+        `records.route_definition`.
 
         Raises what `admission.check_message` raises, too.
         """
@@ -49,6 +57,8 @@ class Arrivals:
             change.also(also)
             if final_ack:
                 change.also([Put(final_ack_definition(message.lookup_identifier), final_ack)])
+            if route:
+                change.also([Put(route_definition(message.lookup_identifier), route)])
             change.commit()
 
     def reject(

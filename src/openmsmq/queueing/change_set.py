@@ -25,7 +25,13 @@ from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.message_record import encode_message
 from openmsmq.queueing.outgoing_queues import can_go_out
 from openmsmq.queueing.queue import Queue, QueueKind, Stored
-from openmsmq.queueing.records import abort_definition, deadline_word, final_ack_definition, split_final_ack
+from openmsmq.queueing.records import (
+    abort_definition,
+    deadline_word,
+    final_ack_definition,
+    route_definition,
+    split_final_ack,
+)
 from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFailed, StoreFull
 
 logger = logging.getLogger(__name__)
@@ -139,13 +145,17 @@ class ChangeSet:
             if reason is MessageClass.ACK_RECEIVE and queue.kind is QueueKind.CONNECTOR:
                 return  # D-53: with the connector application now, which sends the acknowledgments
             if reason is MessageClass.ACK_REACH_QUEUE:  # transferred; the destination sends the acknowledgments
-                if message.journaling_requested & _JOURNAL:
+                if not self._is_own(message):
+                    self._drop_notes(lookup_identifier)
+                elif message.journaling_requested & _JOURNAL:
                     self._copy(self._changes.registry.system_journal, message, size)
                 return
             in_transit, reason = True, _IN_TRANSIT.get(reason, reason)
         from_elsewhere = not self._is_own(message)
         if from_elsewhere and message.is_transactional:
             self._answer_finally(lookup_identifier, reason)
+        if from_elsewhere and in_transit:
+            self._drop_notes(lookup_identifier)
         if reason is MessageClass.ACK_RECEIVE:
             if queue.properties.journaling and queue.journal is not None:
                 self._copy(queue.journal, message, size)
@@ -154,7 +164,7 @@ class ChangeSet:
             return
         if message.acknowledgements_requested & (_NEG_RECEIVE if reason & _ARRIVED else _NEG_ARRIVAL):
             self._acknowledge(message, reason)
-        if from_elsewhere and message.is_transactional:
+        if from_elsewhere and (message.is_transactional or in_transit):
             return  # dead letters are the sender's, who has the final acknowledgment
         undelivered = in_transit or message.is_transactional or reason in _DEAD_LETTERED
         if message.journaling_requested & _DEADLETTER and undelivered:
@@ -208,6 +218,12 @@ class ChangeSet:
         if value is not None:
             self._operations.append(Drop(name))
             self._final_acks.append((value, reason))
+
+    def _drop_notes(self, lookup_identifier: int) -> None:
+        """A message of another queue manager is on its next hop: nothing is owed for it any more."""
+        for name in (route_definition(lookup_identifier), final_ack_definition(lookup_identifier)):
+            if name in self._changes.store.definitions:
+                self._operations.append(Drop(name))
 
     def _free(self, queue: Queue, lookup_identifier: int) -> int:
         """Bytes that a message leaves for what follows from its removal."""

@@ -28,6 +28,7 @@ from openmsmq.queueing.reading import Reading
 from openmsmq.queueing.records import (
     ABORT_PREFIX,
     FINAL_ACK_PREFIX,
+    ROUTE_PREFIX,
     TIME_MASK,
     parse_abort_definition,
     split_deadline_word,
@@ -128,10 +129,10 @@ class QueueManager:
         return orphans
 
     def _recover_definitions(self) -> list[Operation]:
-        """Consumer groups, abort counts, final acknowledgments. Returns what drops those whose queue or message is no
-        more."""
+        """Consumer groups, abort counts, what is noted of messages. Returns what drops those that have lost their
+        queue or message."""
         orphans: list[Operation] = []
-        owed: dict[int, bytes] = {}  # final acknowledgments, by message
+        notes: dict[int, list[bytes]] = {}  # final acknowledgments and routes, by message
         for name, value in self.store.definitions.items():
             if name.startswith(GROUP_PREFIX):
                 if not self.consumer_groups.recover(name, value):
@@ -143,10 +144,10 @@ class QueueManager:
                     queue.aborts[key] = int(value)
                 else:
                     orphans.append(Drop(name))
-            elif name.startswith(FINAL_ACK_PREFIX):
-                owed[int(name.removeprefix(FINAL_ACK_PREFIX))] = name
-        present = [owed.keys() & queue.entries.keys() for queue in self.registry.queues.values()] if owed else []
-        orphans += [Drop(owed[key]) for key in owed.keys() - set().union(*present)]
+            elif name.startswith((FINAL_ACK_PREFIX, ROUTE_PREFIX)):
+                notes.setdefault(int(name.partition(b"/")[2]), []).append(name)
+        present = [notes.keys() & queue.entries.keys() for queue in self.registry.queues.values()] if notes else []
+        orphans += [Drop(name) for key in notes.keys() - set().union(*present) for name in notes[key]]
         return orphans
 
     # -- turns and timers --------------------------------------------------------------------------------------

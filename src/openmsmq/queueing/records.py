@@ -37,6 +37,7 @@ _IMMORTAL = bytes([0xFF] * 8)  # both times to live
 DRAFT_HEAD = _SENT_AT  # bytes of a record that `is_eventful` needs
 ABORT_PREFIX = b"aborts/"
 FINAL_ACK_PREFIX = b"final-ack/"
+ROUTE_PREFIX = b"route/"
 FINAL_ACK_BODY = 36  # bytes, [MS-MQQB] 2.2.5.1
 TIME_MASK = LAST_SEQUENCE  # a time takes the place of the sequence number
 
@@ -135,6 +136,11 @@ def final_ack_definition(lookup_identifier: int) -> bytes:
     """The name under which the store keeps the final acknowledgment that is owed for a message of another queue manager
     ([MS-MQQB] 3.1.7.2.2): the body of the packet, and the format name of the queue that it goes to."""
     return FINAL_ACK_PREFIX + str(lookup_identifier).encode()
+
+
+def route_definition(lookup_identifier: int) -> bytes:
+    """The name under which the store keeps what a packet on its way to another machine says beside its message."""
+    return ROUTE_PREFIX + str(lookup_identifier).encode()
 
 
 def split_final_ack(value: bytes) -> tuple[bytes, names.SingleFormatName]:

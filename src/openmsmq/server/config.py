@@ -125,6 +125,9 @@ class Configuration:
     max_sessions_per_peer: int = field(
         default=1024, metadata={"help": "sessions with other queue managers on one host"}
     )
+    routing_file: Path | None = field(
+        default=None, metadata={"help": "TOML file with queue managers, sites and routing links"}
+    )
     trust_sender_identifiers: bool = field(
         default=False,
         metadata={"help": "let the SID in a message of another queue manager decide about access, though unproved"},

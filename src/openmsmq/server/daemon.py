@@ -25,6 +25,8 @@ from openmsmq.bulk.control import Control
 from openmsmq.bulk.process import FlightAddress, FlightProcess
 from openmsmq.compiled import how_it_runs
 from openmsmq.link.arrival import Policy
+from openmsmq.link.routing_table import RoutingTableError
+from openmsmq.link.routing_table import load as load_routing
 from openmsmq.link.service import MessageService, Options
 from openmsmq.model import security
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
@@ -84,6 +86,10 @@ class Daemon:
         self._serving = False
         self._qualified_name = fully_qualified_name()
         self.manager = self._recover()
+        try:
+            self._routing = load_routing(configuration.routing_file, self.manager.machine.identifier)
+        except RoutingTableError as error:
+            raise ConfigurationError(f"routing_file: {error}") from error
         self.restart_seconds = time.monotonic() - started
         self.stopping = asyncio.Event()
         self._tidy = asyncio.Event()  # an administrator wants the room that garbage takes
@@ -218,6 +224,7 @@ class Daemon:
             max_sessions=configuration.max_sessions,
             max_sessions_per_peer=configuration.max_sessions_per_peer,
             hosts=configuration.hosts_of_peers,
+            routing=self._routing,
             policy=Policy(configuration.trust_sender_identifiers, configuration.send_insecure_nacks),
         )
         service = MessageService(self.manager, committer.when_durable, options, asyncio.get_running_loop())

@@ -1,0 +1,113 @@
+"""Messages from one queue manager to another, on two loopback addresses of this machine.
+
+    python benchmarks/transfer.py [--count 50000] [--kind express recoverable transactional] [--size 1024]
+
+Messages are sent while the other side is down, so the time is that of the session alone: from its opening until the
+outgoing queue is empty. Beside it, the rate at which the same messages were taken from eight local clients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openmsmq
+from systems import cpu
+
+SENDERS, RECEIVERS = "127.0.81.1", "127.0.81.2"
+CLIENTS = 8
+
+
+@contextmanager
+def daemon(directory: Path, address: str, name: str) -> Iterator[tuple[int, int]]:
+    """Process identifier and port of RPC."""
+    command = [sys.executable, "-m", "openmsmq.cli", "serve", "--data-dir", str(directory), "--listen", address]
+    command += ["--endpoint-mapper-port", "0", "--rpc-port", "0", "--computer-name", name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        try:
+            yield process.pid, ready["endpoints"]["qmcomm"]["port"]
+        finally:
+            process.terminate()
+
+
+def fill(port: int, name: str, kind: str, size: int, count: int) -> float:
+    """Send from several clients at once. Returns the seconds that it took."""
+    body = bytes(size)
+
+    def send(share: int) -> None:
+        with openmsmq.connect(SENDERS, port) as qm, qm.open(name, "send") as queue:
+            if kind == "transactional":
+                for start in range(0, share, 50):
+                    with qm.transaction() as transaction:
+                        for _ in range(min(50, share - start)):
+                            queue.send(body, transaction=transaction)
+            else:
+                for _ in range(share):
+                    queue.send(body, recoverable=kind == "recoverable")
+
+    threads = [threading.Thread(target=send, args=(count // CLIENTS,)) for _ in range(CLIENTS)]
+    started = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - started
+
+
+def waiting(qm: openmsmq.QueueManager, name: str) -> int:
+    return next((int(row["message_count"]) for row in qm.outgoing() if row["format_name"] == name), 0)
+
+
+def measure(kind: str, size: int, count: int) -> dict[str, Any]:
+    """One kind of message: seconds and rates."""
+    count -= count % CLIENTS
+    with tempfile.TemporaryDirectory() as text:
+        directory = Path(text)
+        queue = "tx" if kind == "transactional" else "plain"
+        name = f"DIRECT=TCP:{RECEIVERS}\\private$\\{queue}"
+        with daemon(directory / "b", RECEIVERS, "BETA") as (_, port), openmsmq.connect(RECEIVERS, port) as qm:
+            qm.create_queue(f".\\private$\\{queue}", transactional=queue == "tx")
+        with daemon(directory / "a", SENDERS, "ALPHA") as (sender, port), openmsmq.connect(SENDERS, port) as qm:
+            local = fill(port, name, kind, size, count)
+            with daemon(directory / "b", RECEIVERS, "BETA") as (receiver, other):
+                while waiting(qm, name) == count:
+                    time.sleep(0.005)
+                started, left, before = time.perf_counter(), waiting(qm, name), (cpu(sender), cpu(receiver))
+                with openmsmq.connect(RECEIVERS, other) as far:
+                    path = f".\\private$\\{queue}"
+                    while (arrived := int(far.management(path)["message_count"])) < count:
+                        time.sleep(0.02)
+                seconds = time.perf_counter() - started
+                assert arrived == count
+                spent = [after - then for after, then in zip((cpu(sender), cpu(receiver)), before, strict=True)]
+    return {
+        "kind": kind, "size": size, "messages": left, "local_per_second": round(count / local),
+        "per_second": round(left / seconds), "megabytes_per_second": round(left * size / seconds / 1e6, 1),
+        "sender_us": round(spent[0] * 1e6 / left, 1), "receiver_us": round(spent[1] * 1e6 / left, 1),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=50_000)
+    parser.add_argument("--size", type=int, nargs="+", default=[1024])
+    parser.add_argument("--kind", nargs="+", default=["express", "recoverable", "transactional"])
+    given = parser.parse_args()
+    for size in given.size:
+        for kind in given.kind:
+            print(json.dumps(measure(kind, size, given.count if size < 100_000 else max(given.count // 100, 8))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
