@@ -424,6 +424,7 @@ class Session(Generic[Token]):
         if self.state is not State.CLOSED:
             self.state = State.CLOSED
             self._deadlines.clear()
+            self._framer = Framer(LARGEST_INTERNAL_PACKET)  # a session that is over keeps no bytes
             self._events.append(Closed(reason, detail, self._sending.rest()))
 
     def _take_events(self) -> list[Event[Token]]:
