@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from openmsmq.cli.connection import connected
+from openmsmq.cli.explaining import explanation
 from openmsmq.cli.messages import show_first
-from openmsmq.cli.output import json_option, management_rows, print_json, print_table, report
+from openmsmq.cli.output import echo, json_option, management_rows, print_json, print_table, report
 from openmsmq.cli.queues import path_of, purge_queue
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import Access
@@ -54,6 +55,22 @@ def list_(qm: QueueManager, as_json: bool) -> None:
         return
     columns = ["format_name", "state", "message_count", "bytes_in_queue"]
     print_table(["queue", "state", "messages", "bytes"], [[row[c] for c in columns] for row in found])
+
+
+@outgoing.command()
+@click.argument("name")
+@json_option
+@connected
+def show(qm: QueueManager, name: str, as_json: bool) -> None:
+    """Show why messages wait, and what to do about it."""
+    properties = qm.management(path_of(name))
+    said = explanation(properties, qm.management().get("connected"))
+    if as_json:
+        print_json({**properties, "explanation": said})
+        return
+    for line in said:
+        echo(line)
+    print_table(["property", "value"], management_rows(properties))
 
 
 @outgoing.command()

@@ -16,6 +16,11 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "connect-test": Entry(
+        "remote",
+        "Test whether the queue manager of HOST can be reached from here: ports, ping, session.",
+        "connect_test",
+    ),
     "copy": Entry("messages", "Copy all messages of one queue to another, with their properties."),
     "decode": Entry(
         "decoding",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import socket
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +16,9 @@ from openmsmq.client.sync import QueueManager
 from openmsmq.rpc.pdu import AuthLevel
 
 FLIGHT_PORT = 18020
+STANDARD_PORT = 2103  # of qmcomm
+_THIS_MACHINE = "localhost"
+_PATIENCE = 3.0  # seconds that a queue manager of this machine may take to accept a connection
 LEVELS = ("none", "connect", "packet", "integrity", "privacy")  # of openmsmq.server.config, which loads much
 
 protocol_option = click.option(
@@ -26,12 +30,15 @@ protocol_option = click.option(
 
 
 _SERVER = (
-    click.option("--host", default="localhost", envvar="OPENMSMQ_HOST", show_default=True, help="Server to talk to."),
+    click.option("--host", default=_THIS_MACHINE, envvar="OPENMSMQ_HOST", show_default=True, help="Server to talk to."),
     click.option("--port", type=int, envvar="OPENMSMQ_PORT", help="Its port; default 2103 plus the offset."),
     click.option("--port-offset", type=int, default=0, envvar="OPENMSMQ_PORT_OFFSET", help="Added to default ports."),
     click.option("--user", envvar="OPENMSMQ_USER", help="Authenticate as DOMAIN\\USER or USER."),
     click.option("--password-env", default="OPENMSMQ_PASSWORD", help="Environment variable with the password."),
 )
+
+
+level_option = click.option("--level", type=click.Choice(LEVELS), help="Protection; default integrity with --user.")
 
 
 class Address(NamedTuple):
@@ -74,13 +81,24 @@ def connected(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `qm`, a connected QueueManager, from the server options and --level."""
 
     @server_options
-    @click.option("--level", type=click.Choice(LEVELS), help="Protection; default integrity with --user.")
+    @level_option
     @functools.wraps(command)
     def wrapper(*args: Any, address: Address, level: str | None, **kwargs: Any) -> Any:
         with connect(address, level) as qm:
             return command(qm, *args, **kwargs)
 
     return wrapper
+
+
+def has_server(address: Address) -> bool:
+    """Whether the server options name a queue manager, or one answers on this machine."""
+    if address.host != _THIS_MACHINE or address.port is not None:
+        return True
+    try:
+        with socket.create_connection((address.host, STANDARD_PORT + address.port_offset), _PATIENCE):
+            return True
+    except OSError:
+        return False
 
 
 def connect(address: Address, level: str | None) -> QueueManager:

@@ -13,9 +13,18 @@ from typing import Any
 
 import click
 
-from openmsmq.cli.connection import connected, protocol_option
+from openmsmq.cli.connection import (
+    Address,
+    connect,
+    connected,
+    has_server,
+    level_option,
+    protocol_option,
+    server_options,
+)
 from openmsmq.cli.output import counted, echo, json_option, progress, report
 from openmsmq.cli.queues import path_of
+from openmsmq.cli.remote import is_elsewhere, send_directly
 from openmsmq.cli.showing import from_json, show_message, to_json
 from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
 from openmsmq.model.constants import Access
@@ -44,10 +53,14 @@ _BATCH = 200  # messages in one transaction when many are moved
     "--admin-queue", default="", help="Format name of the administration queue; requests all acknowledgments."
 )
 @click.option("--deadletter", is_flag=True, help="Copy to the dead-letter queue if it expires.")
+@click.option("--message-port", type=int, default=1801, show_default=True, help="Of the other machine; see above.")
+@click.option("--timeout", type=float, default=30, show_default=True, help="Seconds to wait for the other machine.")
 @json_option
-@connected
+@server_options
+@level_option
 def send(
-    qm: QueueManager,
+    address: Address,
+    level: str | None,
     queue: str,
     body: str | None,
     file: Path | None,
@@ -61,9 +74,15 @@ def send(
     response_queue: str,
     admin_queue: str,
     deadletter: bool,
+    message_port: int,
+    timeout: float,
     as_json: bool,
 ) -> None:
-    """Send one message: BODY, a file, or standard input."""
+    """Send one message: BODY, a file, or standard input.
+
+    Where no queue manager runs on this machine, a QUEUE such as DIRECT=OS:server\\private$\\orders gets the message
+    straight from here, over one session with the queue manager of that machine (TCP port 1801).
+    """
     value: str | bytes
     if body is not None and file is not None:
         raise click.UsageError("give BODY or --file, not both")
@@ -87,7 +106,13 @@ def send(
         message.time_to_be_received = ttl
     if reach_ttl is not None:
         message.time_to_reach_queue = reach_ttl
-    with qm.open(path_of(queue), "send") as opened:
+    elsewhere = None if has_server(address) else is_elsewhere(queue)
+    if elsewhere is not None:
+        send_directly(
+            elsewhere, message, port=message_port, timeout=timeout, transactional=transaction, as_json=as_json
+        )
+        return
+    with connect(address, level) as qm, qm.open(path_of(queue), "send") as opened:
         if transaction:
             with qm.transaction() as tx:
                 identifier = opened.send(message, transaction=tx)

@@ -123,7 +123,7 @@ class Arrival:
         source, before = None, None
         if transaction is not None and queue is not None:
             source = self._sources.of(packet.user.source_queue_manager, queue)
-            source.peer, source.reply = origin.peer, _reply_to(packet, origin)
+            source.peer, source.reply = origin.peer, reply_to(packet, origin)
             source.accessed = self._manager.clock() // 1000
             before = source.sequence.position, source.sequence.reject_count
             sequence = SequenceId(transaction.sequence_timestamp, transaction.sequence_ordinal)
@@ -131,6 +131,8 @@ class Arrival:
             accepted = source.sequence.receive(sequence, number, previous, now)
             self._sources.due.add(source)
             if not accepted:
+                if source.source in queue.incoming:
+                    queue.incoming[source.source] = source.info(message.destination_queue_format_name)
                 return Verdict(Fate.OUT_OF_ORDER, source=source)
         try:
             return self._decide(packet, message, origin, queue, source, now)
@@ -188,6 +190,8 @@ class Arrival:
                 logger.warning("a message for %s is refused: %s", queue.properties.path_name, error)
                 refusal = MessageClass.NACK_Q_EXCEED_QUOTA
             else:
+                if source is not None:
+                    queue.incoming[source.source] = source.info(message.destination_queue_format_name)
                 stored = message.recoverable or bool(also)
                 return Verdict(Fate.ACCEPTED, is_stored=stored, source=source)
         return self._reject(packet, message, origin, refusal, source, now)
@@ -327,10 +331,10 @@ def _final_ack(packet: UserMessage, message: Message, origin: Origin, *, always:
         transaction.sequence_ordinal, transaction.sequence_timestamp, transaction.sequence_number,
         transaction.previous_sequence_number, packet.user.source_queue_manager, packet.user.message_id,
     )  # fmt: skip
-    return body.pack() + _reply_to(packet, origin).encode()
+    return body.pack() + reply_to(packet, origin).encode()
 
 
-def _reply_to(packet: UserMessage, origin: Origin) -> str:
+def reply_to(packet: UserMessage, origin: Origin) -> str:
     """The queue that order acknowledgments of a message go to (3.1.7.17; deviation D-106)."""
     if packet.user.destination is not None and packet.user.destination.direct:
         return f"DIRECT=TCP:{origin.address}\\{ORDER_QUEUE_PATH}"

@@ -6,11 +6,11 @@ Both survive a restart: what is remembered joins the batch of the message as ope
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from openmsmq.link import durable
-from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.queue import IncomingTransferInfo, Queue
 from openmsmq.store import Drop, Operation
 from openmsmq.transport.history import MAXIMUM_ENTRIES, History
 from openmsmq.transport.sequence import Incoming
@@ -68,6 +68,14 @@ class Source:
     peer: bytes = b""
     accessed: int = 0
 
+    def info(self, format_name: str = "") -> IncomingTransferInfo:
+        """For management."""
+        position = self.sequence.position
+        identifier = position.identifier.timestamp << 32 | position.identifier.ordinal
+        return IncomingTransferInfo(
+            format_name, self.source, identifier, position.number, self.accessed, self.sequence.reject_count
+        )
+
     def operations(self) -> list[Operation]:
         """What the batch of a message has to remember."""
         one = self.sequence
@@ -77,16 +85,17 @@ class Source:
 class Sources:
     """IncomingTransactionalTransferInfo ([MS-MQDMPR] 3.1.1.5) of all queues."""
 
-    def __init__(self, definitions: Mapping[bytes, bytes], exists: Callable[[int], bool]) -> None:
-        """`exists` tells whether there is a queue of a number."""
+    def __init__(self, definitions: Mapping[bytes, bytes], queues: Mapping[int, Queue]) -> None:
+        """`queues` by number."""
         self._sources: dict[tuple[bytes, int], Source] = {}
         self.orphans: list[Operation] = []
         for name, value in definitions.items():
             if name.startswith(durable.INCOMING_PREFIX):
                 source, queue, position, reject_count, accessed = durable.incoming_of(name, value)
-                if exists(queue):
+                if queue in queues:
                     known = Source(source, queue, Incoming(position, reject_count), accessed=accessed)
                     self._sources[source, queue] = known
+                    queues[queue].incoming[source] = known.info()
                 else:
                     self.orphans.append(Drop(name))
         self.due: set[Source] = set()  # an OrderAck is to be sent

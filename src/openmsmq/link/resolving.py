@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,6 +39,13 @@ def target_of(name: names.SingleFormatName) -> Target | None:
         case names.PrivateFormatName(guid=guid):
             return Target(identifier=guid.bytes_le)
     return None
+
+
+def why(error: OSError) -> str:
+    """What went wrong with a name or a connection, in the words of the operating system."""
+    if isinstance(error, socket.gaierror) or not error.errno:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 class Resolver:
@@ -95,5 +103,5 @@ class Resolver:
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, 0, type=socket.SOCK_STREAM)
         except OSError as error:
-            raise Unresolved(f"the name {host} does not resolve: {error.strerror or error}") from error
+            raise Unresolved(f"the name {host} does not resolve: {why(error)}") from error
         return list(dict.fromkeys(str(entry[4][0]) for entry in found))

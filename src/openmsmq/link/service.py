@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from openmsmq.link.arrival import ORDER_QUEUE_NUMBER, ORDER_QUEUE_PATH, Arrival, Fate, Origin, Policy
+from openmsmq.link.arrival import ORDER_QUEUE_NUMBER, ORDER_QUEUE_PATH, Arrival, Fate, Origin, Policy, reply_to
 from openmsmq.link.connection import CLOCK_STEP, Connection
 from openmsmq.link.destination import Destination
 from openmsmq.link.durable import Route
 from openmsmq.link.memory import Duplicates, Source, Sources
-from openmsmq.link.resolving import Resolver, Target, Unresolved, target_of
+from openmsmq.link.resolving import Resolver, Target, Unresolved, target_of, why
 from openmsmq.link.sequences import QueueSequence, Sequences
 from openmsmq.model import names
 from openmsmq.model.constants import MessageClass
@@ -88,13 +88,14 @@ class MessageService:
         self._resolver = Resolver(options.hosts or {}, self._routing)
         definitions = manager.store.definitions
         self._sequences = Sequences(definitions, manager.registry.outgoing.values(), self._seconds)
-        self._sources = Sources(definitions, lambda number: number in manager.registry.queues)
+        self._sources = Sources(definitions, manager.registry.queues)
         self._duplicates = Duplicates(definitions, self._now())
         self._arrival = Arrival(manager, self._duplicates, self._sources, options.policy, self._routing, self._now)
         self._destinations: dict[Target, Destination] = {}
         self._serving: dict[Connection, set[Destination]] = {}  # every connection, and who sends on it
         self._living: dict[bytes, Connection] = {}  # open sessions by the identifier of the peer, the first of each
-        self._via: dict[OutgoingQueue, bytes] = {}  # order queues of peers whose own sessions lead back to them
+        # By lower-case format name: order queues of peers, and the peers whose own sessions lead back there.
+        self._via: dict[str, bytes] = {}
         self._ready: dict[tuple[int, int], Message] = {}  # by queue and message: numbered, and not sent yet
         self._server: asyncio.Server | None = None
         self._order_timer: asyncio.TimerHandle | None = None
@@ -183,7 +184,7 @@ class MessageService:
     # -- destinations --------------------------------------------------------------------------------------------
 
     def _destination(self, queue: OutgoingQueue) -> Destination | None:
-        via = self._via.get(queue)
+        via = self._via.get(str(queue.destination).lower())
         if via is not None and via in self._living:
             target: Target | None = Target(identifier=via)
         else:
@@ -285,7 +286,7 @@ class MessageService:
                 )
         except (OSError, TimeoutError) as error:
             destination.attempt = None
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            reason = why(error) if isinstance(error, OSError) and error.errno else str(error)
             self._has_trouble(
                 destination,
                 f"{hop.address} port {self._options.port}: {reason or f'no answer within {CONNECT_TIMEOUT:.0f} s'}",
@@ -379,6 +380,7 @@ class MessageService:
         peer = connection.session.peer
         if self._living.get(peer) is connection:
             del self._living[peer]
+            self._via = {name: via for name, via in self._via.items() if via != peer}
         quiet = event.reason in (Reason.IDLE, Reason.LOCAL, Reason.DISCONNECTED)
         logger.log(
             logging.DEBUG if quiet else logging.WARNING,
@@ -409,7 +411,7 @@ class MessageService:
         destination.show(OutgoingState.WAITING if waits else None)
         if waits and destination.reaching.state.name == "IDLE":  # another's session has carried its messages
             for queue in list(destination.members):
-                if self._via.get(queue):
+                if self._via.get(str(queue.destination).lower()):
                     destination.leave(queue)
                     self._loop.call_soon(self.wake, queue)
             if destination.has_messages:
@@ -590,6 +592,8 @@ class MessageService:
             if self._is_acknowledgment(received.message):
                 fate = self._acknowledgment(received.message, connection)
             else:
+                if received.message.transaction is not None:
+                    self._via[reply_to(received.message, origin).lower()] = origin.peer
                 verdict = self._arrival.receive(received.message, origin)
                 fate = verdict.fate
                 if verdict.source is not None and fate is not Fate.OUT_OF_ORDER:
@@ -718,7 +722,6 @@ class MessageService:
         except InsufficientResources as error:
             logger.warning("no order acknowledgment for %s: %s", name, error)
             return
-        self._via[queue] = source.peer
         if len(queue) < MOST_ORDER_ACKS:
             self._manager.arrivals.send(queue, Message(
                 message_class=MessageClass.ORDER_ACK, label=ORDER_LABEL, body=body.pack(),
@@ -742,8 +745,6 @@ class MessageService:
                     len(sequence.core.unacknowledged), sequence.queue.destination,
                 )  # fmt: skip
                 self._send_again(sequence)
-        for queue in [queue for queue in self._via if queue.deleted]:
-            del self._via[queue]
 
 
 def _without_body(message: Message) -> Message:

@@ -148,7 +148,7 @@ QUEUE: dict[str, Callable[[QueueManager, Queue], Any]] = {
     "eod_resend_time": _transfer(lambda info: info.eod_resend_time),
     "eod_resend_interval": _transfer(lambda info: info.eod_resend_interval),
     "eod_resend_count": _transfer(lambda info: info.eod_resend_count),
-    "eod_source_info": lambda manager, queue: [],  # nothing receives from other machines yet
+    "eod_source_info": lambda manager, queue: list(queue.incoming.values()),
     "connection_history": lambda manager, queue: (
         list(queue.connection_history) if isinstance(queue, OutgoingQueue) else None
     ),

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from openmsmq.model.constants import INFINITE, Acknowledge, MessageClass
 from openmsmq.model.lookup_id import PRIORITY_PARTS, PRIORITY_STEP, priority_part, sequence_of
@@ -51,6 +51,17 @@ class LockKind(Enum):
     QUARANTINE = "quarantine"  # its record can't be decoded; it can be purged and deleted, nothing else
 
 
+class IncomingTransferInfo(NamedTuple):
+    """IncomingTransactionalTransferInfo, [MS-MQDMPR] 3.1.1.5. `last_access_time` in seconds since 1970 UTC."""
+
+    format_name: str
+    sender: bytes
+    sequence_identifier: int
+    sequence_number: int
+    last_access_time: int
+    reject_count: int
+
+
 @dataclass(slots=True)
 class Lock:
     kind: LockKind
@@ -71,7 +82,8 @@ class Queue:
     What others count or keep here, so that everybody finds it at once: `openers`, `receivers`, `exclusive_receivers`
     and `exclusive_peekers`, how the queue is open (`handles`); `waiters`, how many reads wait (`reading`); `arrived`,
     positions that have not been offered to them yet, with their messages where these are at hand (`outbox`); `pins`,
-    consumer groups, for whose sake a subqueue stays that is empty and closed."""
+    consumer groups, for whose sake a subqueue stays that is empty and closed; `incoming`, transactional sequences of
+    other queue managers, by their identifier."""
 
     number: int
     kind: QueueKind
@@ -97,6 +109,7 @@ class Queue:
     asking: set[int] = field(default_factory=set)
     recovered_until: int = 0
     pins: int = 0
+    incoming: dict[bytes, IncomingTransferInfo] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.entries)

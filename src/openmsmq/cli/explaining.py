@@ -1,0 +1,87 @@
+"""Why messages for another machine wait, in sentences, from what management says of an outgoing queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from openmsmq.cli.output import counted, time_text
+
+# ConnectionHistory.Status ([MS-MQMQ] 2.3.12.25): what happened, and what to do. `{hop}` is the address.
+_STATUS = {
+    0x00000000: ("a connection to {hop} is being made", "wait a moment and look again"),
+    0x00000001: ("{hop} has answered, and the session is not open yet", "wait a moment and look again"),
+    0x00000002: ("the last session with {hop} was opened", ""),
+    0x80000001: ("{hop} did not answer a ping", "see whether UDP port 3527 is open, and the machine on"),
+    0x80000003: ("the address of this machine could not be used for the connection", "see the setting listen"),
+    0x80000004: (
+        "no connection to {hop}: the port is closed, a firewall drops packets, or the machine is off",
+        "openmsmq connect-test HOST says which of them",
+    ),
+    0x80000008: (
+        "the destination was not found: its name does not resolve, or nothing says where its identifier is",
+        "look the name up on this machine (getent hosts NAME); see the settings peers and routing_file",
+    ),
+    0x80000009: ("the message could not be encrypted for the destination", "see openmsmq keys"),
+    0x8000000A: ("there are too many sessions", "see the setting max_sessions, here and there"),
+    0x8000000B: (
+        "{hop} has refused the session: it is another queue manager than the one that was meant, or it has too many",
+        "compare the identifier in the format name with that of the machine",
+    ),
+    0x8000000C: ("there is no route to the destination", "see the setting routing_file"),
+    0x8000000D: ("{hop} has no room", "see its disk and its quota"),
+}
+
+
+def explanation(queue: Mapping[str, Any], connected: Any = None) -> list[str]:
+    """Sentences for somebody who wants the messages to leave. `connected` is the machine's property of that name."""
+    count = int(queue.get("message_count") or 0)
+    name = queue.get("format_name") or queue.get("path_name")
+    said = [f"{counted(count, 'message')} for {name}"]
+    state = str(queue.get("state"))
+    if state == "ONHOLD":
+        said.append(f"The queue is paused. To go on: openmsmq outgoing resume '{name}'")
+    elif str(connected).upper() == "DISCONNECTED" or state == "DISCONNECTED":
+        said.append("This queue manager was taken offline. To go on: openmsmq machine connect")
+    elif not count:
+        said.append("Nothing waits.")
+    elif state == "CONNECTED":
+        said += _connected(queue)
+    else:
+        said += _unconnected(queue)
+    kept = int(queue.get("eod_no_read_count") or 0)
+    if kept:
+        said.append(
+            f"{counted(kept, 'message')} of transactions arrived and {'is' if kept == 1 else 'are'} kept for the "
+            "journal or the dead letters, until the destination says what became of them"
+        )
+    return said
+
+
+def _connected(queue: Mapping[str, Any]) -> list[str]:
+    waiting = int(queue.get("eod_no_ack_count") or 0)
+    said = ["The session is open; messages leave the queue when the other side acknowledges them."]
+    if waiting:
+        said.append(
+            f"{counted(waiting, 'message')} of transactions wait for the acknowledgment of their order. They are sent "
+            f"again by themselves, {queue.get('eod_resend_count') or 0} times up to now"
+        )
+    return said
+
+
+def _unconnected(queue: Mapping[str, Any]) -> list[str]:
+    history = queue.get("connection_history") or []
+    if not history:
+        return ["No connection was tried yet."]
+    said = []
+    latest = history[-1]
+    hop = " ".join(latest.get("addresses") or []) or "the destination"
+    what, todo = _STATUS.get(
+        latest["status"] & 0xFFFFFFFF, ("the connection failed", "see the log of the queue manager")
+    )
+    said.append(f"{time_text(latest['time'])}: {what.format(hop=hop)}.")
+    if todo:
+        said.append(f"What to do: {todo}.")
+    failures = sum(1 for event in history if event["status"] & 0x80000000)
+    said.append(f"{counted(failures, 'attempt')} of the latest {len(history)} failed; the next one follows by itself.")
+    return said

@@ -1,0 +1,123 @@
+"""Sending without a queue manager here, testing connections, and explaining why messages wait."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import openmsmq
+from daemon import Daemon, eventually
+from openmsmq.cli.explaining import explanation
+from openmsmq.cli.root import cli
+
+HOST = "127.0.72.1"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("remote") / "data", "--listen", HOST) as running:
+        with openmsmq.connect(HOST, running.port) as qm:
+            qm.create_queue(".\\private$\\plain")
+            qm.create_queue(".\\private$\\tx", transactional=True)
+        yield running
+
+
+@pytest.fixture
+def port(daemon: Daemon) -> str:
+    return str(daemon.ready["endpoints"]["messages"]["port"])
+
+
+def invoke(*arguments: str, **environment: str) -> Result:
+    # No queue manager answers at this offset.
+    return CliRunner().invoke(cli, arguments, env={"OPENMSMQ_PORT_OFFSET": "9", **environment})
+
+
+def send(port: str, queue: str, *options: str, host: str = HOST) -> Result:
+    name = f"DIRECT=TCP:{host}\\private$\\{queue}"
+    return invoke("send", name, "hello", "--message-port", port, *options)
+
+
+def test_a_message_goes_to_another_machine_without_a_queue_manager_here(daemon: Daemon, port: str) -> None:
+    done = send(port, "plain", "--label", "l", "--json")
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["fate"] == "saved" and document["address"] == HOST
+    with openmsmq.connect(HOST, daemon.port) as qm, qm.open(".\\private$\\plain", "receive") as queue:
+        message = queue.receive(timeout=5)
+        assert message.decode() == "hello" and message.label == "l" and message.id == document["id"]
+    assert "Whether its queue takes it cannot be known" in send(port, "plain").stderr
+
+
+def test_a_transactional_queue_says_whether_it_took_the_message(daemon: Daemon, port: str) -> None:
+    done = send(port, "tx", "--transaction", "--json")
+    assert done.exit_code == 0 and json.loads(done.stdout)["fate"] == "accepted"
+    refused = send(port, "plain", "--transaction")
+    assert refused.exit_code == 1 and "NACK_NOT_TRANSACTIONAL_Q" in refused.stderr
+    missing = send(port, "missing", "--transaction")
+    assert missing.exit_code == 1 and "NACK_BAD_DST_Q" in missing.stderr
+
+
+def test_what_goes_wrong_is_said(port: str) -> None:
+    unknown = invoke("send", "DIRECT=OS:no-such-host.invalid\\private$\\q", "x")
+    assert unknown.exit_code == 1 and "does not resolve" in unknown.stderr
+    closed = send("1", "plain")
+    assert closed.exit_code == 1 and "refused" in closed.stderr and "Is Message Queuing running there" in closed.stderr
+    with socket.create_server((HOST, 0)) as silent:
+        done = send(str(silent.getsockname()[1]), "plain", "--timeout", "1")
+        assert done.exit_code == 1 and "does not answer as a queue manager" in done.stderr
+
+
+def test_connect_test_says_which_way_is_open(port: str) -> None:
+    done = invoke("connect-test", HOST, "--message-port", port, "--json")
+    assert done.exit_code == 0, done.output
+    checks = json.loads(done.stdout)
+    assert checks[f"TCP port {port}"]["result"] == "open" and checks["session"]["result"] == "open"
+    assert "messages can be sent to" in checks["session"]["meaning"]
+    closed = invoke("connect-test", HOST, "--message-port", "1", "--timeout", "2")
+    assert closed.exit_code == 1 and "failed" in closed.stdout
+
+
+def test_outgoing_show_says_why_messages_wait(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        names = ("DIRECT=OS:no-such-host.invalid\\private$\\q", "DIRECT=TCP:127.0.72.9\\private$\\q")
+
+        def shown(name: str) -> str:
+            return invoke("outgoing", "show", name, "--port", str(daemon.port)).stdout
+
+        with daemon.connect() as qm:
+            for name in names:
+                with qm.open(name, "send") as queue:
+                    queue.send("x")
+        eventually(lambda: "name does not resolve" in " ".join(shown(names[0]).split()))
+        eventually(lambda: "no connection to 127.0.72.9" in " ".join(shown(names[1]).split()))
+        assert "openmsmq connect-test" in shown(names[1])
+
+
+@pytest.mark.parametrize(
+    ("values", "connected", "said"),
+    [
+        ({"state": "ONHOLD", "message_count": 2}, None, "outgoing resume"),
+        ({"state": "DISCONNECTED", "message_count": 2}, "DISCONNECTED", "machine connect"),
+        ({"state": "INACTIVE", "message_count": 0}, None, "Nothing waits"),
+        ({"state": "CONNECTED", "message_count": 1, "eod_no_ack_count": 1}, None, "acknowledgment of their order"),
+        ({"state": "WAITING", "message_count": 1, "connection_history": []}, None, "No connection was tried"),
+        ({"state": "INACTIVE", "message_count": 0, "eod_no_read_count": 1}, None, "1 message of transactions arrived"),
+        (
+            {"state": "WAITING", "message_count": 1,
+             "connection_history": [{"status": 0x8000000B, "time": 1, "addresses": ["192.0.2.1"]}]},
+            None, "192.0.2.1 has refused the session",
+        ),
+        (
+            {"state": "WAITING", "message_count": 1,
+             "connection_history": [{"status": -1, "time": 1, "addresses": []}]},
+            None, "the connection failed",
+        ),
+    ],
+)  # fmt: skip
+def test_an_explanation_names_the_cause(values: dict[str, object], connected: object, said: str) -> None:
+    assert said in " ".join(explanation({"format_name": "DIRECT=OS:x\\q", **values}, connected))
