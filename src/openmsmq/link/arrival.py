@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -29,7 +30,7 @@ from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.store import Operation
-from openmsmq.transfer.packets import message_of
+from openmsmq.transfer.packets import NAMES_KEPT, message_of
 from openmsmq.transport.routing import Routing
 from openmsmq.transport.sequence import SequenceId
 
@@ -238,16 +239,9 @@ class Arrival:
     def _destination(self, packet: UserMessage, message: Message) -> Queue | None:
         """The queue of this machine that a packet is for. Of a direct format name only what follows the computer
         counts: the sender knows this machine by some name that leads here."""
-        try:
-            name = names.parse_format_name(message.destination_queue_format_name.partition(",")[0])
-        except IllegalFormatName:
+        name = _named_here(message.destination_queue_format_name, self._manager.machine.identifier)
+        if name is None:
             return None
-        if isinstance(name, names.DirectFormatName):
-            if name.is_http:
-                return None
-            name = replace(name, protocol="OS", address=".")
-        elif isinstance(name, names.PrivateFormatName) and name.guid.bytes_le == NULL_GUID:
-            name = replace(name, guid=UUID(bytes_le=self._manager.machine.identifier))
         queue = self._manager.registry.local_queue(name)
         return queue if queue is not None and queue.is_destination else None
 
@@ -298,6 +292,20 @@ class Arrival:
             except ValueError:
                 return Caller.anonymous()
         return Caller.anonymous()
+
+
+@lru_cache(NAMES_KEPT)
+def _named_here(format_name: str, identifier: bytes) -> names.SingleFormatName | None:
+    """A name of the destination that this queue manager knows as its own."""
+    try:
+        name = names.parse_format_name(format_name.partition(",")[0])
+    except IllegalFormatName:
+        return None
+    if isinstance(name, names.DirectFormatName):
+        return None if name.is_http else replace(name, protocol="OS", address=".")
+    if isinstance(name, names.PrivateFormatName) and name.guid.bytes_le == NULL_GUID:
+        return replace(name, guid=UUID(bytes_le=identifier))
+    return None if isinstance(name, names.MultipleElementFormatName) else name
 
 
 def _private_name(format_name: str) -> names.PrivateFormatName | None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from openmsmq.link.arrival import ORDER_QUEUE_NUMBER, ORDER_QUEUE_PATH, Arrival, Fate, Origin, Policy, reply_to
@@ -30,7 +30,7 @@ from openmsmq.queueing.change_set import ORDER_LABEL
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import ConnectionStatus, OutgoingQueue, OutgoingState
 from openmsmq.queueing.records import route_definition
-from openmsmq.transfer.packets import user_message_of
+from openmsmq.transfer.packets import NAMES_KEPT, user_message_of
 from openmsmq.transport import Closed, MessageReceived, Reason, Session, Settings
 from openmsmq.transport.reaching import Connect, NextHop, Ping, Resolve, Wish
 from openmsmq.transport.routing import Routing
@@ -460,11 +460,11 @@ class MessageService:
         if message is None:
             return None
         if message.source_machine_identifier != self._manager.machine.identifier:
-            return self._passed_on(message), Token(queue, _without_body(message), None)
+            return self._passed_on(message), _token(queue, message, None)
         if message.is_transactional:
             self._number(queue, message)
             return None
-        return self._packet(message), Token(queue, _without_body(message), None)
+        return self._packet(message), _token(queue, message, None)
 
     def _packet(self, message: Message) -> UserMessage:
         """A message on its way: names of queues of this machine have to be understood elsewhere."""
@@ -505,7 +505,7 @@ class MessageService:
         header.final_ack_required = bool(message.journaling_requested)
         sequence.peer = connection.session.peer
         sequence.core.sent(self._now())
-        return packet, Token(sequence.queue, _without_body(message), number)
+        return packet, _token(sequence.queue, message, number)
 
     def _number(self, queue: OutgoingQueue, first: Message) -> None:
         """Give sequence numbers to a message and those that follow it; they are sent when the numbers are durable."""
@@ -747,11 +747,15 @@ class MessageService:
                 self._send_again(sequence)
 
 
-def _without_body(message: Message) -> Message:
-    """What has to be known of a message until it is acknowledged: all of it only for a journal copy."""
-    return message if message.journaling_requested or not message.recoverable else replace(message, body=b"")
+def _token(queue: OutgoingQueue, message: Message, number: int | None) -> Token:
+    """What has to be known of a message until it is acknowledged: its body only for a journal copy. One that is stored
+    is ours alone, as it was read; an express one is in its queue."""
+    if message.recoverable and not message.journaling_requested:
+        message.body = b""
+    return Token(queue, message, number)
 
 
+@lru_cache(NAMES_KEPT)
 def _named_for_others(format_name: str, computer: str) -> str:
     """The format name under which another machine finds a queue that is named as one of this machine; empty if the
     name is good as it is (deviation D-108)."""

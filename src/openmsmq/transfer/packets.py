@@ -6,6 +6,7 @@ response queue, and all but the low 20 bits of the number of a transaction.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from uuid import UUID
 
 from openmsmq.model import names
@@ -25,6 +26,7 @@ from openmsmq.packet.message_packet import MessagePacket, SubqueueHeader
 from openmsmq.packet.queue_names import NameType, QueueName
 from openmsmq.packet.user_message import UserMessage
 
+NAMES_KEPT = 512  # format names that were parsed: most messages have the same few
 _NEGATIVE, _POSITIVE = 1, 2  # journaling_requested
 _TRANSACTION_BITS = 0xFFFFF
 
@@ -208,8 +210,9 @@ def _text(name: QueueName, hosts: dict[NameType, bytes]) -> str:
     return str(names.PrivateFormatName(UUID(bytes_le=hosts.get(name.type, name.guid)), name.number))
 
 
+@lru_cache(NAMES_KEPT)
 def _names(text: str) -> list[QueueName]:
-    """The names in a format name that packets can carry."""
+    """The names in a format name that packets can carry; not to be changed."""
     if not text:
         return []
     try:
@@ -261,6 +264,7 @@ def _multi_queue_header(*lists: list[QueueName]) -> MultiQueueFormatHeader | Non
     return MultiQueueFormatHeader(destination, administration, response)
 
 
+@lru_cache(NAMES_KEPT)
 def _machine(destination: str) -> bytes:
     """QueueManagerAddress: the owner of a private destination; the address of a direct one is not kept."""
     try:
