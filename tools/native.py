@@ -33,7 +33,9 @@ SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 STABLE_SUFFIX = ".abi3.so"  # what is written in C for the stable ABI serves later interpreters as well
 GROUP = "openmsmq.native"  # mypyc puts the code of all modules into `openmsmq/native__mypyc`, and a shim beside each
 # What is compiled in, beside the modules themselves: constants and declarations of what they import.
-INPUTS = ("model", "ndr", "packet", "protocols", "queueing", "rpc", "store", "transfer", "bulk", "idl")
+INPUTS = (
+    "bulk", "idl", "link", "model", "ndr", "packet", "protocols", "queueing", "rpc", "store", "transfer", "transport",
+)
 LARGEST_LOG = 4000  # characters of what a compiler said
 
 

@@ -12,6 +12,8 @@ from typing import Final
 
 # What a call passes on its way from the socket to the disk and back, and what pays: docs/architecture.md says how much.
 MODULES: Final = (
+    "link.arrival", "link.memory", "link.sequences",
+    "packet.headers", "packet.queue_names", "packet.user_message",
     "protocols.dispatch", "protocols.environment", "protocols.management",
     "protocols.qm2qm", "protocols.qmcomm", "protocols.qmcomm2", "protocols.qmmgmt", "protocols.remote_read",
     "protocols.transaction_manager",
@@ -26,7 +28,8 @@ MODULES: Final = (
     "store.batch", "store.bookkeeping", "store.columns", "store.committer",
     "store.frames", "store.log", "store.operations",
     "store.segments", "store.specs", "store.uring_sync", "store.vfs", "store.writer",
-    "transfer.queue_format", "transfer.receive_buffer", "transfer.send_buffer",
+    "transfer.packets", "transfer.queue_format", "transfer.receive_buffer", "transfer.send_buffer",
+    "transport.history", "transport.sequence",
 )  # fmt: skip
 # What has no Python source: whoever imports it does without where it is not there.
 WRITTEN_IN_C: Final = ("bulk.checksums", "ndr.engine", "queueing.packing", "store.framing")

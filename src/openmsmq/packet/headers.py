@@ -15,6 +15,7 @@ SIGNATURE = 0x524F494C  # "LIOR"
 VERSION = 0x10
 MAXIMUM_LABEL_LENGTH = 0xFA  # WCHARs with the terminator
 NO_GUID = bytes(16)
+_SOAP_HEADER, _SOAP_BODY = 0x0320, 0x0384  # sections of a SoapHeader
 
 _BASE = struct.Struct("<BBHIII")
 _USER = struct.Struct("<16s16sIIII")
@@ -269,11 +270,9 @@ class SoapHeader:
     header: str = ""
     body: str = ""
 
-    HEADER_SECTION, BODY_SECTION = 0x0320, 0x0384
-
     def pack(self) -> bytes:
         data = b""
-        for section, text in ((self.HEADER_SECTION, self.header), (self.BODY_SECTION, self.body)):
+        for section, text in ((_SOAP_HEADER, self.header), (_SOAP_BODY, self.body)):
             encoded = wchars(text)
             data += struct.pack("<HHI", section, 0, len(encoded) // 2) + padded(encoded)
         return data
@@ -282,7 +281,7 @@ class SoapHeader:
     def unpack(cls, reader: Reader) -> SoapHeader:
         texts = []
         with reader.header("SoapHeader"):
-            for expected in (cls.HEADER_SECTION, cls.BODY_SECTION):
+            for expected in (_SOAP_HEADER, _SOAP_BODY):
                 section = reader.u16()
                 if section != expected:
                     raise BadPacket(f"SoapHeader: section {section:#06x}, expected {expected:#06x}")
