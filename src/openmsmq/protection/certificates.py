@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from openmsmq.packet.reader import BadPacket, Reader
 from openmsmq.protection.faults import Fault, ProtectionError
@@ -84,6 +85,29 @@ def public_key_of(certificate: bytes) -> RsaPublicKey:
         return RsaPublicKey(numbers.n, numbers.e)
     except (ValueError, UnsupportedAlgorithm) as error:  # BadPacket is a ValueError
         raise _bad(str(error)) from None
+
+
+def certificate_of(data: bytes) -> bytes:
+    """The DER of a certificate in DER or PEM that signatures can be verified with. Raises ProtectionError."""
+    if b"-----BEGIN CERTIFICATE-----" in data:
+        try:
+            data = x509.load_pem_x509_certificate(data).public_bytes(Encoding.DER)
+        except ValueError as error:
+            raise _bad(str(error)) from None
+    public_key_of(data)
+    return data
+
+
+def pem_of(certificate: bytes) -> str:
+    """A certificate that was registered, as PEM."""
+    return x509.load_der_x509_certificate(certificate).public_bytes(Encoding.PEM).decode("ascii")
+
+
+def describe(certificate: bytes) -> tuple[str, int, str]:
+    """Subject, bits of the key and end of validity of a certificate that was registered, for people."""
+    parsed = x509.load_der_x509_certificate(certificate)
+    until = parsed.not_valid_after_utc.date().isoformat()
+    return parsed.subject.rfc4514_string(), public_key_of(certificate).bits, until
 
 
 def _bad(reason: str) -> ProtectionError:

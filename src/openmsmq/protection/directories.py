@@ -6,11 +6,12 @@ Whoever answers does so at once, from what it has: these are called while a pack
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
-
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from typing import TYPE_CHECKING, Protocol
 
 from openmsmq.protection.keys import DirectoryKey
+
+if TYPE_CHECKING:  # the command line wants the error alone
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 
 class DirectoryUnavailable(LookupError):
