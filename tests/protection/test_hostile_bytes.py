@@ -131,6 +131,18 @@ def test_keys_that_would_take_long_are_not_used() -> None:
             public_key_of(made_certificate(public))
 
 
+@pytest.mark.parametrize("place", range(0, len(material.certificate_of()), 7))
+def test_a_damaged_certificate_has_a_key_or_can_not_be_used(place: int) -> None:
+    data = bytearray(material.certificate_of())
+    data[place] ^= 0x51
+    fault = Fault.BAD_CERTIFICATE
+    try:
+        assert public_key_of(bytes(data)).bits
+    except ProtectionError as error:
+        fault = error.fault
+    assert fault is Fault.BAD_CERTIFICATE
+
+
 def test_a_certificate_of_an_impossible_size_is_not_parsed() -> None:
     with pytest.raises(ProtectionError, check=lambda error: error.fault is Fault.BAD_CERTIFICATE):
         public_key_of(bytes(0x10000))

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -79,11 +78,14 @@ def public_key_of(certificate: bytes) -> RsaPublicKey:
         raise _bad(f"it has {len(certificate)} bytes, at most {MAXIMUM_CERTIFICATE}")
     try:
         key = x509.load_der_x509_certificate(certificate).public_key()
-        if not isinstance(key, RSAPublicKey):
-            raise _bad("its key is not RSA's")
-        numbers = key.public_numbers()
+    except Exception as error:  # of several kinds without a common parent; all mean the same
+        raise _bad(str(error)) from None
+    if not isinstance(key, RSAPublicKey):
+        raise _bad("its key is not RSA's")
+    numbers = key.public_numbers()
+    try:
         return RsaPublicKey(numbers.n, numbers.e)
-    except (ValueError, UnsupportedAlgorithm) as error:  # BadPacket is a ValueError
+    except BadPacket as error:
         raise _bad(str(error)) from None
 
 
@@ -92,7 +94,7 @@ def certificate_of(data: bytes) -> bytes:
     if b"-----BEGIN CERTIFICATE-----" in data:
         try:
             data = x509.load_pem_x509_certificate(data).public_bytes(Encoding.DER)
-        except ValueError as error:
+        except Exception as error:  # as in `public_key_of`
             raise _bad(str(error)) from None
     public_key_of(data)
     return data

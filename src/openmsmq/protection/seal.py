@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CBC
 
 from openmsmq.protection import algorithms
+from openmsmq.protection.faults import Fault, ProtectionError
 from openmsmq.protection.keys import RsaPublicKey, pack_sealed_key
 
 _ZERO_IV = bytes(16)
@@ -40,9 +41,14 @@ def seal(body: bytes, level: int, algorithm: int, symmetric: bytes, key: RsaPubl
         level: 1, 3 or 5; `algorithm` is a cipher of its provider.
         symmetric: a fresh random key, of as many bytes as `key_size` says. A key that is used twice would show equal
             beginnings of bodies, because the initial value is always zero.
+
+    Raises ProtectionError COULD_NOT_ENCRYPT for numbers that OpenSSL does not take for a key.
     """
-    public = RSAPublicNumbers(key.exponent, key.modulus).public_key()
-    encrypted = public.encrypt(symmetric, PKCS1v15())
+    try:
+        public = RSAPublicNumbers(key.exponent, key.modulus).public_key()
+        encrypted = public.encrypt(symmetric, PKCS1v15())
+    except ValueError as error:
+        raise ProtectionError(Fault.COULD_NOT_ENCRYPT, f"the key of the destination can't be used: {error}") from None
     return Sealed(level, algorithm, pack_sealed_key(algorithm, encrypted), encipher(body, algorithm, symmetric))
 
 

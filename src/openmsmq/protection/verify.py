@@ -28,10 +28,10 @@ Check = Callable[[RsaPublicKey, bytes, bytes], bool]
 
 def _openssl(algorithm: hashes.HashAlgorithm) -> Check:
     def check(key: RsaPublicKey, signature: bytes, data: bytes) -> bool:
-        public = RSAPublicNumbers(key.exponent, key.modulus).public_key()
         try:
+            public = RSAPublicNumbers(key.exponent, key.modulus).public_key()
             public.verify(signature, data, PKCS1v15(), algorithm)
-        except InvalidSignature:
+        except (InvalidSignature, ValueError):  # ValueError: numbers that OpenSSL does not take for a key
             return False
         return True
 
