@@ -7,8 +7,6 @@ from typing import Final, Generic, TypeVar
 
 RECEIVED_KEYS: Final = 127  # entries, ReceiveSymmetricKeyCacheSize
 RECEIVED_KEY_SECONDS: Final = 600.0  # SymmetricKeyShortLifetime
-USER_CERTIFICATES: Final = 53  # UserCertCacheSize
-USER_CERTIFICATE_SECONDS: Final = 1200.0  # UserCertLifetime
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -80,16 +80,19 @@ def _decoder_source() -> str:
     lines.append(f"    ({', '.join(targets + [f'n_{name}' for name, _ in PARTS])}) = unpack_from(record)")
     lines.append(f"    if _version != {VERSION}:")
     lines.append(f"        raise ValueError(f'message record of version {{_version}}, this program reads {VERSION}')")
-    lines.append("    m.first_in_transaction, m.last_in_transaction = bool(_flags & 1), bool(_flags & 2)")
-    lines.append("    m.default_provider = bool(_flags & 4)")
+    lines.append("    m.first_in_transaction = m.last_in_transaction = m.default_provider = False")
+    lines.append("    if _flags:")
+    lines.append("        m.first_in_transaction, m.last_in_transaction = bool(_flags & 1), bool(_flags & 2)")
+    lines.append("        m.default_provider = bool(_flags & 4)")
     lines.append("    m.lookup_identifier = lookup_identifier")
     lines.append(f"    at = {FIXED.size}")
     for name, is_text in PARTS:
         decoding = ".decode('utf-8', 'surrogatepass')" if is_text else ""
         lines.append(f"    m.{name} = record[at : (at := at + n_{name})]{decoding}")
-    lines.append(
-        "    m.multiple_destination_signature = record[at : (at := at + _multiple_destination_signature_size)]"
-    )
+    lines.append("    m.multiple_destination_signature = b''")
+    lines.append("    if _multiple_destination_signature_size:")
+    lines.append("        m.multiple_destination_signature = record[at : at + _multiple_destination_signature_size]")
+    lines.append("        at += _multiple_destination_signature_size")
     lines.append("    if at != len(record):")
     lines.append("        raise ValueError(f'message record of {len(record)} bytes, its parts take {at}')")
     lines.append("    return m")
