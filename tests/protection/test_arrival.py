@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import pytest
+from Cryptodome.Hash import MD2, MD4, MD5, SHA1
+from Cryptodome.Signature import pkcs1_15
 
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.message import Message
 from openmsmq.model.security import ANONYMOUS, EVERYONE, sid_text
 from openmsmq.packet.headers import NO_GUID, SecurityHeader
 from openmsmq.packet.user_message import UserMessage
-from openmsmq.protection import algorithms
-from openmsmq.protection.arrival import Accepted, Rejected, Verdict
-from openmsmq.protection.sign import Version
-from protection.material import ALICE, BOB, HERE, THERE, certificate_of, over_the_wire, signed_packet, vector_packet
-from protection.world import Ends
+from openmsmq.protection import algorithms, arrival, unseal
+from openmsmq.protection.arrival import Accepted, Demands, Rejected, Verdict
+from openmsmq.protection.seal import seal
+from openmsmq.protection.sign import Version, signed_bytes
+from protection.material import (
+    ALICE,
+    BOB,
+    HERE,
+    THERE,
+    certificate_of,
+    key_of,
+    over_the_wire,
+    public_of,
+    signed_packet,
+    vector_packet,
+)  # fmt: skip
+from protection.test_vectors import cryptodome_key
+from protection.world import Ends, published
 
 BAD_SIGNATURE, BAD_ENCRYPTION = MessageClass.NACK_BAD_SIGNATURE, MessageClass.NACK_BAD_ENCRYPTION
 SWITCHED_OFF = MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER
@@ -95,8 +110,6 @@ def test_c7_a_level_that_the_packet_claims_is_not_believed() -> None:
     assert security(arrived).signature_type == 3
     verdict = accepted(ends.judged(packet))
     assert verdict.authentication_level == 0
-    from openmsmq.protection.arrival import Demands
-
     ends.arrival.judge(arrived, Demands())
     assert not security(arrived).signature_type and not security(arrived).authenticated
 
@@ -122,12 +135,6 @@ def test_c9_an_unknown_hash_is_a_bad_signature_and_one_that_is_off_is_unsupporte
 
 @pytest.mark.parametrize("algorithm", [algorithms.MD5, algorithms.SHA1, algorithms.MD2, algorithms.MD4])
 def test_c9_old_hashes_verify_where_they_are_switched_on(algorithm: int) -> None:
-    from Cryptodome.Hash import MD2, MD4, MD5, SHA1
-    from Cryptodome.Signature import pkcs1_15
-
-    from openmsmq.protection.sign import signed_bytes
-    from protection.test_vectors import cryptodome_key
-
     modules = {algorithms.MD2: MD2, algorithms.MD4: MD4, algorithms.MD5: MD5, algorithms.SHA1: SHA1}
     packet = signed_packet()
     packet.properties.hash_algorithm = algorithm
@@ -178,8 +185,6 @@ def damaged(how: str) -> UserMessage:
     header, properties = security(packet), packet.properties
     match how:
         case "another's key":
-            from protection.world import published
-
             ends.directory.published[HERE] = published(algorithms.ADVANCED, name="other")
             return ends.sent(vector_packet(), algorithms.ADVANCED)
         case "padding":
@@ -222,8 +227,6 @@ def test_c12_what_cannot_be_decrypted_is_bad_encryption(how: str) -> None:
 
 def test_c12_a_bad_key_and_bad_padding_take_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each costs one decryption by RSA and one of the body, and says the same."""
-    from openmsmq.protection import arrival, unseal
-
     steps: list[str] = []
     for name in ("unseal_key", "unseal_body"):
         original = getattr(arrival, name)
@@ -235,6 +238,20 @@ def test_c12_a_bad_key_and_bad_padding_take_the_same_way(monkeypatch: pytest.Mon
         verdict = rejected(Ends().judged(damaged(how)))
         seen[how] = (tuple(steps), verdict.detail)
     assert set(seen.values()) == {(("unseal_key", "unseal_body", "decipher"), "the body can't be decrypted")}
+
+
+def test_a_key_that_was_received_is_remembered_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    original = arrival.unseal_key
+    monkeypatch.setattr(arrival, "unseal_key", lambda *args: (opened.append(1), original(*args))[1])
+    ends = Ends()
+    packet = ends.sent(vector_packet(), algorithms.ADVANCED)
+    for ends.now in (0.0, 599.0, 600.0, 601.0):
+        assert accepted(ends.judged(packet)).body == b"hello"
+    assert len(opened) == 2
+    packet.user.source_queue_manager = THERE  # somebody else who sends the same key
+    accepted(ends.judged(packet))
+    assert len(opened) == 3
 
 
 def test_a_queue_manager_without_a_key_decrypts_nothing() -> None:
@@ -253,8 +270,6 @@ def test_a_body_is_signed_before_it_is_encrypted() -> None:
 @pytest.mark.parametrize("level", [algorithms.BASE, algorithms.ENHANCED])
 @pytest.mark.parametrize("cipher", ["rc2", "rc4"])
 def test_old_ciphers_are_for_where_they_are_switched_on(level: int, cipher: str) -> None:
-    from protection.world import published
-
     ends = Ends(**{f"allow_{cipher}": True})
     ends.directory.published[HERE] = published(level)
     packet = ends.sent(vector_packet(), level)
@@ -264,9 +279,6 @@ def test_old_ciphers_are_for_where_they_are_switched_on(level: int, cipher: str)
 
 
 def test_a_reduced_rc2_key_is_refused_unless_that_is_switched_on() -> None:
-    from openmsmq.protection.seal import seal
-    from protection.material import key_of, public_of
-
     packet = vector_packet()
     made = seal(b"hello", 3, algorithms.RC2, bytes(range(1, 6)) + bytes(11), public_of(key_of("here")))
     packet.properties.privacy_level, packet.properties.encryption_algorithm = made.level, made.algorithm

@@ -46,6 +46,15 @@ def test_a_file_that_is_there_already_is_not_replaced_by_a_second_process(tmp_pa
     assert os.listdir(tmp_path) == ["key"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+def test_what_root_makes_belongs_to_the_owner_of_the_data_directory(tmp_path: Path) -> None:
+    os.chown(tmp_path, 1234, 1234)
+    KeyFiles(tmp_path).ensure(SMALL)
+    PeerKeysFile(tmp_path).register(THERE, published(5))
+    made = [tmp_path / "keys", tmp_path / "keys" / "level-5.pem", tmp_path / "peer-keys.json"]
+    assert [path.stat().st_uid for path in made] == [1234] * 3
+
+
 @pytest.mark.parametrize("damage", ["mode", "content"])
 def test_a_key_that_others_may_read_or_that_is_none_is_refused(tmp_path: Path, damage: str) -> None:
     KeyFiles(tmp_path).ensure(SMALL)

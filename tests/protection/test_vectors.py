@@ -10,6 +10,7 @@ from Cryptodome.Signature import pkcs1_15
 
 from openmsmq.packet.reader import BadPacket
 from openmsmq.protection import algorithms
+from openmsmq.protection.certificates import public_key_of
 from openmsmq.protection.keys import pack_public_key, pack_sealed_key, unpack_public_key, unpack_sealed_key
 from openmsmq.protection.policy import Policy
 from openmsmq.protection.reading import Reading
@@ -116,8 +117,6 @@ def test_each_reading_changes_what_is_signed() -> None:
 
 
 def test_a_certificate_has_the_key_that_made_it() -> None:
-    from openmsmq.protection.certificates import public_key_of
-
     assert public_key_of(certificate_of()) == public_of(key_of())
 
 

@@ -154,6 +154,7 @@ class ArrivalProtection:
         size = check_sealed(level, algorithm, sealed_key, properties.body, self.policy)
         known = (level, algorithm, packet.user.source_queue_manager, sealed_key)
         symmetric, right = self._received_keys.get(known, self._clock()), True
+        is_new = symmetric is None
         if symmetric is None:
             key = self._private_key(level)
             if key is None:
@@ -161,7 +162,8 @@ class ArrivalProtection:
             symmetric, right = unseal_key(sealed_key, size, key)
             right = check_reduced(level, algorithm, symmetric, right, self.policy)
         body = unseal_body(properties.body, algorithm, symmetric, right)
-        self._received_keys.put(known, symmetric, self._clock())
+        if is_new:
+            self._received_keys.put(known, symmetric, self._clock())
         return body
 
     def _private_key(self, level: int) -> RSAPrivateKey | None:

@@ -76,11 +76,13 @@ def write_private(path: Path, data: bytes, *, replace: bool = True) -> None:
     Raises FileExistsError where there is one and it is not to be replaced, KeyringError.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _give_to(path.parent, path.parent.parent.stat())
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
         try:
             with os.fdopen(descriptor, "wb") as file:
-                _keep_owner(file.fileno(), path)
+                _give_to(file.fileno(), (path if path.exists() else path.parent).stat())
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -102,12 +104,11 @@ def write_private(path: Path, data: bytes, *, replace: bool = True) -> None:
         raise KeyringError(f"{path}: {error.strerror}") from error
 
 
-def _keep_owner(descriptor: int, path: Path) -> None:
-    """Root may act for a daemon that runs as another user: a file belongs to whom it belonged to, a new one to the
-    owner of its directory."""
-    owner = path.stat() if path.exists() else path.parent.stat()
+def _give_to(file: int | Path, owner: os.stat_result) -> None:
+    """Root may act for a daemon that runs as another user: what it makes belongs to whom the file belonged to, and what
+    is new to the owner of its directory."""
     if os.geteuid() == 0 and (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
-        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        os.chown(file, owner.st_uid, owner.st_gid)
 
 
 class KeyFiles:
