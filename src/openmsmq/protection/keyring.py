@@ -107,7 +107,7 @@ def write_private(path: Path, data: bytes, *, replace: bool = True) -> None:
 def _give_to(file: int | Path, owner: os.stat_result) -> None:
     """Root may act for a daemon that runs as another user: what it makes belongs to whom the file belonged to, and what
     is new to the owner of its directory."""
-    if os.geteuid() == 0 and (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
+    if os.geteuid() == 0:
         os.chown(file, owner.st_uid, owner.st_gid)
 
 
