@@ -94,6 +94,21 @@ def test_keys_of_others_are_kept_by_queue_manager(tmp_path: Path) -> None:
     assert not peers.public_keys_of(HERE)
 
 
+def test_a_file_that_is_damaged_meanwhile_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    registered = CertificatesFile(tmp_path)
+    registered.register(SID, UserCertificate(bytes(16), certificate_of()))
+    good = (tmp_path / "certificates.json").read_bytes()
+    for content, lines in ((b"damaged", 1), (good, 1), (b"damaged", 2)):
+        write_private(tmp_path / "certificates.json", content)
+        for _ in range(2):
+            if content == good:
+                assert registered.certificates_of_user(ALICE)
+            else:
+                with pytest.raises(KeyringError):
+                    registered.certificates_of_user(ALICE)
+        assert len(caplog.messages) == lines
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"S-1": 5}', b'{"S-1": "AAAA"}', b"\xff"])
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
     write_private(tmp_path / "certificates.json", content)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,6 +33,7 @@ from openmsmq.protection.directories import DirectoryUnavailable
 from openmsmq.protection.keys import DirectoryKey, RsaPublicKey, pack_directory_keys, unpack_directory_keys
 from openmsmq.protection.policy import Policy
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _EXPONENT = 65537
 
@@ -49,9 +51,21 @@ class _Watched(Generic[T]):
         self._absent: Final = absent
         self._seen: tuple[int, int, int] | None = None
         self._value = absent
+        self._logged = ""
 
     def value(self) -> T:
-        """Raises KeyringError."""
+        """Raises KeyringError, which is logged: whoever asks for a message tells its sender little."""
+        try:
+            value = self._read()
+        except KeyringError as error:
+            if str(error) != self._logged:  # at each message it would be the same line
+                self._logged = str(error)
+                logger.error("%s", error)
+            raise
+        self._logged = ""
+        return value
+
+    def _read(self) -> T:
         try:
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
