@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, unique
 from typing import NamedTuple
 
 from openmsmq.model.constants import MessageClass
@@ -16,6 +16,7 @@ class Answer(NamedTuple):
     hresult: HResult
 
 
+@unique
 class Fault(Enum):
     """Why a message is refused. [MS-MQQB] 3.1.5.8.3 has the classes of BAD_SIGNATURE, UNKNOWN_SENDER and
     BAD_ENCRYPTION, 3.1.7.1.5.1 those of COULD_NOT_ENCRYPT and NO_KEY; deviation D-131 has the others."""
