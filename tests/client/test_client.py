@@ -100,7 +100,6 @@ def test_every_property_a_sender_may_set_arrives(qm, queue):
         administration_queue_format_name=r"DIRECT=OS:.\private$\admin", tracing_requested=1,
         response_queue_format_name=r"DIRECT=TCP:192.0.2.17\private$\resp", sender_identifier_type=1,
         sender_identifier=security.sid_bytes("S-1-5-21-1-2-3-500"), sender_certificate=b"cert", hash_algorithm=0x800C,
-        signature=b"sig", authentication_provider_name="CSP", authentication_provider_type=24,
         connector_type_identifier=UUID(int=9).bytes_le,
     )  # fmt: skip
     with qm.open(queue, "send") as opened:

@@ -1,5 +1,5 @@
-"""What the bulk plane and DCOM take from outside, for a fuzzer. Each target takes bytes; it ends normally for whatever
-is refused as it should be, and fails for anything else.
+"""What the bulk plane, DCOM and the security of messages take from outside, for a fuzzer. Each target takes bytes; it
+ends normally for whatever is refused as it should be, and fails for anything else.
 
 `make nightly` runs them with atheris for a while (`tools/fuzz`), `test_corpus` runs the corpus each day.
 """
@@ -28,10 +28,19 @@ from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.security import sid_bytes
 from openmsmq.ndr import BadStubData, NdrError
 from openmsmq.ndr.serialization import deserialize, serialize
+from openmsmq.packet.reader import BadPacket, Reader
+from openmsmq.packet.user_message import UserMessage
+from openmsmq.protection import certificates, keys
+from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands
+from openmsmq.protection.departure import DepartureProtection
+from openmsmq.protection.faults import ProtectionError
+from openmsmq.protection.policy import Policy
 from openmsmq.protocols.mqac.classes import CLASSES
 from openmsmq.queueing import drafts
 from openmsmq.queueing.message_record import decode_message
 from openmsmq.rpc.faults import Fault
+from protection.material import HERE
+from protection.world import Directory
 
 CORPUS = Path(__file__).parent / "corpus"
 QUEUE, SENDER = "DIRECT=OS:.\\private$\\q", sid_bytes("S-1-5-21-1-2-3-1001")
@@ -134,7 +143,55 @@ def fuzz_invoke(data: bytes) -> None:
     asyncio.run(call())
 
 
+def fuzz_keys(data: bytes) -> None:
+    """The first byte chooses a structure of keys or certificates. What is read can be written, and is read as the
+    same."""
+    choice, data = (data[0] if data else 0) % 4, data[1:]
+    try:
+        match choice:
+            case 0:
+                key = keys.unpack_public_key(data)
+                assert keys.unpack_public_key(keys.pack_public_key(key)) == key
+            case 1:
+                assert keys.pack_sealed_key(*keys.unpack_sealed_key(data)) == data
+            case 2:
+                entries = keys.unpack_directory_keys(data)
+                assert keys.unpack_directory_keys(keys.pack_directory_keys(entries)) == entries
+            case 3:
+                found = certificates.unpack_certificates(data)
+                assert certificates.pack_certificates(found) == data
+                for entry in found:
+                    certificates.public_key_of(entry.certificate)
+    except (BadPacket, ProtectionError):
+        return
+
+
+EVERYTHING = Policy(
+    allow_md2=True, allow_md4=True, allow_md5=True, allow_sha1=True, allow_signature_1=True, allow_rc2=True,
+    allow_rc4=True, reject_enhanced_rc2_using_40_bit_keys=False, external_certificates=True, minimum_rsa_bits=512,
+)  # fmt: skip
+DIRECTORY = Directory()
+
+
+def fuzz_arrival(data: bytes) -> None:
+    """A packet of another queue manager. It is accepted or rejected; what is accepted as authentic has the signature of
+    a certificate that is registered for its sender."""
+    try:
+        packet = UserMessage.unpack(Reader(data))
+    except BadPacket:
+        return
+    arrivals = [ArrivalProtection(policy, DIRECTORY, DIRECTORY, lambda: 0.0) for policy in (Policy(), EVERYTHING)]
+    for arrival in arrivals:
+        for demands in (Demands(), Demands(True, 2), Demands(False, 0)):
+            verdict = arrival.judge(packet, demands)
+            if isinstance(verdict, Accepted) and demands.authentication:
+                assert packet.security is not None
+                assert packet.security.certificate in DIRECTORY.certificates_of_user(packet.security.sender)
+    with contextlib.suppress(ProtectionError):
+        DepartureProtection(EVERYTHING, DIRECTORY, bytes).protect(packet, HERE)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "requests": fuzz_requests, "arrow": fuzz_arrow, "rows": fuzz_rows, "objref": fuzz_objref, "variant": fuzz_variant,
-    "invoke": fuzz_invoke,
+    "invoke": fuzz_invoke, "keys": fuzz_keys, "arrival": fuzz_arrival,
 }  # fmt: skip

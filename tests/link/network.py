@@ -20,6 +20,9 @@ from openmsmq.model import names, security
 from openmsmq.model.constants import Access, Action, PropId, Share
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
+from openmsmq.protection.arrival import ArrivalProtection
+from openmsmq.protection.departure import DepartureProtection
+from openmsmq.protection.policy import Policy
 from openmsmq.queueing.authorization import SYSTEM, default_machine_security
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.manager import QueueManager
@@ -237,6 +240,34 @@ class _Syncer:
         node.network.loop.call_later(node.network.chance.uniform(0.0001, 0.02), sync)
 
 
+class NoKeys:
+    """A queue manager that knows neither keys nor certificates."""
+
+    def __init__(self) -> None:
+        directory = Nothing()
+        self.arrival = ArrivalProtection(Policy(), directory, directory, lambda: 0.0)
+        self.departure = DepartureProtection(Policy(), directory, bytes)
+
+
+class Nothing:
+    """An empty directory."""
+
+    def private_key(self, level: int) -> None:
+        return None
+
+    def public_keys(self) -> list[Any]:
+        return []
+
+    def public_keys_of(self, machine: bytes) -> list[Any]:
+        return []
+
+    def certificates_of_user(self, sid: bytes) -> list[bytes]:
+        return []
+
+    def certificates_of_machine(self, guid: bytes) -> list[bytes]:
+        return []
+
+
 class Node:
     """A queue manager. `life` counts its starts, 0 while it is down."""
 
@@ -250,6 +281,7 @@ class Node:
             name, bytes([number]) * 16, addresses=frozenset([address]), own_loopback=True,
             security=default_machine_security([security.EVERYONE]),
         )  # fmt: skip
+        self.protections = NoKeys()
         self.life = 0
         self._starts = 0
         self._service: MessageService | None = None
@@ -271,7 +303,7 @@ class Node:
         self.committer = Committer(
             self.store, loop, on_failure=self._failed, syncer=_Syncer(self), before=self.manager.turn
         )
-        service = MessageService(self.manager, self._when_durable, self._options(), loop)
+        service = MessageService(self.manager, self._when_durable, self.protections, self._options(), loop)
         await service.start(self.address, PORT)
         if self.life == life:
             self._service = service

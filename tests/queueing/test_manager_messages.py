@@ -128,10 +128,13 @@ def test_the_privacy_level_of_a_queue(world: World, queue_level: int, message_le
             world.send("p", privacy_level=message_level)
 
 
-def test_a_queue_that_demands_authentication_takes_nothing_unsigned(world: World) -> None:
+def test_a_queue_that_demands_authentication_takes_only_what_is_authentic(world: World) -> None:
     world.create("signed", AUTHENTICATE=1)
-    with refused(HResult.MQ_ERROR_MESSAGE_NOT_AUTHENTICATED):
-        world.send("signed")
+    for unproved in ({}, {"signature": b"s", "sender_identifier_type": 1}, {"authentication_level": 3}):
+        with refused(HResult.MQ_ERROR_MESSAGE_NOT_AUTHENTICATED):
+            world.send("signed", **unproved)
+    world.send("signed", "taken", authentication_level=3, sender_identifier_type=1)
+    assert world.labels("signed") == ["taken"]
 
 
 def test_a_message_of_more_than_4_megabytes_is_refused(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,30 @@ def test_a_foreign_site_that_can_not_be_is_refused(tmp_path, text, said):
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=said):
         load(file, {}, {"computer_name": "Here"})
+
+
+def test_the_switches_of_message_security_are_a_table_of_the_file(tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text("[security]\nallow_sha1 = true\nminimum_rsa_bits = 2048\n")
+    security = load(file, {}).security
+    assert (security.allow_sha1, security.allow_md5, security.minimum_rsa_bits) == (True, False, 2048)
+    switched_on = [name for name, value in asdict(load(environment={}).security).items() if value is True]
+    assert switched_on == ["reject_enhanced_rc2_using_40_bit_keys"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("security = 1", r"a \[security\] table"),
+        ("[security]\nallow_md6 = true", "allow_md6'; allowed: the keys allow_md2"),
+        ("[security]\nallow_md5 = 1", "allow_md5 is 1; allowed: a boolean"),
+        ("[security]\nminimum_rsa_bits = true", "minimum_rsa_bits is True; allowed: a whole number"),
+        ("[security]\nminimum_rsa_bits = 511", "512 to 8192"),
+        ("[security]\nown_rsa_bits = 512", "1024 to 4096"),
+    ],
+)
+def test_a_switch_that_can_not_be_is_refused(tmp_path, text, said):
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=said):
+        load(file, {})

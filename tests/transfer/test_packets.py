@@ -38,6 +38,7 @@ messages = st.builds(
     hash_algorithm=u32, encryption_algorithm=u32, sender_identifier_type=st.integers(0, 2), sender_identifier=blob,
     sender_certificate=blob, symmetric_key=blob, signature=blob,
     connector_type_identifier=st.binary(min_size=16, max_size=16),
+    authentication_level=st.sampled_from([0, 1, 3, 5]), multiple_destination_signature=blob,
     identifier=u32.map(lambda number: MACHINE + number.to_bytes(4, "little")),
     source_machine_identifier=st.just(MACHINE),
     sent_time=st.integers(0, 1 << 31), abort_count=u32, move_count=u32,
@@ -45,15 +46,22 @@ messages = st.builds(
 
 
 def through_a_packet(message: Message) -> Message:
-    return message_of(MessagePacket.unpack(packet_of(message).pack()))
+    return message_of(MessagePacket.unpack(packet_of(message).pack()), tells_level=True)
 
 
-@given(messages)
+def with_default_provider(message: Message) -> Message:
+    """As a signature without a named provider is read."""
+    if message.signature or message.multiple_destination_signature:
+        message = replace(message, default_provider=True, authentication_provider_type=1)
+    return message
+
+
+@given(messages.map(with_default_provider))
 def test_every_property_arrives(message: Message) -> None:
     assert through_a_packet(message) == message
 
 
-@given(messages, st.integers(0, 0xFFFFF), st.booleans(), st.booleans())
+@given(messages.map(with_default_provider), st.integers(0, 0xFFFFF), st.booleans(), st.booleans())
 def test_transactional_messages_keep_their_place(message: Message, number: int, first: bool, last: bool) -> None:
     transactional = replace(
         message, priority=0, transaction_identifier=MACHINE + number.to_bytes(4, "little"), first_in_transaction=first,
@@ -71,6 +79,24 @@ def test_a_signature_without_a_provider_is_the_default_providers() -> None:
         assert security is not None and security.default_provider is default
     plain = user_message_of(Message(sender_identifier_type=1, sender_identifier=b"s")).security
     assert plain is not None and not plain.default_provider
+
+
+def test_the_default_provider_is_not_named() -> None:
+    message = Message(signature=b"s", default_provider=True, authentication_provider_type=1,
+                      authentication_provider_name="some name")  # fmt: skip
+    security = user_message_of(message).security
+    assert security is not None and security.default_provider
+    assert (security.provider_type, security.provider_name) == (None, "")
+
+
+def test_only_a_remote_read_tells_the_level_of_authentication_and_only_it_is_believed() -> None:
+    message = Message(signature=b"s", authentication_level=3)
+    transferred = user_message_of(message).security
+    assert transferred is not None and (transferred.signature_type, transferred.authenticated) == (0, False)
+    packet = MessagePacket.unpack(packet_of(message).pack())
+    assert packet.message.security is not None and packet.message.security.signature_type == 3
+    assert message_of(packet).authentication_level == 0
+    assert message_of(packet, tells_level=True).authentication_level == 3
 
 
 def test_the_provider_arrives() -> None:

@@ -10,9 +10,10 @@ from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
 from openmsmq.ndr import NULL
-from openmsmq.transfer.send_buffer import message_from_send
+from openmsmq.transfer.send_buffer import is_encrypted, message_from_send, send_buffer
 
 SID = sid_bytes("S-1-5-21-1-2-3-1001")
 
@@ -65,6 +66,9 @@ TAKEN: list[tuple[dict[str, Any], str, Any]] = [
     ({"ulRelativeTimeToLive": 60}, "time_to_be_received", 60),
     ({"ulRelativeTimeToLive": 0}, "time_to_be_received", INFINITE),
     ({"pulPrivLevel": 1}, "privacy_level", 1),
+    ({"pulPrivLevel": 2}, "privacy_level", 3),
+    ({"pulPrivLevel": 5}, "privacy_level", 5),
+    ({"ppSymmKeys": b"key", "ulSymmKeysSize": 3}, "symmetric_key", b"key"),
     ({"ppSenderCert": b"cert"}, "sender_certificate", b"cert"),
     ({"pClass": 0x8000, "ppConnectorType": b"k" * 16}, "message_class", 0x8000),
     ({"pulSenderIDType": None}, "sender_identifier", SID),
@@ -75,6 +79,8 @@ TAKEN: list[tuple[dict[str, Any], str, Any]] = [
     ({"pulSenderIDType": 2, "ppSenderID": b"q" * 16, "uSenderIDLen": 16}, "sender_identifier_type", 2),
     ({"ulSignatureSize": 3, "ppSignature": b"sig", "pulHashAlg": 0x8004, "fDefaultProvider": 1, "pulProvType": 1},
      "signature", b"sig"),
+    ({"ulSignatureSize": 3, "ppSignature": b"sig", "pulHashAlg": 0x8004, "fDefaultProvider": 1, "pulProvType": 1},
+     "default_provider", True),
     ({"ulSignatureSize": 3, "ppSignature": b"sig", "pulHashAlg": 0x8004, "ppwcsProvName": "prov\0"},
      "authentication_provider_name", "prov"),
     ({"ulSignatureSize": 5, "ppSignature": b"12345", "pulHashAlg": 0x8004, "ppwcsProvName": "p\0", "ulProvNameLen": 2,
@@ -110,8 +116,6 @@ REFUSED: list[tuple[dict[str, Any], HResult]] = [
     ({"pulBodyType": 0xFFFFFFFF}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
     ({"ulSenderCertLen": 3}, INVALID),
     ({"ulSymmKeysSize": 3}, INVALID),
-    ({"bEncrypted": 1, "ppSymmKeys": b"k", "ulSymmKeysSize": 1},
-     HResult.MQ_ERROR_COMPUTER_DOES_NOT_SUPPORT_ENCRYPTION),
     ({**SIGNED, "pulHashAlg": None}, INVALID),
     ({**SIGNED, "fDefaultProvider": 1, "pulProvType": 2}, INVALID),
     ({**SIGNED, "fDefaultProvider": 1}, INVALID),
@@ -130,6 +134,33 @@ REFUSED: list[tuple[dict[str, Any], HResult]] = [
 def test_a_buffer_that_breaks_a_constraint_is_refused(members: dict[str, Any], error: HResult) -> None:
     with pytest.raises(MsmqError, check=lambda raised: raised.hresult == error):
         message_from_send(buffer(**members), SID)
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [({}, False), ({"bEncrypted": 1}, False), ({"ppSymmKeys": b"k", "ulSymmKeysSize": 1}, False),
+     ({"bEncrypted": 1, "ppSymmKeys": NULL}, False),
+     ({"bEncrypted": 1, "ppSymmKeys": b"k", "ulSymmKeysSize": 1}, True)],
+)  # fmt: skip
+def test_a_body_is_encrypted_if_its_key_is_there(members: dict[str, Any], expected: bool) -> None:
+    assert is_encrypted(buffer(**members)) is expected
+
+
+def test_a_client_sends_its_signature_as_msmq_2_0_and_its_key() -> None:
+    for by_default, name in ((True, ""), (False, "a provider")):
+        message = Message(
+            signature=b"signature", hash_algorithm=0x800E, default_provider=by_default, privacy_level=5,
+            authentication_provider_type=1, authentication_provider_name=name, symmetric_key=b"key",
+            encryption_algorithm=0x6610,
+        )  # fmt: skip
+        ptb = send_buffer(message, encrypted=True)
+        assert ptb.old.pulAuthProvNameLenProp == ptb.old.ulProvNameLen + len(b"signature")
+        assert is_encrypted(ptb)
+        back = message_from_send(ptb, b"")
+        for attribute in ("signature", "hash_algorithm", "default_provider", "authentication_provider_type",
+                          "authentication_provider_name", "symmetric_key", "encryption_algorithm"):  # fmt: skip
+            assert getattr(back, attribute) == getattr(message, attribute), attribute
+    assert not is_encrypted(send_buffer(message))
 
 
 @pytest.mark.parametrize("kind", [1, 2])

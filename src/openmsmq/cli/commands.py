@@ -16,6 +16,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "certificates": Entry("keyring", "Manage the certificates by which senders of signed messages are known."),
     "connect-test": Entry(
         "remote",
         "Test whether the queue manager of HOST can be reached from here: ports, ping, session.",
@@ -36,6 +37,7 @@ COMMANDS = {
         "Verify the store in a data DIRECTORY completely; the daemon reads only the log since the last checkpoint.",
     ),
     "import": Entry("messages", "Send the messages of a file that `export` wrote.", "import_"),
+    "keys": Entry("keyring", "Manage the keys with which message bodies are encrypted."),
     "machine": Entry("administering", "Show the properties of the queue manager, or act on it as an administrator."),
     "msg": Entry("handling", "Move or reject single messages; return dead letters to their destination queues."),
     "outgoing": Entry("administering", "Queues that hold messages for other machines."),

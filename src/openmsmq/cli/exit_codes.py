@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from openmsmq.model.errors import AccessDenied, MsmqError, QueueExists, QueueNotFound, ReceiveTimeout
+from openmsmq.protection.directories import DirectoryUnavailable
 from openmsmq.rpc.errors import AuthenticationError
 from openmsmq.rpc.users import UsersFileError
 from openmsmq.store import StoreError
@@ -19,6 +20,7 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (MsmqError, FAILED),
     (StoreError, FAILED),
     (UsersFileError, FAILED),
+    (DirectoryUnavailable, FAILED),
     (OSError, FAILED),
     (ValueError, FAILED),
 )

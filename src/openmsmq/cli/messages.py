@@ -396,8 +396,9 @@ def _send_all(
 
 
 def _own(message: Message) -> Message:
-    """What a sender may give: a class other than normal needs a connector type, which a copy has not."""
-    return replace(message, message_class=0)
+    """What a sender may give: a class other than normal needs a connector type, which a copy has not; a signature is
+    that of another message, because destination and queue manager are signed too."""
+    return replace(message, message_class=0, signature=b"", multiple_destination_signature=b"")
 
 
 def _rate(count: int, started: float) -> str:

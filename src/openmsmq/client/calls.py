@@ -191,6 +191,18 @@ _HINTS: dict[tuple[str, int], str] = {
         "other queue only without one"
     ),
     ("rpc_ACSendMessageEx", HResult.MQ_ERROR_INSUFFICIENT_RESOURCES): _TOO_LARGE,
+    ("rpc_ACSendMessageEx", HResult.MQ_ERROR_MESSAGE_NOT_AUTHENTICATED): (
+        "the queue takes only messages that are signed with a certificate registered for their sender"
+    ),
+    ("rpc_ACSendMessageEx", HResult.MQ_ERROR_FAIL_VERIFY_SIGNATURE_EX): (
+        "the signature is not that of this message, or of a version that the server does not accept"
+    ),
+    ("rpc_ACSendMessageEx", HResult.MQ_ERROR_NO_INTERNAL_USER_CERT): (
+        "the certificate is not registered for the sender (openmsmq certificates register)"
+    ),
+    ("rpc_ACSendMessageEx", HResult.MQ_ERROR_PUBLIC_KEY_NOT_FOUND): (
+        "the server knows no public key to encrypt the body with (openmsmq keys register)"
+    ),
     ("rpc_ACReceiveMessageEx", HResult.MQ_ERROR_TRANSACTION_USAGE): (
         "only a transactional queue can be read in a transaction"
     ),

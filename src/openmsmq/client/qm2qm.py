@@ -205,7 +205,7 @@ class Qm2QmQueue(OpenQueue):
         description = response.lpRemoteReadDesc if numbered is None else numbered.pRemoteReadDesc
         if description is None or description.lpBuffer is None:
             raise BadPacket("lpBuffer is NULL")
-        message = message_of(MessagePacket.unpack(description.lpBuffer), absolute=False)
+        message = message_of(MessagePacket.unpack(description.lpBuffer), absolute=False, tells_level=True)
         message.arrival_time = description.dwArriveTime
         if numbered is not None:
             message.lookup_identifier = lookup_id(message.priority, sequence_of(numbered.SequentialId))

@@ -262,4 +262,4 @@ def _message(buffers: list[SectionBuffer]) -> Message:
         if buffer.SectionSizeAlloc != len(data):
             raise BadPacket(f"SectionSizeAlloc is {buffer.SectionSizeAlloc}, of {len(data)} bytes that came")
         sections.append(Section(SectionType(buffer.SectionBufferType), buffer.SectionSizeAlloc, data))
-    return message_of(join(sections))
+    return message_of(join(sections), tells_level=True)

@@ -21,13 +21,13 @@ from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, MessageClass
 from openmsmq.model.errors import AccessDenied, IllegalFormatName, MessageStorageFailed, MsmqError
 from openmsmq.model.message import NULL_GUID, Message
-from openmsmq.model.security import sid_text
+from openmsmq.model.security import ANONYMOUS, EVERYONE
 from openmsmq.packet import UserMessage
 from openmsmq.packet.internal import FinalAckBody
 from openmsmq.packet.message_packet import MessagePacket
+from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands, Rejected
 from openmsmq.queueing.authorization import Caller, Right
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.store import Operation
 from openmsmq.transfer.packets import NAMES_KEPT, message_of
@@ -39,12 +39,6 @@ logger = logging.getLogger(__name__)
 ORDER_QUEUE_NUMBER = 4  # of every queue manager, [MS-MQQB] 2.2.4
 ORDER_QUEUE_PATH = "private$\\order_queue$"
 MAXIMUM_HOPS = 0x1D  # UserHeader.Flags.RC, [MS-MQMQ] 2.2.19.2
-_SENDER_SID = 1  # SecurityHeader.Flags.ST
-# Refusals that tell a stranger something about this machine: only if SendInsecureNacks ([MS-MQQB] 3.1.7.15).
-_INSECURE = frozenset([
-    MessageClass.NACK_BAD_DST_Q, MessageClass.NACK_ACCESS_DENIED, MessageClass.NACK_BAD_SIGNATURE,
-    MessageClass.NACK_BAD_ENCRYPTION, MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
-])  # fmt: skip
 
 
 class Fate(Enum):
@@ -69,11 +63,9 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`trusts_sender_identifiers`: the SID that a message names decides what it may do, although nothing proves it.
-    `sends_insecure_nacks` is SendInsecureNacks of [MS-MQQB] 3.1.1.3."""
+    """`trusts_sender_identifiers`: the SID that a message names decides what it may do, although nothing proves it."""
 
     trusts_sender_identifiers: bool = False
-    sends_insecure_nacks: bool = False
 
 
 class Origin(NamedTuple):
@@ -93,10 +85,11 @@ class Arrival:
         sources: Sources,
         policy: Policy,
         routing: Routing,
+        protection: ArrivalProtection,
         monotonic: Callable[[], float],
     ) -> None:
         """`monotonic` returns milliseconds of a clock that never goes back."""
-        self._routing = routing
+        self._routing, self._protection = routing, protection
         self._manager, self._duplicates, self._sources = manager, duplicates, sources
         self._policy, self._monotonic = policy, monotonic
         self.rejected = 0
@@ -112,7 +105,6 @@ class Arrival:
     def _receive(self, packet: UserMessage, origin: Origin) -> Verdict:
         now = self._monotonic()
         message = message_of(MessagePacket(packet), absolute=False)
-        message.authentication_level = 0
         transaction = packet.transaction
         passes = not self._is_local(packet) and self._routing.is_router
         identifier = message.identifier + bytes([packet.user.routing_count]) if passes else message.identifier
@@ -219,7 +211,7 @@ class Arrival:
             "message %s from queue manager %s for %s is rejected: %s",
             message.id, _text(packet.user.source_queue_manager), message.destination_queue_format_name, reason.name,
         )  # fmt: skip
-        if reason in _INSECURE and not self._policy.sends_insecure_nacks:
+        if not self._protection.acknowledges(packet, reason):
             message.acknowledgements_requested = 0
         final_ack = _final_ack(packet, message, origin, always=True)
         dead_letter = (
@@ -269,29 +261,25 @@ class Arrival:
         return lifetime != INFINITE and age > lifetime
 
     def _security(self, packet: UserMessage, message: Message, queue: Queue) -> MessageClass | None:
-        """3.1.5.8.3. Nothing can be decrypted or verified here, so nothing counts as encrypted or authentic."""
-        if packet.security is not None and packet.security.encrypted:
-            return MessageClass.NACK_BAD_ENCRYPTION
-        if queue.properties.privacy_level == PRIV_LEVEL_BODY:
-            return MessageClass.NACK_BAD_ENCRYPTION
-        if queue.properties.privacy_level == PRIV_LEVEL_NONE and message.privacy_level:
-            return MessageClass.NACK_BAD_ENCRYPTION
-        if queue.properties.authentication:
-            return MessageClass.NACK_BAD_SIGNATURE
+        """3.1.5.8.3: signature, encryption, access. What was found out is set in the message."""
+        demands = Demands(bool(queue.properties.authentication), queue.properties.privacy_level)
+        verdict = self._protection.judge(packet, demands)
+        if isinstance(verdict, Rejected):
+            logger.info("message %s: %s", message.id, verdict.detail)
+            return verdict.message_class
+        verdict.apply(message)
         try:
-            self._manager.authorization.authorize(self._caller(message), queue, Right.SEND)
+            self._manager.authorization.authorize(self._caller(verdict), queue, Right.SEND)
         except AccessDenied:
             return MessageClass.NACK_ACCESS_DENIED
         return None
 
-    def _caller(self, message: Message) -> Caller:
-        """Who sends a message, for the access check. A SID that nothing proves is a claim (deviation D-105)."""
-        if self._policy.trusts_sender_identifiers and message.sender_identifier_type == _SENDER_SID:
-            try:
-                return Caller.user(sid_text(message.sender_identifier))
-            except ValueError:
-                return Caller.anonymous()
-        return Caller.anonymous()
+    def _caller(self, verdict: Accepted) -> Caller:
+        """Who sends a message, for the access check. A SID that no signature proves is a claim (deviation D-105)."""
+        proved = verdict.authentication_level > 0 or self._policy.trusts_sender_identifiers
+        if not proved or verdict.sender in (ANONYMOUS, EVERYONE):
+            return Caller.anonymous()
+        return Caller.user(verdict.sender)
 
 
 @lru_cache(NAMES_KEPT)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from openmsmq.link.arrival import ORDER_QUEUE_NUMBER, ORDER_QUEUE_PATH, Arrival, Fate, Origin, Policy, reply_to
 from openmsmq.link.connection import CLOCK_STEP, Connection
@@ -26,6 +26,9 @@ from openmsmq.packet import BadPacket, UserMessage
 from openmsmq.packet.headers import NO_GUID
 from openmsmq.packet.internal import EstablishConnection, FinalAckBody, OrderAckBody
 from openmsmq.packet.queue_names import NameType
+from openmsmq.protection.arrival import ArrivalProtection
+from openmsmq.protection.departure import DepartureProtection
+from openmsmq.protection.faults import ProtectionError
 from openmsmq.queueing.change_set import ORDER_LABEL
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import ConnectionStatus, OutgoingQueue, OutgoingState
@@ -64,6 +67,16 @@ class Options:
     routing: Routing | None = None
 
 
+class Protections(Protocol):
+    """What security does for messages that come, and for those that leave."""
+
+    @property
+    def arrival(self) -> ArrivalProtection: ...
+
+    @property
+    def departure(self) -> DepartureProtection: ...
+
+
 class Token(NamedTuple):
     """What was sent: the body is left out where nobody needs it any more. `number` of a transactional message."""
 
@@ -79,9 +92,11 @@ class MessageService:
         self,
         manager: QueueManager,
         when_durable: Callable[[Callable[[], object]], None],
+        protections: Protections,
         options: Options,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
+        self._departure = protections.departure
         self._manager, self._when_durable, self._options, self._loop = manager, when_durable, options, loop
         self._settings = Settings(manager.machine.identifier)
         self._routing = options.routing or Routing(manager.machine.identifier)
@@ -90,7 +105,9 @@ class MessageService:
         self._sequences = Sequences(definitions, manager.registry.outgoing.values(), self._seconds)
         self._sources = Sources(definitions, manager.registry.queues)
         self._duplicates = Duplicates(definitions, self._now())
-        self._arrival = Arrival(manager, self._duplicates, self._sources, options.policy, self._routing, self._now)
+        self._arrival = Arrival(
+            manager, self._duplicates, self._sources, options.policy, self._routing, protections.arrival, self._now
+        )
         self._destinations: dict[Target, Destination] = {}
         self._serving: dict[Connection, set[Destination]] = {}  # every connection, and who sends on it
         self._living: dict[bytes, Connection] = {}  # open sessions by the identifier of the peer, the first of each
@@ -452,8 +469,8 @@ class MessageService:
                 sequence.withdraw(number)
                 continue
             message = self._ready.pop((queue.number, key), None) or outgoing.take(queue, key)
-            if message is not None:
-                return self._numbered_packet(sequence, message, number, connection)
+            if message is not None and (found := self._numbered_packet(sequence, message, number, connection)):
+                return found
         if sequence is not None and sequence.is_waiting:
             return None
         message = outgoing.take(queue)
@@ -464,7 +481,26 @@ class MessageService:
         if message.is_transactional:
             self._number(queue, message)
             return None
-        return self._packet(message), _token(queue, message, None)
+        packet = self._protected(queue, message)
+        return None if packet is None else (packet, _token(queue, message, None))
+
+    def _protected(self, queue: OutgoingQueue, message: Message) -> UserMessage | None:
+        """The packet of a message, encrypted if that is asked for. None if it can't be: then the message is no more
+        ([MS-MQQB] 3.1.7.1.5.1)."""
+        packet = self._packet(message)
+        if not message.privacy_level:
+            return packet
+        try:
+            self._departure.protect(packet, packet.user.queue_manager_address)
+        except ProtectionError as error:
+            logger.warning("message %s for %s can't be encrypted: %s", message.id, queue.destination, error.detail)
+            destination = self._destination(queue)
+            if destination is not None:
+                destination.record(ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE, self._seconds())
+            with suppress(MessageStorageFailed):  # it stays locked, and is tried again with the next session
+                self._manager.outgoing.refuse(queue, message, error.fault.value.message_class)
+            return None
+        return packet
 
     def _packet(self, message: Message) -> UserMessage:
         """A message on its way: names of queues of this machine have to be understood elsewhere."""
@@ -495,8 +531,11 @@ class MessageService:
 
     def _numbered_packet(
         self, sequence: QueueSequence, message: Message, number: int, connection: Connection
-    ) -> tuple[UserMessage, Token]:
-        packet = self._packet(message)
+    ) -> tuple[UserMessage, Token] | None:
+        packet = self._protected(sequence.queue, message)
+        if packet is None:
+            sequence.withdraw(number)
+            return None
         header = packet.transaction
         assert header is not None
         identifier = sequence.core.identifier

@@ -21,7 +21,7 @@ _ALL_NAMES = (
     "destination_queue_format_name", "administration_queue_format_name", "response_queue_format_name",
     "transaction_status_queue_format_name",
 )  # fmt: skip
-_SECURITY_PARTS = ("sender_identifier", "symmetric_key", "signature")
+_SECURITY_PARTS = ("sender_identifier", "symmetric_key", "signature", "multiple_destination_signature")
 _BYTES = (
     "priority", "delivery_guarantee", "acknowledgements_requested", "journaling_requested", "tracing_requested",
     "authentication_level",
@@ -70,7 +70,8 @@ def check_message(message: Message, overhead: int = 0, size: int = 0) -> None:
     )  # fmt: skip
     if names > MAXIMUM_MESSAGE_FORMAT_NAME // 2:
         _check_names(m)
-    if len(m.sender_identifier) | len(m.symmetric_key) | len(m.signature) > MAXIMUM_SECURITY_PART:
+    signatures = len(m.signature) | len(m.multiple_destination_signature)
+    if len(m.sender_identifier) | len(m.symmetric_key) | signatures > MAXIMUM_SECURITY_PART:
         _check_security_parts(m)
     if m.authentication_provider_name and utf16_units(m.authentication_provider_name) > MAXIMUM_PROVIDER_NAME:
         raise IllegalPropertyValue(
@@ -116,7 +117,7 @@ def packed_size(message: Message) -> int:
             names += 4 * utf16_units(text) + _ELEMENT * (text.count(",") + 1)
     parts = (
         message.body, message.extension, message.sender_identifier, message.sender_certificate, message.symmetric_key,
-        message.signature,
+        message.signature, message.multiple_destination_signature,
     )  # fmt: skip
     texts = 2 * (utf16_units(message.label) + utf16_units(message.authentication_provider_name))
     return _HEADERS + names + texts + sum(map(len, parts))

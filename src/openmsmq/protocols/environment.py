@@ -11,6 +11,7 @@ from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
+from openmsmq.protocols.message_security import MessageSecurity
 from openmsmq.protocols.proxies import NoRemoteQueueManagers, RemoteQueueManagers, RemoteQueueProxyHandle
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.authorization import Caller
@@ -84,10 +85,12 @@ class Environment:
     remote: RemoteQueueManagers = field(default_factory=NoRemoteQueueManagers)
     proxies: dict[int, RemoteQueueProxyHandle] = field(default_factory=dict)  # by their contexts
     coordinator: Coordinator = field(init=False)
+    message_security: MessageSecurity = field(init=False)
     _callers: dict[tuple[str | None, bool], Caller] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.message_security = MessageSecurity.without_keys(self.manager.machine.identifier)
         nowhere = Whereabouts(self.manager.machine.computer_name, (), 0)
         self.coordinator = Coordinator(self.manager, NoNetwork(), nowhere, self.when_durable)
 

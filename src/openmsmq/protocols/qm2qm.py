@@ -87,7 +87,7 @@ class PendingStart:
         message is taken."""
         description = self._description
         description.Reserved = BY_SERVER
-        description.lpBuffer = user_message_of(message).pack()
+        description.lpBuffer = user_message_of(message, tells_level=True).pack()
         description.dwSize = len(description.lpBuffer)
         description.dwArriveTime = message.arrival_time
         if self._destructive:

@@ -9,7 +9,6 @@ from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
 from openmsmq.model.message import Message
-from openmsmq.model.names import DirectFormatName
 from openmsmq.protocols.dispatch import NdrInterface, check, owned_transaction
 from openmsmq.protocols.proxies import RemoteQueueProxyHandle
 from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, owned_descriptor
@@ -17,7 +16,7 @@ from openmsmq.queueing.descriptors import WaitingMessageReadOperation
 from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.rpc.call import Call
 from openmsmq.transfer.receive_buffer import check_sizes, fill, objectid
-from openmsmq.transfer.send_buffer import CACTB_RECEIVE, NULL_UOW, message_from_send
+from openmsmq.transfer.send_buffer import CACTB_RECEIVE, NULL_UOW, is_encrypted, message_from_send
 
 # Bytes that may wait for a sync nobody has asked for: sends in transactions that have not committed.
 BACKLOG = 1 << 20
@@ -92,9 +91,8 @@ class QmComm2(NdrInterface):
         if isinstance(descriptor, RemoteQueueProxyHandle):
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.format_name} was not opened for sending")
         message = message_from_send(q.ptb, environment.sender_sid(call))
-        if message.privacy_level and isinstance(descriptor.format_name, DirectFormatName):
-            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "encryption with a direct format name")
         transaction = self._transaction(call, q.ptb)
+        environment.message_security.admit(descriptor, message, transaction is not None, encrypted=is_encrypted(q.ptb))
         identifier = environment.manager.sending.enqueue(descriptor, message, transaction)
         identity = objectid(identifier) if q.pMessageID is not None else None
         response = m.rpc_ACSendMessageEx_Response(pMessageID=identity)

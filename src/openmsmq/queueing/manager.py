@@ -34,7 +34,7 @@ from openmsmq.queueing.records import (
     split_deadline_word,
 )
 from openmsmq.queueing.registry import Registry
-from openmsmq.queueing.sending import Sending
+from openmsmq.queueing.sending import CanSeal, Sending, seals_nothing
 from openmsmq.queueing.sinks import Sinks
 from openmsmq.queueing.staged_writes import StagedWrites
 from openmsmq.queueing.storage import MessageStore
@@ -58,10 +58,11 @@ class QueueManager:
         prepared: Mapping[int, Prepared] | None = None,
         outside: Outside | None = None,
         transport: Transport | None = None,
+        can_seal: CanSeal = seals_nothing,
     ) -> None:
         """`outside` is the owner, who calls `turn` and `expire`. `recovered` holds the live messages by queue number,
         `prepared` the transactions whose outcome is not known, as the store found them. `transport` drains outgoing
-        queues."""
+        queues, `can_seal` knows for whom it can encrypt."""
         self.machine: Final = machine
         self.store: Final = store
         self.clock: Final = clock
@@ -71,7 +72,7 @@ class QueueManager:
         self.changes: Final = Changes(store, self.registry, self._outbox, clock)
         self.holds: Final = Holds(self.registry, self.changes, self._outbox, clock)
         self.transactions: Final = Transactions(store, self.registry, self.changes, self.holds, prepared or ())
-        self.sending: Final = Sending(self.changes, self.transactions)
+        self.sending: Final = Sending(self.changes, self.transactions, can_seal)
         self.reading: Final = Reading(self.changes, self.holds, self.transactions, self._outbox, clock)
         self.subqueues: Final = Subqueues(self.changes, self.holds, self.transactions)
         self.outgoing: Final = Outgoing(

@@ -1,10 +1,10 @@
 """The record of a message in the store: its one declaration, and everything that follows from it.
 
-A record is a fixed part (`FIELDS`, then the length of each part) and the parts themselves (`PARTS`), in this order,
-little-endian. Encoder and decoder are made when this module is imported, as straight-line functions of the declaration;
-numpy's type of the fixed part (`bulk.layout`), what rows may choose (`drafts`) and the offsets that machine code fills
-in (`records`, `packing.c`) come from it too. Everything but the lookup identifier is in the record: the store keeps
-that as its key.
+A record is a fixed part (`FIELDS`, then the length of each part), the parts themselves (`PARTS`) in this order, and the
+signature for several destinations, which few messages have; all little-endian. Encoder and decoder are made when this
+module is imported, as straight-line functions of the declaration; numpy's type of the fixed part (`bulk.layout`), what
+rows may choose (`drafts`) and the offsets that machine code fills in (`records`, `packing.c`) come from it too.
+Everything but the lookup identifier is in the record: the store keeps that as its key.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class RecordField(NamedTuple):
 FIELDS: Final = tuple(RecordField(name, code) for name, code in (
     ("version", "B"), ("priority", "B"), ("delivery_guarantee", "B"),
     ("acknowledgements_requested", "B"), ("journaling_requested", "B"), ("tracing_requested", "B"),
-    ("authentication_level", "B"), ("flags", "B"),  # 1: first of its transaction, 2: last
+    ("authentication_level", "B"), ("flags", "B"),  # 1: first of its transaction, 2: last; 4: the default provider's
     ("message_class", "H"), ("abort_count", "H"), ("move_count", "H"), ("sent_milliseconds", "H"),
     ("application_tag", "I"), ("body_type", "I"), ("time_to_reach_queue", "I"),
     ("time_to_be_received", "I"), ("sent_time", "I"), ("arrival_time", "I"),
     ("privacy_level", "I"), ("hash_algorithm", "I"), ("encryption_algorithm", "I"),
     ("sender_identifier_type", "I"), ("authentication_provider_type", "I"), ("last_move_time", "I"),
-    ("reserved", "I"),
+    ("multiple_destination_signature_size", "I"),  # of bytes behind the parts; records from before it have 0
     ("identifier", "20s"), ("correlation_identifier", "20s"), ("source_machine_identifier", "16s"),
     ("connector_type_identifier", "16s"), ("transaction_identifier", "20s"),
 ))  # fmt: skip
@@ -47,7 +47,9 @@ PARTS: Final = (
 )  # fmt: skip
 # What a field holds where it is no attribute: in terms of the message `m`.
 _EXPRESSIONS: Final = {
-    "version": str(VERSION), "flags": "m.first_in_transaction | m.last_in_transaction << 1", "reserved": "0",
+    "version": str(VERSION),
+    "flags": "m.first_in_transaction | m.last_in_transaction << 1 | m.default_provider << 2",
+    "multiple_destination_signature_size": "len(m.multiple_destination_signature)",
 }  # fmt: skip
 
 FIXED: Final = struct.Struct("<" + "".join(field.code for field in FIELDS) + f"{len(PARTS)}I")
@@ -67,7 +69,8 @@ def _encoder_source() -> str:
     values = [_EXPRESSIONS.get(field.name, f"m.{field.name}") for field in FIELDS]
     lengths = [f"len({name})" for name, _ in PARTS]
     lines.append(f"    fixed = pack({', '.join(values + lengths)})")
-    lines.append(f"    return b''.join((fixed, {', '.join(name for name, _ in PARTS)}))")
+    parts = ", ".join(name for name, _ in PARTS)
+    lines.append(f"    return b''.join((fixed, {parts}, m.multiple_destination_signature))")
     return "\n".join(lines)
 
 
@@ -77,12 +80,19 @@ def _decoder_source() -> str:
     lines.append(f"    ({', '.join(targets + [f'n_{name}' for name, _ in PARTS])}) = unpack_from(record)")
     lines.append(f"    if _version != {VERSION}:")
     lines.append(f"        raise ValueError(f'message record of version {{_version}}, this program reads {VERSION}')")
-    lines.append("    m.first_in_transaction, m.last_in_transaction = bool(_flags & 1), bool(_flags & 2)")
+    lines.append("    m.first_in_transaction = m.last_in_transaction = m.default_provider = False")
+    lines.append("    if _flags:")
+    lines.append("        m.first_in_transaction, m.last_in_transaction = bool(_flags & 1), bool(_flags & 2)")
+    lines.append("        m.default_provider = bool(_flags & 4)")
     lines.append("    m.lookup_identifier = lookup_identifier")
     lines.append(f"    at = {FIXED.size}")
     for name, is_text in PARTS:
         decoding = ".decode('utf-8', 'surrogatepass')" if is_text else ""
         lines.append(f"    m.{name} = record[at : (at := at + n_{name})]{decoding}")
+    lines.append("    m.multiple_destination_signature = b''")
+    lines.append("    if _multiple_destination_signature_size:")
+    lines.append("        m.multiple_destination_signature = record[at : at + _multiple_destination_signature_size]")
+    lines.append("        at += _multiple_destination_signature_size")
     lines.append("    if at != len(record):")
     lines.append("        raise ValueError(f'message record of {len(record)} bytes, its parts take {at}')")
     lines.append("    return m")

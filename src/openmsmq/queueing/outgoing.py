@@ -167,6 +167,10 @@ class Outgoing:
             change.finish(where, lookup_identifier, self._holds.readable(where, lookup_identifier), reason)
             change.commit()
 
+    def refuse(self, queue: OutgoingQueue, message: Message, reason: MessageClass) -> None:
+        """A message that was taken can't be sent at all. Raises MessageStorageFailed, with nothing changed."""
+        self._holds.remove(queue, message.lookup_identifier, message, reason)
+
     def put_back(self, queue: OutgoingQueue, lookup_identifier: int) -> None:
         """The transfer failed: the message returns to its place, or is discarded if it was purged or has expired."""
         if lookup_identifier in queue.locked:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from openmsmq.model.admission import check_message
 from openmsmq.model.constants import Access, Delivery
@@ -16,6 +17,7 @@ from openmsmq.model.errors import (
     TransactionUsage,
 )
 from openmsmq.model.message import Message
+from openmsmq.model.names import FormatName, parse_format_name
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes, new_identifier
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
@@ -25,12 +27,22 @@ from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
 from openmsmq.store import StoreFailed, StoreFull
 
+#: Whether a body can be encrypted for the queue manager behind a format name, with a privacy level or a better one.
+CanSeal: TypeAlias = Callable[[FormatName, int], bool]
+_SEALING = 2048  # bytes that encryption adds to a packet, at most: padding, and a key encrypted by RSA
+
+
+def seals_nothing(name: FormatName, level: int) -> bool:
+    """For a queue manager that knows no keys of others."""
+    return False
+
 
 class Sending:
     """Puts messages into queues."""
 
-    def __init__(self, changes: Changes, transactions: Transactions) -> None:
+    def __init__(self, changes: Changes, transactions: Transactions, can_seal: CanSeal) -> None:
         self._changes: Final = changes
+        self._can_seal: Final = can_seal
         self._transactions: Final = transactions
 
     def enqueue(
@@ -66,6 +78,7 @@ class Sending:
             if queue.kind is QueueKind.OUTGOING:  # [MS-MQDMPR] 3.1.1.12, note 12 (D-20): the machine has a maximum
                 longest = self._changes.machine.default_time_to_reach_queue
                 copy.time_to_reach_queue = min(copy.time_to_reach_queue, longest)
+                copy.authentication_level = 0  # the destination finds it out
             size = copy.size
             self.check(queue, copy, size, transaction is not None)
             if transaction is not None:
@@ -94,17 +107,29 @@ class Sending:
     def check(self, queue: Queue, message: Message, size: int, transactional: bool) -> None:
         """Raises MsmqError for a message that a queue does not take; `transactional` if it is sent in a transaction."""
         is_outgoing = queue.kind is QueueKind.OUTGOING  # nobody here knows whether the destination is transactional
-        if is_outgoing and message.privacy_level:
-            raise MsmqError(HResult.MQ_ERROR_PUBLIC_KEY_NOT_FOUND, f"no key of {queue.properties.path_name}")
+        is_sealed_later = is_outgoing and bool(message.privacy_level) and not message.symmetric_key
+        if is_sealed_later:
+            self._check_sealing(message)
         if queue.properties.transactional and not transactional:
             raise TransactionUsage(detail=f"{queue.properties.path_name} takes messages in transactions only")
         if transactional and not queue.properties.transactional and not is_outgoing:
             raise TransactionUsage(detail=f"{queue.properties.path_name} is not transactional")
-        check_message(message, 0, size)
-        if queue.properties.authentication:  # signatures can't be verified here, so none counts as authentic
+        check_message(message, _SEALING if is_sealed_later else 0, size)
+        # Deviation D-140: who signs without saying who he is may be anybody.
+        is_authentic = message.authentication_level and message.sender_identifier_type
+        if queue.properties.authentication and not is_authentic:
             raise MsmqError(HResult.MQ_ERROR_MESSAGE_NOT_AUTHENTICATED, queue.properties.path_name)
         privacy = queue.properties.privacy_level
         if (privacy == PRIV_LEVEL_BODY and not message.privacy_level) or (
             privacy == PRIV_LEVEL_NONE and message.privacy_level
         ):
             raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION, f"privacy level of {queue.properties.path_name}")
+
+    def _check_sealing(self, message: Message) -> None:
+        """The body leaves encrypted, or not at all."""
+        name = message.destination_queue_format_name
+        if not self._can_seal(parse_format_name(name), message.privacy_level):
+            raise MsmqError(
+                HResult.MQ_ERROR_PUBLIC_KEY_NOT_FOUND,
+                f"no public key is known to encrypt the body for {name} with privacy level {message.privacy_level}",
+            )

@@ -21,6 +21,7 @@ from uuid import UUID
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import IllegalQueuePathName
 from openmsmq.model.names import parse_path_name
+from openmsmq.protection.policy import Policy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outgoing_queues import ForeignSite
@@ -132,10 +133,6 @@ class Configuration:
         default=False,
         metadata={"help": "let the SID in a message of another queue manager decide about access, though unproved"},
     )
-    send_insecure_nacks: bool = field(
-        default=False,
-        metadata={"help": "tell other machines that a queue does not exist or that access was denied"},
-    )
     com_level: str = field(
         default="",
         metadata={
@@ -173,6 +170,10 @@ class Configuration:
     foreign_site: tuple[ForeignSite, ...] = field(
         default=(),
         metadata={"help": "sites without Message Queuing: tables with identifier, name, machines", "file_only": True},
+    )
+    security: Policy = field(
+        default=Policy(),
+        metadata={"help": "what signatures and encryption of messages are accepted: a table", "file_only": True},
     )
     shutdown_grace_seconds: int = field(default=1, metadata={"help": "seconds to wait for pending calls at shutdown"})
     dead_peer_seconds: int = field(
@@ -357,6 +358,8 @@ def _convert(name: str, value: Any) -> Any:
     kind = _TYPES[name]
     if "ForeignSite" in kind:
         return tuple(_foreign_site(table) for table in _tables(name, value))
+    if kind == "Policy":
+        return _policy(name, value)
     if "Path" in kind:
         return Path(value).expanduser()
     if "bool" in kind and isinstance(value, str):
@@ -369,6 +372,17 @@ def _convert(name: str, value: Any) -> Any:
         except (TypeError, ValueError):
             _check(False, name, value, "a whole number")
     return value
+
+
+def _policy(name: str, value: Any) -> Policy:
+    _check(isinstance(value, dict), name, value, f"a [{name}] table in the configuration file")
+    known = [item.name for item in fields(Policy)]
+    for key in value:
+        _check(key in known, name, key, f"the keys {', '.join(known)}")
+    try:
+        return Policy(**value)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{name}: {error}") from None
 
 
 def _tables(name: str, value: Any) -> list[dict[str, Any]]:

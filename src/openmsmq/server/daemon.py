@@ -31,6 +31,7 @@ from openmsmq.link.service import MessageService, Options
 from openmsmq.model import security
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.message_security import MessageSecurity
 from openmsmq.queueing.authorization import default_machine_security
 from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
@@ -55,6 +56,7 @@ from openmsmq.server.identity import (
     warn_of_own_outgoing_queues,
 )
 from openmsmq.server.interfaces import served
+from openmsmq.server.protections import Protections
 from openmsmq.server.remote import Peers
 from openmsmq.store import Store, StoreError, StoreFailed, StoreFull
 from openmsmq.store.committer import Committer
@@ -76,7 +78,7 @@ class Daemon:
     """One queue manager and its listeners; see `serve`."""
 
     def __init__(self, configuration: Configuration) -> None:
-        """Open the store and recover. Raises what `Store.open` raises."""
+        """Open the store and recover. Raises what `Store.open` raises, KeyringError when keys can't be read."""
         self.configuration = configuration
         self.failure: BaseException | None = None
         started = time.monotonic()
@@ -85,6 +87,7 @@ class Daemon:
         self.store = Store.open(configuration.data_dir / "store", background=self._background.submit)
         self._serving = False
         self._qualified_name = fully_qualified_name()
+        self.protections = Protections(configuration.data_dir, configuration.security)
         self.manager = self._recover()
         try:
             self._routing = load_routing(configuration.routing_file, self.manager.machine.identifier)
@@ -126,8 +129,9 @@ class Daemon:
         )
         recovered = store.recovered
         manager = QueueManager(
-            machine, store, _milliseconds, os.urandom, recovered.queues, recovered.prepared, self, self
-        )
+            machine, store, _milliseconds, os.urandom, recovered.queues, recovered.prepared, self, self,
+            can_seal=self.protections.can_seal,
+        )  # fmt: skip
         recovered.queues.clear()  # the manager has its own index
         _give_back_memory()
         logger.info(
@@ -164,6 +168,7 @@ class Daemon:
             policy=policy,
             remote_read_security=configuration.remote_read_security,
         )
+        environment.message_security = MessageSecurity(self.manager.machine.identifier, self.protections.arrival)
         names = ServerNames(configuration.machine_name.upper(), dns_computer=self._qualified_name)
         acceptor = ntlm_acceptor(
             users.lookup, names, random=os.urandom, now=filetime, allow_anonymous=configuration.accepts_anonymous
@@ -225,9 +230,11 @@ class Daemon:
             max_sessions_per_peer=configuration.max_sessions_per_peer,
             hosts=configuration.hosts_of_peers,
             routing=self._routing,
-            policy=Policy(configuration.trust_sender_identifiers, configuration.send_insecure_nacks),
+            policy=Policy(configuration.trust_sender_identifiers),
         )
-        service = MessageService(self.manager, committer.when_durable, options, asyncio.get_running_loop())
+        service = MessageService(
+            self.manager, committer.when_durable, self.protections, options, asyncio.get_running_loop()
+        )
         port = configuration.port("message_port", self._offset)
         with self._naming(port, "message_port"):
             self.endpoints["messages"] = await service.start(configuration.listen, port)

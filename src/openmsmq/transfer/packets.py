@@ -29,6 +29,7 @@ from openmsmq.packet.user_message import UserMessage
 NAMES_KEPT = 512  # format names that were parsed: most messages have the same few
 _NEGATIVE, _POSITIVE = 1, 2  # journaling_requested
 _TRANSACTION_BITS = 0xFFFFF
+DEFAULT_PROVIDER_TYPE = 1  # PROV_RSA_FULL, AuthenticationProviderType in [MS-MQDMPR] 3.1.1.12
 
 
 def packet_of(message: Message, subqueue: str = "") -> MessagePacket:
@@ -37,7 +38,7 @@ def packet_of(message: Message, subqueue: str = "") -> MessagePacket:
 
     Deviation D-44: the address that the message came from is not kept, so the ExtendedAddressHeader is there and empty.
     """
-    user_message = user_message_of(message)
+    user_message = user_message_of(message, tells_level=True)
     if message.time_to_reach_queue != INFINITE:
         user_message.base.time_to_reach_queue = min(message.sent_time + message.time_to_reach_queue, INFINITE)
     return MessagePacket(
@@ -51,8 +52,12 @@ def packet_of(message: Message, subqueue: str = "") -> MessagePacket:
     )
 
 
-def user_message_of(message: Message) -> UserMessage:
-    """The UserMessage packet of a message in a queue of this machine, as MS-MQQP sends it."""
+def user_message_of(message: Message, *, tells_level: bool = False) -> UserMessage:
+    """The UserMessage packet of a message in a queue of this machine, as MS-MQQP and MS-MQQB send it.
+
+    `tells_level` is for remote reads, which return the AuthenticationLevel. A packet in transfer claims none: whoever
+    receives it verifies it (deviation D-143).
+    """
     source = message.source_machine_identifier
     destination = _names(message.destination_queue_format_name)
     administration = _names(message.administration_queue_format_name)
@@ -78,10 +83,12 @@ def user_message_of(message: Message) -> UserMessage:
         base,
         user,
         _transaction_header(message),
-        _security_header(message),
+        _security_header(message, message.authentication_level if tells_level else 0),
         _properties_header(message),
         DebugHeader() if message.tracing_requested else None,
-        multi_queue=_multi_queue_header(destination, administration, response),
+        multi_queue=_multi_queue_header(
+            MultiQueueFormatHeader(destination, administration, response, message.multiple_destination_signature)
+        ),
     )
 
 
@@ -92,18 +99,21 @@ def _transaction_header(message: Message) -> TransactionHeader | None:
     return TransactionHeader(number & _TRANSACTION_BITS, message.first_in_transaction, message.last_in_transaction)
 
 
-def _security_header(message: Message) -> SecurityHeader | None:
+def _security_header(message: Message, level: int) -> SecurityHeader | None:
+    is_signed = bool(message.signature or message.multiple_destination_signature)
+    # [MS-MQMQ] 2.2.20.6: a signature comes with the name of its provider, or is the default provider's.
+    by_default = is_signed and (message.default_provider or not message.authentication_provider_name)
     header = SecurityHeader(
         sender_type=message.sender_identifier_type,
         encrypted=bool(message.privacy_level),
+        default_provider=by_default,
+        signature_type=level,
         sender=message.sender_identifier,
         encryption_key=message.symmetric_key,
         signature=message.signature,
         certificate=message.sender_certificate,
-        # [MS-MQMQ] 2.2.20.6: provider information is there unless it is the default provider's.
-        default_provider=bool(message.signature) and not message.authentication_provider_name,
     )
-    if message.authentication_provider_name:
+    if message.authentication_provider_name and not by_default:
         header.provider_type = message.authentication_provider_type
         header.provider_name = message.authentication_provider_name
     # Deviation D-45: there when it has content, whatever AuthenticationLevel is.
@@ -127,10 +137,12 @@ def _properties_header(message: Message) -> MessagePropertiesHeader:
     )
 
 
-def message_of(packet: MessagePacket, *, absolute: bool = True) -> Message:
-    """The message of a packet that a remote read brought; its arrival time and lookup identifier come beside it.
+def message_of(packet: MessagePacket, *, absolute: bool = True, tells_level: bool = False) -> Message:
+    """The message of a packet; its arrival time and lookup identifier come beside it.
 
-    `absolute` says what the time to reach the queue is: in MS-MQRR a point in time, in MS-MQQP a duration.
+    Args:
+        absolute: what the time to reach the queue is: in MS-MQRR a point in time, otherwise a duration.
+        tells_level: whether the AuthenticationLevel in the packet is true: for remote reads only (deviation D-143).
     """
     packed = packet.message
     base, user, properties = packed.base, packed.user, packed.properties
@@ -166,6 +178,10 @@ def message_of(packet: MessagePacket, *, absolute: bool = True) -> Message:
         message.first_in_transaction, message.last_in_transaction = header.first, header.last
     if packed.security is not None:
         _read_security(message, packed.security)
+        if tells_level:
+            message.authentication_level = packed.security.signature_type
+    if packed.multi_queue is not None:
+        message.multiple_destination_signature = packed.multi_queue.signature
     _read_names(message, packed)
     if packet.subqueue is not None:
         message.abort_count, message.move_count = packet.subqueue.abort_count, packet.subqueue.move_count
@@ -176,7 +192,10 @@ def _read_security(message: Message, header: SecurityHeader) -> None:
     message.sender_identifier_type, message.sender_identifier = header.sender_type, header.sender
     message.symmetric_key, message.signature = header.encryption_key, header.signature
     message.sender_certificate = header.certificate
-    message.authentication_provider_type = header.provider_type or 0
+    message.default_provider = header.default_provider
+    message.authentication_provider_type = (
+        DEFAULT_PROVIDER_TYPE if header.default_provider else header.provider_type or 0
+    )
     message.authentication_provider_name = header.provider_name
 
 
@@ -256,12 +275,11 @@ def _on_source(listed: list[QueueName], source: bytes) -> QueueName | None:
     return name
 
 
-def _multi_queue_header(*lists: list[QueueName]) -> MultiQueueFormatHeader | None:
-    """Present where one name is not enough."""
-    if not any(len(listed) > 1 or any(name.is_distribution_list for name in listed) for listed in lists):
-        return None
-    destination, administration, response = lists
-    return MultiQueueFormatHeader(destination, administration, response)
+def _multi_queue_header(header: MultiQueueFormatHeader) -> MultiQueueFormatHeader | None:
+    """Present where one name is not enough, or for a signature."""
+    lists = (header.destination, header.administration, header.response)
+    several = any(len(listed) > 1 or any(name.is_distribution_list for name in listed) for listed in lists)
+    return header if several or header.signature else None
 
 
 @lru_cache(NAMES_KEPT)

@@ -21,6 +21,7 @@ PROV_RSA_FULL = 1
 NULL_UOW = bytes(16)
 # [MS-MQMP] 2.2.3.2; of the privacy levels also those that [MS-MQMQ] has: 3 (enhanced) and 5 (AES). 0 stands for none.
 _PRIVACY_LEVELS = (0, 1, 2, 3, 5)  # 3 and 5: deviation D-25
+_ENHANCED_HERE, _ENHANCED = 2, 3  # in this protocol, and everywhere else
 _HASH_ALGORITHMS = (0, 0x8001, 0x8002, 0x8003, 0x8004, 0x800C, 0x800D, 0x800E)
 _ENCRYPTION_ALGORITHMS = (0, 0x6602, 0x6801, 0x660E, 0x660F, 0x6610)  # RC2, RC4, AES of 128, 192 and 256 bits
 T = TypeVar("T")
@@ -69,6 +70,12 @@ def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
     _read_sender(message, old, sender_sid)
     _read_security(message, old)
     return message
+
+
+def is_encrypted(ptb: CACTransferBufferV2) -> bool:
+    """Whether the client has encrypted the body with a symmetric key that it sends along."""
+    old = ptb.old
+    return bool(old.bEncrypted and _given(old.ppSymmKeys) and old.ulSymmKeysSize)
 
 
 def _label(text: str, size: int) -> str:
@@ -132,17 +139,14 @@ def _read_sender(message: Message, old: CACTransferBufferV1, sender_sid: bytes) 
 
 
 def _read_security(message: Message, old: CACTransferBufferV1) -> None:
-    message.privacy_level = _one_of("pulPrivLevel", old.pulPrivLevel, _PRIVACY_LEVELS)
+    level = _one_of("pulPrivLevel", old.pulPrivLevel, _PRIVACY_LEVELS)
+    message.privacy_level = _ENHANCED if level == _ENHANCED_HERE else level
     message.hash_algorithm = _one_of("pulHashAlg", old.pulHashAlg, _HASH_ALGORITHMS)
     message.encryption_algorithm = _one_of("pulEncryptAlg", old.pulEncryptAlg, _ENCRYPTION_ALGORITHMS)
     if _given(old.ppSenderCert):
         message.sender_certificate = old.ppSenderCert
     else:
         _absent("ppSenderCert", "ulSenderCertLen", old.ulSenderCertLen)
-    if old.bEncrypted and _given(old.ppSymmKeys) and old.ulSymmKeysSize:
-        raise MsmqError(
-            HResult.MQ_ERROR_COMPUTER_DOES_NOT_SUPPORT_ENCRYPTION, "this queue manager has no key to decrypt the body"
-        )
     if _given(old.ppSymmKeys):
         message.symmetric_key = old.ppSymmKeys
     else:
@@ -158,6 +162,7 @@ def _read_security(message: Message, old: CACTransferBufferV1) -> None:
             )
     elif not _given(old.ppwcsProvName):
         raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "ppwcsProvName is NULL without default provider")
+    message.default_provider = bool(old.fDefaultProvider)
     message.authentication_provider_type = old.pulProvType or 0
     if _given(old.ppwcsProvName):
         message.authentication_provider_name = old.ppwcsProvName.partition("\0")[0]
@@ -176,8 +181,9 @@ def _read_security(message: Message, old: CACTransferBufferV1) -> None:
             message.signature = old.ppSignature[old.ulSignatureSize - second :]
 
 
-def send_buffer(message: Message, uow: bytes | None = None) -> CACTransferBufferV2:
-    """The buffer with which a client sends `message`, in the unit of work `uow` (16 bytes) or in none."""
+def send_buffer(message: Message, uow: bytes | None = None, *, encrypted: bool = False) -> CACTransferBufferV2:
+    """The buffer with which a client sends `message`, in the unit of work `uow` (16 bytes) or in none. `encrypted`: the
+    client has encrypted the body with the key in `symmetric_key`."""
     label = message.label + "\0" if message.label else ""
     old = CACTransferBufferV1(
         uTransferType=CACTB_SEND,
@@ -215,15 +221,31 @@ def send_buffer(message: Message, uow: bytes | None = None) -> CACTransferBuffer
         old.pulSenderIDLenProp = old.uSenderIDLen
     if message.sender_certificate:
         old.ppSenderCert, old.ulSenderCertLen = message.sender_certificate, len(message.sender_certificate)
+    if message.privacy_level:
+        old.pulEncryptAlg = message.encryption_algorithm
+    if encrypted:
+        old.bEncrypted = 1
+        old.ppSymmKeys, old.ulSymmKeysSize = message.symmetric_key, len(message.symmetric_key)
+        old.pulSymmKeysSizeProp = old.ulSymmKeysSize
     if message.signature:
-        name = message.authentication_provider_name + "\0"
-        old.ppSignature, old.ulSignatureSize = message.signature, len(message.signature)
-        old.pulHashAlg = message.hash_algorithm
-        old.ppwcsProvName, old.ulProvNameLen = name, utf16_length(name)
-        old.pulProvType = message.authentication_provider_type
+        _write_signature(old, message)
     if uow is not None:
         old.pUow = XACTUOW(uow)
     return CACTransferBufferV2(old=old)
+
+
+def _write_signature(old: CACTransferBufferV1, message: Message) -> None:
+    """An MSMQ 2.0 signature is the second part of the buffer; the first one, which servers ignore, is empty."""
+    old.ppSignature, old.ulSignatureSize = message.signature, len(message.signature)
+    old.pulSignatureSizeProp = old.ulSignatureSize
+    old.pulHashAlg = message.hash_algorithm
+    if message.default_provider:
+        old.fDefaultProvider, old.pulProvType = 1, PROV_RSA_FULL
+    else:
+        name = message.authentication_provider_name + "\0"
+        old.ppwcsProvName, old.ulProvNameLen = name, utf16_length(name)
+        old.pulProvType = message.authentication_provider_type
+    old.pulAuthProvNameLenProp = old.ulProvNameLen + old.ulSignatureSize
 
 
 def utf16_length(text: str) -> int:

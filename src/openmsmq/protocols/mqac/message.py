@@ -15,7 +15,6 @@ from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import INFINITE, MessageClass
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
-from openmsmq.model.names import DirectFormatName
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.bodies import body_of, variant_of
 from openmsmq.protocols.mqac.destination import MSMQDestination
@@ -253,8 +252,10 @@ class MSMQMessage(MqacObject):
         self._check_connector()
         unit, is_single = transaction_of(Transaction)
         message = self._outgoing(context)
-        if message.privacy_level and isinstance(descriptor.format_name, DirectFormatName):
-            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "encryption with a direct format name")
+        transactional = unit is not None or (is_single and _is_transactional(descriptor))
+        self.environment.message_security.admit(
+            descriptor, message, transactional, encrypted=bool(message.symmetric_key and message.privacy_level)
+        )
         manager = self.environment.manager
         single = manager.transactions.create(os.urandom(16)) if is_single and _is_transactional(descriptor) else None
         try:
@@ -300,6 +301,13 @@ class MSMQMessage(MqacObject):
             copy.message_class = 0
         if not copy.sender_identifier_type or not copy.sender_identifier:
             copy.sender_identifier, copy.sender_identifier_type = b"", 0
+        # A message that was received is sent without the signature and the key of its first journey.
+        if "signature" not in self.put:
+            copy.signature = b""
+        if "symmetric_key" not in self.put:
+            copy.symmetric_key = b""
+        copy.multiple_destination_signature = b""
+        copy.default_provider = bool(copy.signature) and "authentication_provider_name" not in self.put
         if not copy.signature:
             copy.authentication_provider_name, copy.authentication_provider_type = "", 0
         # Deviation D-82: a time to reach the queue that nobody has set is infinite, and would undo the other one.

@@ -1,0 +1,195 @@
+"""`openmsmq certificates|keys`: who may sign, and for whom bodies are encrypted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from uuid import UUID
+
+import click
+
+from openmsmq.cli.output import echo, json_option, print_json, print_table
+from openmsmq.packet.reader import BadPacket
+from openmsmq.protection import algorithms
+from openmsmq.protection.certificates import UserCertificate, certificate_of, describe, pem_of
+from openmsmq.protection.faults import ProtectionError
+from openmsmq.protection.keyring import CertificatesFile, KeyFiles, PeerKeysFile
+from openmsmq.protection.keys import DirectoryKey, pack_directory_keys, unpack_directory_keys
+from openmsmq.rpc.users import UsersFile
+from openmsmq.server.config import Configuration, ConfigurationError, load
+
+_config = click.option("--config", type=click.Path(path_type=Path), help="TOML file of the daemon.")
+_data_dir = click.option(
+    "--data-dir", type=click.Path(path_type=Path), help="Data directory of the daemon; default: that of --config."
+)
+
+
+def _configuration(config: Path | None, data_dir: Path | None) -> Configuration:
+    try:
+        return load(config, options={"data_dir": data_dir})
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from None
+
+
+@click.group()
+@_config
+@_data_dir
+@click.pass_context
+def certificates(context: click.Context, config: Path | None, data_dir: Path | None) -> None:
+    """Manage the certificates by which senders of signed messages are known.
+
+    A signed message counts as authentic if its certificate is registered for its sender. OWNER is a user of
+    `openmsmq user`, a SID, or the GUID of a queue manager. A running daemon notices changes.
+    """
+    context.obj = _configuration(config, data_dir)
+
+
+@certificates.command("list")
+@json_option
+@click.pass_obj
+def certificates_list(configuration: Configuration, as_json: bool) -> None:
+    """List registered certificates with their owners."""
+    rows = []
+    for owner, entries in sorted(CertificatesFile(configuration.data_dir).all().items()):
+        for entry in entries:
+            subject, bits, until = describe(entry.certificate)
+            rows.append({"owner": owner, "digest": entry.digest.hex(), "subject": subject, "rsa_bits": bits,
+                         "not_after": until})  # fmt: skip
+    if as_json:
+        for row in rows:
+            print_json(row)
+    else:
+        print_table(["owner", "digest", "subject", "bits", "not after"], [list(row.values()) for row in rows])
+
+
+@certificates.command("register")
+@click.argument("owner")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.pass_obj
+def certificates_register(configuration: Configuration, owner: str, file: Path) -> None:
+    """Register the certificate in FILE (X.509 with an RSA key, PEM or DER); prints its digest."""
+    try:
+        certificate = certificate_of(file.read_bytes())
+    except ProtectionError as error:
+        raise click.ClickException(f"{file}: {error.detail}") from None
+    entry = UserCertificate(os.urandom(16), certificate)
+    CertificatesFile(configuration.data_dir).register(_owner(configuration, owner), entry)
+    echo(entry.digest.hex())
+
+
+@certificates.command("export")
+@click.argument("owner")
+@click.argument("digest")
+@click.pass_obj
+def certificates_export(configuration: Configuration, owner: str, digest: str) -> None:
+    """Write a registered certificate to standard output, PEM."""
+    wanted = _digest(digest)
+    for entry in CertificatesFile(configuration.data_dir).all().get(_owner(configuration, owner), ()):
+        if entry.digest == wanted:
+            echo(pem_of(entry.certificate).rstrip("\n"), multiline=True)
+            return
+    raise click.ClickException(f"{owner} has no certificate {digest}; `openmsmq certificates list` has them all")
+
+
+@certificates.command("remove")
+@click.argument("owner")
+@click.argument("digest")
+@click.pass_obj
+def certificates_remove(configuration: Configuration, owner: str, digest: str) -> None:
+    """Remove a certificate: messages that are signed with it are refused from then on."""
+    if not CertificatesFile(configuration.data_dir).remove(_owner(configuration, owner), _digest(digest)):
+        raise click.ClickException(f"{owner} has no certificate {digest}; `openmsmq certificates list` has them all")
+
+
+@click.group()
+@_config
+@_data_dir
+@click.pass_context
+def keys(context: click.Context, config: Path | None, data_dir: Path | None) -> None:
+    """Manage the keys with which message bodies are encrypted.
+
+    Others encrypt for this queue manager with its public keys, and it for them with theirs. QUEUE-MANAGER is a GUID, as
+    `openmsmq machine` shows it. A running daemon notices changes.
+    """
+    context.obj = _configuration(config, data_dir)
+
+
+@keys.command("list")
+@json_option
+@click.pass_obj
+def keys_list(configuration: Configuration, as_json: bool) -> None:
+    """List the keys of this queue manager and those that are known of others."""
+    found = [("this queue manager", key) for key in KeyFiles(configuration.data_dir).public_keys()]
+    for identifier, entries in sorted(PeerKeysFile(configuration.data_dir).all().items()):
+        found += [(str(UUID(bytes_le=identifier)), key) for key in entries]
+    rows = [_key_row(owner, key) for owner, key in found]
+    if as_json:
+        for owner, level, provider, bits in rows:
+            print_json({"queue_manager": owner, "privacy_level": level, "provider": provider, "rsa_bits": bits})
+    else:
+        print_table(["queue manager", "level", "provider", "bits"], rows)
+
+
+def _key_row(owner: str, key: DirectoryKey) -> list[str | int | None]:
+    return [owner, algorithms.level_of(key.provider), key.provider, key.key.bits]
+
+
+@keys.command("export")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.pass_obj
+def keys_export(configuration: Configuration, file: Path) -> None:
+    """Write the public keys of this queue manager to FILE, for other queue managers; makes missing keys.
+
+    The format is that of directories, MQDSPUBLICKEYS. Private keys stay in the data directory.
+    """
+    file.write_bytes(pack_directory_keys(KeyFiles(configuration.data_dir).ensure(configuration.security)))
+
+
+@keys.command("register")
+@click.argument("queue_manager")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.pass_obj
+def keys_register(configuration: Configuration, queue_manager: str, file: Path) -> None:
+    """Bodies for QUEUE-MANAGER are encrypted with the public keys in FILE from now on."""
+    try:
+        entries = unpack_directory_keys(file.read_bytes())
+    except BadPacket as error:
+        raise click.ClickException(f"{file}: {error}") from None
+    PeerKeysFile(configuration.data_dir).register(_guid(queue_manager), entries)
+
+
+@keys.command("remove")
+@click.argument("queue_manager")
+@click.pass_obj
+def keys_remove(configuration: Configuration, queue_manager: str) -> None:
+    """Forget the public keys of QUEUE-MANAGER."""
+    if not PeerKeysFile(configuration.data_dir).remove(_guid(queue_manager)):
+        raise click.ClickException(f"no key of {queue_manager} is known; `openmsmq keys list` has them all")
+
+
+def _owner(configuration: Configuration, text: str) -> str:
+    """A SID, or a GUID, as text."""
+    if text.upper().startswith("S-1-"):
+        return text.upper()
+    try:
+        return str(UUID(text))
+    except ValueError:
+        pass
+    user = UsersFile(configuration.users_path).lookup("", text)
+    if user is None:
+        raise click.ClickException(f"{text!r} is no user of {configuration.users_path}, no SID and no GUID")
+    return user[1]
+
+
+def _guid(text: str) -> bytes:
+    try:
+        return UUID(text).bytes_le
+    except ValueError:
+        raise click.UsageError(f"{text!r} is no GUID; `openmsmq machine` shows that of a queue manager") from None
+
+
+def _digest(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise click.UsageError(f"{text!r} is no digest; `openmsmq certificates list` shows them") from None

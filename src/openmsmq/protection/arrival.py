@@ -1,0 +1,215 @@
+"""The security of messages that reach this queue manager ([MS-MQQB] 3.1.5.8.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+from openmsmq.model.constants import Acknowledge, MessageClass
+from openmsmq.model.message import Message
+from openmsmq.model.security import ANONYMOUS, EVERYONE, is_sid, sid_text
+from openmsmq.packet.headers import NO_GUID, SecurityHeader
+from openmsmq.packet.user_message import UserMessage
+from openmsmq.protection.caches import RECEIVED_KEY_SECONDS, RECEIVED_KEYS, TimedCache
+from openmsmq.protection.directories import CertificateDirectory, DirectoryUnavailable, OwnKeys
+from openmsmq.protection.faults import Fault, ProtectionError
+from openmsmq.protection.policy import Policy
+from openmsmq.protection.reading import STANDARD, Reading
+from openmsmq.protection.unseal import check_reduced, check_sealed, unseal_body, unseal_key
+from openmsmq.protection.verify import is_signed, verify
+
+SENDER_NONE, SENDER_SID, SENDER_QUEUE_MANAGER = range(3)  # SecurityHeader.Flags.ST
+CLEAR_ONLY, ANY, ENCRYPTED_ONLY = range(3)  # PROPID_Q_PRIV_LEVEL, [MS-MQMQ] 2.3.1.12
+# Refusals that tell a stranger something: acknowledged only if SendInsecureNacks ([MS-MQQB] 3.1.7.15).
+_INSECURE: Final = frozenset(
+    [
+        MessageClass.NACK_BAD_DST_Q, MessageClass.NACK_ACCESS_DENIED, MessageClass.NACK_BAD_SIGNATURE,
+        MessageClass.NACK_BAD_ENCRYPTION, MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
+    ]
+)  # fmt: skip
+_NO_SECURITY: Final = SecurityHeader()
+
+
+class Demands(NamedTuple):
+    """What the destination queue asks for: PROPID_Q_AUTHENTICATE and PROPID_Q_PRIV_LEVEL."""
+
+    authentication: bool = False
+    privacy_level: int = ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The message may be delivered.
+
+    Attributes:
+        sender: SID, as text, that the access check of the queue is to see.
+        authentication_level: 0, 1, 3 or 5 ([MS-MQMP] 2.2.3.2).
+        privacy_level: 0, or that with which the body was encrypted on its way.
+        body: plain.
+    """
+
+    sender: str
+    authentication_level: int
+    privacy_level: int
+    body: bytes
+
+    def apply(self, message: Message) -> None:
+        """Set what has been found out in the message that was made of the packet."""
+        message.body = self.body
+        message.authentication_level = self.authentication_level
+        message.privacy_level = self.privacy_level
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The message is dropped.
+
+    Attributes:
+        message_class: of the acknowledgments.
+        administration: whether a negative administration acknowledgment is sent; without the body if that was
+            encrypted.
+        final: whether a negative FinalAck packet is sent.
+        detail: for the log.
+    """
+
+    message_class: MessageClass
+    administration: bool
+    final: bool
+    detail: str
+
+
+Verdict: TypeAlias = Accepted | Rejected
+
+
+class ArrivalProtection:
+    """Judges packets. One for a queue manager; `clock` returns seconds and never goes back."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        keys: OwnKeys,
+        certificates: CertificateDirectory,
+        clock: Callable[[], float],
+        reading: Reading = STANDARD,
+    ) -> None:
+        self.policy: Final = policy
+        self._keys: Final = keys
+        self._certificates: Final = certificates
+        self._clock: Final = clock
+        self._reading: Final = reading
+        self._received_keys: Final[TimedCache[tuple[int, int, bytes, bytes], bytes]] = TimedCache(
+            RECEIVED_KEYS, RECEIVED_KEY_SECONDS
+        )
+
+    def judge(self, packet: UserMessage, demands: Demands) -> Verdict:
+        """What becomes of a packet for a queue of this machine. Packets that only pass through are not judged.
+
+        What the packet says of its authentication is removed from it. Its body stays as it came.
+        """
+        security = packet.security
+        if security is not None:
+            security.authenticated, security.signature_type = False, 0
+        try:
+            return self._accept(packet, security or _NO_SECURITY, demands)
+        except ProtectionError as error:
+            message_class = error.fault.value.message_class
+            return Rejected(
+                message_class,
+                self.acknowledges(packet, message_class),
+                packet.transaction is not None,
+                error.detail,
+            )
+
+    def acknowledges(self, packet: UserMessage, message_class: MessageClass) -> bool:
+        """Whether a refusal is told to the administration queue of the sender ([MS-MQQB] 3.1.7.15)."""
+        wanted = bool(packet.properties.acknowledge & Acknowledge.NEG_ARRIVAL)
+        return wanted and (message_class not in _INSECURE or self.policy.send_insecure_nacks)
+
+    def _accept(self, packet: UserMessage, security: SecurityHeader, demands: Demands) -> Accepted:
+        encrypted = security.encrypted
+        if demands.privacy_level == (CLEAR_ONLY if encrypted else ENCRYPTED_ONLY):
+            wanted = "only clear bodies" if encrypted else "only encrypted bodies"
+            raise ProtectionError(Fault.PRIVACY_LEVEL, f"the queue takes {wanted}")
+        # Applications sign the plain body, so it is decrypted first (deviation D-139).
+        body = self._decrypted(packet) if encrypted else packet.properties.body
+        level = self.authenticate(packet, body)
+        check_authentication(demands.authentication, level, security.sender_type)
+        return Accepted(sender_of(security), level, packet.properties.privacy_level if encrypted else 0, body)
+
+    def _decrypted(self, packet: UserMessage) -> bytes:
+        if packet.user.queue_manager_address == NO_GUID:
+            raise ProtectionError(Fault.BAD_ENCRYPTION, "an encrypted body for a direct format name")
+        return self.decrypt(packet)
+
+    # -- the steps, which local sends take too -----------------------------------------------------------------
+
+    def decrypt(self, packet: UserMessage) -> bytes:
+        """The plain body of a packet whose body is encrypted for this queue manager. Raises ProtectionError."""
+        properties, security = packet.properties, packet.security or _NO_SECURITY
+        level, algorithm = properties.privacy_level, properties.encryption_algorithm
+        sealed_key = security.encryption_key
+        size = check_sealed(level, algorithm, sealed_key, properties.body, self.policy)
+        known = (level, algorithm, packet.user.source_queue_manager, sealed_key)
+        symmetric, right = self._received_keys.get(known, self._clock()), True
+        is_new = symmetric is None
+        if symmetric is None:
+            key = self._private_key(level)
+            if key is None:
+                raise ProtectionError(Fault.BAD_ENCRYPTION, f"this queue manager has no key for privacy level {level}")
+            symmetric, right = unseal_key(sealed_key, size, key)
+            right = check_reduced(level, algorithm, symmetric, right, self.policy)
+        body = unseal_body(properties.body, algorithm, symmetric, right)
+        if is_new:
+            self._received_keys.put(known, symmetric, self._clock())
+        return body
+
+    def _private_key(self, level: int) -> RSAPrivateKey | None:
+        try:
+            return self._keys.private_key(level)
+        except DirectoryUnavailable as error:
+            raise ProtectionError(Fault.BAD_ENCRYPTION, str(error)) from error
+
+    def authenticate(self, packet: UserMessage, body: bytes) -> int:
+        """AuthenticationLevel of a packet with this plain body: 0 without a signature. Raises ProtectionError."""
+        if not is_signed(packet):
+            return 0
+        version = verify(packet, body, self.policy, self._reading)
+        security = packet.security or _NO_SECURITY
+        if security.sender_type == SENDER_NONE or self._is_registered(security):
+            return int(version)
+        if self.policy.external_certificates:
+            return 0
+        raise ProtectionError(Fault.UNKNOWN_SENDER, "the certificate is not registered for the sender")
+
+    def _is_registered(self, security: SecurityHeader) -> bool:
+        try:
+            if security.sender_type == SENDER_SID:
+                registered = self._certificates.certificates_of_user(security.sender)
+            elif security.sender_type == SENDER_QUEUE_MANAGER:
+                registered = self._certificates.certificates_of_machine(security.sender)
+            else:
+                return False
+        except DirectoryUnavailable as error:
+            raise ProtectionError(Fault.UNKNOWN_SENDER, f"no directory answers: {error}") from error
+        return security.certificate in registered
+
+
+def check_authentication(demanded: bool, level: int, sender_type: int) -> None:
+    """Raises ProtectionError NOT_AUTHENTICATED. Deviation D-140: a signature without a sender proves that the message
+    was not changed, and not who sent it, so it does not satisfy a queue with PROPID_Q_AUTHENTICATE."""
+    if demanded and not (level and sender_type):
+        raise ProtectionError(
+            Fault.NOT_AUTHENTICATED, "the queue takes only messages of senders that are authenticated"
+        )
+
+
+def sender_of(security: SecurityHeader) -> str:
+    """The SID for the access check: a queue manager is everyone, and who names nobody is anonymous."""
+    if security.sender_type == SENDER_QUEUE_MANAGER:
+        return EVERYONE
+    if security.sender_type == SENDER_SID and is_sid(security.sender):
+        return sid_text(security.sender)
+    return ANONYMOUS

@@ -1,0 +1,105 @@
+"""The security of messages that leave for another queue manager ([MS-MQQB] 3.1.7.1.5).
+
+Bodies are encrypted for who asks for it. Nothing is signed: a signature is the application's, and stays (deviation
+D-141).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from openmsmq.packet.headers import SecurityHeader
+from openmsmq.packet.queue_names import NameType
+from openmsmq.packet.user_message import UserMessage
+from openmsmq.protection import algorithms
+from openmsmq.protection.directories import DirectoryUnavailable, KeyDirectory
+from openmsmq.protection.faults import Fault, ProtectionError
+from openmsmq.protection.keys import DirectoryKey, RsaPublicKey
+from openmsmq.protection.policy import Policy
+from openmsmq.protection.seal import key_size, seal
+
+_NAMED: Final = (NameType.PUBLIC, NameType.PRIVATE, NameType.PRIVATE_ON_DESTINATION)
+# The best first; of each provider the ciphers in the order of preference (PreferredAdvancedAlgorithm and its like).
+_PREFERENCES: Final = (
+    (algorithms.ADVANCED, (algorithms.AES256,)),
+    (algorithms.ENHANCED, (algorithms.RC4, algorithms.RC2)),
+    (algorithms.BASE, (algorithms.RC4, algorithms.RC2)),
+)  # fmt: skip
+
+
+class Choice(NamedTuple):
+    """How a body is encrypted for a queue manager."""
+
+    level: int
+    algorithm: int
+    key: RsaPublicKey
+
+
+class DepartureProtection:
+    """Encrypts the bodies of packets. One for a queue manager; `random` returns so many random bytes."""
+
+    def __init__(self, policy: Policy, directory: KeyDirectory, random: Callable[[int], bytes]) -> None:
+        self._policy: Final = policy
+        self._directory: Final = directory
+        self._random: Final = random
+
+    def can_seal(self, machine: bytes, level: int) -> bool:
+        """Whether bodies for a queue manager (GUID of 16 bytes) can be encrypted with a privacy level, or a better
+        one."""
+        try:
+            self.choose(machine, level)
+        except ProtectionError:
+            return False
+        return True
+
+    def protect(self, packet: UserMessage, machine: bytes) -> None:
+        """Make a packet ready for a queue manager (GUID of 16 bytes): encrypt its body, if its PrivacyLevel asks for
+        that and its sender has not done it; claim nothing about its authentication.
+
+        The packet is changed. Each call draws a new key: with one that is used again, equal beginnings of bodies would
+        show (deviation D-142).
+
+        Raises ProtectionError NO_KEY or COULD_NOT_ENCRYPT; then the packet must not be sent ([MS-MQQB] 3.1.7.1.5.1).
+        """
+        properties, security = packet.properties, packet.security
+        if security is not None:
+            security.authenticated, security.signature_type, security.encrypted = False, 0, False
+        if not properties.privacy_level:
+            return
+        destination = packet.user.destination
+        if destination is None or destination.type not in _NAMED:
+            raise ProtectionError(
+                Fault.COULD_NOT_ENCRYPT, "bodies are encrypted for public and private format names only"
+            )
+        security = packet.security = security or SecurityHeader()
+        if not security.encryption_key:
+            choice = self.choose(machine, properties.privacy_level)
+            size = key_size(choice.level, choice.algorithm)
+            assert size is not None  # of a cipher of its provider
+            sealed = seal(properties.body, choice.level, choice.algorithm, self._random(size), choice.key)
+            properties.privacy_level, properties.encryption_algorithm = sealed.level, sealed.algorithm
+            properties.body, properties.allocated_size = sealed.body, len(sealed.body)
+            security.encryption_key = sealed.key
+        security.encrypted = True
+
+    def choose(self, machine: bytes, level: int) -> Choice:
+        """The best provider of a queue manager, cipher and key; at least of a privacy level. Raises ProtectionError."""
+        try:
+            keys = self._directory.public_keys_of(machine)
+        except DirectoryUnavailable as error:
+            raise ProtectionError(Fault.NO_KEY, f"no directory answers: {error}") from error
+        if not keys:
+            raise ProtectionError(Fault.NO_KEY, "no key of the destination's queue manager is known")
+        for offered, ciphers in _PREFERENCES:
+            key = _key_for(keys, offered)
+            allowed = [cipher for cipher in ciphers if self._policy.allows_cipher(cipher)]
+            if offered >= level and allowed and key is not None and key.bits >= self._policy.minimum_rsa_bits:
+                return Choice(offered, allowed[0], key)
+        raise ProtectionError(
+            Fault.COULD_NOT_ENCRYPT, f"no key of the destination is for privacy level {level} and a cipher allowed here"
+        )
+
+
+def _key_for(keys: Sequence[DirectoryKey], level: int) -> RsaPublicKey | None:
+    return next((entry.key for entry in keys if algorithms.level_of(entry.provider) == level), None)

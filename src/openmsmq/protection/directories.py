@@ -1,0 +1,58 @@
+"""What is asked of a directory: certificates of senders, keys of other queue managers, keys of this one.
+
+Whoever answers does so at once, from what it has: these are called while a packet waits on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from openmsmq.protection.keys import DirectoryKey
+
+if TYPE_CHECKING:  # the command line wants the error alone
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+
+class DirectoryUnavailable(LookupError):
+    """A directory can't be asked, which is not the same as that it has nothing."""
+
+
+class CertificateDirectory(Protocol):
+    """Which certificates are registered for whom. Certificates are DER. Methods raise DirectoryUnavailable."""
+
+    def certificates_of_user(self, sid: bytes) -> Collection[bytes]:
+        """User.Certificates ([MS-MQDMPR] 3.1.1.19) of a SID in its packet form."""
+
+    def certificates_of_machine(self, identifier: bytes) -> Collection[bytes]:
+        """QueueManager.PublicSigningKeyList of a GUID of 16 bytes; deviation D-138 says why these are certificates."""
+
+
+class KeyDirectory(Protocol):
+    """The public keys of queue managers. Methods raise DirectoryUnavailable."""
+
+    def public_keys_of(self, identifier: bytes) -> Sequence[DirectoryKey]:
+        """QueueManager.PublicEncryptionKeyList of a GUID of 16 bytes."""
+
+
+class OwnKeys(Protocol):
+    """The private keys of this queue manager."""
+
+    def private_key(self, level: int) -> RSAPrivateKey | None:
+        """The key of the provider of a privacy level; None where none was made."""
+
+
+class Nobody:
+    """All three, of a queue manager that knows no certificate and has no key."""
+
+    def certificates_of_user(self, sid: bytes) -> Collection[bytes]:
+        return ()
+
+    def certificates_of_machine(self, identifier: bytes) -> Collection[bytes]:
+        return ()
+
+    def public_keys_of(self, identifier: bytes) -> Sequence[DirectoryKey]:
+        return ()
+
+    def private_key(self, level: int) -> RSAPrivateKey | None:
+        return None

@@ -1,0 +1,90 @@
+"""Decrypting a body ([MS-MQQB] 3.1.5.8.3).
+
+Whether a body could be decrypted is visible to its sender, so failures that differ would make this a padding oracle.
+They do not differ: once lengths and algorithms, which the sender knows anyway, are right, every packet takes the same
+way, a key that could not be decrypted is replaced by one that nobody knows, and there is one failure at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+from openmsmq.packet.reader import BadPacket
+from openmsmq.protection import algorithms
+from openmsmq.protection.faults import Fault, ProtectionError
+from openmsmq.protection.keys import unpack_sealed_key
+from openmsmq.protection.policy import Policy
+from openmsmq.protection.seal import BLOCK, decipher, key_size
+
+_REDUCED = 5  # bytes of an RC2 key of 40 bits, which zeros fill up to 16
+
+
+def check_sealed(level: int, algorithm: int, sealed_key: bytes, body: bytes, policy: Policy) -> int:
+    """What everybody can see of an encrypted body. Returns the bytes of the symmetric key.
+
+    Raises ProtectionError BAD_ENCRYPTION, CIPHER_IS_OFF.
+    """
+    size = key_size(level, algorithm)
+    if size is None:
+        raise _bad(f"PrivacyLevel {level} has no EncryptionAlgorithm {algorithm:#x}")
+    if not policy.allows_cipher(algorithm):
+        raise ProtectionError(Fault.CIPHER_IS_OFF, f"{algorithms.CIPHERS[algorithm]} is switched off here")
+    try:
+        named, _ = unpack_sealed_key(sealed_key)
+    except BadPacket as error:
+        raise _bad(str(error)) from None
+    if named != algorithm:
+        raise _bad(f"the key is for {named:#x}, EncryptionAlgorithm is {algorithm:#x}")
+    block = BLOCK[algorithm]
+    if block and (not body or len(body) % block):
+        raise _bad(f"a body of {len(body)} bytes does not fill blocks of {block}")
+    return size
+
+
+def unseal_key(sealed_key: bytes, size: int, key: RSAPrivateKey) -> tuple[bytes, bool]:
+    """The symmetric key in a SIMPLEBLOB, and whether it is one of `size` bytes; otherwise bytes that stand in for it.
+
+    Raises ProtectionError BAD_ENCRYPTION for an encrypted key that has not the length of the modulus.
+    """
+    _, encrypted = unpack_sealed_key(sealed_key)
+    if len(encrypted) != (key.key_size + 7) // 8:
+        raise _bad(f"an encrypted key of {len(encrypted)} bytes, this queue manager's has {key.key_size} bits")
+    # Nobody else can compute it; it is the same for the same packet, as nothing random enters here.
+    stand_in = hmac.digest(_secret_of(key), encrypted, hashlib.sha512)[:size]
+    try:
+        found = key.decrypt(encrypted, PKCS1v15())  # OpenSSL answers with random bytes where the padding is bad
+    except ValueError:
+        found = b""
+    right = len(found) == size
+    return (found if right else stand_in), right
+
+
+def unseal_body(body: bytes, algorithm: int, symmetric: bytes, right: bool) -> bytes:
+    """The plain body. `right` is what `unseal_key` said. Raises ProtectionError BAD_ENCRYPTION."""
+    plain = decipher(body, algorithm, symmetric)
+    block, padding = BLOCK[algorithm], 0
+    if block:
+        padding, last = plain[-1], plain[-block:]
+        wanted = bytes(padding if block - place <= padding else last[place] for place in range(block))
+        right = hmac.compare_digest(last, wanted) & (1 <= padding <= block) & right  # all three, always
+    if not right:
+        raise _bad("the body can't be decrypted")
+    return plain[: len(plain) - padding]
+
+
+def check_reduced(level: int, algorithm: int, symmetric: bytes, right: bool, policy: Policy) -> bool:
+    """`right`, unless the key is one that is refused: RC2 under the enhanced provider with its last 88 bits zero."""
+    reduced = level == algorithms.ENHANCED and algorithm == algorithms.RC2 and not any(symmetric[_REDUCED:])
+    return right and not (reduced and policy.reject_enhanced_rc2_using_40_bit_keys)
+
+
+def _secret_of(key: RSAPrivateKey) -> bytes:
+    return key.private_numbers().d.to_bytes((key.key_size + 7) // 8, "big")
+
+
+def _bad(detail: str) -> ProtectionError:
+    return ProtectionError(Fault.BAD_ENCRYPTION, detail)
