@@ -20,7 +20,7 @@ from openmsmq.model.lookup_id import sequence_of
 from openmsmq.model.message import Message
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.message_record import encode_message
-from openmsmq.queueing.queue import Queue, QueueKind, Stored
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind, Stored
 from openmsmq.queueing.records import abort_definition, deadline_word
 from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFailed, StoreFull
 
@@ -250,7 +250,7 @@ class ChangeSet:
         """Send Administration Acknowledgment, [MS-MQQB] 3.1.7.15. Without a queue to go to it is discarded. A negative
         one carries the body, unless that is private."""
         queue = self._changes.registry.local_queue_for_text(message.administration_queue_format_name)
-        if queue is None or queue.kind is not QueueKind.PRIVATE or queue.properties.transactional:
+        if queue is None or queue.kind not in APPLICATION_QUEUES or queue.properties.transactional:
             return
         positive = message_class in (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE)
         bare = positive or bool(message.privacy_level)

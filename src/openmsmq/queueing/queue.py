@@ -34,11 +34,17 @@ Stored = int  # size << 64 | location: one Python integer for what the index mus
 
 class QueueKind(Enum):
     PRIVATE = "private"
+    PUBLIC = "public"  # as a private queue; the directory has its properties too
     SUBQUEUE = "subqueue"
     JOURNAL = "journal"
     SYSTEM = "system"
     OUTGOING = "outgoing"
     CONNECTOR = "connector"
+
+
+#: What applications make, send to and receive from.
+APPLICATION_QUEUES: Final = (QueueKind.PRIVATE, QueueKind.PUBLIC)
+_DESTINATIONS: Final = (*APPLICATION_QUEUES, QueueKind.SUBQUEUE)
 
 
 class LockKind(Enum):
@@ -117,7 +123,7 @@ class Queue:
     def is_destination(self) -> bool:
         """Whether messages are in the queue as their destination: they expire here, and what becomes of them is
         acknowledged. The others hold copies."""
-        return self.kind in (QueueKind.PRIVATE, QueueKind.SUBQUEUE)
+        return self.kind in _DESTINATIONS
 
     @property
     def name(self) -> str:
@@ -137,8 +143,7 @@ class Queue:
     def deadline_of(self, message: Message) -> int:
         """When a message expires in this queue, in milliseconds since 1970 UTC; 0 for never. Copies in journals and
         dead-letter queues do not expire."""
-        kind = self.kind
-        return message.deadline() if kind is QueueKind.PRIVATE or kind is QueueKind.SUBQUEUE else 0
+        return message.deadline() if self.kind in _DESTINATIONS else 0
 
     def expiry_reason(self, message: Message) -> MessageClass:
         """The class for a message that expires here."""

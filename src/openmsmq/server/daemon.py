@@ -43,6 +43,7 @@ from openmsmq.server import logs
 from openmsmq.server.addresses import local_addresses
 from openmsmq.server.automation import AutomationObjects
 from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
+from openmsmq.server.directory import connect_to_directory, keep_in_step
 from openmsmq.server.identity import (
     aliases_of,
     fully_qualified_name,
@@ -95,6 +96,8 @@ class Daemon:
         self._housekeeping: asyncio.Task[None] | None = None
         self._syncer: UringSync | None = None
         self._resolving: asyncio.Task[None] | None = None  # of transactions in doubt
+        self._directory = connect_to_directory(configuration)
+        self._following: asyncio.Task[None] | None = None  # the directory
 
     def _recover(self) -> QueueManager:
         configuration, store = self.configuration, self.store
@@ -150,6 +153,7 @@ class Daemon:
             ),
             policy=policy,
             remote_read_security=configuration.remote_read_security,
+            directory=self._directory,
         )
         names = ServerNames(configuration.machine_name.upper(), dns_computer=self._qualified_name)
         acceptor = ntlm_acceptor(
@@ -200,6 +204,7 @@ class Daemon:
         self.manager.turn()
         self._arm_timer()
         self._housekeeping = asyncio.create_task(self._keep_house())
+        self._following = asyncio.create_task(keep_in_step(environment.public_queues))
 
     async def _start_flight(self, committer: Committer, users: UsersFile, environment: Environment) -> None:
         """Arrow Flight in a process of its own. Raises OSError when it does not come up."""
@@ -291,6 +296,8 @@ class Daemon:
         """Stop taking calls, finish what is written, and leave a checkpoint."""
         if self._housekeeping is not None:
             self._housekeeping.cancel()
+        if self._following is not None:
+            self._following.cancel()
         if self._resolving is not None:
             self._resolving.cancel()
             self._peers.close()
@@ -304,6 +311,7 @@ class Daemon:
             # After a failed store no answer comes any more.
             await self._rpc.shut_down(self.configuration.shutdown_grace_seconds if self.failure is None else 0)
         await asyncio.sleep(0)  # lets connections run their context handles down
+        await self._directory.close()
         if self._housekeeping is not None:
             with suppress(StoreFailed):
                 await self._committer.drain()  # the store must not have a batch under way
