@@ -107,8 +107,8 @@ class EmbeddedDirectory:
             db.execute(
                 "INSERT INTO machine VALUES (:identifier, :name, :key, :public, :signing, :security) "
                 "ON CONFLICT (identifier) DO UPDATE SET computer_name = :name, name_key = :key, security = :security, "
-                "public_keys = iif(length(:public), :public, public_keys), "
-                "signing_keys = iif(length(:signing), :signing, signing_keys)",
+                "public_keys = CASE length(:public) WHEN 0 THEN public_keys ELSE :public END, "
+                "signing_keys = CASE length(:signing) WHEN 0 THEN signing_keys ELSE :signing END",
                 {
                     "identifier": record.identifier.bytes_le, "name": record.computer_name, "key": key,
                     "public": record.public_keys, "signing": record.signing_keys, "security": record.security,
