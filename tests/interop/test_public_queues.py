@@ -20,7 +20,7 @@ from cryptography.x509 import CertificateBuilder, Name, NameAttribute
 from cryptography.x509.oid import NameOID
 
 from com_client import MISSING, Connection, Object, Refused, Typed
-from command_line import add_user, checked
+from command_line import add_user, at, checked
 from daemon import Daemon
 from interop.automation_scripts import close_apartments
 from openmsmq.com import Dispatch
@@ -207,6 +207,7 @@ def test_properties_are_written_to_the_directory_and_to_the_queue(here: Daemon, 
         assert caught.value.hresult == HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
         management = manager.management(info.get("FormatName"))
         assert (management["type"], management["location"], management["foreign"]) == ("PUBLIC", "LOCAL", "NO")
+    assert "PUBLIC" in checked("queue", "show", info.get("FormatName"), **at(here))
 
 
 def test_a_public_queue_is_deleted_with_its_messages(here: Daemon, objects: Connection) -> None:

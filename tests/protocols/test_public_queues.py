@@ -22,7 +22,7 @@ from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.protocols.public_queues import MOST_ELEMENTS, PublicQueues, properties_of, record_of
 from openmsmq.queueing import registry as registry_module
-from openmsmq.queueing.authorization import SYSTEM, default_machine_security
+from openmsmq.queueing.authorization import SYSTEM, default_machine_security, default_queue_security
 from openmsmq.queueing.machine import MachineLimits
 from openmsmq.queueing.registry import Place
 from protocols.clients import Client, Pending, Server, queue_format
@@ -160,6 +160,24 @@ def test_the_descriptor_of_a_queue_decides_who_changes_and_deletes_it(run: Run) 
     run(test)
 
 
+def test_a_queue_is_seen_by_those_who_may_get_its_properties(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        hidden = SecurityDescriptor(
+            owner=ALICE.sid, group=ALICE.sid, dacl=(security.allow(ALICE.sid, QueueAccessMask.GENERIC_ALL),)
+        ).pack()
+        for n in range(3):
+            await here.elsewhere(f"hidden{n}", security=hidden)
+        seen = await here.elsewhere("seen", security=default_queue_security(ALICE.sid).pack())
+        of_alice, of_bob = [await here.public.next([], 0, caller) for caller in (ALICE, BOB)]
+        assert of_alice is not None
+        assert of_alice.path_name == "ELSEWHERE\\hidden0"
+        assert of_bob == seen
+        assert await here.public.next([], seen.position, BOB) is None
+        assert await refused(here.public.record(of_alice.identifier, BOB)) == H.MQ_ERROR_ACCESS_DENIED
+
+    run(test)
+
+
 def test_the_descriptor_of_a_machine_decides_who_creates_queues_on_it(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         here.world.manager.authorization.machine = SecurityDescriptor(owner=SYSTEM.sid, group=SYSTEM.sid, dacl=())
@@ -201,7 +219,7 @@ def test_what_is_wrong_with_a_value_is_said_and_nothing_is_made(run: Run) -> Non
         for path in (".\\" + "x" * 64, ".\\private$\\q", ".\\q;sub", "q", ".\\system$;journal", ""):
             assert await refused(here.public.create(path, {}, ALICE)) == H.MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
         assert not here.registry.public
-        assert await here.public.find([], 0, 10) == []
+        assert await here.public.next([], 0, ALICE) is None
 
     run(test)
 
@@ -340,13 +358,13 @@ def test_while_the_directory_is_away_what_is_known_can_be_used(run: Run) -> None
         assert client.open(str(public(near))).result == H.MQ_OK
         assert (await answered(here.start_open(client, public(far), SEND))).result == H.MQ_OK
         assert (await answered(here.start_open(client, public(unknown), SEND))).result == H.MQ_ERROR_NO_DS
-        assert (await here.public.record(near.identifier)).label == "x"
+        assert (await here.public.record(near.identifier, ALICE)).label == "x"
         path = names.parse_path_name("HERE\\near")
         assert await here.public.identifier_of(path) == near.identifier
         for work in (
-            here.public.find([], 0, 1), here.public.create(".\\n", {}, ALICE),
+            here.public.next([], 0, ALICE), here.public.create(".\\n", {}, ALICE),
             here.public.delete(near.identifier, ALICE), here.public.change(near.identifier, {}, ALICE),
-            here.public.record(far.identifier), here.public.machine_named("ELSEWHERE"),
+            here.public.record(far.identifier, ALICE), here.public.machine_named("ELSEWHERE"),
         ):  # fmt: skip
             assert await refused(work) == H.MQ_ERROR_NO_DS
         assert near.identifier in here.registry.public
@@ -416,6 +434,21 @@ def test_places_of_queues_elsewhere_do_not_fill_the_memory(run: Run, monkeypatch
             here.registry.remember_place(guid, Place("ELSEWHERE\\q"))
         known = [here.registry.place_of(names.PublicFormatName(guid)) is not None for guid in guids]
         assert known == [False, True, True, True]
+
+    run(test)
+
+
+def test_outgoing_queues_of_an_earlier_run_learn_where_their_destinations_are(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        record = await here.elsewhere(base_priority=-5)
+        await here.public.resolve(public(record), SEND)
+        here.world.manager.handles.open_queue(public(record), SEND, Share.DENY_NONE, ALICE)
+        here.world.restart()
+        queue = here.world.registry.outgoing_queue(public(record))
+        assert queue is not None
+        assert queue.properties.path_name == str(public(record))
+        await PublicQueues(here.world.manager, here.connection).synchronize()
+        assert (queue.properties.path_name, queue.properties.base_priority) == ("ELSEWHERE\\far", -5)
 
     run(test)
 

@@ -63,7 +63,8 @@ MACHINE: dict[str, Callable[[QueueManager], Any]] = {
 
 def _path_name(manager: QueueManager, queue: Queue) -> str | None:
     if isinstance(queue, OutgoingQueue):
-        return path_name_of(queue.destination)
+        place = manager.registry.place_of(queue.destination)
+        return path_name_of(queue.destination) if place is None else place.path_name
     # Deviation D-51: a connector queue has no path name.
     return None if isinstance(queue, ConnectorQueue) else queue.properties.path_name
 

@@ -70,7 +70,8 @@ class PublicQueues:
         which a queue is to be opened by, are known to the registry afterwards.
 
         Raises QueueNotFound for a list or queue that the directory does not have, or
-        MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION for a queue that is to be opened for sending (3.1.7.1.5).
+        MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION for a queue that is to be opened for sending (3.1.7.1.5); but
+        MQ_ERROR_NO_DS for a directory that is away (deviation D-118).
         """
         expanded = await self._expanded(name)
         for element in expanded.elements if isinstance(expanded, names.MultipleElementFormatName) else (expanded,):
@@ -150,18 +151,32 @@ class PublicQueues:
 
     # -- objects -----------------------------------------------------------------------------------------------
 
-    async def record(self, guid: UUID) -> QueueRecord:
-        """Read Directory, 3.1.7.1.20. While the directory is away a queue of this machine is still known."""
+    async def record(self, guid: UUID, caller: Caller) -> QueueRecord:
+        """Read Directory, 3.1.7.1.20. While the directory is away a queue of this machine is still known. Raises
+        AccessDenied."""
         try:
-            return await self.directory.ask(lambda d: d.queue(guid))
+            record = await self.directory.ask(lambda d: d.queue(guid))
         except MsmqError as error:
             local = self._manager.registry.public.get(guid)
             if error.hresult not in AWAY or local is None:
                 raise
-            return record_of(local.properties, self._own)
+            record = record_of(local.properties, self._own)
+        self._authorize(record, caller, Right.GET_PROPERTIES)
+        return record
 
-    async def find(self, filters: Sequence[Filter], after: int, limit: int) -> Sequence[QueueRecord]:
-        """Read Directory Begin and Next: see `DirectoryProvider.find_queues`."""
+    async def next(self, filters: Sequence[Filter], after: int, caller: Caller) -> QueueRecord | None:
+        """Read Directory Begin and Next: the first queue after that position (of `QueueRecord`) that satisfies the
+        filters and that the caller may see; None at the end."""
+        limit = 1
+        while page := await self._page(filters, after, limit):
+            for record in page:
+                guarded = Record(record.security, record.path_name)
+                if self._manager.authorization.allows(caller, guarded, Right.GET_PROPERTIES):
+                    return record
+            after, limit = page[-1].position, _PAGE
+        return None
+
+    async def _page(self, filters: Sequence[Filter], after: int, limit: int) -> Sequence[QueueRecord]:
         return await self.directory.ask(lambda d: d.find_queues(filters, after, limit))
 
     async def create(self, path_name: str, values: Mapping[int, Any], caller: Caller) -> QueueRecord:
@@ -245,13 +260,25 @@ class PublicQueues:
                 await self._confirm(guid)
             left = set(self._manager.registry.public)
             own = Filter("machine", Relation.EQUALS, self._own)
-            page: Sequence[QueueRecord] = await self.find([own], 0, _PAGE)
+            page = await self._page([own], 0, _PAGE)
             while page:
                 for record in page:
                     self._keep(record)
                     left.discard(record.identifier)
-                page = await self.find([own], page[-1].position, _PAGE)
+                page = await self._page([own], page[-1].position, _PAGE)
             self._report(left)
+        await self._locate_destinations()
+
+    async def _locate_destinations(self) -> None:
+        """Outgoing queues of an earlier run know the identifiers of their destinations only."""
+        registry = self._manager.registry
+        for outgoing in list(registry.outgoing.values()):
+            name = outgoing.destination
+            if isinstance(name, names.PublicFormatName) and registry.place_of(name) is None:
+                try:
+                    await self._locate(name, Access.SEND)
+                except MsmqError as error:
+                    logger.warning("the outgoing queue for %s has messages that can't be sent: %s", name, error)
 
     async def _register(self) -> None:
         machine = self._manager.machine

@@ -44,7 +44,6 @@ class QueueKind(Enum):
 
 #: What applications make, send to and receive from.
 APPLICATION_QUEUES: Final = (QueueKind.PRIVATE, QueueKind.PUBLIC)
-_DESTINATIONS: Final = (*APPLICATION_QUEUES, QueueKind.SUBQUEUE)
 
 
 class LockKind(Enum):
@@ -123,7 +122,8 @@ class Queue:
     def is_destination(self) -> bool:
         """Whether messages are in the queue as their destination: they expire here, and what becomes of them is
         acknowledged. The others hold copies."""
-        return self.kind in _DESTINATIONS
+        kind = self.kind  # each message asks, so no search in a tuple
+        return kind is QueueKind.PRIVATE or kind is QueueKind.PUBLIC or kind is QueueKind.SUBQUEUE
 
     @property
     def name(self) -> str:
@@ -143,7 +143,7 @@ class Queue:
     def deadline_of(self, message: Message) -> int:
         """When a message expires in this queue, in milliseconds since 1970 UTC; 0 for never. Copies in journals and
         dead-letter queues do not expire."""
-        return message.deadline() if self.kind in _DESTINATIONS else 0
+        return message.deadline() if self.is_destination else 0
 
     def expiry_reason(self, message: Message) -> MessageClass:
         """The class for a message that expires here."""

@@ -170,6 +170,11 @@ class Registry:
         """The directory has said where a public queue of another machine is; outgoing queues for it may be made."""
         self._places.pop(guid, None)
         self._places[guid] = place
+        outgoing = self.outgoing_queue(names.PublicFormatName(guid))
+        if outgoing is not None:
+            outgoing.properties = replace(
+                outgoing.properties, path_name=place.path_name, base_priority=place.base_priority
+            )
         if len(self._places) > MOST_PLACES:
             del self._places[next(iter(self._places))]
 

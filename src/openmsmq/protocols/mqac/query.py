@@ -11,6 +11,7 @@ from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext
 from openmsmq.dcom.variant import VT, Variant
 from openmsmq.directory.lookup import Filter, Relation
+from openmsmq.directory.provider import QueueRecord
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.protocols.environment import Environment
@@ -59,7 +60,7 @@ class MSMQQuery(MqacObject):
     async def LookupQueue(self, context: CallContext, *criteria: Variant | None) -> MSMQQueueInfos:
         """3.13.4.1.3, and 3.13.4.1.1 with fewer arguments."""
         found = MSMQQueueInfos(self.environment, filters_of(criteria))
-        await found.probe()
+        await found.probe(context)
         return found
 
     LookupQueue_v2 = LookupQueue
@@ -94,10 +95,14 @@ class MSMQQueueInfos(MqacObject):
         self._filters = filters
         self._position = 0  # of the queue that was returned last
 
-    async def probe(self) -> None:
+    async def probe(self, context: CallContext) -> None:
         """Raises MsmqError where the directory can't answer the query."""
-        assert self._filters is not None
-        await self.environment.public_queues.find(self._filters, self._position, 1)
+        await self._next(context)
+
+    async def _next(self, context: CallContext) -> QueueRecord | None:
+        if self._filters is None:
+            raise _no_query()
+        return await self.environment.public_queues.next(self._filters, self._position, self.caller(context))
 
     def Reset(self, context: CallContext) -> None:
         """3.14.4.1.1."""
@@ -107,14 +112,12 @@ class MSMQQueueInfos(MqacObject):
 
     async def Next(self, context: CallContext) -> MSMQQueueInfo | None:
         """3.14.4.1.2: NULL at the end. Deviation D-117: the directory is read now."""
-        if self._filters is None:
-            raise _no_query()
-        found = await self.environment.public_queues.find(self._filters, self._position, 1)
-        if not found:
+        found = await self._next(context)
+        if found is None:
             return None
-        self._position = found[0].position
+        self._position = found.position
         info = MSMQQueueInfo(self.environment)
-        info.take(found[0])
+        info.take(found)
         return info
 
 

@@ -249,7 +249,7 @@ class MSMQQueueInfo(MqacObject):
     def Refresh(self, context: CallContext) -> Awaitable[None] | None:
         """3.10.4.1.29."""
         if self._is_public:
-            return self._refresh_public()
+            return self._refresh_public(context)
         queue = self._queue()
         self.is_application_queue = queue.kind is QueueKind.PRIVATE
         if self.is_application_queue:
@@ -261,8 +261,9 @@ class MSMQQueueInfo(MqacObject):
             self._take(replace(_UNKNOWN, path_name=queue.properties.path_name))
         return None
 
-    async def _refresh_public(self) -> None:
-        self.take(await self.environment.public_queues.record(await self._identifier()))
+    async def _refresh_public(self, context: CallContext) -> None:
+        guid = await self._identifier()
+        self.take(await self.environment.public_queues.record(guid, self.caller(context)))
 
     def take(self, record: QueueRecord) -> None:
         """The directory has said what the queue is."""
@@ -353,13 +354,14 @@ class MSMQQueueInfo(MqacObject):
     def get_PathNameDNS(self, context: CallContext) -> Awaitable[str]:
         """3.10.4.1.31: of public queues."""
         if self._is_public:
-            return self._path_name_dns()
+            return self._path_name_dns(context)
         self._queue()
         raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_OPERATION, "only public queues have a DNS path name")
 
-    async def _path_name_dns(self) -> str:
+    async def _path_name_dns(self, context: CallContext) -> str:
         public_queues = self.environment.public_queues
-        return await public_queues.qualified_path_name(await public_queues.record(await self._identifier()))
+        record = await public_queues.record(await self._identifier(), self.caller(context))
+        return await public_queues.qualified_path_name(record)
 
     def get_ADsPath(self, context: CallContext) -> str:
         """3.10.4.1.39: a path of LDAP, where public queues are in Active Directory."""
