@@ -139,6 +139,16 @@ def test_a_created_queue_is_in_the_directory_and_in_the_log(run: Run) -> None:
     run(test)
 
 
+def test_a_queue_can_be_created_before_the_queue_manager_has_been_in_step_once(tmp_path: Path) -> None:
+    async def test() -> None:
+        here = WithDirectory(tmp_path / "directory.sqlite")
+        record = await here.public.create(".\\early", {}, ALICE)
+        assert record.identifier in here.registry.public
+        await here.connection.close()
+
+    asyncio.run(test())
+
+
 def test_the_descriptor_of_a_queue_decides_who_changes_and_deletes_it(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         record = await here.public.create(".\\q", {}, ALICE)

@@ -38,7 +38,9 @@ logger = logging.getLogger(__name__)
 
 MAXIMUM_NAME: Final = 63  # characters of a public queue's name, [MC-MQAC] 3.10.6.1
 MOST_ELEMENTS: Final = 1000  # format names that a distribution list may stand for
-_PAGE: Final = 500  # records that are read at once
+_PAGE: Final = 100  # records that are read at once; the event loop serves others between two pages
+# Attributes of the same name in QueueProperties and QueueRecord.
+_SHARED: Final = tuple(f.name for f in fields(QueueProperties) if f.name != "instance")
 AWAY: Final = (HResult.MQ_ERROR_NO_DS, HResult.MQ_ERROR_NO_RESPONSE_FROM_OBJECT_SERVER)
 
 
@@ -50,6 +52,7 @@ class PublicQueues:
         self.directory: Final = directory
         self._own: Final = UUID(bytes_le=manager.machine.identifier)
         self._changing: Final = asyncio.Lock()  # between an answer of the directory and what follows from it here
+        self._is_registered = False
         self._missing: set[UUID] = set()  # queues of this machine that the directory does not have; the log said so
 
     # -- names -------------------------------------------------------------------------------------------------
@@ -187,6 +190,8 @@ class PublicQueues:
         async with self._changing:
             if self._manager.machine.is_local(path.computer):
                 properties, machine = administration.public_properties(path, values, caller), self._own
+                if not self._is_registered:  # the daemon has just started
+                    await self._register()
             else:
                 owner = await self.machine_named(path.computer)
                 there = Record(owner.security, owner.computer_name, is_machine=True)
@@ -286,6 +291,7 @@ class PublicQueues:
         security = self._manager.authorization.machine.pack()
         record = MachineRecord(self._own, machine.computer_name, dns_names, security=security)
         await self.directory.ask(lambda d: d.register_machine(record), force=True)
+        self._is_registered = True
 
     async def _confirm(self, guid: UUID) -> None:
         await self.directory.ask(lambda d: d.confirm_deletion(guid))
@@ -296,15 +302,15 @@ class PublicQueues:
             self._keep(await self.directory.ask(lambda d: d.queue(guid)))
 
     def _keep(self, record: QueueRecord) -> None:
-        properties = properties_of(record)
-        same_name = self._manager.registry.queue_for_path_name(names.parse_path_name(properties.path_name))
-        if same_name is not None and same_name.properties.instance != properties.instance:
+        registry = self._manager.registry
+        is_new = record.identifier not in registry.public
+        if is_new and registry.queue_for_path_name(names.parse_path_name(record.path_name)) is not None:
             logger.error(
                 "the directory has %s with the identifier %s, but that queue is here with another one; delete one of "
                 "them", record.path_name, record.identifier,
             )  # fmt: skip
             return
-        self._manager.administration.keep_public(properties)
+        self._manager.administration.keep_public(properties_of(record))
 
     def _drop(self, guid: UUID) -> None:
         queue = self._manager.registry.public.get(guid)
@@ -323,13 +329,13 @@ class PublicQueues:
 
 def record_of(properties: QueueProperties, machine: UUID) -> QueueRecord:
     """What the directory keeps of a queue."""
-    values = {f.name: getattr(properties, f.name) for f in fields(QueueProperties) if f.name != "instance"}
+    values = {name: getattr(properties, name) for name in _SHARED}
     values["type"] = UUID(bytes_le=properties.type)
     return QueueRecord(identifier=UUID(bytes_le=properties.instance), machine=machine, **values)
 
 
 def properties_of(record: QueueRecord) -> QueueProperties:
     """The inverse of `record_of`."""
-    values = {f.name: getattr(record, f.name) for f in fields(QueueProperties) if f.name != "instance"}
+    values = {name: getattr(record, name) for name in _SHARED}
     values["type"] = record.type.bytes_le
     return QueueProperties(instance=record.identifier.bytes_le, **values)
