@@ -12,7 +12,8 @@ import click
 
 from openmsmq.cli.exit_codes import EXISTS, NOT_FOUND, UNREACHABLE
 from openmsmq.cli.output import counted, echo, json_option, print_json, print_table, report, time_text
-from openmsmq.directory.embedded import VERSION, EmbeddedDirectory
+from openmsmq.directory import tables
+from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.directory.lookup import Filter, Relation
 from openmsmq.directory.provider import (
     DirectoryAway,
@@ -112,7 +113,7 @@ def show(opened: Opened, as_json: bool) -> None:
             "distribution_lists": len(await d.distribution_lists()),
         }
 
-    values: dict[str, Any] = {"file": str(opened.path), "schema_version": VERSION, **opened.do(work)}
+    values: dict[str, Any] = {"file": str(opened.path), "schema_version": tables.VERSION, **opened.do(work)}
     if as_json:
         print_json(values)
     else:

@@ -31,8 +31,8 @@ from openmsmq.model.errors import (
 from openmsmq.queueing import properties as queue_properties
 from openmsmq.queueing.authorization import Caller, Record, Right
 from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.places import Place
 from openmsmq.queueing.properties import QueueProperties
-from openmsmq.queueing.registry import Place
 
 logger = logging.getLogger(__name__)
 

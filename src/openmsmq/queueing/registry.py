@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from openmsmq.model.errors import HResult, IllegalFormatName, InsufficientResour
 from openmsmq.model.security import owner_in
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outgoing_queues import ConnectorQueue, OutgoingQueue, foreign_host, path_name_of
+from openmsmq.queueing.places import Place, Places
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import (
     APPLICATION_QUEUES,
@@ -40,16 +41,6 @@ CONNECTOR_PREFIX = b"connector/"  # its properties
 OUTGOING_PREFIX = b"outgoing/"  # its format name
 SUBQUEUE_PREFIX = b"subqueue/"  # the number of its parent and its own name
 _LAST_NUMBER = b"last-queue-number"
-MOST_PLACES = 16_384  # public queues of other machines that are remembered
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the directory says that a public queue of another machine is. `path_name` begins with the computer name of
-    that machine."""
-
-    path_name: str
-    base_priority: int = 0
 
 
 class Registry:
@@ -63,7 +54,7 @@ class Registry:
         self.by_name: dict[str, Queue] = {}  # private queues by lower-case name
         self.public: dict[UUID, Queue] = {}  # public queues of this machine by Queue.Identifier
         self.public_by_name: dict[str, Queue] = {}  # by lower-case name
-        self._places: dict[UUID, Place] = {}  # public queues of other machines, those asked for last at the end
+        self._places: Final = Places()
         self.outgoing: dict[str, OutgoingQueue] = {}  # by lower-case format name
         self.connectors: dict[names.FormatName, ConnectorQueue] = {}
         self._foreign_machines: dict[str, ConnectorQueue] = {}  # by lower-case name or address
@@ -164,19 +155,16 @@ class Registry:
 
     def place_of(self, name: names.FormatName) -> Place | None:
         """Where a public queue of another machine is, if the directory has been asked for it."""
-        return self._places.get(name.guid) if isinstance(name, names.PublicFormatName) else None
+        return self._places.of(name)
 
     def remember_place(self, guid: UUID, place: Place) -> None:
         """The directory has said where a public queue of another machine is; outgoing queues for it may be made."""
-        self._places.pop(guid, None)
-        self._places[guid] = place
+        self._places.remember(guid, place)
         outgoing = self.outgoing_queue(names.PublicFormatName(guid))
         if outgoing is not None:
             outgoing.properties = replace(
                 outgoing.properties, path_name=place.path_name, base_priority=place.base_priority
             )
-        if len(self._places) > MOST_PLACES:
-            del self._places[next(iter(self._places))]
 
     def connector_for(self, name: names.FormatName) -> ConnectorQueue | None:
         """The connector queue through which messages for a queue of a foreign machine go, or None."""

@@ -15,8 +15,8 @@ from openmsmq.model.constants import Access, Share
 from openmsmq.model.errors import HResult, MsmqError, QueueNotFound
 from openmsmq.ndr import Interface
 from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.mqac.naming import after, format_name_in_directory, format_name_of, needs_lookup
 from openmsmq.protocols.mqac.objects import NOBODY, MqacObject
-from openmsmq.protocols.mqac.queue_info import after, format_name_in_directory, format_name_of, needs_lookup
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 

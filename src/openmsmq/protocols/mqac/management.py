@@ -17,8 +17,8 @@ from openmsmq.protocols import management
 from openmsmq.protocols.certificates import register
 from openmsmq.protocols.environment import MSMQ_VERSION, Environment
 from openmsmq.protocols.mqac.collection import MSMQCollection
+from openmsmq.protocols.mqac.naming import format_name_of
 from openmsmq.protocols.mqac.objects import MqacObject, date, integer, octets_of, text, texts
-from openmsmq.protocols.mqac.queue_info import format_name_of
 from openmsmq.queueing.authorization import Right
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, SequenceInfo
 from openmsmq.queueing.queue import Queue
