@@ -217,6 +217,17 @@ def test_public_queues_count_for_the_limits_of_queues(run: Run) -> None:
     run(test)
 
 
+def test_others_cannot_make_more_queues_here_than_there_may_be(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        here.registry.machine = replace(MACHINE, limits=MachineLimits(max_queues=2))
+        for n in range(5):
+            await here.provider.create_queue(QueueRecord(uuid4(), OWN, f"HERE\\q{n}"))
+        await here.public.synchronize()
+        assert len(here.registry.public) == 2
+
+    run(test)
+
+
 def test_what_is_wrong_with_a_value_is_said_and_nothing_is_made(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         for values, hresult in (

@@ -310,7 +310,10 @@ class PublicQueues:
                 "them", record.path_name, record.identifier,
             )  # fmt: skip
             return
-        self._manager.administration.keep_public(properties_of(record))
+        try:
+            self._manager.administration.keep_public(properties_of(record))
+        except InsufficientResources as error:  # of queues that others make for this machine
+            logger.error("%s, which the directory has for this machine, is not made: %s", record.path_name, error)
 
     def _drop(self, guid: UUID) -> None:
         queue = self._manager.registry.public.get(guid)

@@ -91,9 +91,10 @@ class Administration:
 
     def keep_public(self, properties: QueueProperties) -> Queue:
         """Make a public queue of this machine what the directory says of it: a new one, or one that has changed.
-        Raises MessageStorageFailed."""
+        Raises MessageStorageFailed, InsufficientResources."""
         queue = self._registry.public.get(UUID(bytes_le=properties.instance))
         if queue is None:
+            self._check_count()
             return self._registry.create(properties, QueueKind.PUBLIC)
         if queue.properties != properties:
             self._registry.update(queue, properties)
@@ -134,14 +135,18 @@ class Administration:
     def _check_limits(self, caller: Caller) -> None:
         """Raises InsufficientResources naming the limit."""
         registry, limits = self._registry, self._registry.machine.limits
-        if registry.application_queues >= limits.max_queues:
-            raise InsufficientResources(detail=f"there are {limits.max_queues} queues already (max_queues)")
+        self._check_count()
         owned = registry.owned_by(sid_bytes(caller.sid))
         if owned >= limits.max_queues_per_owner and not self._authorization.allows(caller, None, Right.ADMINISTER):
             raise InsufficientResources(
                 detail=f"{caller.name or caller.sid} owns {owned} queues, the limit is {limits.max_queues_per_owner} "
                 "(max_queues_per_owner); administrators have none"
             )
+
+    def _check_count(self) -> None:
+        maximum = self._registry.machine.limits.max_queues
+        if self._registry.application_queues >= maximum:
+            raise InsufficientResources(detail=f"there are {maximum} queues already (max_queues)")
 
     def delete_queue(self, queue: Queue, caller: Caller) -> None:
         """Delete Queue, [MS-MQDMPR] 3.1.7.1.4, with its subqueues, its journal and all its messages."""

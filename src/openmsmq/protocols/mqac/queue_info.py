@@ -144,7 +144,9 @@ class MSMQQueueInfo(MqacObject):
         return then(self.name())
 
     async def _look_up(self, path_name: str) -> None:
-        self.format_name = await format_name_in_directory(self.environment, path_name)
+        found = await format_name_in_directory(self.environment, path_name)
+        if self.path_name == path_name:  # another queue may be meant by now
+            self.format_name = found
 
     @property
     def _is_public(self) -> bool:
