@@ -154,4 +154,5 @@ def watched(
 
 def is_own_file(name: str) -> bool:
     """Whether the daemon is known to make a file of this name."""
-    return name in ("data", "data.log", "store", "lock", "users.json") or name.startswith(("segment-", "checkpoint"))
+    known = ("data", "data.log", "store", "lock", "users.json")
+    return name in known or name.startswith(("segment-", "checkpoint", "directory.sqlite"))

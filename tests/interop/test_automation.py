@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 from uuid import UUID, uuid4
@@ -40,6 +41,15 @@ def com(daemon: Daemon) -> Iterator[Connection]:
     connection = Connection("127.0.0.1", daemon.mapper_port)
     yield connection
     connection.disconnect()
+
+
+@pytest.fixture
+def workgroup(tmp_path: Path) -> Iterator[Connection]:
+    """A queue manager without a directory."""
+    with Daemon(tmp_path / "data", "--directory-provider", "none", "--listen", "127.0.0.2") as alone:
+        connection = Connection("127.0.0.2", alone.mapper_port)  # impacket has one server for each address
+        yield connection
+        connection.disconnect()
 
 
 def named(com: Connection) -> tuple[Object, str]:
@@ -539,7 +549,16 @@ def test_T23_an_outgoing_queue_is_managed_by_its_own_interface(tmp_path: Any) ->
         com.disconnect()
 
 
-def test_T25_the_machine_is_known_without_a_directory(com: Connection) -> None:
+def test_T25_the_machine_is_known_without_a_directory(com: Connection, workgroup: Connection) -> None:
+    application = workgroup.new("Application")
+    assert UUID(application.call("MachineIdOfMachineName", ""))
+    assert application.get("IsDsEnabled") is False
+    with pytest.raises(Refused, match="C00E000D"):
+        application.call("MachineIdOfMachineName", "elsewhere")
+    with pytest.raises(Refused, match="C00E0013"):
+        workgroup.new("Query").call("LookupQueue")
+    with pytest.raises(Refused, match="C00E0013"):
+        application.call("RegisterCertificate")
     application = com.new("Application")
     identifier = application.call("MachineIdOfMachineName", "")
     info, _ = created(com)
@@ -547,11 +566,9 @@ def test_T25_the_machine_is_known_without_a_directory(com: Connection) -> None:
     sent.call("Send", info.call("Open", SEND, 0))
     assert UUID(sent.get("SourceMachineGuid")) == UUID(identifier)
     assert application.call("MachineNameOfMachineId", f"{{{identifier}}}") == application.get("Machine")
-    assert application.get("IsDsEnabled") is False
+    assert application.get("IsDsEnabled") is True
     with pytest.raises(Refused, match="C00E000D"):
         application.call("MachineIdOfMachineName", "elsewhere")
-    with pytest.raises(Refused, match="C00E0013"):
-        com.new("Query").call("LookupQueue")
 
 
 def test_the_collection_of_private_queues_is_an_array_of_texts(com: Connection) -> None:

@@ -1,91 +1,25 @@
 """The scenarios of [MC-MQAC] section 4, each by impacket's client and by ours, as far as the queue manager has
-what they need: there is no directory (4.4), no multicast (4.6), and nothing arrives from other machines (4.2).
+what they need: there is no multicast (4.6), and nothing arrives from other machines (4.2).
 """
 
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 import pytest
 
-from com_client import Connection, Object, Refused
 from daemon import Daemon
-from openmsmq.com import CastTo, Dispatch, WithEvents, client
+from interop.automation_scripts import Impacket, Ours
+from openmsmq.com import WithEvents
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.model.errors import MsmqError
 
 RECEIVE, SEND = 1, 2
 OUTGOING = "DIRECT=OS:elsewhere\\private$\\q"
 PATIENCE = 20.0  # seconds for an event to come
 numbers = count()
-
-
-class Impacket:
-    """Scripts by impacket's client, through IDispatch."""
-
-    refused: type[Exception] = Refused
-
-    def __init__(self, daemon: Daemon) -> None:
-        self.connection = Connection("127.0.0.1", daemon.mapper_port)
-        self.new = self.connection.new
-        self.close = self.connection.disconnect
-
-    def get(self, target: Object, name: str, *arguments: Any) -> Any:
-        return target.get(name, *arguments)
-
-    def put(self, target: Object, name: str, value: Any) -> None:
-        target.put(name, value)
-
-    def call(self, target: Object, name: str, *arguments: Any, **named: Any) -> Any:
-        return target.call(name, *arguments, **named)
-
-    def array(self, target: Object, name: str) -> Any:
-        return target.array(name)
-
-    def cast(self, target: Object, interface: str) -> Object:
-        return target.query(str(getattr(m, interface).uuid))
-
-    def hresult(self, error: BaseException) -> int:
-        assert isinstance(error, Refused)
-        return error.hresult
-
-
-class Ours:
-    """Scripts by openmsmq.com."""
-
-    refused: type[Exception] = MsmqError
-
-    def __init__(self, daemon: Daemon) -> None:
-        self._dispatch: Callable[..., Any] = partial(Dispatch, host="127.0.0.1", port=daemon.mapper_port)
-        self.cast: Callable[[Any, str], Any] = CastTo
-
-    def new(self, name: str) -> Any:
-        return self._dispatch(f"MSMQ.MSMQ{name}")
-
-    def close(self) -> None:
-        for apartment in client._apartments.values():
-            apartment.close()
-        client._apartments.clear()
-
-    def get(self, target: Any, name: str) -> Any:
-        return getattr(target, name)
-
-    def put(self, target: Any, name: str, value: Any) -> None:
-        setattr(target, name, value)
-
-    def call(self, target: Any, name: str, *arguments: Any, **named: Any) -> Any:
-        return getattr(target, name)(*arguments, **named)
-
-    def array(self, target: Any, name: str) -> Any:
-        return getattr(target, name)()
-
-    def hresult(self, error: BaseException) -> int:
-        assert isinstance(error, MsmqError)
-        return error.hresult
 
 
 @pytest.fixture(scope="module")
@@ -159,10 +93,21 @@ def test_section_4_3_an_outgoing_queue_is_paused(com: Any, administered: Daemon)
         assert com.get(faced, "State") != m.MQ_QUEUE_STATE_ONHOLD
 
 
-def test_section_4_4_public_queues_are_looked_for_where_there_is_no_directory(com: Any) -> None:
-    with pytest.raises(com.refused) as caught:
-        com.call(com.new("Query"), "LookupQueue", Label="scenario")
-    assert com.hresult(caught.value) == 0xC00E0013  # MQ_ERROR_NO_DS
+def test_section_4_4_public_queues_are_discovered_in_the_directory(com: Any) -> None:
+    label = f"discovered{next(numbers)}"
+    for name in ("a", "b"):
+        info = com.new("QueueInfo")
+        com.put(info, "PathName", f".\\{label}{name}")
+        com.put(info, "Label", label)
+        com.call(info, "Create")
+    infos = com.call(com.new("Query"), "LookupQueue", Label=label)
+    paths = []
+    while (found := com.call(infos, "Next")) is not None:
+        paths.append(com.get(found, "PathName"))
+        assert com.get(found, "Label") == label
+    assert [path[-1] for path in paths] == ["a", "b"]
+    com.call(infos, "Reset")
+    assert com.get(com.call(infos, "Next"), "PathName") == paths[0]
 
 
 def test_section_4_5_a_message_is_received_in_an_event(administered: Daemon) -> None:

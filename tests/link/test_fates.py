@@ -126,7 +126,7 @@ def test_administration_acknowledgments_come_back_to_the_machine_of_the_sender(p
 def test_a_private_administration_queue_of_the_sender_is_found_on_its_session(pair: Pair) -> None:
     async def story() -> None:
         admin = pair.alpha.manager.registry.by_name["admin"]
-        name = str(pair.alpha.manager.registry.private_format_name(admin))
+        name = str(pair.alpha.manager.registry.format_name(admin))
         asked = int(Acknowledge.POS_ARRIVAL)
         await pair.alpha.send(PLAIN, [message(acknowledgements_requested=asked, administration_queue_format_name=name)])
         await settled()

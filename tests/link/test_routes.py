@@ -50,7 +50,7 @@ class Line:
 
     def name(self, queue: str, node: str = "OMEGA") -> str:
         registry = self.nodes[node].manager.registry
-        return str(registry.private_format_name(registry.by_name[queue]))
+        return str(registry.format_name(registry.by_name[queue]))
 
     @property
     def waiting(self) -> int:

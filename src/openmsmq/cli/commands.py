@@ -27,6 +27,7 @@ COMMANDS = {
         "decoding",
         "Show what bytes from the network mean: DCE/RPC PDUs with the fields of their calls, and message packets.",
     ),
+    "directory": Entry("directory", "Show the directory of public queues and machines; manage distribution lists."),
     "dlq": Entry("watching", "Show why messages became dead letters."),
     "export": Entry(
         "messages",

@@ -82,7 +82,7 @@ def _counts(qm: QueueManager, name: str) -> dict[str, Any]:
 def show(qm: QueueManager, name: str, as_json: bool) -> None:
     """Show all properties of a queue, including management properties, and its security descriptor.
 
-    Journals, system queues and outgoing queues have management properties only.
+    Public queues, journals, system queues and outgoing queues have management properties only.
     """
     path = path_of(name)
     management = qm.management(path)
@@ -109,8 +109,8 @@ def show(qm: QueueManager, name: str, as_json: bool) -> None:
 
 
 def _has_properties(path: str, management: dict[str, Any]) -> bool:
-    """Journals, system queues and outgoing queues are not queue objects."""
-    is_object = management["location"] == "LOCAL" and management["type"] in ("PRIVATE", "PUBLIC")
+    """Journals, system queues and outgoing queues are not queue objects, and public ones are those of the directory."""
+    is_object = management["location"] == "LOCAL" and management["type"] == "PRIVATE"
     return is_object and not path.lower().endswith(";journal")
 
 

@@ -28,7 +28,7 @@ from openmsmq.packet.message_packet import MessagePacket
 from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands, Rejected
 from openmsmq.queueing.authorization import Caller, Right
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.queueing.queue import Queue
 from openmsmq.store import Operation
 from openmsmq.transfer.packets import NAMES_KEPT, message_of
 from openmsmq.transport.routing import Routing
@@ -241,7 +241,7 @@ class Arrival:
         """Why a message is refused, or None."""
         if self._has_expired(message):
             return MessageClass.NACK_REACH_QUEUE_TIMEOUT
-        if queue is None or queue.kind not in (QueueKind.PRIVATE, QueueKind.SUBQUEUE):
+        if queue is None:
             return MessageClass.NACK_BAD_DST_Q
         if packet.transaction is not None and not queue.properties.transactional:
             return MessageClass.NACK_NOT_TRANSACTIONAL_Q

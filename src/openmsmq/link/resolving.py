@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.model import names
+from openmsmq.model.errors import MsmqError
 from openmsmq.packet.headers import NO_GUID
 from openmsmq.transport.reaching import NextHop
 from openmsmq.transport.routing import Routing, RoutingFailed
@@ -50,11 +52,13 @@ def why(error: OSError) -> str:
 
 class Resolver:
     """Asks the routing table which machine is next, and the system's resolver for its address. Machines behind
-    identifiers that the table does not have are those that have been met before."""
+    identifiers that the table does not have are in the directory, or have been met before."""
 
-    def __init__(self, hosts: Mapping[str, tuple[str, int]], routing: Routing) -> None:
+    def __init__(
+        self, hosts: Mapping[str, tuple[str, int]], routing: Routing, directory: DirectoryConnection | None
+    ) -> None:
         """`hosts` are configured addresses by lower-case computer name; ports are those of other protocols."""
-        self._hosts, self._routing = hosts, routing
+        self._hosts, self._routing, self._directory = hosts, routing, directory or DirectoryConnection(None)
         self._met: dict[bytes, str] = {}
 
     def met(self, identifier: bytes, address: str) -> None:
@@ -79,13 +83,7 @@ class Resolver:
         try:
             following = self._routing.next_hops(target.identifier)
         except RoutingFailed as error:
-            address = self._met.get(target.identifier)
-            if address is None:
-                raise Unresolved(
-                    f"nothing says where {target} is ({error}), and it has not been met since the start. Use a direct "
-                    "format name, or the setting routing_file"
-                ) from error
-            return [NextHop(address, identifier=target.identifier)]
+            return await self._without_routing(target, error)
         hops = []
         for identifier in following:
             host = self._routing.host(identifier)
@@ -93,6 +91,27 @@ class Resolver:
                 raise Unresolved(f"the routing table has no queue manager {UUID(bytes_le=identifier)}")
             hops += [NextHop(address, host, identifier) for address in await self._addresses(host)]
         return hops
+
+    async def _without_routing(self, target: Target, failure: RoutingFailed) -> list[NextHop]:
+        """By the directory's record of the queue manager, or where it was last met."""
+        identifier, said = target.identifier, str(failure)
+        try:
+            record = await self._directory.ask(lambda d: d.machine(UUID(bytes_le=identifier)))
+        except MsmqError as error:
+            said = f"{said}; {error}"
+        else:
+            for name in (*record.dns_names, record.computer_name):
+                try:
+                    return [NextHop(address, name, identifier) for address in await self._addresses(name)]
+                except Unresolved as error:
+                    said = str(error)
+        address = self._met.get(identifier)
+        if address is None:
+            raise Unresolved(
+                f"nothing says where {target} is ({said}), and it has not been met since the start. Use a direct "
+                "format name, or the setting routing_file"
+            )
+        return [NextHop(address, identifier=identifier)]
 
     async def _addresses(self, name: str) -> list[str]:
         """Addresses of a host. Raises Unresolved."""

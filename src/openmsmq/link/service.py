@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
+from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.link.arrival import ORDER_QUEUE_NUMBER, ORDER_QUEUE_PATH, Arrival, Fate, Origin, Policy, reply_to
 from openmsmq.link.connection import CLOCK_STEP, Connection
 from openmsmq.link.destination import Destination
@@ -65,6 +66,7 @@ class Options:
     hosts: Mapping[str, tuple[str, int]] | None = None
     policy: Policy = Policy()
     routing: Routing | None = None
+    directory: DirectoryConnection | None = None
 
 
 class Protections(Protocol):
@@ -100,7 +102,7 @@ class MessageService:
         self._manager, self._when_durable, self._options, self._loop = manager, when_durable, options, loop
         self._settings = Settings(manager.machine.identifier)
         self._routing = options.routing or Routing(manager.machine.identifier)
-        self._resolver = Resolver(options.hosts or {}, self._routing)
+        self._resolver = Resolver(options.hosts or {}, self._routing, options.directory)
         definitions = manager.store.definitions
         self._sequences = Sequences(definitions, manager.registry.outgoing.values(), self._seconds)
         self._sources = Sources(definitions, manager.registry.queues)
@@ -205,8 +207,10 @@ class MessageService:
         if via is not None and via in self._living:
             target: Target | None = Target(identifier=via)
         else:
-            target = target_of(queue.destination)
-        if target is None:
+            place = self._manager.registry.place_of(queue.destination)
+            target = target_of(queue.destination) if place is None else Target(identifier=place.machine)
+        if target is None:  # a public queue that the directory has not been asked for yet, which it is every minute
+            queue.link = OutgoingState.NEED_VALIDATION
             return None
         destination = self._destinations.get(target)
         if destination is None:
@@ -487,7 +491,7 @@ class MessageService:
     def _protected(self, queue: OutgoingQueue, message: Message) -> UserMessage | None:
         """The packet of a message, encrypted if that is asked for. None if it can't be: then the message is no more
         ([MS-MQQB] 3.1.7.1.5.1)."""
-        packet = self._packet(message)
+        packet = self._packet(queue, message)
         if not message.privacy_level:
             return packet
         try:
@@ -502,7 +506,7 @@ class MessageService:
             return None
         return packet
 
-    def _packet(self, message: Message) -> UserMessage:
+    def _packet(self, queue: OutgoingQueue, message: Message) -> UserMessage:
         """A message on its way: names of queues of this machine have to be understood elsewhere."""
         machine = self._manager.machine
         administration = _named_for_others(message.administration_queue_format_name, machine.computer_name)
@@ -513,7 +517,11 @@ class MessageService:
                 administration_queue_format_name=administration or message.administration_queue_format_name,
                 response_queue_format_name=response or message.response_queue_format_name,
             )
-        return user_message_of(message)
+        packet = user_message_of(message)
+        if packet.user.destination is not None and packet.user.destination.type is NameType.PUBLIC:
+            place = self._manager.registry.place_of(queue.destination)
+            packet.user.queue_manager_address = place.machine if place is not None else NO_GUID
+        return packet
 
     def _passed_on(self, message: Message) -> UserMessage:
         """A message of another queue manager, with what its packet said."""
@@ -767,10 +775,18 @@ class MessageService:
                 destination_queue_format_name=str(name), time_to_reach_queue=self._manager.changes.longest_way,
             ))  # fmt: skip
 
+    def _has_place(self, queue: OutgoingQueue) -> bool:
+        """Whether the directory has said where a public queue is, whose messages wait for that."""
+        place = self._manager.registry.place_of(queue.destination)
+        return place is not None and Target(identifier=place.machine) not in self._destinations
+
     def _beat(self) -> None:
         """Once a second: what waits for an OrderAck for too long is sent again (3.1.6.5)."""
         now = self._now()
         self._heartbeat = self._loop.call_later(HEARTBEAT, self._beat)
+        for queue in list(self._manager.registry.outgoing.values()):
+            if queue.entries and queue.link is OutgoingState.NEED_VALIDATION and self._has_place(queue):
+                self.wake(queue)
         for sequence in self._sequences:
             if sequence.queue.deleted:
                 with suppress(MsmqError):

@@ -119,7 +119,11 @@ class NdrInterface:
             if not isinstance(error, MsmqError):
                 logger.error("%s failed", operation.name, exc_info=error)
             hresult = error.hresult if isinstance(error, MsmqError) else HResult.MQ_ERROR
-            response = self.failure(operation, request, hresult)
+            try:
+                response = self.failure(operation, request, hresult)
+            except Fault as fault:  # an operation without a result
+                call.fault(fault.status)
+                return
         self.finish(call, operation, response, durable=False)
 
     @staticmethod

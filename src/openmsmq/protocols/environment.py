@@ -7,12 +7,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.message_security import MessageSecurity
 from openmsmq.protocols.proxies import NoRemoteQueueManagers, RemoteQueueManagers, RemoteQueueProxyHandle
+from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
@@ -84,6 +86,8 @@ class Environment:
     remote_read_security: RemoteReadSecurity = RemoteReadSecurity()
     remote: RemoteQueueManagers = field(default_factory=NoRemoteQueueManagers)
     proxies: dict[int, RemoteQueueProxyHandle] = field(default_factory=dict)  # by their contexts
+    directory: DirectoryConnection = field(default_factory=lambda: DirectoryConnection(None))
+    public_queues: PublicQueues = field(init=False)
     coordinator: Coordinator = field(init=False)
     message_security: MessageSecurity = field(init=False)
     _callers: dict[tuple[str | None, bool], Caller] = field(default_factory=dict)
@@ -91,6 +95,7 @@ class Environment:
 
     def __post_init__(self) -> None:
         self.message_security = MessageSecurity.without_keys(self.manager.machine.identifier)
+        self.public_queues = PublicQueues(self.manager, self.directory)
         nowhere = Whereabouts(self.manager.machine.computer_name, (), 0)
         self.coordinator = Coordinator(self.manager, NoNetwork(), nowhere, self.when_durable)
 

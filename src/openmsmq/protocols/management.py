@@ -32,11 +32,10 @@ def format_name(manager: QueueManager, queue: Queue) -> str:
         return str(names.MachineFormatName(UUID(bytes_le=manager.machine.identifier), suffix))
     if queue.kind is QueueKind.JOURNAL:
         assert queue.owner is not None
-        owner = manager.registry.private_format_name(queue.owner)
-        return str(names.PrivateFormatName(owner.guid, owner.number, names.Suffix.JOURNAL))
+        return str(manager.registry.format_name(queue.owner, names.Suffix.JOURNAL))
     if queue.kind is QueueKind.SUBQUEUE:  # which only a direct format name can name
         return f"DIRECT=OS:{queue.properties.path_name}"
-    return str(manager.registry.private_format_name(queue))
+    return str(manager.registry.format_name(queue))
 
 
 def subqueues(queue: Queue) -> list[str]:
@@ -64,7 +63,8 @@ MACHINE: dict[str, Callable[[QueueManager], Any]] = {
 
 def _path_name(manager: QueueManager, queue: Queue) -> str | None:
     if isinstance(queue, OutgoingQueue):
-        return path_name_of(queue.destination)
+        place = manager.registry.place_of(queue.destination)
+        return path_name_of(queue.destination) if place is None else place.path_name
     # Deviation D-51: a connector queue has no path name.
     return None if isinstance(queue, ConnectorQueue) else queue.properties.path_name
 
@@ -87,18 +87,21 @@ def _type(manager: QueueManager, queue: Queue) -> str:
 
 
 def _is_private(queue: Queue) -> bool:
-    """A direct format name says it in its path, and a private one is it."""
-    if isinstance(queue, OutgoingQueue) and isinstance(queue.destination, names.DirectFormatName):
-        return queue.destination.path.lower().startswith("private$\\")
-    return True
+    """A direct format name says it in its path; private and public ones are it."""
+    if isinstance(queue, OutgoingQueue):
+        if isinstance(queue.destination, names.DirectFormatName):
+            return queue.destination.path.lower().startswith("private$\\")
+        return not isinstance(queue.destination, names.PublicFormatName)
+    return (queue.owner or queue.parent or queue).kind is not QueueKind.PUBLIC
 
 
 def _foreign(manager: QueueManager, queue: Queue) -> str:
-    """Deviation D-50 from [MS-MQMR] 3.1.4.1: UNKNOWN without a directory for all but private queues. The operator
-    declared that what is in a connector queue goes to foreign queues, which [MS-MQMQ] 2.3.12.6 asks for."""
+    """Deviation D-50 from [MS-MQMR] 3.1.4.1: UNKNOWN for public queues of other machines and for system queues. The
+    operator declared that what is in a connector queue goes to foreign queues, which [MS-MQMQ] 2.3.12.6 asks for."""
     if queue.kind is QueueKind.CONNECTOR:
         return "YES"
-    return "NO" if _is_private(queue) and queue.kind is not QueueKind.SYSTEM else "UNKNOWN"
+    is_known = queue.kind is QueueKind.PUBLIC or (_is_private(queue) and queue.kind is not QueueKind.SYSTEM)
+    return "NO" if is_known else "UNKNOWN"
 
 
 def _transactional(manager: QueueManager, queue: Queue) -> str:

@@ -177,9 +177,9 @@ class QmComm(NdrInterface):
         path = names.parse_path_name(q.lpwcsPathName)
         registry = self.manager.registry
         queue = registry.queue_for_path_name(path)
-        if queue is None:
+        if queue is None or path.kind != "private":
             raise QueueNotFound(detail=str(path))
-        formatted = m.OBJECT_FORMAT(OBJECT_QUEUE, to_queue_format(registry.private_format_name(queue)))
+        formatted = m.OBJECT_FORMAT(OBJECT_QUEUE, to_queue_format(registry.format_name(queue)))
         return m.R_QMObjectPathToObjectFormat_Response(pObjectFormat=formatted)
 
     def _queue(self, object_format: m.OBJECT_FORMAT) -> Queue:
@@ -277,13 +277,30 @@ class QmComm(NdrInterface):
         name = from_queue_format(q.pQueueFormat)
         if q.hRemoteQueue:
             check(access in (Access.RECEIVE, Access.PEEK), f"dwDesiredAccess is {access:#x} with hRemoteQueue")
-            path = self._remote_path(name, access)
-            if path is None:
-                raise QueueNotFound(detail=f"{name} names no queue of another machine")
+        else:
+            check(q.dwpRemoteContext == 0, "dwpRemoteContext without hRemoteQueue")
+            check(q.dwpQueue == 0, "dwpQueue without hRemoteQueue")
+        if self.environment.public_queues.needs(name):
+            self.answer_later(call, q, self._resolve_and_open(call, q, name, access, share))
+            return None
+        if q.hRemoteQueue:
+            path = self._demand_remote_path(name, access)
             self.answer_later(call, q, self._open_remote(call, q, name, path, access))
             return None
-        check(q.dwpRemoteContext == 0, "dwpRemoteContext without hRemoteQueue")
-        check(q.dwpQueue == 0, "dwpQueue without hRemoteQueue")
+        return self._open_queue(call, q, name, access, share)
+
+    async def _resolve_and_open(
+        self, call: Call, q: m.rpc_QMOpenQueueInternal_Request, name: names.FormatName, access: Access, share: Share
+    ) -> m.rpc_QMOpenQueueInternal_Response:
+        """A queue of which the directory has to be asked."""
+        resolved = await self.environment.public_queues.resolve(name, access)
+        if q.hRemoteQueue:
+            return await self._open_remote(call, q, resolved, self._demand_remote_path(resolved, access), access)
+        return self._open_queue(call, q, resolved, access, share)
+
+    def _open_queue(
+        self, call: Call, q: m.rpc_QMOpenQueueInternal_Request, name: names.FormatName, access: Access, share: Share
+    ) -> m.rpc_QMOpenQueueInternal_Response:
         try:
             descriptor = self._open(call, name, access, share)
         except QueueNotFound:  # deviation D-29: the path name is for queues of other machines only
@@ -334,11 +351,19 @@ class QmComm(NdrInterface):
             self.environment.spawn(opened.session.close())
 
     def _remote_path(self, name: names.FormatName, access: Access) -> names.PathName | None:
-        """Get Queue Path ([MS-MQDMPR] 3.1.7.1.26) for a queue that another machine may have; only direct format
-        names can be resolved without a directory."""
-        if access not in (Access.RECEIVE, Access.PEEK) or not isinstance(name, names.DirectFormatName):
+        """Get Queue Path ([MS-MQDMPR] 3.1.7.1.26) for a queue that another machine may have: the directory has said it
+        of a public format name, a direct one says it itself."""
+        if access not in (Access.RECEIVE, Access.PEEK):
             return None
+        if not isinstance(name, names.DirectFormatName):
+            return self.environment.public_queues.path_elsewhere(name)
         return None if self.manager.registry.is_local(name) else name.path_name()
+
+    def _demand_remote_path(self, name: names.FormatName, access: Access) -> names.PathName:
+        path = self._remote_path(name, access)
+        if path is None:
+            raise QueueNotFound(detail=f"{name} names no queue of another machine")
+        return path
 
     def rpc_ACCloseHandle(self, call: Call, q: m.rpc_ACCloseHandle_Request) -> m.rpc_ACCloseHandle_Response:
         """3.1.4.18."""

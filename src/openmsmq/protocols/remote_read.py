@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from openmsmq.interfaces import ms_mqrr as m
+from openmsmq.model import names
 from openmsmq.model.constants import Access, Action, LookupAction, MessageClass, Share
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueDeleted
 from openmsmq.model.message import Message
@@ -145,9 +146,20 @@ class RemoteRead(NdrInterface):
         """3.1.4.1: answered before any authentication, like R_QMGetRTQMServerPort."""
         return m.R_GetServerPort_Response(result=self.environment.ports.get(RPC_PORT, 0))
 
-    def R_OpenQueue(self, call: Call, q: m.R_OpenQueue_Request) -> m.R_OpenQueue_Response:
+    def R_OpenQueue(self, call: Call, q: m.R_OpenQueue_Request) -> m.R_OpenQueue_Response | None:
         """3.1.4.2. Failures are faults. The client's identifier and version do not matter here."""
         check(q.dwAccess in (Access.RECEIVE, Access.PEEK), f"dwAccess is {q.dwAccess:#x}, allowed are 0x1 and 0x20")
+        name = from_queue_format(q.pQueueFormat)
+        if q.pQueueFormat.m_qft == PUBLIC and self.environment.public_queues.needs(name):
+            self.answer_later(call, q, self._resolve_and_open(call, q, name))
+            return None
+        return m.R_OpenQueue_Response(pphContext=self._handle(call, self._open(call, q)))
+
+    async def _resolve_and_open(
+        self, call: Call, q: m.R_OpenQueue_Request, name: names.FormatName
+    ) -> m.R_OpenQueue_Response:
+        """A public queue of this machine that another one has made a moment ago."""
+        await self.environment.public_queues.resolve(name, Access(q.dwAccess))
         return m.R_OpenQueue_Response(pphContext=self._handle(call, self._open(call, q)))
 
     def R_OpenQueueForMove(self, call: Call, q: m.R_OpenQueueForMove_Request) -> m.R_OpenQueueForMove_Response:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
+from uuid import UUID
 
 from openmsmq.model import names
 from openmsmq.model.constants import MessageClass, PropId, SecurityInformation
 from openmsmq.model.errors import HResult, IllegalQueuePathName, InsufficientResources, MsmqError, QueueExists
 from openmsmq.model.security import SecurityDescriptor, sid_bytes
 from openmsmq.queueing import properties as queue_properties
-from openmsmq.queueing.authorization import Authorization, Caller, Right, default_queue_security
+from openmsmq.queueing.authorization import Authorization, Caller, Record, Right, default_queue_security
 from openmsmq.queueing.consumer_groups import ConsumerGroups
 from openmsmq.queueing.handles import Handles
 from openmsmq.queueing.holds import Holds
@@ -68,16 +69,53 @@ class Administration:
                 detail=f"{path_name!r}: only private queues of this machine can be created, "
                 f"for example .\\private$\\{path.name}"
             )
-        if registry.queue_for_path_name(path) is not None:
-            raise QueueExists(detail=str(path))
-        self._authorization.authorize(caller, None, Right.CREATE_QUEUE)
-        self._check_limits(caller)
+        self._check_new(path, caller)
         if PropId.PROPID_Q_PATHNAME in values:
             repeated = names.parse_path_name(values[PropId.PROPID_Q_PATHNAME])
             if registry.queue_for_path_name(repeated) is not None or repeated.name.lower() != path.name.lower():
                 raise MsmqError(
                     HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE, f"PROPID_Q_PATHNAME {repeated} differs from {path}"
                 )
+        return registry.create(self._properties(path, values, security, caller, registry.machine.computer_name))
+
+    def public_properties(
+        self, path: names.PathName, values: Mapping[int, Any], caller: Caller, elsewhere: Record | None = None
+    ) -> QueueProperties:
+        """What a new public queue is to have, for the directory; nothing is made. `elsewhere` is the machine that it is
+        to be on, None for this one. Raises as `create_queue`."""
+        if elsewhere is None:
+            self._check_new(path, caller)
+            return self._properties(path, values, None, caller, self._registry.machine.computer_name)
+        self._authorization.authorize(caller, elsewhere, Right.CREATE_QUEUE)
+        return self._properties(path, values, None, caller, elsewhere.name)
+
+    def keep_public(self, properties: QueueProperties) -> Queue:
+        """Make a public queue of this machine what the directory says of it: a new one, or one that has changed.
+        Raises MessageStorageFailed, InsufficientResources."""
+        queue = self._registry.public.get(UUID(bytes_le=properties.instance))
+        if queue is None:
+            self._check_count()
+            return self._registry.create(properties, QueueKind.PUBLIC)
+        if queue.properties != properties:
+            self._registry.update(queue, properties)
+        return queue
+
+    def drop_public(self, queue: Queue) -> None:
+        """A public queue of this machine that the directory has no more goes, with all its messages. Raises
+        MessageStorageFailed."""
+        self._delete(queue)
+
+    def _check_new(self, path: names.PathName, caller: Caller) -> None:
+        """Raises QueueExists, AccessDenied, InsufficientResources for a queue that may not be made here."""
+        if self._registry.queue_for_path_name(path) is not None:
+            raise QueueExists(detail=str(path))
+        self._authorization.authorize(caller, None, Right.CREATE_QUEUE)
+        self._check_limits(caller)
+
+    def _properties(
+        self, path: names.PathName, values: Mapping[int, Any], security: bytes | None, caller: Caller, computer: str
+    ) -> QueueProperties:
+        """Those of a new queue on the computer of that name."""
         descriptor = default_queue_security(caller.sid)
         if security:
             given = SecurityDescriptor.parse(security)
@@ -88,24 +126,27 @@ class Administration:
                 dacl=descriptor.dacl if given.dacl is None else given.dacl,
             )
         now = self._clock() // 1000
-        canonical = names.PathName(registry.machine.computer_name, path.name)
+        canonical = names.PathName(computer, path.name, path.kind)
         properties = QueueProperties(
             str(canonical), instance=self._random(16), security=descriptor.pack(), create_time=now, modify_time=now
         )
-        properties = queue_properties.changed(properties, values, creating=True)
-        return registry.create(properties)
+        return queue_properties.changed(properties, values, creating=True)
 
     def _check_limits(self, caller: Caller) -> None:
         """Raises InsufficientResources naming the limit."""
         registry, limits = self._registry, self._registry.machine.limits
-        if len(registry.by_name) >= limits.max_queues:
-            raise InsufficientResources(detail=f"there are {limits.max_queues} private queues already (max_queues)")
+        self._check_count()
         owned = registry.owned_by(sid_bytes(caller.sid))
         if owned >= limits.max_queues_per_owner and not self._authorization.allows(caller, None, Right.ADMINISTER):
             raise InsufficientResources(
                 detail=f"{caller.name or caller.sid} owns {owned} queues, the limit is {limits.max_queues_per_owner} "
                 "(max_queues_per_owner); administrators have none"
             )
+
+    def _check_count(self) -> None:
+        maximum = self._registry.machine.limits.max_queues
+        if self._registry.application_queues >= maximum:
+            raise InsufficientResources(detail=f"there are {maximum} queues already (max_queues)")
 
     def delete_queue(self, queue: Queue, caller: Caller) -> None:
         """Delete Queue, [MS-MQDMPR] 3.1.7.1.4, with its subqueues, its journal and all its messages."""
@@ -115,6 +156,9 @@ class Administration:
                 HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
                 f"{queue.properties.path_name}: only private queues can be deleted",
             )
+        self._delete(queue)
+
+    def _delete(self, queue: Queue) -> None:
         family = self._registry.family(queue)
         with storing():
             for member in family:

@@ -54,6 +54,16 @@ class Owned:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the directory says of a queue or a machine that is not here. `security` is its self-relative descriptor,
+    `name` its path name or computer name; `is_machine` is False for a queue."""
+
+    security: bytes
+    name: str
+    is_machine: bool = False
+
+
 class Right(Enum):
     """What a caller wants of a queue, of the machine (`None`), or of something `Owned`."""
 
@@ -87,6 +97,8 @@ class Target(Enum):
     OUTGOING = "outgoing queue"  # the machine's
     OWNED = "sink or staged write"  # its owner, or ADMINISTER
 
+
+Subject = Queue | Owned | Record | None
 
 _Q, _M, _R, _T = QueueAccessMask, MachineAccessMask, Right, Target
 
@@ -136,7 +148,7 @@ class Authorization:
     def __init__(self, machine: SecurityDescriptor) -> None:
         self.machine = machine
 
-    def authorize(self, caller: Caller, target: Queue | Owned | None, right: Right) -> None:
+    def authorize(self, caller: Caller, target: Subject, right: Right) -> None:
         """Raises AccessDenied, naming the caller, what was wanted and on what, unless the caller has the right.
 
         Args:
@@ -152,16 +164,18 @@ class Authorization:
                 detail=f"{caller.name or caller.sid} lacks 0x{wanted:08x} on {_name_of(target)} ({right.value})"
             )
 
-    def allows(self, caller: Caller, target: Queue | Owned | None, right: Right) -> bool:
+    def allows(self, caller: Caller, target: Subject, right: Right) -> bool:
         """Whether `authorize` raises nothing."""
         wanted = GATES[right].get(_kind_of(target))
         if isinstance(target, Owned) and target.sid == caller.sid:
             return True
         return wanted is not None and self._decides(target).grants(caller.sids, wanted)
 
-    def _decides(self, target: Queue | Owned | None) -> SecurityDescriptor:
+    def _decides(self, target: Subject) -> SecurityDescriptor:
         """Whose descriptor decides: a journal's and a subqueue's is that of their queue; what has none is the
         machine's."""
+        if isinstance(target, Record):
+            return _parsed(target.security) if target.security else _UNGUARDED
         if not isinstance(target, Queue):
             return self.machine
         guard = target.owner or target.parent or target
@@ -173,6 +187,7 @@ class Authorization:
 _UNGUARDED: Final = SecurityDescriptor()  # grants everything
 _TARGETS: Final = {
     QueueKind.PRIVATE: _T.QUEUE,
+    QueueKind.PUBLIC: _T.QUEUE,
     QueueKind.SUBQUEUE: _T.SUBQUEUE,
     QueueKind.JOURNAL: _T.JOURNAL,
     QueueKind.CONNECTOR: _T.CONNECTOR,
@@ -181,20 +196,22 @@ _TARGETS: Final = {
 _parsed: Final = lru_cache(maxsize=1024)(SecurityDescriptor.parse)  # once for each descriptor, not for each open
 
 
-def _kind_of(target: Queue | Owned | None) -> Target:
+def _kind_of(target: Subject) -> Target:
     if target is None:
         return Target.MACHINE
     if isinstance(target, Owned):
         return Target.OWNED
+    if isinstance(target, Record):
+        return Target.MACHINE if target.is_machine else Target.QUEUE
     if target.kind is QueueKind.SYSTEM:
         return Target.MACHINE_JOURNAL if target.number == SYSTEM_JOURNAL else Target.DEAD_LETTERS
     return _TARGETS[target.kind]
 
 
-def _name_of(target: Queue | Owned | None) -> str:
+def _name_of(target: Subject) -> str:
     if target is None:
         return "the queue manager"
-    return target.name if isinstance(target, Owned) else target.properties.path_name
+    return target.properties.path_name if isinstance(target, Queue) else target.name
 
 
 def default_queue_security(owner: str) -> SecurityDescriptor:

@@ -24,7 +24,7 @@ from openmsmq.model.message import Message
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.message_record import encode_message
 from openmsmq.queueing.outgoing_queues import can_go_out
-from openmsmq.queueing.queue import Queue, QueueKind, Stored
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind, Stored
 from openmsmq.queueing.records import (
     abort_definition,
     deadline_word,
@@ -362,9 +362,9 @@ class ChangeSet:
         registry = self._changes.registry
         queue = registry.local_queue(name)
         if queue is not None:
-            takes = queue.kind is QueueKind.PRIVATE and not queue.properties.transactional
+            takes = queue.kind in APPLICATION_QUEUES and not queue.properties.transactional
             return queue if takes else None
-        if registry.is_local(name) or not can_go_out(name):
+        if registry.is_local(name) or not (can_go_out(name) or registry.place_of(name)):
             return None
         return self._outgoing(name)
 

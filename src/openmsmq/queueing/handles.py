@@ -21,7 +21,7 @@ from openmsmq.queueing.descriptors import Charge, Cursor, OpenQueueDescriptor, R
 from openmsmq.queueing.holds import Holds
 from openmsmq.queueing.outgoing import Outgoing
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, can_go_out
-from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue
 from openmsmq.queueing.reading import Reading
 from openmsmq.queueing.registry import Registry, not_here
 
@@ -130,9 +130,22 @@ class Handles:
         if connector is not None:
             self._authorization.authorize(caller, connector, Right.SEND)
             return connector
-        if not can_go_out(name):
+        if not can_go_out(name) and not self._known_elsewhere(name):
             raise not_here(name)
         return self._registry.outgoing_queue(name)
+
+    def _known_elsewhere(self, name: names.SingleFormatName) -> bool:
+        """Whether a public queue is known to be on another machine, of the directory or of an earlier opening. Raises
+        MsmqError for a public queue that is not."""
+        if not isinstance(name, names.PublicFormatName):
+            return False
+        if name.suffix is not names.Suffix.NONE or (
+            self._registry.place_of(name) is None and self._registry.outgoing_queue(name) is None
+        ):
+            raise MsmqError(
+                HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"{name}: no directory says where this queue is"
+            )
+        return True
 
     def _made(self, name: names.SingleFormatName) -> Queue:
         """A queue that is there because it is opened. Raises InsufficientResources, MessageStorageFailed."""
@@ -244,7 +257,7 @@ def _count(queue: Queue, descriptor: OpenQueueDescriptor, by: int) -> None:
 
 def _is_read_only(name: names.SingleFormatName, queue: Queue | None) -> bool:
     if queue is not None:
-        return queue.kind is not QueueKind.PRIVATE
+        return queue.kind not in APPLICATION_QUEUES
     read_only = getattr(name, "suffix", names.Suffix.NONE) in names.READ_ONLY
     return read_only or isinstance(name, names.ConnectorFormatName)
 
@@ -267,7 +280,6 @@ def _check_operation(name: names.SingleFormatName, access: Access, share: Share)
         is_http and not sending,
         isinstance(name, names.MachineFormatName) and sending,
         isinstance(name, names.DirectFormatName) and bool(name.subqueue) and sending,
-        isinstance(name, names.PublicFormatName) and sending,
     )
     if any(wrong):
         raise MsmqError(

@@ -34,12 +34,17 @@ Stored = int  # size << 64 | location: one Python integer for what the index mus
 
 class QueueKind(Enum):
     PRIVATE = "private"
+    PUBLIC = "public"  # as a private queue; the directory has its properties too
     SUBQUEUE = "subqueue"
     JOURNAL = "journal"
     SYSTEM = "system"
     OUTGOING = "outgoing"
     CONNECTOR = "connector"
     AWAITING = "awaiting"  # left an outgoing queue, and is kept until its final acknowledgment
+
+
+#: What applications make, send to and receive from.
+APPLICATION_QUEUES: Final = (QueueKind.PRIVATE, QueueKind.PUBLIC)
 
 
 class LockKind(Enum):
@@ -131,7 +136,8 @@ class Queue:
     def is_destination(self) -> bool:
         """Whether messages are in the queue as their destination: they expire here, and what becomes of them is
         acknowledged. The others hold copies."""
-        return self.kind in (QueueKind.PRIVATE, QueueKind.SUBQUEUE)
+        kind = self.kind  # each message asks, so no search in a tuple
+        return kind is QueueKind.PRIVATE or kind is QueueKind.PUBLIC or kind is QueueKind.SUBQUEUE
 
     @property
     def name(self) -> str:
@@ -151,8 +157,7 @@ class Queue:
     def deadline_of(self, message: Message) -> int:
         """When a message expires in this queue, in milliseconds since 1970 UTC; 0 for never. Copies in journals and
         dead-letter queues do not expire."""
-        kind = self.kind
-        return message.deadline() if kind is QueueKind.PRIVATE or kind is QueueKind.SUBQUEUE else 0
+        return message.deadline() if self.is_destination else 0
 
     def expiry_reason(self, message: Message) -> MessageClass:
         """The class for a message that expires here."""

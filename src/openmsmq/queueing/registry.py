@@ -16,8 +16,16 @@ from openmsmq.model.errors import HResult, IllegalFormatName, InsufficientResour
 from openmsmq.model.security import owner_in
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outgoing_queues import ConnectorQueue, OutgoingQueue, foreign_host, path_name_of
+from openmsmq.queueing.places import Place, Places
 from openmsmq.queueing.properties import QueueProperties
-from openmsmq.queueing.queue import SYSTEM_DEADLETTER, SYSTEM_DEADXACT, SYSTEM_JOURNAL, Queue, QueueKind
+from openmsmq.queueing.queue import (
+    APPLICATION_QUEUES,
+    SYSTEM_DEADLETTER,
+    SYSTEM_DEADXACT,
+    SYSTEM_JOURNAL,
+    Queue,
+    QueueKind,
+)
 from openmsmq.queueing.records import decode_properties, encode_properties
 from openmsmq.queueing.storage import MessageStore, storing
 from openmsmq.store import Drop, Operation, Put, StoreFull
@@ -28,6 +36,7 @@ JOURNAL_BIT: Final = 0x80000000  # number of a queue's journal = number of the q
 FIRST_QUEUE_NUMBER, LAST_QUEUE_NUMBER = 0x10, 0x7FFFFF00
 # Definitions in the log: a prefix and the number of the queue.
 QUEUE_PREFIX = b"queue/"  # of a private queue: its properties
+PUBLIC_PREFIX = b"public/"  # of a public queue: its properties
 CONNECTOR_PREFIX = b"connector/"  # its properties
 OUTGOING_PREFIX = b"outgoing/"  # its format name
 SUBQUEUE_PREFIX = b"subqueue/"  # the number of its parent and its own name
@@ -43,10 +52,13 @@ class Registry:
         self._store = store
         self.queues: dict[int, Queue] = {}
         self.by_name: dict[str, Queue] = {}  # private queues by lower-case name
+        self.public: dict[UUID, Queue] = {}  # public queues of this machine by Queue.Identifier
+        self.public_by_name: dict[str, Queue] = {}  # by lower-case name
+        self._places: Final = Places()
         self.outgoing: dict[str, OutgoingQueue] = {}  # by lower-case format name
         self.connectors: dict[names.FormatName, ConnectorQueue] = {}
         self._foreign_machines: dict[str, ConnectorQueue] = {}  # by lower-case name or address
-        self._owned: Counter[bytes] | None = None  # private queues by the SID of their owner
+        self._owned: Counter[bytes] | None = None  # application queues by the SID of their owner
         self.system_journal = self._system_queue(SYSTEM_JOURNAL, "journal", machine.journal_quota)
         self.dead_letters = self._system_queue(SYSTEM_DEADLETTER, "deadletter", INFINITE)
         self.transactional_dead_letters = self._system_queue(SYSTEM_DEADXACT, "deadxact", INFINITE)
@@ -63,7 +75,9 @@ class Registry:
         definitions = self._store.definitions
         for name, value in definitions.items():
             if name.startswith(QUEUE_PREFIX):
-                self._add_private(_number_in(name), decode_properties(value))
+                self._add_application(_number_in(name), QueueKind.PRIVATE, decode_properties(value))
+            elif name.startswith(PUBLIC_PREFIX):
+                self._add_application(_number_in(name), QueueKind.PUBLIC, decode_properties(value))
             elif name.startswith(CONNECTOR_PREFIX):
                 self._add_connector(_number_in(name), decode_properties(value))
             elif name.startswith(OUTGOING_PREFIX):
@@ -81,6 +95,8 @@ class Registry:
     def local_queue(self, name: names.FormatName) -> Queue | None:
         """The local queue a format name stands for, or None; see `is_local` for whose it is."""
         match name:
+            case names.PublicFormatName(guid=guid, suffix=suffix):
+                return self._suffixed(self.public.get(guid), suffix)
             case names.PrivateFormatName(guid=guid, number=number, suffix=suffix):
                 if guid.bytes_le != self.machine.identifier:
                     return None
@@ -95,9 +111,9 @@ class Registry:
                 if path.lower() == "system$":
                     return self.system_queue(suffix)
                 kind, _, queue_name = path.rpartition("\\")
-                if kind.lower() != "private$":
+                if kind.lower() not in ("", "private$"):
                     return None
-                queue = self.by_name.get(queue_name.lower())
+                queue = (self.by_name if kind else self.public_by_name).get(queue_name.lower())
                 if subqueue:
                     return queue.subqueues.get(subqueue.lower()) if queue is not None else None
                 return self._suffixed(queue, suffix)
@@ -114,6 +130,8 @@ class Registry:
         match name:
             case names.PrivateFormatName(guid=guid) | names.MachineFormatName(guid=guid):
                 return guid.bytes_le == self.machine.identifier
+            case names.PublicFormatName(guid=guid):
+                return guid in self.public
             case names.DirectFormatName():
                 return self.machine.is_local(name.host)
             case names.ConnectorFormatName():
@@ -130,9 +148,23 @@ class Registry:
             return None
 
     def queue_for_path_name(self, path: names.PathName) -> Queue | None:
-        if not self.machine.is_local(path.computer) or path.kind != "private" or path.subqueue:
+        """The private or public queue of this machine that has the path name."""
+        if not self.machine.is_local(path.computer) or path.kind == "system" or path.subqueue:
             return None
-        return self.by_name.get(path.name.lower())
+        return (self.by_name if path.kind == "private" else self.public_by_name).get(path.name.lower())
+
+    def place_of(self, name: names.FormatName) -> Place | None:
+        """Where a public queue of another machine is, if the directory has been asked for it."""
+        return self._places.of(name)
+
+    def remember_place(self, guid: UUID, place: Place) -> None:
+        """The directory has said where a public queue of another machine is; outgoing queues for it may be made."""
+        self._places.remember(guid, place)
+        outgoing = self.outgoing_queue(names.PublicFormatName(guid))
+        if outgoing is not None:
+            outgoing.properties = replace(
+                outgoing.properties, path_name=place.path_name, base_priority=place.base_priority
+            )
 
     def connector_for(self, name: names.FormatName) -> ConnectorQueue | None:
         """The connector queue through which messages for a queue of a foreign machine go, or None."""
@@ -177,21 +209,32 @@ class Registry:
             return None
         return self.local_queue(replace(format_name, suffix=names.Suffix.NONE, subqueue=""))
 
-    def private_format_name(self, queue: Queue) -> names.PrivateFormatName:
-        return names.PrivateFormatName(UUID(bytes_le=self.machine.identifier), queue.number)
+    def format_name(
+        self, queue: Queue, suffix: names.Suffix = names.Suffix.NONE
+    ) -> names.PrivateFormatName | names.PublicFormatName:
+        """The private or public format name of an application queue."""
+        if queue.kind is QueueKind.PUBLIC:
+            return names.PublicFormatName(UUID(bytes_le=queue.properties.instance), suffix)
+        return names.PrivateFormatName(UUID(bytes_le=self.machine.identifier), queue.number, suffix)
+
+    @property
+    def application_queues(self) -> int:
+        """How many private and public queues there are."""
+        return len(self.by_name) + len(self.public)
 
     def owned_by(self, sid: bytes) -> int:
-        """How many private queues have this owner (a SID in its binary form)."""
+        """How many private and public queues have this owner (a SID in its binary form)."""
         if self._owned is None:  # nobody has asked before; a start with many queues need not look at each
-            self._owned = Counter(owner_in(queue.properties.security) for queue in self.by_name.values())
+            queues = (*self.by_name.values(), *self.public.values())
+            self._owned = Counter(owner_in(queue.properties.security) for queue in queues)
         return self._owned[sid]
 
     # -- making and dropping -----------------------------------------------------------------------------------
 
-    def create(self, properties: QueueProperties) -> Queue:
-        """A new private queue with its journal."""
-        number = self._define(QUEUE_PREFIX, encode_properties(properties))
-        return self._add_private(number, properties)
+    def create(self, properties: QueueProperties, kind: QueueKind = QueueKind.PRIVATE) -> Queue:
+        """A new private or public queue with its journal."""
+        number = self._define(_PREFIXES[kind], encode_properties(properties))
+        return self._add_application(number, kind, properties)
 
     def subqueue(self, parent: Queue, name: str) -> Queue:
         """The subqueue of that name, made if needed."""
@@ -216,10 +259,10 @@ class Registry:
         return self._add_connector(self._define(CONNECTOR_PREFIX, encode_properties(properties)), properties)
 
     def update(self, queue: Queue, properties: QueueProperties) -> None:
-        """Give a private or connector queue new properties, which its subqueues and its journal's quota follow."""
+        """Give an application or connector queue new properties, which its subqueues and its journal's quota follow."""
         with storing():
             self._store.append([Put(_definition(queue), encode_properties(properties))])
-        if queue.kind is QueueKind.PRIVATE:
+        if queue.kind in APPLICATION_QUEUES:
             self._count_owner(queue.properties, -1)
             self._count_owner(properties, 1)
         queue.properties = properties
@@ -229,8 +272,8 @@ class Registry:
             subqueue.properties = _of_subqueue(properties, subqueue.name)
 
     def drop(self, queue: Queue, also: Iterable[Operation] = ()) -> None:
-        """A private queue, with its journal and subqueues, an outgoing or a connector queue is no more. `also` joins
-        the batch."""
+        """An application queue, with its journal and subqueues, an outgoing or a connector queue is no more. `also`
+        joins the batch."""
         with storing():
             subqueues = [Drop(_definition(subqueue)) for subqueue in queue.subqueues.values()]
             self._store.append([Drop(_definition(queue)), *subqueues, *also])
@@ -239,8 +282,7 @@ class Registry:
         elif isinstance(queue, ConnectorQueue):
             del self.connectors[queue.format_name]
         else:
-            del self.by_name[names.parse_path_name(queue.properties.path_name).name.lower()]
-            self._count_owner(queue.properties, -1)
+            self._forget_names(queue)
         for member in self.family(queue):
             member.deleted = True
             del self.queues[member.number]
@@ -264,7 +306,7 @@ class Registry:
 
     @staticmethod
     def family(queue: Queue) -> list[Queue]:
-        """A private queue, its subqueues and its journal; an outgoing one and what awaits its final acknowledgment."""
+        """An application queue, its subqueues and its journal; an outgoing one, and what awaits its final answer."""
         return [queue, *queue.subqueues.values(), *([queue.journal] if queue.journal is not None else [])]
 
     # -- tables and definitions --------------------------------------------------------------------------------
@@ -279,16 +321,30 @@ class Registry:
             self._store.append([Put(prefix + str(number).encode(), value), Put(_LAST_NUMBER, str(number).encode())])
         return number
 
-    def _add_private(self, number: int, properties: QueueProperties) -> Queue:
+    def _add_application(self, number: int, kind: QueueKind, properties: QueueProperties) -> Queue:
         journal_properties = QueueProperties(f"{properties.path_name};journal", quota=properties.journal_quota)
         journal = Queue(number | JOURNAL_BIT, QueueKind.JOURNAL, journal_properties, self._store.read)
-        queue = Queue(number, QueueKind.PRIVATE, properties, self._store.read, journal)
+        queue = Queue(number, kind, properties, self._store.read, journal)
         journal.owner = queue
         self.queues[number] = queue
         self.queues[journal.number] = journal
-        self.by_name[names.parse_path_name(properties.path_name).name.lower()] = queue
-        self._count_owner(properties, 1)
+        self._note_names(queue)
         return queue
+
+    def _note_names(self, queue: Queue) -> None:
+        """An application queue is found by its names, and counts for its owner."""
+        by_name = self.by_name if queue.kind is QueueKind.PRIVATE else self.public_by_name
+        by_name[names.parse_path_name(queue.properties.path_name).name.lower()] = queue
+        if queue.kind is QueueKind.PUBLIC:
+            self.public[UUID(bytes_le=queue.properties.instance)] = queue
+        self._count_owner(queue.properties, 1)
+
+    def _forget_names(self, queue: Queue) -> None:
+        by_name = self.by_name if queue.kind is QueueKind.PRIVATE else self.public_by_name
+        del by_name[names.parse_path_name(queue.properties.path_name).name.lower()]
+        if queue.kind is QueueKind.PUBLIC:
+            del self.public[UUID(bytes_le=queue.properties.instance)]
+        self._count_owner(queue.properties, -1)
 
     def _add_subqueue(self, number: int, parent: Queue, name: str) -> Queue:
         """As its parent in everything but name and messages. Journal (deviation D-64) and quota are the parent's."""
@@ -298,7 +354,8 @@ class Registry:
         return queue
 
     def _add_outgoing(self, number: int, name: names.SingleFormatName) -> OutgoingQueue:
-        properties = QueueProperties(path_name_of(name) or str(name), label=str(name))
+        place = self.place_of(name) or Place(path_name_of(name) or str(name))
+        properties = QueueProperties(place.path_name, label=str(name), base_priority=place.base_priority)
         awaiting = Queue(number | JOURNAL_BIT, QueueKind.AWAITING, properties, self._store.read)
         queue = OutgoingQueue(number, QueueKind.OUTGOING, properties, self._store.read, awaiting, destination=name)
         self.queues[number], self.queues[awaiting.number] = queue, awaiting
@@ -319,6 +376,7 @@ class Registry:
 
 _PREFIXES: Final = {
     QueueKind.PRIVATE: QUEUE_PREFIX,
+    QueueKind.PUBLIC: PUBLIC_PREFIX,
     QueueKind.SUBQUEUE: SUBQUEUE_PREFIX,
     QueueKind.OUTGOING: OUTGOING_PREFIX,
     QueueKind.CONNECTOR: CONNECTOR_PREFIX,

@@ -78,6 +78,20 @@ class Configuration:
     aliases: str = field(
         default="", metadata={"help": "further names of this machine in path names, separated by commas"}
     )
+    directory_provider: str = field(
+        default="sqlite",
+        metadata={
+            "help": "where public queues, distribution lists and certificates are kept: sqlite (a file), or none "
+            "(workgroup mode)"
+        },
+    )
+    directory_path: Path | None = field(
+        default=None,
+        metadata={
+            "help": "the file of the directory, which queue managers of one machine may share; default: "
+            "directory.sqlite in the data directory"
+        },
+    )
     users_file: Path | None = field(default=None, metadata={"help": "users; default: users.json in the data directory"})
     allow_anonymous: bool | None = field(
         default=None, metadata={"help": "serve unauthenticated callers; default: only on loopback"}
@@ -184,6 +198,8 @@ class Configuration:
 
     def __post_init__(self) -> None:
         _check(self.minimum_level in LEVELS, "minimum_level", self.minimum_level, f"one of {', '.join(LEVELS)}")
+        provider = self.directory_provider
+        _check(provider in ("none", "sqlite"), "directory_provider", provider, "none, sqlite")
         for interface, level in self.levels_by_interface.items():
             _check(level in LEVELS, f"interface_levels ({interface})", level, f"one of {', '.join(LEVELS)}")
         if self.com_level:
@@ -292,6 +308,10 @@ class Configuration:
     @property
     def users_path(self) -> Path:
         return self.users_file or self.data_dir / "users.json"
+
+    @property
+    def directory_file(self) -> Path:
+        return self.directory_path or self.data_dir / "directory.sqlite"
 
     @property
     def alias_names(self) -> tuple[str, ...]:

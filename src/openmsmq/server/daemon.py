@@ -49,6 +49,7 @@ from openmsmq.server import logs
 from openmsmq.server.addresses import local_addresses
 from openmsmq.server.automation import AutomationObjects
 from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
+from openmsmq.server.directory import connect_to_directory, keep_in_step
 from openmsmq.server.identity import (
     aliases_of,
     fully_qualified_name,
@@ -108,6 +109,8 @@ class Daemon:
         self._housekeeping: asyncio.Task[None] | None = None
         self._syncer: UringSync | None = None
         self._resolving: asyncio.Task[None] | None = None  # of transactions in doubt
+        self._directory = connect_to_directory(configuration)
+        self._following: asyncio.Task[None] | None = None  # the directory
 
     def _recover(self) -> QueueManager:
         configuration, store = self.configuration, self.store
@@ -167,6 +170,7 @@ class Daemon:
             ),
             policy=policy,
             remote_read_security=configuration.remote_read_security,
+            directory=self._directory,
         )
         environment.message_security = MessageSecurity(self.manager.machine.identifier, self.protections.arrival)
         names = ServerNames(configuration.machine_name.upper(), dns_computer=self._qualified_name)
@@ -219,6 +223,7 @@ class Daemon:
         self.manager.turn()
         self._arm_timer()
         self._housekeeping = asyncio.create_task(self._keep_house())
+        self._following = asyncio.create_task(keep_in_step(environment.public_queues))
 
     async def _start_messages(self, committer: Committer) -> None:
         """Take messages of other queue managers, and send those for them. Raises OSError when the port can't be had."""
@@ -230,6 +235,7 @@ class Daemon:
             max_sessions_per_peer=configuration.max_sessions_per_peer,
             hosts=configuration.hosts_of_peers,
             routing=self._routing,
+            directory=self._directory,
             policy=Policy(configuration.trust_sender_identifiers),
         )
         service = MessageService(
@@ -336,6 +342,8 @@ class Daemon:
         """Stop taking calls, finish what is written, and leave a checkpoint."""
         if self._housekeeping is not None:
             self._housekeeping.cancel()
+        if self._following is not None:
+            self._following.cancel()
         if self._resolving is not None:
             self._resolving.cancel()
             self._peers.close()
@@ -351,6 +359,7 @@ class Daemon:
             # After a failed store no answer comes any more.
             await self._rpc.shut_down(self.configuration.shutdown_grace_seconds if self.failure is None else 0)
         await asyncio.sleep(0)  # lets connections run their context handles down
+        await self._directory.close()
         if self._housekeeping is not None:
             with suppress(StoreFailed):
                 await self._committer.drain()  # the store must not have a batch under way

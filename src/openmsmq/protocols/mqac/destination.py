@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import ClassVar
 
 from openmsmq.dcom import coercion
@@ -11,11 +12,11 @@ from openmsmq.dcom.variant import VT, Variant
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model import names
 from openmsmq.model.constants import Access, Share
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import HResult, MsmqError, QueueNotFound
 from openmsmq.ndr import Interface
 from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.mqac.naming import after, format_name_in_directory, format_name_of, needs_lookup
 from openmsmq.protocols.mqac.objects import NOBODY, MqacObject
-from openmsmq.protocols.mqac.queue_info import format_name_of
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 
@@ -28,7 +29,7 @@ class MSMQDestination(MqacObject):
         ["get_IADs", "put_IADs", "get_Destinations", "put_Destinations", "get_Properties"]
     )
 
-    states: ClassVar[dict[str, str]] = {"put_ADsPath": "MQ_ERROR_NO_DS: there is no directory yet"}
+    states: ClassVar[dict[str, str]] = {"put_ADsPath": "MQ_ERROR_QUEUE_NOT_FOUND: the directory has no LDAP paths"}
 
     def __init__(self, environment: Environment, format_name: str | None = None) -> None:
         super().__init__(environment)
@@ -42,9 +43,10 @@ class MSMQDestination(MqacObject):
         return (*cls.coclass.interfaces, m.IMSMQPrivateDestination)
 
     def released(self) -> None:
+        self.format_name = None  # what is just being opened is given up
         self._close()
 
-    def for_sending(self, caller: Caller) -> OpenQueueDescriptor:
+    def for_sending(self, caller: Caller) -> OpenQueueDescriptor | Awaitable[OpenQueueDescriptor]:
         """What messages are sent to: opened now if it is not, as in the example of section 4.6 (deviation D-102).
         Raises MsmqError."""
         return self._descriptor or self._open(caller)
@@ -56,19 +58,31 @@ class MSMQDestination(MqacObject):
 
     # -- methods -----------------------------------------------------------------------------------------------
 
-    def Open(self, context: CallContext) -> ComResult | None:
+    def Open(self, context: CallContext) -> ComResult | Awaitable[None] | None:
         """3.12.4.1.1."""
         if self._descriptor is not None:
             return ComResult.S_FALSE
-        self._open(self.caller(context))
-        return None
+        opening = self._open(self.caller(context))
+        return None if isinstance(opening, OpenQueueDescriptor) else after(opening, lambda: None)
 
-    def _open(self, caller: Caller) -> OpenQueueDescriptor:
+    def _open(self, caller: Caller) -> OpenQueueDescriptor | Awaitable[OpenQueueDescriptor]:
         if not self.format_name:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "FormatName, PathName and ADsPath are not set")
         name = names.parse_format_name(self.format_name)
-        manager = self.environment.manager
-        self._descriptor = manager.handles.open_queue(name, Access.SEND, Share.DENY_NONE, caller, NOBODY)
+        if self.environment.public_queues.needs(name):
+            return self._resolve_and_open(name, caller)
+        return self._open_resolved(name, caller)
+
+    async def _resolve_and_open(self, name: names.FormatName, caller: Caller) -> OpenQueueDescriptor:
+        meant = self.format_name
+        resolved = await self.environment.public_queues.resolve(name, Access.SEND)
+        if self.format_name != meant:
+            raise MsmqError(HResult.MQ_ERROR_OPERATION_CANCELLED, "the destination was changed while it was opened")
+        return self._descriptor or self._open_resolved(resolved, caller)
+
+    def _open_resolved(self, name: names.FormatName, caller: Caller) -> OpenQueueDescriptor:
+        handles = self.environment.manager.handles
+        self._descriptor = handles.open_queue(name, Access.SEND, Share.DENY_NONE, caller, NOBODY)
         return self._descriptor
 
     def Close(self, context: CallContext) -> ComResult | None:
@@ -89,31 +103,47 @@ class MSMQDestination(MqacObject):
         return self._ads_path
 
     def put_ADsPath(self, context: CallContext, value: str | None) -> None:
-        """3.12.4.1.7: needs a directory."""
-        raise MsmqError(HResult.MQ_ERROR_NO_DS, f"{value!r}: there is no directory to look it up in")
+        """3.12.4.1.7: a path of LDAP (3.12.6.1)."""
+        if not self.environment.directory.exists:
+            raise MsmqError(HResult.MQ_ERROR_NO_DS, f"{value!r}: there is no directory to look it up in")
+        raise QueueNotFound(detail=f"{value!r}: the directory of this server has no LDAP paths")
 
     def get_PathName(self, context: CallContext) -> str | None:
         """3.12.4.1.8."""
         return self._path_name
 
-    def put_PathName(self, context: CallContext, value: str | None) -> None:
+    def put_PathName(self, context: CallContext, value: str | None) -> Awaitable[None] | None:
         """3.12.4.1.9."""
-        self._change(context, str(format_name_of(self.environment, value or "")), path_name=value)
+        path_name = value or ""
+        if needs_lookup(self.environment, path_name):
+            return self._look_up(context, path_name)
+        return self._change(context, str(format_name_of(self.environment, path_name)), path_name=value)
+
+    async def _look_up(self, context: CallContext, path_name: str) -> None:
+        opening = self._change(
+            context, await format_name_in_directory(self.environment, path_name), path_name=path_name
+        )
+        if opening is not None:
+            await opening
 
     def get_FormatName(self, context: CallContext) -> str | None:
         """3.12.4.1.10."""
         return self.format_name
 
-    def put_FormatName(self, context: CallContext, value: str | None) -> None:
+    def put_FormatName(self, context: CallContext, value: str | None) -> Awaitable[None] | None:
         """3.12.4.1.11."""
-        self._change(context, value)
+        return self._change(context, value)
 
-    def _change(self, context: CallContext, format_name: str | None, path_name: str | None = None) -> None:
+    def _change(
+        self, context: CallContext, format_name: str | None, path_name: str | None = None
+    ) -> Awaitable[None] | None:
         """Another destination is meant; one that is open is opened anew."""
         self.format_name, self._path_name, self._ads_path = format_name, path_name, None
-        if self._descriptor is not None:
-            self._close()
-            self._open(self.caller(context))
+        if self._descriptor is None:
+            return None
+        self._close()
+        opening = self._open(self.caller(context))
+        return None if isinstance(opening, OpenQueueDescriptor) else after(opening, lambda: None)
 
     # -- IMSMQPrivateDestination -------------------------------------------------------------------------------
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
+from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext
 from openmsmq.dcom.variant import VT, SafeArray, Variant
 from openmsmq.interfaces import mc_mqac as m
@@ -12,16 +14,16 @@ from openmsmq.model import names
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.ndr import Interface
 from openmsmq.protocols import management
+from openmsmq.protocols.certificates import register
 from openmsmq.protocols.environment import MSMQ_VERSION, Environment
 from openmsmq.protocols.mqac.collection import MSMQCollection
-from openmsmq.protocols.mqac.objects import MqacObject, date, integer, text, texts
-from openmsmq.protocols.mqac.queue_info import format_name_of
+from openmsmq.protocols.mqac.naming import format_name_of
+from openmsmq.protocols.mqac.objects import MqacObject, date, integer, octets_of, text, texts
 from openmsmq.queueing.authorization import Right
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, SequenceInfo
 from openmsmq.queueing.queue import Queue
 
 MQ_ERROR_UNINITIALIZED_OBJECT: Final = 0xC00E0094
-_REGISTER_IF_NOT_EXIST: Final = 2
 _FOREIGN: Final = {"YES": m.MQ_STATUS_FOREIGN, "NO": m.MQ_STATUS_NOT_FOREIGN, "UNKNOWN": m.MQ_STATUS_UNKNOWN}
 _TRANSACTIONAL: Final = {
     "YES": m.MQ_XACT_STATUS_XACT, "NO": m.MQ_XACT_STATUS_NOT_XACT, "UNKNOWN": m.MQ_XACT_STATUS_UNKNOWN,
@@ -243,10 +245,9 @@ class MSMQApplication(MqacObject):
 
     coclass = m.MSMQApplication
     states: ClassVar[dict[str, str]] = {
-        "RegisterCertificate": "MQ_ERROR_NO_DS: there is no directory yet",
-        "get_DirectoryServiceServer": "MQ_ERROR_NO_DS: there is no directory yet",
-        "MachineIdOfMachineName": "served for this machine", "MachineNameOfMachineId": "served for this machine",
-    }  # fmt: skip
+        "RegisterCertificate": "served for certificates that are given; none are made",
+        "get_DirectoryServiceServer": "MQ_ERROR_NO_DS: the directory is a file, with no server",
+    }
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
 
     def __init__(self, environment: Environment) -> None:
@@ -273,40 +274,56 @@ class MSMQApplication(MqacObject):
 
     # -- the directory -----------------------------------------------------------------------------------------
 
-    def MachineIdOfMachineName(self, context: CallContext, MachineName: str | None) -> str:
+    def MachineIdOfMachineName(self, context: CallContext, MachineName: str | None) -> str | Awaitable[str]:
         """3.2.4.1.1: without a directory this machine alone is known."""
         machine = self.environment.manager.machine
-        if MachineName and not machine.is_local(MachineName):
-            raise MsmqError(
-                HResult.MQ_ERROR_MACHINE_NOT_FOUND, f"{MachineName}: there is no directory to look it up in"
-            )
-        return str(UUID(bytes_le=machine.identifier)).upper()
+        if not MachineName or machine.is_local(MachineName):
+            return str(UUID(bytes_le=machine.identifier)).upper()
+        if self.environment.directory.exists:
+            return self._identifier_of(MachineName)
+        raise MsmqError(HResult.MQ_ERROR_MACHINE_NOT_FOUND, f"{MachineName}: there is no directory to look it up in")
 
-    def MachineNameOfMachineId(self, context: CallContext, bstrGuid: str | None) -> str:
+    async def _identifier_of(self, name: str) -> str:
+        return str((await self.environment.public_queues.machine_named(name)).identifier).upper()
+
+    def MachineNameOfMachineId(self, context: CallContext, bstrGuid: str | None) -> str | Awaitable[str]:
         """3.2.4.2.2."""
         machine = self.environment.manager.machine
         try:
             wanted = UUID(bstrGuid or "")
         except ValueError:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{bstrGuid!r} is no GUID") from None
-        if wanted.bytes_le != machine.identifier:
-            raise MsmqError(HResult.MQ_ERROR_MACHINE_NOT_FOUND, f"{wanted}: there is no directory to look it up in")
-        return machine.computer_name
+        if wanted.bytes_le == machine.identifier:
+            return machine.computer_name
+        if self.environment.directory.exists:
+            return self._name_of(wanted)
+        raise MsmqError(HResult.MQ_ERROR_MACHINE_NOT_FOUND, f"{wanted}: there is no directory to look it up in")
 
-    def RegisterCertificate(
+    async def _name_of(self, guid: UUID) -> str:
+        return (await self.environment.public_queues.machine(guid)).computer_name
+
+    async def RegisterCertificate(
         self, context: CallContext, Flags: Variant | None, ExternalCertificate: Variant | None
     ) -> None:
-        """3.2.4.2.1."""
-        self._local_only()
-        given = ExternalCertificate is not None and not ExternalCertificate.resolved.is_missing
-        if integer(Flags, m.MQCERT_REGISTER_ALWAYS) == _REGISTER_IF_NOT_EXIST and given:
+        """3.2.4.2.1, of a certificate that is given. The queue manager has no internal certificates (D-114)."""
+        if self._computer_name is not None:
+            raise ComError(ComResult.E_NOTIMPL, "only where Machine has not been set")
+        flags = integer(Flags, m.MQCERT_REGISTER_ALWAYS)
+        if flags not in (m.MQCERT_REGISTER_ALWAYS, m.MQCERT_REGISTER_IF_NOT_EXIST):
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"Flags is {flags}, allowed: 1 and 2")
+        given = octets_of(ExternalCertificate) if ExternalCertificate is not None else b""
+        if given and flags == m.MQCERT_REGISTER_IF_NOT_EXIST:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "MQCERT_REGISTER_IF_NOT_EXIST with a certificate")
-        raise MsmqError(HResult.MQ_ERROR_NO_DS, "certificates are registered in a directory, and there is none")
+        if not self.environment.directory.exists:
+            raise MsmqError(HResult.MQ_ERROR_NO_DS, "certificates are registered in a directory, and there is none")
+        if not given:
+            raise MsmqError(HResult.MQ_ERROR_NO_INTERNAL_USER_CERT, "this server makes no certificates; give one")
+        await register(self.environment.directory, context.call.caller.sid, given)
 
     def get_IsDsEnabled(self, context: CallContext) -> bool:
         """3.2.4.2.6."""
         self._local_only()
-        return False
+        return self.environment.directory.exists
 
     def get_DirectoryServiceServer(self, context: CallContext) -> str:
         """3.2.4.3.3."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 from uuid import UUID
@@ -201,17 +202,25 @@ class MSMQMessage(MqacObject):
         """3.17.4.1.76."""
         return info_of(self.environment, self.message.response_queue_format_name)
 
-    def put_ResponseQueueInfo(self, context: CallContext, value: Any) -> None:
+    def put_ResponseQueueInfo(self, context: CallContext, value: Any) -> Awaitable[None] | None:
         """3.17.4.1.77."""
-        self.message.response_queue_format_name = _name_of(value)
+        return self._put_name("response_queue_format_name", value)
 
     def get_AdminQueueInfo(self, context: CallContext) -> Any:
         """3.17.4.1.78."""
         return info_of(self.environment, self.message.administration_queue_format_name)
 
-    def put_AdminQueueInfo(self, context: CallContext, value: Any) -> None:
+    def put_AdminQueueInfo(self, context: CallContext, value: Any) -> Awaitable[None] | None:
         """3.17.4.1.79."""
-        self.message.administration_queue_format_name = _name_of(value)
+        return self._put_name("administration_queue_format_name", value)
+
+    def _put_name(self, attribute: str, value: Any) -> Awaitable[None] | None:
+        """The format name of an MSMQQueueInfo, "" of NULL. Raises ComError, MsmqError."""
+        info = queue_info(value)
+        if info is None:
+            setattr(self.message, attribute, "")
+            return None
+        return info.with_name(lambda name: setattr(self.message, attribute, str(name)))
 
     get_ResponseQueueInfo_v1 = get_ResponseQueueInfo_v2 = get_ResponseQueueInfo
     put_ResponseQueueInfo_v1 = put_ResponseQueueInfo_v2 = put_ResponseQueueInfo
@@ -241,16 +250,28 @@ class MSMQMessage(MqacObject):
 
     # -- sending -----------------------------------------------------------------------------------------------
 
-    def Send(self, context: CallContext, DestinationQueue: Any, Transaction: Variant | None) -> None:
+    def Send(self, context: CallContext, DestinationQueue: Any, Transaction: Variant | None) -> Awaitable[None] | None:
         """3.17.4.1.48. What the queue manager fills in can be read from this object afterwards, `Id` too."""
         if DestinationQueue is None:
             raise ComError(ComResult.E_INVALIDARG, "DestinationQueue is NULL")
         for_sending = getattr(DestinationQueue, "for_sending", None)
         if for_sending is None:
             raise ComError(ComResult.E_INVALIDARG, "DestinationQueue is no MSMQQueue or MSMQDestination of this server")
-        descriptor = for_sending(self.caller(context))
+        opened = for_sending(self.caller(context))
+        if inspect.isawaitable(opened):
+            return self._send_later(context, opened, Transaction)
+        self._send(context, opened, Transaction)
+        return None
+
+    async def _send_later(
+        self, context: CallContext, opening: Awaitable[OpenQueueDescriptor], transaction: Variant | None
+    ) -> None:
+        """A destination that the directory knows is opened first."""
+        self._send(context, await opening, transaction)
+
+    def _send(self, context: CallContext, descriptor: OpenQueueDescriptor, transaction: Variant | None) -> None:
         self._check_connector()
-        unit, is_single = transaction_of(Transaction)
+        unit, is_single = transaction_of(transaction)
         message = self._outgoing(context)
         transactional = unit is not None or (is_single and _is_transactional(descriptor))
         self.environment.message_security.admit(
@@ -367,12 +388,6 @@ def _from_com(name: str, kind: str, value: Any) -> Any:
             except ValueError:
                 raise IllegalPropertyValue(detail=f"{name} is {value!r}, not a GUID") from None
     raise TypeError(kind)
-
-
-def _name_of(value: Any) -> str:
-    """The format name of an MSMQQueueInfo, "" of NULL. Raises ComError, MsmqError."""
-    info = queue_info(value)
-    return "" if info is None else str(info.name())
 
 
 def _format_name(value: Any) -> str:

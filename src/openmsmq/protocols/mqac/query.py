@@ -2,45 +2,123 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final
+from uuid import UUID
 
+from openmsmq.dcom import coercion
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext
+from openmsmq.dcom.variant import VT, Variant
+from openmsmq.directory.lookup import Filter, Relation
+from openmsmq.directory.provider import QueueRecord
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.protocols.mqac.objects import MqacObject
+from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.mqac.objects import MqacObject, seconds_of
+from openmsmq.protocols.mqac.queue_info import MSMQQueueInfo
+
+
+def _guid(value: Variant) -> UUID:
+    """A BSTR with a GUID, with braces or without (deviation D-112). Raises MsmqError, ComError."""
+    text = coercion.to_text(value)
+    try:
+        return UUID(text or "")
+    except ValueError:
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{text!r} is no GUID") from None
+
+
+def _text(value: Variant) -> str:
+    return coercion.to_text(value) or ""
+
+
+def _time(value: Variant) -> int:
+    """A DATE. Raises MsmqError for one that is no time at all."""
+    try:
+        return seconds_of(value)
+    except (ValueError, OverflowError):
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{value.resolved.value} is no date") from None
+
+
+#: Of each argument of LookupQueue: the attribute, how it is read, and which argument has its operator, if any.
+_CRITERIA: Final[tuple[tuple[int, str, Callable[[Variant], Any], int | None], ...]] = (
+    (0, "identifier", _guid, None),
+    (1, "type", _guid, 5),
+    (2, "label", _text, 6),
+    (3, "create_time", _time, 7),
+    (4, "modify_time", _time, 8),
+    (9, "multicast_address", _text, 10),
+)
 
 
 class MSMQQuery(MqacObject):
-    """3.13. Without a directory there is nothing to look up."""
+    """3.13."""
 
     coclass = m.MSMQQuery
-    states: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("LookupQueue", "LookupQueue_v2"), "MQ_ERROR_NO_DS: there is no directory yet"
-    )
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
 
-    def LookupQueue(self, context: CallContext, *criteria: Any) -> MSMQQueueInfos:
-        """3.13.4.1.3."""
-        raise MsmqError(HResult.MQ_ERROR_NO_DS, "public queues need a directory, and this queue manager has none")
+    async def LookupQueue(self, context: CallContext, *criteria: Variant | None) -> MSMQQueueInfos:
+        """3.13.4.1.3, and 3.13.4.1.1 with fewer arguments."""
+        found = MSMQQueueInfos(self.environment, filters_of(criteria))
+        await found.probe(context)
+        return found
 
     LookupQueue_v2 = LookupQueue
 
 
+def filters_of(criteria: Sequence[Variant | None]) -> list[Filter]:
+    """The query constraints. One that is left out, or whose operator is REL_NOP, does not constrain (deviation D-111).
+    Raises MsmqError, ComError."""
+    filters = []
+    for position, attribute, read, operator_position in _CRITERIA:
+        value = criteria[position] if position < len(criteria) else None
+        given = None if operator_position is None or value is None else criteria[operator_position]
+        operator = m.REL_EQ if given is None or given.resolved.is_missing else coercion.to_integer(given, VT.I4)
+        if operator not in (m.REL_NOP, *Relation):
+            raise MsmqError(
+                HResult.MQ_ERROR_INVALID_PARAMETER, f"the operator for {attribute} is {operator}, allowed: 0 to 6"
+            )
+        if value is not None and not value.resolved.is_missing and operator != m.REL_NOP:
+            filters.append(Filter(attribute, Relation(operator), read(value)))
+    return filters
+
+
 class MSMQQueueInfos(MqacObject):
-    """3.14. One that a client made itself holds the result of no query."""
+    """3.14: the queues that a query finds, one after the other as the directory has them when they are asked for. One
+    that a client made itself holds the result of no query."""
 
     coclass = m.MSMQQueueInfos
-    states: ClassVar[dict[str, str]] = dict.fromkeys(("Reset", "Next"), "OLE_E_BLANK: queries need a directory")
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
+
+    def __init__(self, environment: Environment, filters: list[Filter] | None = None) -> None:
+        super().__init__(environment)
+        self._filters = filters
+        self._position = 0  # of the queue that was returned last
+
+    async def probe(self, context: CallContext) -> None:
+        """Raises MsmqError where the directory can't answer the query."""
+        await self._next(context)
+
+    async def _next(self, context: CallContext) -> QueueRecord | None:
+        if self._filters is None:
+            raise _no_query()
+        return await self.environment.public_queues.next(self._filters, self._position, self.caller(context))
 
     def Reset(self, context: CallContext) -> None:
         """3.14.4.1.1."""
-        raise _no_query()
+        if self._filters is None:
+            raise _no_query()
+        self._position = 0
 
-    def Next(self, context: CallContext) -> Any:
-        """3.14.4.1.2."""
-        raise _no_query()
+    async def Next(self, context: CallContext) -> MSMQQueueInfo | None:
+        """3.14.4.1.2: NULL at the end. Deviation D-117: the directory is read now."""
+        found = await self._next(context)
+        if found is None:
+            return None
+        self._position = found.position
+        info = MSMQQueueInfo(self.environment)
+        info.take(found)
+        return info
 
 
 def _no_query() -> ComError:

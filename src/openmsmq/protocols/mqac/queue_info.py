@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Final, Protocol, cast
+from typing import Any, ClassVar, Final, Protocol, TypeVar, cast
 from uuid import UUID
 
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext
 from openmsmq.dcom.variant import Variant
+from openmsmq.directory.provider import QueueRecord
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, Access, PropId, QueueAccessMask, Share
-from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, QueueNotFound
+from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
 from openmsmq.model.security import EVERYONE, SecurityDescriptor
 from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.mqac.naming import (
+    after,
+    format_name_in_directory,
+    format_name_of,
+    is_public_path,
+    needs_lookup,
+)
 from openmsmq.protocols.mqac.objects import NOBODY, MqacObject, boolean, date
+from openmsmq.protocols.public_queues import properties_of
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.properties import PRIV_LEVEL_OPTIONAL, QueueProperties
 from openmsmq.queueing.queue import Queue, QueueKind
+
+T = TypeVar("T")
 
 _ALL: Final = {
     PropId.PROPID_Q_INSTANCE: "instance", PropId.PROPID_Q_TYPE: "type", PropId.PROPID_Q_PATHNAME: "path_name",
@@ -38,9 +49,9 @@ def getter(read: Callable[[MSMQQueueInfo], Any]) -> Callable[[MSMQQueueInfo, Cal
     """A property that needs the queue: it is refreshed if that has not been done (3.10.4.1)."""
 
     def get(self: MSMQQueueInfo, context: CallContext) -> Any:
-        if not self.is_refreshed:
-            self.Refresh(context)
-        return read(self)
+        if self.is_refreshed:
+            return read(self)
+        return after(self.Refresh(context), lambda: read(self))
 
     return get
 
@@ -72,9 +83,9 @@ class MSMQQueueInfo(MqacObject):
 
     coclass = m.MSMQQueueInfo
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties", "get_Security", "put_Security"])
-    states: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("get_PathNameDNS", "get_ADsPath"), "MQ_ERROR_UNSUPPORTED_OPERATION: only public queues have it"
-    )
+    states: ClassVar[dict[str, str]] = {
+        "get_ADsPath": "MQ_ERROR_UNSUPPORTED_OPERATION: the directory has no LDAP paths"
+    }
 
     def __init__(self, environment: Environment, format_name: str | None = None) -> None:
         super().__init__(environment)
@@ -95,10 +106,10 @@ class MSMQQueueInfo(MqacObject):
 
     # -- which queue -------------------------------------------------------------------------------------------
 
-    def get_PathName(self, context: CallContext) -> str | None:
+    def get_PathName(self, context: CallContext) -> str | Awaitable[str | None] | None:
         """3.10.4.1.6."""
         if self.path_name is None and self.format_name is not None and not self.is_refreshed:
-            self.Refresh(context)
+            return after(self.Refresh(context), lambda: self.path_name)
         return self.path_name
 
     def put_PathName(self, context: CallContext, value: str | None) -> None:
@@ -106,11 +117,11 @@ class MSMQQueueInfo(MqacObject):
         self.path_name, self.format_name = value, None
         self.is_refreshed = self.is_application_queue = self.is_created = False
 
-    def get_FormatName(self, context: CallContext) -> str | None:
+    def get_FormatName(self, context: CallContext) -> str | Awaitable[str | None] | None:
         """3.10.4.1.8. Deviation D-78: the name is computed where only the path name is set, as every other method does
         it."""
         if self.format_name is None and self.path_name is not None:
-            return str(self.name())
+            return self.with_name(str)
         return self.format_name
 
     def put_FormatName(self, context: CallContext, value: str | None) -> None:
@@ -126,6 +137,35 @@ class MSMQQueueInfo(MqacObject):
             self.format_name = str(format_name_of(self.environment, self.path_name))
         return names.parse_format_name(self.format_name)
 
+    def with_name(self, then: Callable[[names.FormatName], T]) -> T | Awaitable[T]:
+        """What `then` makes of the format name, at once or when the directory has said it. Raises as `name`."""
+        if self.format_name is None and self.path_name and needs_lookup(self.environment, self.path_name):
+            return after(self._look_up(self.path_name), lambda: then(self.name()))
+        return then(self.name())
+
+    async def _look_up(self, path_name: str) -> None:
+        found = await format_name_in_directory(self.environment, path_name)
+        if self.path_name == path_name:  # another queue may be meant by now
+            self.format_name = found
+
+    @property
+    def _is_public(self) -> bool:
+        """Whether a public queue is meant, of which the directory knows. Raises MsmqError for a malformed name."""
+        if not self.environment.directory.exists:
+            return False
+        if self.format_name is None:
+            return bool(self.path_name) and is_public_path(self.path_name or "")
+        name = names.parse_format_name(self.format_name)
+        return isinstance(name, names.PublicFormatName) and name.suffix is names.Suffix.NONE
+
+    async def _identifier(self) -> UUID:
+        """Queue.Identifier of a public queue."""
+        if self.format_name is None:
+            await self._look_up(self.path_name or "")
+        name = self.name()
+        assert isinstance(name, names.PublicFormatName)
+        return name.guid
+
     def _queue(self) -> Queue:
         """The queue of this machine that is meant. Raises QueueNotFound, MsmqError."""
         name = self.name()
@@ -135,30 +175,45 @@ class MSMQQueueInfo(MqacObject):
 
     # -- methods -----------------------------------------------------------------------------------------------
 
-    def Create(self, context: CallContext, IsTransactional: Variant | None, IsWorldReadable: Variant | None) -> None:
-        """3.10.4.1.26. Without a directory owners are no domain users, so everybody may use the queue whatever
-        IsWorldReadable says (3.10.4.1.26.1)."""
+    def Create(
+        self, context: CallContext, IsTransactional: Variant | None, IsWorldReadable: Variant | None
+    ) -> Awaitable[None] | None:
+        """3.10.4.1.26. Owners are no domain users, so everybody may use the queue whatever IsWorldReadable says
+        (3.10.4.1.26.1)."""
         boolean(IsWorldReadable, False)
         if not self.path_name:
             raise MsmqError(HResult.MQ_ERROR_ILLEGAL_QUEUE_PATHNAME, "PathName is not set")
         values = {int(_PROPIDS[attribute]): value for attribute, value in self.changes.items()}
         values[PropId.PROPID_Q_TRANSACTION] = int(boolean(IsTransactional, False))
+        if self.environment.directory.exists and is_public_path(self.path_name):
+            return self._create_public(context, self.path_name, values)
         manager = self.environment.manager
         queue = manager.administration.create_queue(self.path_name, values, None, self.caller(context))
         self.format_name = str(format_name_of(self.environment, self.path_name))
-        self.is_created = self.is_application_queue = True
-        self.changes.clear()
-        self._take(queue, queue.properties)
+        self.is_created = True
+        self._take(queue.properties)
+        return None
 
-    def Delete(self, context: CallContext) -> None:
+    async def _create_public(self, context: CallContext, path_name: str, values: dict[int, Any]) -> None:
+        self.take(await self.environment.public_queues.create(path_name, values, self.caller(context)))
+        self.is_created = True
+
+    def Delete(self, context: CallContext) -> Awaitable[None] | None:
         """3.10.4.1.27."""
+        if self._is_public:
+            return self._delete_public(context)
         self.environment.manager.administration.delete_queue(self._queue(), self.caller(context))
+        self.format_name = None
+        self._forget()
+        return None
+
+    async def _delete_public(self, context: CallContext) -> None:
+        await self.environment.public_queues.delete(await self._identifier(), self.caller(context))
         self.format_name = None
         self._forget()
 
     def Open(self, context: CallContext, access: int, share: int) -> Any:
         """3.10.4.1.28."""
-        name = self.name()
         try:
             wanted, sharing = Access(access), Share(share)
         except ValueError:
@@ -169,36 +224,69 @@ class MSMQQueueInfo(MqacObject):
             ) from None
         if wanted is Access.MOVE:
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, "Access 4 is no access mode here")
+        return self.with_name(lambda name: self._resolved(context, name, wanted, sharing))
+
+    def _resolved(self, context: CallContext, name: names.FormatName, access: Access, share: Share) -> Any:
+        if not self.environment.public_queues.needs(name):
+            return self._open(context, name, access, share)
+        return self._resolve_and_open(context, name, access, share)
+
+    async def _resolve_and_open(
+        self, context: CallContext, name: names.FormatName, access: Access, share: Share
+    ) -> _Opened:
+        resolved = await self.environment.public_queues.resolve(name, access)
+        return self._open(context, resolved, access, share)
+
+    def _open(self, context: CallContext, name: names.FormatName, access: Access, share: Share) -> _Opened:
         queue = cast(_Opened, context.server.classes[m.MSMQQueue.uuid](context))  # its module needs this one
-        descriptor = self.environment.manager.handles.open_queue(name, wanted, sharing, self.caller(context), NOBODY)
+        descriptor = self.environment.manager.handles.open_queue(name, access, share, self.caller(context), NOBODY)
         queue.attach(descriptor, self)
         return queue
 
-    def Refresh(self, context: CallContext) -> None:
+    def Refresh(self, context: CallContext) -> Awaitable[None] | None:
         """3.10.4.1.29."""
+        if self._is_public:
+            return self._refresh_public(context)
         queue = self._queue()
         self.is_application_queue = queue.kind is QueueKind.PRIVATE
         if self.is_application_queue:
             propids = [int(propid) for propid in _ALL]
             found = self.environment.manager.administration.get_properties(queue, propids, self.caller(context))
             known = dict(zip(_ALL.values(), found, strict=True))
-            self._take(queue, replace(_UNKNOWN, **known, security=queue.properties.security))
+            self._take(replace(_UNKNOWN, **known, security=queue.properties.security))
         else:
-            self._take(queue, replace(_UNKNOWN, path_name=queue.properties.path_name))
+            self._take(replace(_UNKNOWN, path_name=queue.properties.path_name))
+        return None
 
-    def _take(self, queue: Queue, properties: QueueProperties) -> None:
+    async def _refresh_public(self, context: CallContext) -> None:
+        guid = await self._identifier()
+        self.take(await self.environment.public_queues.record(guid, self.caller(context)))
+
+    def take(self, record: QueueRecord) -> None:
+        """The directory has said what the queue is."""
+        self.format_name, self.is_application_queue = f"PUBLIC={record.identifier}", True
+        self._take(properties_of(record))
+
+    def _take(self, properties: QueueProperties) -> None:
         self.properties = properties
         self.path_name = properties.path_name
         self.changes.clear()
         self.is_refreshed = True
 
-    def Update(self, context: CallContext) -> None:
+    def Update(self, context: CallContext) -> Awaitable[None] | None:
         """3.10.4.1.30. Deviation D-79: only what was put is written; the other properties of an object that was never
         refreshed are defaults, which nobody wants in the queue."""
-        queue = self._queue()
         values = {int(_PROPIDS[attribute]): value for attribute, value in self.changes.items()}
+        if self._is_public:
+            return self._update_public(context, values)
+        queue = self._queue()
         if values:
             self.environment.manager.administration.set_properties(queue, values, self.caller(context))
+        self.changes.clear()
+        return None
+
+    async def _update_public(self, context: CallContext, values: dict[int, Any]) -> None:
+        await self.environment.public_queues.change(await self._identifier(), values, self.caller(context))
         self.changes.clear()
 
     # -- properties --------------------------------------------------------------------------------------------
@@ -260,24 +348,23 @@ class MSMQQueueInfo(MqacObject):
         descriptor = SecurityDescriptor.parse(self.properties.security)
         return descriptor.grants(frozenset([EVERYONE]), QueueAccessMask.TAKE_QUEUE_OWNERSHIP)
 
-    def get_PathNameDNS(self, context: CallContext) -> str:
+    def get_PathNameDNS(self, context: CallContext) -> Awaitable[str]:
         """3.10.4.1.31: of public queues."""
+        if self._is_public:
+            return self._path_name_dns(context)
         self._queue()
         raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_OPERATION, "only public queues have a DNS path name")
 
+    async def _path_name_dns(self, context: CallContext) -> str:
+        public_queues = self.environment.public_queues
+        record = await public_queues.record(await self._identifier(), self.caller(context))
+        return await public_queues.qualified_path_name(record)
+
     def get_ADsPath(self, context: CallContext) -> str:
-        """3.10.4.1.39: of public queues."""
-        self._queue()
-        raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_OPERATION, "only public queues have an ADsPath")
-
-
-def format_name_of(environment: Environment, path_name: str) -> names.FormatName:
-    """Get Queue Format Name from Pathname, 3.1.6.2: without a directory DIRECT=OS. Raises QueueNotFound for a public
-    queue, IllegalQueuePathName."""
-    path = names.parse_path_name(path_name)
-    if path.kind == "public":
-        raise QueueNotFound(detail=f"{path}: public queues need a directory")
-    return names.parse_format_name(f"DIRECT=OS:{path}")
+        """3.10.4.1.39: a path of LDAP, where public queues are in Active Directory."""
+        if not self._is_public:
+            self._queue()
+        raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_OPERATION, "the directory of this server has no LDAP paths")
 
 
 def info_of(environment: Environment, format_name: str) -> MSMQQueueInfo | None:

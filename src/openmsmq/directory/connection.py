@@ -1,0 +1,110 @@
+"""What a queue manager does with its directory: it asks with a time limit, and knows when the directory is away.
+
+A directory that did not answer is QueueManager.DirectoryOffline ([MS-MQDMPR] 3.1.1.1): calls fail at once, so that
+nobody waits for it again and again, until `check` finds it back. Failures are the HRESULTs that callers of the
+protocols get.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from openmsmq.directory.provider import (
+    DirectoryAway,
+    DirectoryDenied,
+    DirectoryError,
+    DirectoryProvider,
+    ObjectExists,
+    ObjectNotFound,
+)
+from openmsmq.model.errors import AccessDenied, HResult, IllegalPropertyValue, MsmqError, QueueExists, error_for
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TIME_LIMIT: Final = 10.0  # seconds for one operation
+ONLINE_PERIOD: Final = 60.0  # seconds, Directory Online Timer ([MS-MQDMPR] 3.1.2.5)
+
+
+class DirectoryConnection:
+    """Asks a provider; without one there is no directory, as in workgroup mode.
+
+    Attributes:
+        offline: QueueManager.DirectoryOffline.
+    """
+
+    def __init__(self, provider: DirectoryProvider | None, time_limit: float = TIME_LIMIT) -> None:
+        """`time_limit` is in seconds."""
+        self.provider: Final = provider
+        self._time_limit: Final = time_limit
+        self.offline = False
+
+    @property
+    def exists(self) -> bool:
+        """QueueManager.DirectoryIntegrated: whether there is a directory, be it away or not."""
+        return self.provider is not None
+
+    async def ask(
+        self,
+        question: Callable[[DirectoryProvider], Awaitable[T]],
+        not_found: HResult = HResult.MQ_ERROR_QUEUE_NOT_FOUND,
+        *,
+        force: bool = False,
+    ) -> T:
+        """The answer to a question.
+
+        Args:
+            not_found: the error for an object that is not there.
+            force: ask also while the directory is offline.
+
+        Raises MsmqError: MQ_ERROR_NO_DS where there is no directory or it can't be reached, and
+        MQ_ERROR_NO_RESPONSE_FROM_OBJECT_SERVER where it did not answer in time (what was asked for may be done all the
+        same); `not_found`, MQ_ERROR_QUEUE_EXISTS, AccessDenied; IllegalPropertyValue for what it can't keep.
+        """
+        if self.provider is None:
+            raise MsmqError(HResult.MQ_ERROR_NO_DS, "this queue manager has no directory (setting directory_provider)")
+        if self.offline and not force:
+            raise MsmqError(HResult.MQ_ERROR_NO_DS, "the directory is away; it is tried again every minute")
+        try:
+            answer = await asyncio.wait_for(question(self.provider), self._time_limit)
+        except TimeoutError:
+            self._went(f"no answer in {self._time_limit:g} s")
+            raise MsmqError(
+                HResult.MQ_ERROR_NO_RESPONSE_FROM_OBJECT_SERVER,
+                f"the directory has not answered in {self._time_limit:g} s",
+            ) from None
+        except DirectoryAway as error:
+            self._went(str(error))
+            raise MsmqError(HResult.MQ_ERROR_NO_DS, f"the directory is away: {error}") from None
+        except DirectoryError as error:
+            raise _failure(error, not_found) from None
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise IllegalPropertyValue(detail=f"the directory can't keep or compare a value: {error}") from None
+        if self.offline:
+            self.offline = False
+            logger.warning("the directory is back")
+        return answer
+
+    def _went(self, reason: str) -> None:
+        if not self.offline:
+            logger.error("the directory is away, public queues can't be looked up or changed: %s", reason)
+        self.offline = True
+
+    async def close(self) -> None:
+        if self.provider is not None:
+            await self.provider.close()
+
+
+def _failure(error: DirectoryError, not_found: HResult) -> MsmqError:
+    match error:
+        case ObjectNotFound():
+            return error_for(not_found, f"{error} is not in the directory")
+        case ObjectExists():
+            return QueueExists(detail=f"the directory has that already: {error}")
+        case DirectoryDenied():
+            return AccessDenied(detail=f"the directory refuses: {error}")
+    return MsmqError(HResult.MQ_ERROR_DS_ERROR, str(error))

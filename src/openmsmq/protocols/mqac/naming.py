@@ -1,0 +1,56 @@
+"""From path names to format names ([MC-MQAC] 3.1.6.2), at once or when the directory has answered."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from openmsmq.model import names
+from openmsmq.model.errors import QueueNotFound
+from openmsmq.protocols.environment import Environment
+
+T = TypeVar("T")
+
+
+def format_name_of(environment: Environment, path_name: str) -> names.FormatName:
+    """Get Queue Format Name from Pathname, 3.1.6.2: DIRECT=OS of a private queue (D-116) and of a subqueue, PUBLIC= of
+    a public queue of this machine. Raises IllegalQueuePathName, and QueueNotFound for one that only a directory
+    knows."""
+    path = names.parse_path_name(path_name)
+    if path.kind == "public" and not path.subqueue:
+        registry = environment.manager.registry
+        queue = registry.queue_for_path_name(path)
+        if queue is None:
+            raise QueueNotFound(detail=f"{path}: public queues need a directory")
+        return registry.format_name(queue)
+    return names.parse_format_name(f"DIRECT=OS:{path}")
+
+
+def is_public_path(path_name: str) -> bool:
+    """Whether a path name is that of a public queue. Raises IllegalQueuePathName."""
+    path = names.parse_path_name(path_name)
+    return path.kind == "public" and not path.subqueue
+
+
+def needs_lookup(environment: Environment, path_name: str) -> bool:
+    """Whether only the directory knows the format name for a path name. Raises IllegalQueuePathName."""
+    if not environment.directory.exists or not is_public_path(path_name):
+        return False
+    return environment.manager.registry.queue_for_path_name(names.parse_path_name(path_name)) is None
+
+
+async def format_name_in_directory(environment: Environment, path_name: str) -> str:
+    """The same of a public queue, of the directory."""
+    return f"PUBLIC={await environment.public_queues.identifier_of(names.parse_path_name(path_name))}"
+
+
+def after(work: Awaitable[Any] | None, then: Callable[[], T]) -> T | Awaitable[T]:
+    """`then` at once, or when the directory has answered."""
+    return then() if work is None else _later(work, then)
+
+
+async def _later(work: Awaitable[Any], then: Callable[[], Any]) -> Any:
+    await work
+    result = then()
+    return await result if inspect.isawaitable(result) else result

@@ -1,0 +1,344 @@
+"""Public queues: what the queue manager does with its directory ([MS-MQDMPR] 3.1.7.1.18 to 3.1.7.1.26, 3.1.7.3.8).
+
+A public queue lives in the log of its queue manager as a private one does. The directory says that it exists, where it
+is and what properties it has; the log has a copy of these, so that messages come and go while the directory is away.
+Where the two disagree the directory is right: a queue is made there first and deleted there first, and `synchronize`
+makes the log follow, also after a crash between the two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Final
+from uuid import UUID
+
+from openmsmq.directory.connection import DirectoryConnection
+from openmsmq.directory.lookup import Filter, Relation
+from openmsmq.directory.provider import MachineRecord, QueueRecord
+from openmsmq.model import names
+from openmsmq.model.constants import Access
+from openmsmq.model.errors import (
+    HResult,
+    IllegalFormatName,
+    IllegalQueuePathName,
+    InsufficientResources,
+    MsmqError,
+    QueueNotFound,
+)
+from openmsmq.queueing import properties as queue_properties
+from openmsmq.queueing.authorization import Caller, Record, Right
+from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.places import Place
+from openmsmq.queueing.properties import QueueProperties
+
+logger = logging.getLogger(__name__)
+
+MAXIMUM_NAME: Final = 63  # characters of a public queue's name, [MC-MQAC] 3.10.6.1
+MOST_ELEMENTS: Final = 1000  # format names that a distribution list may stand for
+_PAGE: Final = 100  # records that are read at once; the event loop serves others between two pages
+# Attributes of the same name in QueueProperties and QueueRecord.
+_SHARED: Final = tuple(f.name for f in fields(QueueProperties) if f.name != "instance")
+AWAY: Final = (HResult.MQ_ERROR_NO_DS, HResult.MQ_ERROR_NO_RESPONSE_FROM_OBJECT_SERVER)
+
+
+class PublicQueues:
+    """See the module. Methods that ask the directory raise what `DirectoryConnection.ask` raises."""
+
+    def __init__(self, manager: QueueManager, directory: DirectoryConnection) -> None:
+        self._manager: Final = manager
+        self.directory: Final = directory
+        self._own: Final = UUID(bytes_le=manager.machine.identifier)
+        self._changing: Final = asyncio.Lock()  # between an answer of the directory and what follows from it here
+        self._is_registered = False
+        self._missing: set[UUID] = set()  # queues of this machine that the directory does not have; the log said so
+
+    # -- names -------------------------------------------------------------------------------------------------
+
+    def needs(self, name: names.FormatName) -> bool:
+        """Whether a format name can't be opened before `resolve` has asked the directory."""
+        if not self.directory.exists:
+            return False
+        elements = name.elements if isinstance(name, names.MultipleElementFormatName) else (name,)
+        return any(
+            isinstance(element, names.DistributionListFormatName)
+            or (isinstance(element, names.PublicFormatName) and not self._manager.registry.is_local(element))
+            for element in elements
+        )
+
+    async def resolve(self, name: names.FormatName, access: Access) -> names.FormatName:
+        """Expand Format Name, 3.1.7.3.8: distribution lists are replaced by their members. Public queues among them,
+        which a queue is to be opened by, are known to the registry afterwards.
+
+        Raises QueueNotFound for a list or queue that the directory does not have, or
+        MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION for a queue that is to be opened for sending (3.1.7.1.5); but
+        MQ_ERROR_NO_DS for a directory that is away (deviation D-118).
+        """
+        expanded = await self._expanded(name)
+        for element in expanded.elements if isinstance(expanded, names.MultipleElementFormatName) else (expanded,):
+            if isinstance(element, names.PublicFormatName) and not self._manager.registry.is_local(element):
+                await self._locate(element, access)
+        return expanded
+
+    async def _expanded(self, name: names.FormatName) -> names.FormatName:
+        waiting = list(name.elements) if isinstance(name, names.MultipleElementFormatName) else [name]
+        if not any(isinstance(element, names.DistributionListFormatName) for element in waiting):
+            return name
+        found: dict[str, names.SingleFormatName] = {}
+        seen: set[UUID] = set()  # lists may contain each other
+        while waiting:
+            element = waiting.pop()
+            if not isinstance(element, names.DistributionListFormatName):
+                found[str(element).lower()] = element
+            elif element.guid not in seen:
+                seen.add(element.guid)
+                waiting += await self._members(element.guid)
+            if len(found) + len(waiting) > MOST_ELEMENTS:
+                raise InsufficientResources(detail=f"{name} stands for more than {MOST_ELEMENTS} queues")
+        elements = [found[text] for text in sorted(found)]
+        if not elements:
+            raise QueueNotFound(detail=f"{name} has no members")
+        return elements[0] if len(elements) == 1 else names.MultipleElementFormatName(tuple(elements))
+
+    async def _members(self, guid: UUID) -> list[names.SingleFormatName]:
+        members = (await self.directory.ask(lambda d: d.distribution_list(guid))).members
+        parsed = [names.parse_format_name(member) for member in members]
+        for member in parsed:
+            if isinstance(member, names.MultipleElementFormatName):
+                raise IllegalFormatName(detail=f"{member} in the distribution list {guid}: one queue for each member")
+        return [member for member in parsed if not isinstance(member, names.MultipleElementFormatName)]
+
+    async def _locate(self, name: names.PublicFormatName, access: Access) -> None:
+        registry = self._manager.registry
+        sending = access is Access.SEND
+        not_found = HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION if sending else HResult.MQ_ERROR_QUEUE_NOT_FOUND
+        try:
+            record = await self.directory.ask(lambda d: d.queue(name.guid), not_found)
+        except MsmqError as error:
+            # Deviation D-115: what was known when the directory went away is good enough to keep messages for it.
+            known = registry.place_of(name) is not None or registry.outgoing_queue(name) is not None
+            if error.hresult in AWAY and known:
+                return
+            raise
+        if record.machine == self._own:
+            await self._follow(name.guid)
+        else:
+            registry.remember_place(name.guid, Place(record.path_name, record.base_priority, record.machine.bytes_le))
+
+    def path_elsewhere(self, name: names.FormatName) -> names.PathName | None:
+        """Get Queue Path, 3.1.7.1.26, of a public queue of another machine that `resolve` has found; None otherwise."""
+        place = self._manager.registry.place_of(name)
+        return None if place is None else names.parse_path_name(place.path_name)
+
+    async def identifier_of(self, path: names.PathName) -> UUID:
+        """Get Queue Format Name from Pathname ([MC-MQAC] 3.1.6.2). Raises QueueNotFound, IllegalQueuePathName."""
+        path = self._canonical(path)
+        try:
+            return (await self.directory.ask(lambda d: d.queue_at(str(path)))).identifier
+        except MsmqError as error:
+            local = self._manager.registry.queue_for_path_name(path)
+            if error.hresult not in AWAY or local is None:
+                raise
+            return UUID(bytes_le=local.properties.instance)
+
+    def _canonical(self, path: names.PathName) -> names.PathName:
+        """A path name as the directory has it: names of this machine become its computer name."""
+        if path.kind != "public" or path.subqueue or len(path.name) > MAXIMUM_NAME:
+            raise IllegalQueuePathName(
+                detail=f"{path}: the name of a public queue is computer\\name, with 1 to {MAXIMUM_NAME} characters"
+            )
+        machine = self._manager.machine
+        return replace(path, computer=machine.computer_name) if machine.is_local(path.computer) else path
+
+    # -- objects -----------------------------------------------------------------------------------------------
+
+    async def record(self, guid: UUID, caller: Caller) -> QueueRecord:
+        """Read Directory, 3.1.7.1.20. While the directory is away a queue of this machine is still known. Raises
+        AccessDenied."""
+        try:
+            record = await self.directory.ask(lambda d: d.queue(guid))
+        except MsmqError as error:
+            local = self._manager.registry.public.get(guid)
+            if error.hresult not in AWAY or local is None:
+                raise
+            record = record_of(local.properties, self._own)
+        self._authorize(record, caller, Right.GET_PROPERTIES)
+        return record
+
+    async def next(self, filters: Sequence[Filter], after: int, caller: Caller) -> QueueRecord | None:
+        """Read Directory Begin and Next: the first queue after that position (of `QueueRecord`) that satisfies the
+        filters and that the caller may see; None at the end."""
+        limit = 1
+        while page := await self._page(filters, after, limit):
+            for record in page:
+                guarded = Record(record.security, record.path_name)
+                if self._manager.authorization.allows(caller, guarded, Right.GET_PROPERTIES):
+                    return record
+            after, limit = page[-1].position, _PAGE
+        return None
+
+    async def _page(self, filters: Sequence[Filter], after: int, limit: int) -> Sequence[QueueRecord]:
+        return await self.directory.ask(lambda d: d.find_queues(filters, after, limit))
+
+    async def create(self, path_name: str, values: Mapping[int, Any], caller: Caller) -> QueueRecord:
+        """Create Queue, 3.1.7.1.3, of a public queue: of this machine, or of another one, which makes it when it hears
+        of it. `values` by PROPID. Raises as `Administration.create_queue`, and MQ_ERROR_MACHINE_NOT_FOUND."""
+        path = self._canonical(names.parse_path_name(path_name))
+        administration = self._manager.administration
+        async with self._changing:
+            if self._manager.machine.is_local(path.computer):
+                properties, machine = administration.public_properties(path, values, caller), self._own
+                if not self._is_registered:  # the daemon has just started
+                    await self._register()
+            else:
+                owner = await self.machine_named(path.computer)
+                there = Record(owner.security, owner.computer_name, is_machine=True)
+                properties = administration.public_properties(path, values, caller, there)
+                machine = owner.identifier
+            wanted = record_of(properties, machine)
+            record = await self.directory.ask(lambda d: d.create_queue(wanted), HResult.MQ_ERROR_MACHINE_NOT_FOUND)
+            if record.machine == self._own:
+                administration.keep_public(properties_of(record))
+        return record
+
+    async def delete(self, guid: UUID, caller: Caller) -> None:
+        """Delete Queue, 3.1.7.1.4: in the directory, then here (deviation D-110). Another machine drops its queue when
+        it hears of it. Raises AccessDenied."""
+        async with self._changing:
+            record = await self.directory.ask(lambda d: d.queue(guid))
+            self._authorize(record, caller, Right.DELETE_QUEUE)
+            await self.directory.ask(lambda d: d.delete_queue(guid))
+            if record.machine == self._own:
+                self._drop(guid)
+                await self.directory.ask(lambda d: d.confirm_deletion(guid))
+
+    async def change(self, guid: UUID, values: Mapping[int, Any], caller: Caller) -> QueueRecord:
+        """Write Directory, 3.1.7.1.24, of properties by PROPID. Raises AccessDenied, and what `properties.changed`
+        raises."""
+        async with self._changing:
+            record = await self.directory.ask(lambda d: d.queue(guid))
+            self._authorize(record, caller, Right.SET_PROPERTIES)
+            before = properties_of(record)
+            after = queue_properties.changed(before, values, creating=False)
+            after = replace(after, modify_time=self._manager.clock() // 1000)
+            wanted = record_of(after, record.machine)
+            changes = {
+                f.name: getattr(wanted, f.name)
+                for f in fields(QueueRecord)
+                if f.name != "position" and getattr(wanted, f.name) != getattr(record, f.name)
+            }
+            record = await self.directory.ask(lambda d: d.update_queue(guid, changes))
+            if record.machine == self._own:
+                self._manager.administration.keep_public(properties_of(record))
+        return record
+
+    def _authorize(self, record: QueueRecord, caller: Caller, right: Right) -> None:
+        self._manager.authorization.authorize(caller, Record(record.security, record.path_name), right)
+
+    # -- machines ----------------------------------------------------------------------------------------------
+
+    async def machine_named(self, name: str) -> MachineRecord:
+        """By computer name or DNS name. Raises MQ_ERROR_MACHINE_NOT_FOUND."""
+        return await self.directory.ask(lambda d: d.machine_named(name), HResult.MQ_ERROR_MACHINE_NOT_FOUND)
+
+    async def machine(self, guid: UUID) -> MachineRecord:
+        """Raises MQ_ERROR_MACHINE_NOT_FOUND."""
+        return await self.directory.ask(lambda d: d.machine(guid), HResult.MQ_ERROR_MACHINE_NOT_FOUND)
+
+    async def qualified_path_name(self, record: QueueRecord) -> str:
+        """Queue.QualifiedPathname: with the DNS name of its machine, where it has one."""
+        computer, _, name = record.path_name.partition("\\")
+        owner = await self.machine(record.machine)
+        return f"{owner.dns_names[0] if owner.dns_names else computer}\\{name}"
+
+    # -- the log follows the directory -------------------------------------------------------------------------
+
+    async def synchronize(self) -> None:
+        """Check Directory Online, 3.1.7.1.25: this queue manager is registered, and its public queues become what the
+        directory says of them. Raises MsmqError; what had been done stays."""
+        async with self._changing:
+            await self._register()
+            for guid in await self.directory.ask(lambda d: d.deleted_queues(self._own)):
+                self._drop(guid)
+                await self._confirm(guid)
+            left = set(self._manager.registry.public)
+            own = Filter("machine", Relation.EQUALS, self._own)
+            page = await self._page([own], 0, _PAGE)
+            while page:
+                for record in page:
+                    self._keep(record)
+                    left.discard(record.identifier)
+                page = await self._page([own], page[-1].position, _PAGE)
+            self._report(left)
+        await self._locate_destinations()
+
+    async def _locate_destinations(self) -> None:
+        """Outgoing queues of an earlier run know the identifiers of their destinations only."""
+        registry = self._manager.registry
+        for outgoing in list(registry.outgoing.values()):
+            name = outgoing.destination
+            if isinstance(name, names.PublicFormatName) and registry.place_of(name) is None:
+                try:
+                    await self._locate(name, Access.SEND)
+                except MsmqError as error:
+                    logger.warning("the outgoing queue for %s has messages that can't be sent: %s", name, error)
+
+    async def _register(self) -> None:
+        machine = self._manager.machine
+        dns_names = tuple(name for name in (machine.qualified_name,) if "." in name)
+        security = self._manager.authorization.machine.pack()
+        record = MachineRecord(self._own, machine.computer_name, dns_names, security=security)
+        await self.directory.ask(lambda d: d.register_machine(record), force=True)
+        self._is_registered = True
+
+    async def _confirm(self, guid: UUID) -> None:
+        await self.directory.ask(lambda d: d.confirm_deletion(guid))
+
+    async def _follow(self, guid: UUID) -> None:
+        """A queue of this machine, made by another one, is opened before `synchronize` has found it."""
+        async with self._changing:
+            self._keep(await self.directory.ask(lambda d: d.queue(guid)))
+
+    def _keep(self, record: QueueRecord) -> None:
+        registry = self._manager.registry
+        is_new = record.identifier not in registry.public
+        if is_new and registry.queue_for_path_name(names.parse_path_name(record.path_name)) is not None:
+            logger.error(
+                "the directory has %s with the identifier %s, but that queue is here with another one; delete one of "
+                "them", record.path_name, record.identifier,
+            )  # fmt: skip
+            return
+        try:
+            self._manager.administration.keep_public(properties_of(record))
+        except InsufficientResources as error:  # of queues that others make for this machine
+            logger.error("%s, which the directory has for this machine, is not made: %s", record.path_name, error)
+
+    def _drop(self, guid: UUID) -> None:
+        queue = self._manager.registry.public.get(guid)
+        if queue is not None:
+            self._manager.administration.drop_public(queue)
+
+    def _report(self, missing: Iterable[UUID]) -> None:
+        """Messages are not thrown away because a file was lost."""
+        for guid in set(missing) - self._missing:
+            logger.error(
+                "the directory does not have the public queue %s (%s) of this machine; nobody finds it, and it stays "
+                "with its messages", self._manager.registry.public[guid].properties.path_name, guid,
+            )  # fmt: skip
+        self._missing = set(missing)
+
+
+def record_of(properties: QueueProperties, machine: UUID) -> QueueRecord:
+    """What the directory keeps of a queue."""
+    values = {name: getattr(properties, name) for name in _SHARED}
+    values["type"] = UUID(bytes_le=properties.type)
+    return QueueRecord(identifier=UUID(bytes_le=properties.instance), machine=machine, **values)
+
+
+def properties_of(record: QueueRecord) -> QueueProperties:
+    """The inverse of `record_of`."""
+    values = {name: getattr(record, name) for name in _SHARED}
+    values["type"] = record.type.bytes_le
+    return QueueProperties(instance=record.identifier.bytes_le, **values)

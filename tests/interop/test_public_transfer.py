@@ -1,0 +1,39 @@
+"""Two queue managers that share a directory: messages for public queues of the other one travel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import openmsmq
+from daemon import Daemon, eventually
+from openmsmq.com import Dispatch
+
+PORT = "18013"
+HOSTS = ("127.0.75.1", "127.0.75.2")
+
+
+def test_a_public_queue_of_another_machine_gets_its_messages_and_their_acknowledgments(tmp_path: Path) -> None:
+    common = ("--message-port", PORT, "--peer-message-port", PORT, "--directory-path", str(tmp_path / "directory"))
+    peers = ("--peers", f"ALPHA={HOSTS[0]},BETA={HOSTS[1]}")
+    alpha = Daemon(tmp_path / "alpha", "--listen", HOSTS[0], "--computer-name", "ALPHA", *common, *peers)
+    beta = Daemon(tmp_path / "beta", "--listen", HOSTS[1], "--computer-name", "BETA", *common, *peers)
+    with alpha, beta, openmsmq.connect(HOSTS[0], alpha.port) as near, openmsmq.connect(HOSTS[1], beta.port) as far:
+        info = Dispatch("MSMQ.MSMQQueueInfo", host=HOSTS[1], port=beta.mapper_port)
+        info.PathName = "BETA\\orders"
+        info.Create()
+        name = info.FormatName
+        assert name.startswith("PUBLIC=")
+        near.create_queue(".\\private$\\admin")
+        with near.open(name, "send") as queue:
+            queue.send(
+                "hello", recoverable=True, acknowledgements_requested=3,
+                administration_queue_format_name=f"DIRECT=TCP:{HOSTS[0]}\\private$\\admin",
+            )  # fmt: skip
+        with far.open(name, "receive") as queue:
+            message = queue.receive(timeout=20)
+            assert message.decode() == "hello" and message.destination_queue_format_name.lower() == name.lower()
+
+        def acknowledged() -> bool:
+            return int(near.management(".\\private$\\admin")["message_count"]) == 2
+
+        eventually(acknowledged, 30)

@@ -1,0 +1,485 @@
+"""Public queues in the queue manager: rights, a directory that is slow or away, and what follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from openmsmq.directory.connection import DirectoryConnection
+from openmsmq.directory.embedded import EmbeddedDirectory
+from openmsmq.directory.provider import DirectoryAway, MachineRecord, QueueRecord
+from openmsmq.model import names, security
+from openmsmq.model.constants import Access, PropId, QueueAccessMask, Share
+from openmsmq.model.errors import HResult as H
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.message import Message
+from openmsmq.model.security import SecurityDescriptor
+from openmsmq.protocols.public_queues import MOST_ELEMENTS, PublicQueues, properties_of, record_of
+from openmsmq.queueing import places
+from openmsmq.queueing.authorization import SYSTEM, default_machine_security, default_queue_security
+from openmsmq.queueing.machine import MachineLimits
+from openmsmq.queueing.places import Place
+from protocols.clients import Client, Pending, Server, queue_format
+from queueing.world import ALICE, BOB, MACHINE, World
+
+OWN = UUID(bytes_le=MACHINE.identifier)
+ELSEWHERE = MachineRecord(
+    UUID(int=99), "ELSEWHERE", ("elsewhere.example.com",), security=default_machine_security().pack()
+)
+RECEIVE, SEND = Access.RECEIVE, Access.SEND
+
+
+class Unreliable:
+    """A directory that is away or slow at will."""
+
+    def __init__(self, path: Path) -> None:
+        self._real = EmbeddedDirectory(path)
+        self.away, self.seconds = False, 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        operation = getattr(self._real, name)
+
+        async def call(*arguments: Any) -> Any:
+            await asyncio.sleep(self.seconds)
+            if self.away and name != "close":
+                raise DirectoryAway("pulled")
+            return await operation(*arguments)
+
+        return call
+
+
+class WithDirectory:
+    """A queue manager with a directory, in which another machine is registered."""
+
+    def __init__(self, path: Path) -> None:
+        self.server = Server()
+        self.world: World = self.server.world
+        self.provider = Unreliable(path)
+        self.connection = DirectoryConnection(self.provider, time_limit=5.0)  # type: ignore[arg-type]
+        self.public = PublicQueues(self.world.manager, self.connection)
+        self.server.environment.directory = self.connection
+        self.server.environment.public_queues = self.public
+        self.registry = self.world.registry
+
+    async def ready(self) -> WithDirectory:
+        await self.public.synchronize()
+        await self.provider.register_machine(ELSEWHERE)
+        return self
+
+    async def elsewhere(self, name: str = "far", **more: Any) -> QueueRecord:
+        found: QueueRecord = await self.provider.create_queue(
+            QueueRecord(uuid4(), ELSEWHERE.identifier, f"ELSEWHERE\\{name}", **more)
+        )
+        return found
+
+    def start_open(self, client: Client, name: object, access: int = RECEIVE, **more: Any) -> Pending:
+        given = {"hRemoteQueue": 0, "lplpRemoteQueueName": None, "dwpQueue": 0, "dwpRemoteContext": 0, **more}
+        return client.start(
+            "rpc_QMOpenQueueInternal", pQueueFormat=queue_format(str(name)), dwDesiredAccess=access, dwShareMode=0,
+            lpClientName="", pLicGuid=bytes(16), dwRemoteProtocol=0, **given,
+        )  # fmt: skip
+
+
+async def answered(pending: Pending) -> Any:
+    for _ in range(2000):
+        if pending.over:
+            return pending.response
+        await asyncio.sleep(0.002)
+    raise TimeoutError
+
+
+Run = Callable[[Callable[[WithDirectory], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    def start(test: Callable[[WithDirectory], Coroutine[Any, Any, None]]) -> None:
+        async def whole() -> None:
+            here = await WithDirectory(tmp_path / "directory.sqlite").ready()
+            try:
+                await test(here)
+            finally:
+                await here.connection.close()
+
+        asyncio.run(whole())
+
+    return start
+
+
+async def refused(work: Coroutine[Any, Any, Any]) -> int:
+    with pytest.raises(MsmqError) as caught:
+        await work
+    return caught.value.hresult
+
+
+def public(record: QueueRecord) -> names.PublicFormatName:
+    return names.PublicFormatName(record.identifier)
+
+
+# -- creating, changing, deleting --------------------------------------------------------------------------------------
+
+
+def test_a_created_queue_is_in_the_directory_and_in_the_log(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        record = await here.public.create(".\\q", {PropId.PROPID_Q_LABEL: "x"}, ALICE)
+        queue = here.registry.public[record.identifier]
+        assert record_of(queue.properties, OWN) == replace(record, position=0)
+        assert here.registry.format_name(queue) == public(record)
+        here.world.restart()
+        assert here.world.registry.public[record.identifier].properties == queue.properties
+        assert here.world.registry.local_queue(names.parse_format_name("DIRECT=OS:HERE\\Q")) is not None
+        assert here.world.registry.local_queue(names.parse_format_name("DIRECT=OS:HERE\\private$\\q")) is None
+
+    run(test)
+
+
+def test_a_queue_can_be_created_before_the_queue_manager_has_been_in_step_once(tmp_path: Path) -> None:
+    async def test() -> None:
+        here = WithDirectory(tmp_path / "directory.sqlite")
+        record = await here.public.create(".\\early", {}, ALICE)
+        assert record.identifier in here.registry.public
+        await here.connection.close()
+
+    asyncio.run(test())
+
+
+def test_the_descriptor_of_a_queue_decides_who_changes_and_deletes_it(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        record = await here.public.create(".\\q", {}, ALICE)
+        guarded = SecurityDescriptor(
+            owner=ALICE.sid, group=ALICE.sid, dacl=(security.allow(ALICE.sid, QueueAccessMask.GENERIC_ALL),)
+        ).pack()
+        await here.provider.update_queue(record.identifier, {"security": guarded})
+        label = {PropId.PROPID_Q_LABEL: "mine"}
+        assert await refused(here.public.change(record.identifier, label, BOB)) == H.MQ_ERROR_ACCESS_DENIED
+        assert await refused(here.public.delete(record.identifier, BOB)) == H.MQ_ERROR_ACCESS_DENIED
+        assert (await here.public.change(record.identifier, label, ALICE)).label == "mine"
+        assert here.registry.public[record.identifier].properties.label == "mine"
+        await here.public.delete(record.identifier, ALICE)
+        assert not here.registry.public
+        far = await here.elsewhere(security=guarded)
+        assert await refused(here.public.delete(far.identifier, BOB)) == H.MQ_ERROR_ACCESS_DENIED
+        await here.public.delete(far.identifier, ALICE)
+
+    run(test)
+
+
+def test_a_queue_is_seen_by_those_who_may_get_its_properties(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        hidden = SecurityDescriptor(
+            owner=ALICE.sid, group=ALICE.sid, dacl=(security.allow(ALICE.sid, QueueAccessMask.GENERIC_ALL),)
+        ).pack()
+        for n in range(3):
+            await here.elsewhere(f"hidden{n}", security=hidden)
+        seen = await here.elsewhere("seen", security=default_queue_security(ALICE.sid).pack())
+        of_alice, of_bob = [await here.public.next([], 0, caller) for caller in (ALICE, BOB)]
+        assert of_alice is not None
+        assert of_alice.path_name == "ELSEWHERE\\hidden0"
+        assert of_bob == seen
+        assert await here.public.next([], seen.position, BOB) is None
+        assert await refused(here.public.record(of_alice.identifier, BOB)) == H.MQ_ERROR_ACCESS_DENIED
+
+    run(test)
+
+
+def test_the_descriptor_of_a_machine_decides_who_creates_queues_on_it(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        here.world.manager.authorization.machine = SecurityDescriptor(owner=SYSTEM.sid, group=SYSTEM.sid, dacl=())
+        assert await refused(here.public.create(".\\q", {}, ALICE)) == H.MQ_ERROR_ACCESS_DENIED
+        record = await here.public.create("elsewhere.example.com\\q", {}, ALICE)
+        assert (record.machine, record.path_name) == (ELSEWHERE.identifier, "ELSEWHERE\\q")
+        assert record.identifier not in here.registry.public
+        closed = replace(ELSEWHERE, security=here.world.manager.authorization.machine.pack())
+        await here.provider.register_machine(closed)
+        assert await refused(here.public.create("ELSEWHERE\\r", {}, ALICE)) == H.MQ_ERROR_ACCESS_DENIED
+        assert await refused(here.public.create("NOWHERE\\q", {}, ALICE)) == H.MQ_ERROR_MACHINE_NOT_FOUND
+
+    run(test)
+
+
+def test_public_queues_count_for_the_limits_of_queues(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        here.registry.machine = replace(MACHINE, limits=MachineLimits(max_queues=100, max_queues_per_owner=2))
+        await here.public.create(".\\a", {}, ALICE)
+        await here.public.create(".\\b", {}, ALICE)
+        assert await refused(here.public.create(".\\c", {}, ALICE)) == H.MQ_ERROR_INSUFFICIENT_RESOURCES
+        await here.public.create(".\\c", {}, BOB)
+        here.registry.machine = replace(MACHINE, limits=MachineLimits(max_queues=3))
+        with pytest.raises(MsmqError, match="max_queues"):
+            here.world.create("private")
+
+    run(test)
+
+
+def test_others_cannot_make_more_queues_here_than_there_may_be(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        here.registry.machine = replace(MACHINE, limits=MachineLimits(max_queues=2))
+        for n in range(5):
+            await here.provider.create_queue(QueueRecord(uuid4(), OWN, f"HERE\\q{n}"))
+        await here.public.synchronize()
+        assert len(here.registry.public) == 2
+
+    run(test)
+
+
+def test_what_is_wrong_with_a_value_is_said_and_nothing_is_made(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        for values, hresult in (
+            ({PropId.PROPID_Q_LABEL: "x" * 125}, H.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+            ({PropId.PROPID_Q_LABEL: "\ud800"}, H.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+            ({PropId.PROPID_Q_INSTANCE: bytes(16)}, H.MQ_ERROR_PROPERTY_NOTALLOWED),
+            ({PropId.PROPID_Q_MULTICAST_ADDRESS: "1.2.3.4:5"}, H.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+        ):
+            assert await refused(here.public.create(".\\q", values, ALICE)) == hresult
+        for path in (".\\" + "x" * 64, ".\\private$\\q", ".\\q;sub", "q", ".\\system$;journal", ""):
+            assert await refused(here.public.create(path, {}, ALICE)) == H.MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
+        assert not here.registry.public
+        assert await here.public.next([], 0, ALICE) is None
+
+    run(test)
+
+
+def test_operations_of_mqmp_on_queue_objects_are_for_private_queues(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        record = await here.public.create(".\\q", {}, ALICE)
+        queue = here.registry.public[record.identifier]
+        administration = here.world.manager.administration
+        for work in (
+            lambda: administration.delete_queue(queue, SYSTEM),
+            lambda: administration.set_properties(queue, {PropId.PROPID_Q_LABEL: "x"}, SYSTEM),
+        ):
+            with pytest.raises(MsmqError) as caught:
+                work()
+            assert caught.value.hresult == H.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
+        assert record.identifier in here.registry.public
+
+    run(test)
+
+
+# -- opening -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_of_another_machine_opens_for_sending_and_is_pointed_at_for_reading(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        record = await here.elsewhere(base_priority=5)
+        client = here.server.client()
+        opened = await answered(here.start_open(client, public(record), SEND))
+        assert opened.result == H.MQ_OK
+        outgoing = here.registry.outgoing_queue(public(record))
+        assert outgoing is not None
+        assert (outgoing.properties.path_name, outgoing.properties.base_priority) == ("ELSEWHERE\\far", 5)
+        assert client.send(opened.phQueue, Message(body=b"x")).result == H.MQ_OK
+        assert len(outgoing) == 1
+        read = await answered(here.start_open(client, public(record), RECEIVE, lplpRemoteQueueName=""))
+        assert (read.result, read.lplpRemoteQueueName) == (H.MQ_OK, "ELSEWHERE\\far")
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("access", "hresult"),
+    [(SEND, H.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION), (RECEIVE, H.MQ_ERROR_QUEUE_NOT_FOUND)],
+)
+def test_a_queue_that_the_directory_does_not_have_is_not_opened(run: Run, access: int, hresult: int) -> None:
+    async def test(here: WithDirectory) -> None:
+        answer = await answered(here.start_open(here.server.client(), f"PUBLIC={uuid4()}", access))
+        assert answer.result == hresult
+        assert not here.registry.outgoing
+
+    run(test)
+
+
+def test_the_journal_of_a_public_queue_is_read_by_its_name(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        record = await here.public.create(".\\q", {PropId.PROPID_Q_JOURNAL: 1}, ALICE)
+        client, handles = here.server.client(), here.world.manager.handles
+        descriptor = handles.open_queue(public(record), SEND, Share.DENY_NONE, ALICE)
+        here.world.manager.sending.enqueue(descriptor, Message(body=b"x"), None)
+        opened = client.open(str(public(record)))
+        assert client.receive(opened.pdwQMContext).result == H.MQ_OK
+        journal = client.open(f"{public(record)};JOURNAL")
+        assert client.receive(journal.pdwQMContext).result == H.MQ_OK
+
+    run(test)
+
+
+def test_a_list_is_expanded_without_doubles_and_not_beyond_a_limit(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        directory = here.provider
+        inner = await directory.create_list("inner", ["DIRECT=OS:B\\x", "DIRECT=OS:a\\x"])
+        outer = await directory.create_list("outer", [f"DL={inner.identifier}", "direct=os:A\\x"])
+        await directory.set_members(inner.identifier, [f"DL={outer.identifier}"], [])
+        name = await here.public.resolve(names.DistributionListFormatName(outer.identifier), SEND)
+        assert str(name).lower() == "direct=os:a\\x,direct=os:b\\x"
+        mixed = names.parse_format_name(f"DIRECT=OS:c\\x,DL={inner.identifier}")
+        assert here.public.needs(mixed)
+        assert str(await here.public.resolve(mixed, SEND)).lower().count("direct") == 3
+        one = await directory.create_list("one", ["DIRECT=OS:a\\x"])
+        assert (
+            str(await here.public.resolve(names.DistributionListFormatName(one.identifier), SEND)) == "DIRECT=OS:a\\x"
+        )
+        many = [f"DIRECT=OS:m{n}\\x" for n in range(MOST_ELEMENTS + 1)]
+        large = names.DistributionListFormatName((await directory.create_list("large", many)).identifier)
+        assert await refused(here.public.resolve(large, SEND)) == H.MQ_ERROR_INSUFFICIENT_RESOURCES
+        for broken in ("no format name", "DIRECT=OS:a\\x,DIRECT=OS:b\\x"):
+            made = await directory.create_list(broken, [broken])
+            wrong = names.DistributionListFormatName(made.identifier)
+            assert await refused(here.public.resolve(wrong, SEND)) == H.MQ_ERROR_ILLEGAL_FORMATNAME
+
+    run(test)
+
+
+def test_a_client_that_leaves_while_the_directory_is_asked_leaves_nothing_open(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        record = await here.elsewhere()
+        here.provider.seconds = 0.05
+        client = here.server.client()
+        pending = here.start_open(client, public(record), SEND)
+        await asyncio.sleep(0.01)
+        assert pending.call.on_cancel is not None
+        pending.call.on_cancel()
+        client.leave()
+        await asyncio.sleep(0.1)
+        assert not here.world.manager.handles.descriptors
+        assert not here.registry.outgoing
+
+    run(test)
+
+
+def test_a_slow_directory_makes_only_those_wait_who_need_it(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        record = await here.elsewhere()
+        here.provider.seconds = 0.3
+        slow, quick = here.server.client(), here.server.client()
+        pending = here.start_open(slow, public(record), SEND)
+        here.world.create("q")
+        assert quick.open("q").result == H.MQ_OK
+        assert not pending.over
+        assert (await answered(pending)).result == H.MQ_OK
+
+    run(test)
+
+
+# -- away --------------------------------------------------------------------------------------------------------------
+
+
+def test_while_the_directory_is_away_what_is_known_can_be_used(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        near = await here.public.create(".\\near", {PropId.PROPID_Q_LABEL: "x"}, ALICE)
+        far, unknown = await here.elsewhere(), await here.elsewhere("unknown")
+        await here.public.resolve(public(far), SEND)
+        here.provider.away = True
+        client = here.server.client()
+        assert client.open(str(public(near))).result == H.MQ_OK
+        assert (await answered(here.start_open(client, public(far), SEND))).result == H.MQ_OK
+        assert (await answered(here.start_open(client, public(unknown), SEND))).result == H.MQ_ERROR_NO_DS
+        assert (await here.public.record(near.identifier, ALICE)).label == "x"
+        path = names.parse_path_name("HERE\\near")
+        assert await here.public.identifier_of(path) == near.identifier
+        for work in (
+            here.public.next([], 0, ALICE), here.public.create(".\\n", {}, ALICE),
+            here.public.delete(near.identifier, ALICE), here.public.change(near.identifier, {}, ALICE),
+            here.public.record(far.identifier, ALICE), here.public.machine_named("ELSEWHERE"),
+        ):  # fmt: skip
+            assert await refused(work) == H.MQ_ERROR_NO_DS
+        assert near.identifier in here.registry.public
+        here.provider.away = False
+        await here.public.synchronize()
+        assert not here.connection.offline
+        await here.public.delete(near.identifier, ALICE)
+
+    run(test)
+
+
+# -- following ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_others_change_and_delete_follows_here(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        kept, gone = [await here.public.create(f".\\{name}", {}, ALICE) for name in ("kept", "gone")]
+        descriptor = here.world.manager.handles.open_queue(public(gone), RECEIVE, Share.DENY_NONE, ALICE)
+        waiting = here.world.wait(descriptor)
+        await here.provider.update_queue(kept.identifier, {"label": "new", "quota": 7})
+        await here.provider.delete_queue(gone.identifier)
+        made = await here.provider.create_queue(QueueRecord(uuid4(), OWN, "HERE\\made", label="by others"))
+        await here.public.synchronize()
+        properties = here.registry.public[kept.identifier].properties
+        assert (properties.label, properties.quota) == ("new", 7)
+        assert gone.identifier not in here.registry.public
+        assert descriptor.queue is None
+        assert waiting.status == H.MQ_ERROR_QUEUE_DELETED
+        assert here.registry.public[made.identifier].properties == properties_of(made)
+        assert await here.provider.deleted_queues(OWN) == []
+
+    run(test)
+
+
+def test_a_lost_record_costs_no_messages_and_is_reported_once(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(here: WithDirectory) -> None:
+        record = await here.public.create(".\\q", {}, ALICE)
+        await here.provider.delete_queue(record.identifier)
+        await here.provider.confirm_deletion(record.identifier)
+        again = await here.provider.create_queue(replace(record, identifier=uuid4()))
+        for _ in range(3):
+            await here.public.synchronize()
+        assert record.identifier in here.registry.public
+        assert again.identifier not in here.registry.public
+
+    run(test)
+    lines = [entry.getMessage() for entry in caplog.records]
+    assert len([line for line in lines if "does not have the public queue HERE\\q" in line]) == 1
+
+
+def test_more_queues_than_a_page_follow(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        for n in range(1100):
+            await here.provider.create_queue(QueueRecord(uuid4(), OWN, f"HERE\\q{n}"))
+        await here.public.synchronize()
+        assert len(here.registry.public) == 1100
+
+    run(test)
+
+
+def test_places_of_queues_elsewhere_do_not_fill_the_memory(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "MOST_PLACES", 3)
+
+    async def test(here: WithDirectory) -> None:
+        guids = [uuid4() for _ in range(4)]
+        for guid in guids:
+            here.registry.remember_place(guid, Place("ELSEWHERE\\q"))
+        known = [here.registry.place_of(names.PublicFormatName(guid)) is not None for guid in guids]
+        assert known == [False, True, True, True]
+
+    run(test)
+
+
+def test_outgoing_queues_of_an_earlier_run_learn_where_their_destinations_are(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        record = await here.elsewhere(base_priority=-5)
+        await here.public.resolve(public(record), SEND)
+        here.world.manager.handles.open_queue(public(record), SEND, Share.DENY_NONE, ALICE)
+        here.world.restart()
+        queue = here.world.registry.outgoing_queue(public(record))
+        assert queue is not None
+        assert queue.properties.path_name == str(public(record))
+        await PublicQueues(here.world.manager, here.connection).synchronize()
+        assert (queue.properties.path_name, queue.properties.base_priority) == ("ELSEWHERE\\far", -5)
+
+    run(test)
+
+
+def test_without_a_directory_nothing_is_asked() -> None:
+    server = Server()
+    public_queues = server.environment.public_queues
+    for text in (f"PUBLIC={uuid4()}", f"DL={uuid4()}", "DIRECT=OS:a\\b"):
+        assert not public_queues.needs(names.parse_format_name(text))
+    client = server.client()
+    assert client.open(f"DL={uuid4()}", SEND).result == H.MQ_ERROR_NO_DS
+    assert client.open(f"PUBLIC={uuid4()}", SEND).result == H.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
+    assert client.open(f"PUBLIC={uuid4()}", RECEIVE).result == H.MQ_ERROR_QUEUE_NOT_FOUND

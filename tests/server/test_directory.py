@@ -1,0 +1,76 @@
+"""The daemon's directory: which one, and coming back to one that was away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from openmsmq.server.config import ConfigurationError, load
+from openmsmq.server.directory import connect_to_directory, keep_in_step
+from protocols.test_public_queues import OWN, WithDirectory
+from queueing.world import ALICE
+
+
+def test_the_default_is_a_file_in_the_data_directory(tmp_path: Path) -> None:
+    configuration = load(environment={}, options={"data_dir": tmp_path})
+    assert configuration.directory_file == tmp_path / "directory.sqlite"
+    assert connect_to_directory(configuration).exists
+    assert list(tmp_path.iterdir()) == []
+    elsewhere = load(environment={"OPENMSMQ_DIRECTORY_PATH": str(tmp_path / "shared")})
+    assert elsewhere.directory_file == tmp_path / "shared"
+    assert not connect_to_directory(load(environment={}, options={"directory_provider": "none"})).exists
+
+
+def test_another_provider_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigurationError, match="directory_provider is 'ldap'; allowed: none, sqlite"):
+        load(environment={}, options={"directory_provider": "ldap"})
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise TimeoutError
+
+
+def test_a_directory_that_is_away_at_the_start_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        here = WithDirectory(tmp_path / "directory.sqlite")
+        here.provider.away = True
+        following = asyncio.create_task(keep_in_step(here.public, period=0.01))
+        await until(lambda: here.connection.offline)
+        await asyncio.sleep(0.05)
+        here.provider.away = False
+        await until(lambda: not here.connection.offline)
+        record = await here.public.create(".\\q", {}, ALICE)
+        assert record.machine == OWN
+        following.cancel()
+        await here.connection.close()
+
+    asyncio.run(test())
+    lines = [record.getMessage() for record in caplog.records]
+    assert len([line for line in lines if "not in step with the directory, retrying" in line]) == 1
+    assert any(line == "the directory is back" for line in lines)
+
+
+def test_what_nobody_expected_of_the_directory_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        here = await WithDirectory(tmp_path / "directory.sqlite").ready()
+
+        async def broken() -> None:
+            raise RuntimeError("odd")
+
+        working, here.public.synchronize = here.public.synchronize, broken  # type: ignore[method-assign]
+        following = asyncio.create_task(keep_in_step(here.public, period=0.01))
+        await until(lambda: "odd" in caplog.text)
+        here.public.synchronize = working  # type: ignore[method-assign]
+        await asyncio.sleep(0.05)
+        assert not following.done()
+        following.cancel()
+        await here.connection.close()
+
+    asyncio.run(test())
