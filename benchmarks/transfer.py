@@ -20,8 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import openmsmq
 from systems import cpu
+
+import openmsmq
 
 SENDERS, RECEIVERS = "127.0.81.1", "127.0.81.2"
 CLIENTS = 8
@@ -106,7 +107,8 @@ def main() -> None:
     given = parser.parse_args()
     for size in given.size:
         for kind in given.kind:
-            print(json.dumps(measure(kind, size, given.count if size < 100_000 else max(given.count // 100, 8))), flush=True)
+            count = given.count if size < 100_000 else max(given.count // 100, 8)
+            print(json.dumps(measure(kind, size, count)), flush=True)
 
 
 if __name__ == "__main__":

@@ -325,6 +325,18 @@ def test_a_machine_without_room_refuses_nothing_and_the_messages_come_again(pair
     pair.run(story)
 
 
+def test_messages_of_a_sequence_that_come_together_are_taken_at_once(pair: Pair) -> None:
+    async def story() -> None:
+        await pair.alpha.send(TX, [message(str(n)) for n in range(300)], transactional=True)
+        await settled(3)
+        assert pair.beta.labels("tx") == [str(n) for n in range(300)]
+        (incoming,) = pair.beta.manager.registry.by_name["tx"].incoming.values()
+        assert incoming.reject_count == 0 and incoming.sequence_number == 300
+        assert outgoing(pair.alpha, TX).transfer_info.eod_resend_count == 0
+
+    pair.run(story)
+
+
 def test_a_transaction_that_commits_first_is_sent_first_and_both_arrive(pair: Pair) -> None:
     async def story() -> None:
         manager = pair.alpha.manager

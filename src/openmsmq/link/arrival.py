@@ -1,6 +1,7 @@
 """What becomes of a message that another queue manager sends ([MS-MQQB] 3.1.5.8): a verdict, and what follows from it.
 
-No I/O: packets come in, `QueueManager.arrivals` gets the changes, and the caller acknowledges by what `receive` says.
+No I/O: packets come in, what came together makes one change of `QueueManager.arrivals`, and the caller acknowledges by
+what `receive` says.
 The session has counted the packet before (deviation D-89). The order of the checks is that of section 4.1 of the
 verdicts below: what is not for this machine, what is too old, what has come before, then the queue.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,20 +20,27 @@ from openmsmq.link.durable import Route
 from openmsmq.link.memory import Duplicates, Source, Sources
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, MessageClass
-from openmsmq.model.errors import AccessDenied, IllegalFormatName, MessageStorageFailed, MsmqError
+from openmsmq.model.errors import (
+    AccessDenied,
+    IllegalFormatName,
+    InsufficientResources,
+    MessageStorageFailed,
+    MsmqError,
+)
 from openmsmq.model.message import NULL_GUID, Message
 from openmsmq.model.security import ANONYMOUS, EVERYONE
 from openmsmq.packet import UserMessage
+from openmsmq.packet.headers import TransactionHeader
 from openmsmq.packet.internal import FinalAckBody
 from openmsmq.packet.message_packet import MessagePacket
 from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands, Rejected
+from openmsmq.queueing.arrivals import Arriving
 from openmsmq.queueing.authorization import Caller, Right
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import Queue
-from openmsmq.store import Operation
 from openmsmq.transfer.packets import NAMES_KEPT, message_of
 from openmsmq.transport.routing import Routing
-from openmsmq.transport.sequence import SequenceId
+from openmsmq.transport.sequence import Position, SequenceId
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +83,33 @@ class Origin(NamedTuple):
     address: str
 
 
+class Arrived(NamedTuple):
+    """A packet, its message, and whence it came; `identifier` is what duplicates of it are known by, `now` milliseconds
+    of a clock that never goes back."""
+
+    packet: UserMessage
+    message: Message
+    origin: Origin
+    identifier: bytes
+    now: float
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """What came together, and is carried out together. `met` are the sources of transactional messages, by identifier
+    and queue, of which not all are known otherwise; `sources` are the sequences that advance, with what they were
+    before; `identifiers` what was added to the history, and `recoverable` those that the store is to remember;
+    `arrived` what management shows."""
+
+    work: Arriving
+    is_empty: bool = True
+    met: dict[tuple[bytes, int], Source] = field(default_factory=dict)
+    sources: dict[Source, tuple[Position, int]] = field(default_factory=dict)
+    identifiers: list[bytes] = field(default_factory=list)
+    recoverable: list[bytes] = field(default_factory=list)
+    arrived: list[tuple[Queue, Source, str]] = field(default_factory=list)
+
+
 class Arrival:
     """Judges messages for queues of this machine."""
 
@@ -94,89 +129,116 @@ class Arrival:
         self._policy, self._monotonic = policy, monotonic
         self.rejected = 0
 
-    def receive(self, packet: UserMessage, origin: Origin) -> Verdict:
-        """Decide about one packet, and carry it out."""
+    def begin(self) -> Batch:
+        """Packets have come together: what becomes of them is one change."""
+        return Batch(self._manager.arrivals.begin())
+
+    def receive(self, packet: UserMessage, origin: Origin, batch: Batch) -> Verdict:
+        """Decide about one packet; `finish` carries it out."""
         try:
-            return self._receive(packet, origin)
+            return self._receive(packet, origin, batch)
         except MessageStorageFailed as error:
             logger.warning("a message of queue manager %s has no room, and comes again: %s", _text(origin.peer), error)
             return Verdict(Fate.COMES_AGAIN)
 
-    def _receive(self, packet: UserMessage, origin: Origin) -> Verdict:
+    def finish(self, batch: Batch) -> bool:
+        """Carry out what was decided. False if that could not be stored: then nothing has happened, and all packets of
+        the batch come again."""
+        if not batch.is_empty:
+            also = self._duplicates.operations(batch.recoverable)
+            for source in batch.sources:
+                also += [*self._sources.keep(source), *source.operations()]
+            try:
+                batch.work.commit(also)
+            except MessageStorageFailed as error:
+                logger.warning("messages of another queue manager have no room, and come again: %s", error)
+                self.withdraw(batch)
+                return False
+        for queue, source, format_name in batch.arrived:
+            queue.incoming[source.source] = source.info(format_name)
+        return True
+
+    def withdraw(self, batch: Batch) -> None:
+        """Nothing of this has come: when it comes again, it must not be taken for duplicates."""
+        for identifier in batch.identifiers:
+            self._duplicates.forget(identifier)
+        for source, (position, reject_count) in batch.sources.items():
+            source.sequence.position, source.sequence.reject_count = position, reject_count
+
+    def _receive(self, packet: UserMessage, origin: Origin, batch: Batch) -> Verdict:
         now = self._monotonic()
         message = message_of(MessagePacket(packet), absolute=False)
         transaction = packet.transaction
-        passes = not self._is_local(packet) and self._routing.is_router
+        is_local = self._is_local(packet)
+        passes = not is_local and self._routing.is_router
         identifier = message.identifier + bytes([packet.user.routing_count]) if passes else message.identifier
         if transaction is None and self._duplicates.seen(identifier, now):
             return Verdict(Fate.DUPLICATE)
+        arrived = Arrived(packet, message, origin, identifier, now)
         if passes:
-            return self._pass_on(packet, message, origin, identifier, now)
-        queue = self._destination(packet, message) if self._is_local(packet) else None
-        source, before = None, None
-        if transaction is not None and queue is not None:
-            source = self._sources.of(packet.user.source_queue_manager, queue)
-            source.peer, source.reply = origin.peer, reply_to(packet, origin)
-            source.accessed = self._manager.clock() // 1000
-            before = source.sequence.position, source.sequence.reject_count
-            sequence = SequenceId(transaction.sequence_timestamp, transaction.sequence_ordinal)
-            number, previous = transaction.sequence_number, transaction.previous_sequence_number
-            accepted = source.sequence.receive(sequence, number, previous, now)
-            self._sources.due.add(source)
-            if not accepted:
-                if source.source in queue.incoming:
-                    queue.incoming[source.source] = source.info(message.destination_queue_format_name)
-                return Verdict(Fate.OUT_OF_ORDER, source=source)
-        try:
-            return self._decide(packet, message, origin, queue, source, now)
-        except BaseException:
-            if source is not None and before is not None:  # it comes again, and must not be taken for a duplicate
-                source.sequence.position, source.sequence.reject_count = before
-            raise
+            return self._pass_on(arrived, batch)
+        queue = self._destination(packet, message) if is_local else None
+        if transaction is None or queue is None:
+            return self._decide(arrived, queue, None, batch)
+        return self._take_in_order(arrived, queue, transaction, batch)
 
-    def _pass_on(self, packet: UserMessage, message: Message, origin: Origin, identifier: bytes, now: float) -> Verdict:
+    def _take_in_order(self, arrived: Arrived, queue: Queue, header: TransactionHeader, batch: Batch) -> Verdict:
+        """3.1.5.8.6: a transactional message counts only if it is the next one of its sequence."""
+        origin = arrived.packet.user.source_queue_manager
+        source = batch.met.get((origin, queue.number)) or self._sources.of(origin, queue)
+        batch.met[origin, queue.number] = source
+        source.peer, source.reply = arrived.origin.peer, reply_to(arrived.packet, arrived.origin)
+        source.accessed = self._manager.clock() // 1000
+        before = source.sequence.position, source.sequence.reject_count
+        identifier = SequenceId(header.sequence_timestamp, header.sequence_ordinal)
+        number, previous = header.sequence_number, header.previous_sequence_number
+        accepted = source.sequence.receive(identifier, number, previous, arrived.now)
+        self._sources.due.add(source)
+        if not accepted:
+            batch.arrived.append((queue, source, arrived.message.destination_queue_format_name))
+            return Verdict(Fate.OUT_OF_ORDER, source=source)
+        verdict = Verdict(Fate.COMES_AGAIN)
+        try:
+            verdict = self._decide(arrived, queue, source, batch)
+        finally:
+            if verdict.fate is Fate.COMES_AGAIN:  # nor must it be taken for one that has come
+                source.sequence.position, source.sequence.reject_count = before
+            else:
+                batch.sources.setdefault(source, before)
+        return verdict
+
+    def _pass_on(self, arrived: Arrived, batch: Batch) -> Verdict:
         """The message is for another machine, and this queue manager routes: it goes into an outgoing queue
         (3.1.5.8.2, 3.1.5.8.5). Its sequence is a matter of its source and its destination only."""
+        packet, message = arrived.packet, arrived.message
         hops = packet.user.routing_count + 1
-        refusal = None
         if hops > MAXIMUM_HOPS:
-            refusal = MessageClass.NACK_HOP_COUNT_EXCEEDED
-        elif self._has_expired(message):
-            refusal = MessageClass.NACK_REACH_QUEUE_TIMEOUT
-        name = None if refusal is not None else _private_name(message.destination_queue_format_name)
-        if refusal is None and name is None:
-            refusal = MessageClass.NACK_BAD_DST_Q
-        if refusal is not None or name is None:
-            return self._reject(packet, message, origin, refusal or MessageClass.NACK_BAD_DST_Q, None, now)
-        queue = self._manager.changes.outgoing_for(name)
-        if not self._manager.arrivals.may_store(queue, message):
+            return self._reject(arrived, MessageClass.NACK_HOP_COUNT_EXCEEDED, None, batch)
+        if self._has_expired(message):
+            return self._reject(arrived, MessageClass.NACK_REACH_QUEUE_TIMEOUT, None, batch)
+        name = _private_name(message.destination_queue_format_name)
+        if name is None:
+            return self._reject(arrived, MessageClass.NACK_BAD_DST_Q, None, batch)
+        try:
+            queue = self._manager.changes.outgoing_for(name)
+        except InsufficientResources as error:
+            raise MessageStorageFailed(detail=str(error)) from error
+        if not batch.work.may_store(queue, message):
             return Verdict(Fate.COMES_AGAIN)
-        also: list[Operation] = []
-        if packet.transaction is None:
-            also = self._duplicates.add(identifier, message.recoverable, now)
-        final_ack = _final_ack(packet, message, origin, always=True)
-        self._manager.arrivals.accept(queue, message, also, final_ack, _route(packet, hops).pack())
+        final_ack = _final_ack(packet, message, arrived.origin, always=True)
+        batch.work.accept(queue, message, final_ack, _route(packet, hops).pack())
+        self._remember(arrived, None, batch)
         return Verdict(Fate.ACCEPTED, is_stored=True)
 
-    def _decide(
-        self,
-        packet: UserMessage,
-        message: Message,
-        origin: Origin,
-        queue: Queue | None,
-        source: Source | None,
-        now: float,
-    ) -> Verdict:
-        refusal = self._refusal(packet, message, queue)
+    def _decide(self, arrived: Arrived, queue: Queue | None, source: Source | None, batch: Batch) -> Verdict:
+        packet, message = arrived.packet, arrived.message
+        refusal = self._refusal(packet, message, queue, batch)
         if refusal is None:
             assert queue is not None
-            if not self._manager.arrivals.may_store(queue, message):
-                if source is not None:
-                    raise MessageStorageFailed(detail="the queue manager has no room")
+            if not batch.work.may_store(queue, message):
                 return Verdict(Fate.COMES_AGAIN)
             try:
-                also = self._remember(packet, message, source, now)
-                self._manager.arrivals.accept(queue, message, also, _final_ack(packet, message, origin))
+                batch.work.accept(queue, message, _final_ack(packet, message, arrived.origin))
             except MessageStorageFailed:
                 raise
             except MsmqError as error:  # no reader could be handed this message
@@ -184,28 +246,22 @@ class Arrival:
                 refusal = MessageClass.NACK_Q_EXCEED_QUOTA
             else:
                 if source is not None:
-                    queue.incoming[source.source] = source.info(message.destination_queue_format_name)
-                stored = message.recoverable or bool(also)
-                return Verdict(Fate.ACCEPTED, is_stored=stored, source=source)
-        return self._reject(packet, message, origin, refusal, source, now)
+                    batch.arrived.append((queue, source, message.destination_queue_format_name))
+                self._remember(arrived, source, batch)
+                return Verdict(Fate.ACCEPTED, is_stored=message.recoverable, source=source)
+        return self._reject(arrived, refusal, source, batch)
 
-    def _remember(self, packet: UserMessage, message: Message, source: Source | None, now: float) -> list[Operation]:
+    def _remember(self, arrived: Arrived, source: Source | None, batch: Batch) -> None:
         """That the message has come: part of its batch."""
-        if source is not None:
-            return [*self._sources.keep(source), *source.operations()]
-        if packet.transaction is not None:
-            return []
-        return self._duplicates.add(message.identifier, message.recoverable, now)
+        batch.is_empty = False
+        if source is None and arrived.packet.transaction is None:
+            self._duplicates.add(arrived.identifier, arrived.now)
+            batch.identifiers.append(arrived.identifier)
+            if arrived.message.recoverable:
+                batch.recoverable.append(arrived.identifier)
 
-    def _reject(
-        self,
-        packet: UserMessage,
-        message: Message,
-        origin: Origin,
-        reason: MessageClass,
-        source: Source | None,
-        now: float,
-    ) -> Verdict:
+    def _reject(self, arrived: Arrived, reason: MessageClass, source: Source | None, batch: Batch) -> Verdict:
+        packet, message = arrived.packet, arrived.message
         self.rejected += 1
         logger.info(
             "message %s from queue manager %s for %s is rejected: %s",
@@ -213,13 +269,13 @@ class Arrival:
         )  # fmt: skip
         if not self._protection.acknowledges(packet, reason):
             message.acknowledgements_requested = 0
-        final_ack = _final_ack(packet, message, origin, always=True)
+        final_ack = _final_ack(packet, message, arrived.origin, always=True)
         dead_letter = (
             reason is MessageClass.NACK_Q_EXCEED_QUOTA and packet.transaction is None
             and packet.user.negative_journaling
         )  # fmt: skip
-        also = self._remember(packet, message, source, now)
-        self._manager.arrivals.reject(message, reason, also, final_ack, dead_letter)
+        batch.work.reject(message, reason, final_ack, dead_letter)
+        self._remember(arrived, source, batch)
         return Verdict(Fate.REJECTED, reason, is_stored=True, source=source)
 
     # -- the checks --------------------------------------------------------------------------------------------
@@ -237,7 +293,7 @@ class Arrival:
         queue = self._manager.registry.local_queue(name)
         return queue if queue is not None and queue.is_destination else None
 
-    def _refusal(self, packet: UserMessage, message: Message, queue: Queue | None) -> MessageClass | None:
+    def _refusal(self, packet: UserMessage, message: Message, queue: Queue | None, batch: Batch) -> MessageClass | None:
         """Why a message is refused, or None."""
         if self._has_expired(message):
             return MessageClass.NACK_REACH_QUEUE_TIMEOUT
@@ -250,7 +306,7 @@ class Arrival:
         security = self._security(packet, message, queue)
         if security is not None:
             return security
-        if not self._manager.arrivals.has_room(queue, message):
+        if not batch.work.has_room(queue, message):
             return MessageClass.NACK_Q_EXCEED_QUOTA
         return None
 

@@ -13,7 +13,7 @@ LAST_IDENTIFIER = b"last-sequence-identifier"  # the greatest TxSequenceID that 
 OUTGOING_PREFIX = b"outgoing-sequence/"  # the sequence of an outgoing queue
 NUMBERS_PREFIX = b"outgoing-numbers/"  # to which messages numbers of it were given
 INCOMING_PREFIX = b"incoming-sequence/"  # how far one source is with one queue
-HISTORY_PREFIX = b"history/"  # which message has come, a ring
+HISTORY_PREFIX = b"history/"  # which messages have come
 
 _IDENTIFIER = struct.Struct("<II")
 _SEQUENCE = struct.Struct("<III")
@@ -101,6 +101,21 @@ class Route(NamedTuple):
         return cls(*_ROUTE.unpack(value))
 
 
-def put_history(slot: int, identifier: bytes) -> Put:
-    """A message has come; `identifier` is its OBJECTID."""
-    return Put(HISTORY_PREFIX + b"%d" % slot, identifier)
+def put_history(number: int, identifiers: Sequence[bytes]) -> Put:
+    """Messages have come together. An identifier is an OBJECTID, with one byte more for what is passed on."""
+    parts = [bytes([len(identifier)]) + identifier for identifier in identifiers]
+    return Put(HISTORY_PREFIX + b"%d" % number, b"".join(parts))
+
+
+def drop_history(number: int) -> Drop:
+    return Drop(HISTORY_PREFIX + b"%d" % number)
+
+
+def history_of(value: bytes) -> list[bytes]:
+    """The identifiers that `put_history` wrote."""
+    found, at = [], 0
+    while at < len(value):
+        end = at + 1 + value[at]
+        found.append(value[at + 1 : end])
+        at = end
+    return found

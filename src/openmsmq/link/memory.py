@@ -6,7 +6,8 @@ Both survive a restart: what is remembered joins the batch of the message as ope
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from openmsmq.link import durable
@@ -21,34 +22,50 @@ MAXIMUM_INCOMING = 20_000  # sequences of all sources; the one that was quiet fo
 
 
 class Duplicates:
-    """MessageIDHistoryTable. The latest recoverable messages are in the store, in a ring (deviation D-99)."""
+    """MessageIDHistoryTable. The latest recoverable messages are in the store: what came together is one definition,
+    and the oldest go when enough others are there (deviation D-99)."""
 
     def __init__(self, definitions: Mapping[bytes, bytes], now: float) -> None:
         """`now` in milliseconds of a clock that never goes back."""
         self._history = History()
-        self._slot = 0
         kept = {
-            int(name.removeprefix(durable.HISTORY_PREFIX)): value
+            int(name.removeprefix(durable.HISTORY_PREFIX)): durable.history_of(value)
             for name, value in definitions.items()
             if name.startswith(durable.HISTORY_PREFIX)
         }
-        for slot in sorted(kept):
-            self._history.add(*_key(kept[slot]), now)
-        if kept:  # the oldest ones are overwritten first, if not always in the order of their coming
-            self._slot = (max(kept) + 1) % MAXIMUM_ENTRIES
+        self._kept: deque[tuple[int, int]] = deque()  # number of a definition, and how many it has, the oldest first
+        for number in sorted(kept):
+            self._kept.append((number, len(kept[number])))
+            for identifier in kept[number]:
+                self._history.add(*_key(identifier), now)
+        self._stored = sum(count for _, count in self._kept)
 
     def seen(self, identifier: bytes, now: float) -> bool:
         """Whether the message with this OBJECTID has come before. What is passed on has one byte more, the hops that it
         has made: a message that comes back runs in a circle, and is no duplicate."""
         return self._history.seen(*_key(identifier), now)
 
-    def add(self, identifier: bytes, recoverable: bool, now: float) -> list[Operation]:
-        """The message has come. Returns what belongs into the batch of a recoverable one."""
+    def add(self, identifier: bytes, now: float) -> None:
+        """The message has come."""
         self._history.add(*_key(identifier), now)
-        if not recoverable:
+
+    def forget(self, identifier: bytes) -> None:
+        """It could not be stored, and comes again."""
+        self._history.forget(*_key(identifier))
+
+    def operations(self, identifiers: Sequence[bytes]) -> list[Operation]:
+        """What the batch of these recoverable messages has to remember."""
+        if not identifiers:
             return []
-        slot, self._slot = self._slot, (self._slot + 1) % MAXIMUM_ENTRIES
-        return [durable.put_history(slot, identifier)]
+        number = self._kept[-1][0] + 1 if self._kept else 1
+        self._kept.append((number, len(identifiers)))
+        self._stored += len(identifiers)
+        operations: list[Operation] = [durable.put_history(number, identifiers)]
+        while self._stored - self._kept[0][1] >= MAXIMUM_ENTRIES:
+            oldest, count = self._kept.popleft()
+            self._stored -= count
+            operations.append(durable.drop_history(oldest))
+        return operations
 
 
 def _key(identifier: bytes) -> tuple[bytes, int]:

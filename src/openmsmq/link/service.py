@@ -633,6 +633,8 @@ class MessageService:
         receipts: list[int] = []
         moved: dict[Source, Position] = {}
         origin = Origin(connection.session.peer, connection.address)
+        batch = self._arrival.begin()
+        again = False
         for received in messages:
             if connection.is_over and received.receipt is None:
                 continue
@@ -641,15 +643,20 @@ class MessageService:
             else:
                 if received.message.transaction is not None:
                     self._via[reply_to(received.message, origin).lower()] = origin.peer
-                verdict = self._arrival.receive(received.message, origin)
+                verdict = self._arrival.receive(received.message, origin, batch)
                 fate = verdict.fate
                 if verdict.source is not None and fate is not Fate.OUT_OF_ORDER:
                     moved[verdict.source] = verdict.source.sequence.position
             if fate is Fate.COMES_AGAIN:
-                connection.close()
+                again = True
                 break
             if received.receipt is not None:
                 receipts.append(received.receipt)
+        if not self._arrival.finish(batch):
+            connection.close()
+            return
+        if again:
+            connection.close()
         if receipts or moved:
             self._when_durable(partial(self._stored, connection, receipts, moved))
         self._arm_order_timer()

@@ -1,12 +1,11 @@
-"""Messages that other queue managers bring ([MS-MQQB] 3.1.5.8): each fate is one atomic change.
+"""Messages that other queue managers bring ([MS-MQQB] 3.1.5.8): what comes together is one atomic change.
 
-What else has to be remembered with a fate (that a message has come, how far a sequence is) joins the change as
-`also`. Every method raises MessageStorageFailed, with nothing changed.
+What else has to be remembered with it (that messages have come, how far a sequence is) joins the change as `also`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from openmsmq.model.admission import check_message
@@ -20,63 +19,62 @@ from openmsmq.queueing.storage import storing
 from openmsmq.store import Operation, Put
 
 
-class Arrivals:
-    """Puts messages of other queue managers into queues, and answers for those that are refused."""
+class Arriving:
+    """What one read of a connection has brought. Nothing has changed before `commit`."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes: Final = changes
+        self._change: Final = ChangeSet(changes)
 
     def has_room(self, queue: Queue, message: Message) -> bool:
         """Whether the queue's own quota allows the message; see `may_store` for the machine's."""
-        return queue.charged_bytes + message.size <= queue.quota_bytes
+        return queue.charged_bytes + self._change.added_to(queue) + message.size <= queue.quota_bytes
 
     def may_store(self, queue: Queue, message: Message) -> bool:
         """Whether disk and machine quota allow the message. If not, it is to come again ([MS-MQQB] 3.1.5.8.8)."""
-        return not self._changes.throttled and self._changes.has_room(queue, message.size)
+        return not self._changes.throttled and self._change.has_room(queue, message.size)
 
-    def accept(
-        self,
-        queue: Queue,
-        message: Message,
-        also: Sequence[Operation] = (),
-        final_ack: bytes = b"",
-        route: bytes = b"",
-    ) -> None:
+    def accept(self, queue: Queue, message: Message, final_ack: bytes = b"", route: bytes = b"") -> None:
         """The message has arrived in a queue of this machine, or in an outgoing one on its way. `final_ack` is owed
         when it leaves the queue, `route` is what the next packet has to say; see `records.final_ack_definition` and
         `records.route_definition`.
 
-        Raises what `admission.check_message` raises, too.
+        Raises what `admission.check_message` raises, and MessageStorageFailed.
         """
         check_message(message)
+        change = self._change
         with storing():
-            change = ChangeSet(self._changes)
             self._changes.number(message, self._changes.clock())
-            change.insert(queue, message, message.size)
-            change.arrive(queue, message)
-            change.also(also)
-            if final_ack:
-                change.also([Put(final_ack_definition(message.lookup_identifier), final_ack)])
-            if route:
-                change.also([Put(route_definition(message.lookup_identifier), route)])
-            change.commit()
+        change.insert(queue, message, message.size)
+        change.arrive(queue, message)
+        if final_ack:
+            change.also([Put(final_ack_definition(message.lookup_identifier), final_ack)])
+        if route:
+            change.also([Put(route_definition(message.lookup_identifier), route)])
 
-    def reject(
-        self,
-        message: Message,
-        reason: MessageClass,
-        also: Iterable[Operation] = (),
-        final_ack: bytes = b"",
-        dead_letter: bool = False,
-    ) -> None:
+    def reject(self, message: Message, reason: MessageClass, final_ack: bytes, dead_letter: bool) -> None:
         """The message is refused, and whoever asked for it is told why; `dead_letter` keeps a copy here."""
+        self._change.reject(message, reason, final_ack)
+        if dead_letter:
+            self._change.dead_letter(message, reason)
+
+    def commit(self, also: Iterable[Operation]) -> None:
+        """Carry it out. Raises MessageStorageFailed, with nothing changed."""
         with storing():
-            change = ChangeSet(self._changes)
-            change.reject(message, reason, final_ack)
-            if dead_letter:
-                change.dead_letter(message, reason)
-            change.also(also)
-            change.commit()
+            self._change.also(also)
+            self._change.commit()
+
+
+class Arrivals:
+    """What the queue manager takes from others, and sends on its own account. Every method raises MessageStorageFailed,
+    with nothing changed."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes: Final = changes
+
+    def begin(self) -> Arriving:
+        """Messages have come together."""
+        return Arriving(self._changes)
 
     def note(self, also: Iterable[Operation]) -> None:
         """Remember something without a message."""

@@ -104,6 +104,10 @@ class ChangeSet:
             of_machine -= sum(self._freed.values())
         return self._changes.has_room(queue, size, of_queue, of_machine)
 
+    def added_to(self, queue: Queue) -> int:
+        """Bytes that this change adds to a queue."""
+        return self._added.get(queue.number, 0)
+
     @property
     def is_full(self) -> bool:
         """Whether a sweep over many messages should carry out this change and begin another."""

@@ -53,6 +53,11 @@ class History:
         self._times[key] = now
         self._sources.setdefault(source, OrderedDict())[message_id] = None
 
+    def forget(self, source: bytes, message_id: int) -> None:
+        """A message could not be stored after all, and comes again."""
+        if (source, message_id) in self._times:
+            self._remove((source, message_id))
+
     def tick(self, now: float) -> None:
         """Drop what is older than the lifetime."""
         while (deadline := self.next_deadline) is not None and deadline <= now:
