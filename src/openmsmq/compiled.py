@@ -13,7 +13,7 @@ from typing import Final
 # What a call passes on its way from the socket to the disk and back, and what pays: docs/architecture.md says how much.
 MODULES: Final = (
     "link.arrival", "link.memory", "link.sequences",
-    "packet.headers", "packet.queue_names", "packet.user_message",
+    "packet.headers", "packet.queue_names", "packet.reader", "packet.user_message",
     "protocols.dispatch", "protocols.environment", "protocols.management",
     "protocols.qm2qm", "protocols.qmcomm", "protocols.qmcomm2", "protocols.qmmgmt", "protocols.remote_read",
     "protocols.transaction_manager",
@@ -29,7 +29,7 @@ MODULES: Final = (
     "store.frames", "store.log", "store.operations",
     "store.segments", "store.specs", "store.uring_sync", "store.vfs", "store.writer",
     "transfer.packets", "transfer.queue_format", "transfer.receive_buffer", "transfer.send_buffer",
-    "transport.history", "transport.sequence",
+    "transport.history", "transport.sequence", "transport.session", "transport.window",
 )  # fmt: skip
 # What has no Python source: whoever imports it does without where it is not there.
 WRITTEN_IN_C: Final = ("bulk.checksums", "ndr.engine", "queueing.packing", "store.framing")

@@ -28,7 +28,8 @@ from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.security import sid_bytes
 from openmsmq.ndr import BadStubData, NdrError
 from openmsmq.ndr.serialization import deserialize, serialize
-from openmsmq.packet.reader import BadPacket, Reader
+from openmsmq.packet.errors import BadPacket
+from openmsmq.packet.reader import Reader
 from openmsmq.packet.user_message import UserMessage
 from openmsmq.protection import certificates, keys
 from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.headers import MultiQueueFormatHeader
 from openmsmq.packet.queue_names import NameType, QueueName
-from openmsmq.packet.reader import BadPacket, wchars
+from openmsmq.packet.reader import wchars
 from openmsmq.protection import algorithms
 from openmsmq.protection.certificates import UserCertificate, pack_certificates, public_key_of, unpack_certificates
 from openmsmq.protection.faults import ProtectionError

@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openmsmq.packet.reader import BadPacket, Reader
+from openmsmq.packet.errors import BadPacket
+from openmsmq.packet.reader import Reader
 from openmsmq.packet.user_message import UserMessage
 from openmsmq.protection import algorithms
 from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands, Rejected

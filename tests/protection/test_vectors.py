@@ -8,7 +8,7 @@ from Cryptodome.Hash import SHA512
 from Cryptodome.PublicKey import RSA
 from Cryptodome.Signature import pkcs1_15
 
-from openmsmq.packet.reader import BadPacket
+from openmsmq.packet.errors import BadPacket
 from openmsmq.protection import algorithms
 from openmsmq.protection.certificates import public_key_of
 from openmsmq.protection.keys import pack_public_key, pack_sealed_key, unpack_public_key, unpack_sealed_key

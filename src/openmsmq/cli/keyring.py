@@ -9,7 +9,7 @@ from uuid import UUID
 import click
 
 from openmsmq.cli.output import echo, json_option, print_json, print_table
-from openmsmq.packet.reader import BadPacket
+from openmsmq.packet.errors import BadPacket
 from openmsmq.protection import algorithms
 from openmsmq.protection.certificates import UserCertificate, certificate_of, describe, pem_of
 from openmsmq.protection.faults import ProtectionError

@@ -30,8 +30,8 @@ from openmsmq.model.constants import Access, Action, LookupAction, MessageSeekAc
 from openmsmq.model.errors import HResult, MsmqError, OperationCancelled
 from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.message import Message
+from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.message_packet import MessagePacket
-from openmsmq.packet.reader import BadPacket
 from openmsmq.rpc.association import NULL_HANDLE
 from openmsmq.transfer.packets import message_of
 

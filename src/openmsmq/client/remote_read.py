@@ -41,7 +41,7 @@ from openmsmq.model.constants import (
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.message import Message
-from openmsmq.packet.reader import BadPacket
+from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.sections import Section, SectionType, join
 from openmsmq.transfer.packets import message_of
 

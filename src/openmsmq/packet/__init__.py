@@ -3,8 +3,8 @@
 A codec without state or I/O: `pack` gives bytes, `unpack` reads them with every length checked.
 """
 
+from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.message_packet import MessagePacket
-from openmsmq.packet.reader import BadPacket
 from openmsmq.packet.user_message import UserMessage
 
 __all__ = ["BadPacket", "MessagePacket", "UserMessage"]

@@ -6,8 +6,9 @@ more can be read.
 
 from __future__ import annotations
 
+from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.headers import BaseHeader
-from openmsmq.packet.reader import BadPacket, Reader
+from openmsmq.packet.reader import Reader
 from openmsmq.packet.user_message import MAXIMUM_PACKET
 
 BASE_HEADER_SIZE = 16

@@ -8,8 +8,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
+from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.queue_names import QueueName, pack_name, unpack_name
-from openmsmq.packet.reader import BadPacket, Reader, padded, wchars
+from openmsmq.packet.reader import Reader, padded, wchars
 
 SIGNATURE = 0x524F494C  # "LIOR"
 VERSION = 0x10

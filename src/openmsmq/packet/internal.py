@@ -10,8 +10,9 @@ import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.headers import NO_GUID, BaseHeader, SessionHeader
-from openmsmq.packet.reader import BadPacket, Reader
+from openmsmq.packet.reader import Reader
 
 RECOVERABLE_ACK_TIMEOUT = range(500, 120_000 + 1)  # ms, 2.2.2.1
 ACK_TIMEOUT = range(20_000, 120_000 + 1)  # ms, 2.2.2.1

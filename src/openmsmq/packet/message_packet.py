@@ -6,7 +6,8 @@ import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from openmsmq.packet.reader import BadPacket, Reader, padded, wchars
+from openmsmq.packet.errors import BadPacket
+from openmsmq.packet.reader import Reader, padded, wchars
 from openmsmq.packet.user_message import UserMessage
 
 _EXTENSION = struct.Struct("<IIB3x")

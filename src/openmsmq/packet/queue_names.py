@@ -7,7 +7,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 from enum import IntEnum
 
-from openmsmq.packet.reader import BadPacket, Reader, padded, wchars
+from openmsmq.packet.errors import BadPacket
+from openmsmq.packet.reader import Reader, padded, wchars
 
 
 class NameType(IntEnum):

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-
-class BadPacket(ValueError):
-    """The bytes are no packet; the message says which header lacks what."""
+from openmsmq.packet.errors import BadPacket
 
 
 class Reader:
@@ -25,21 +21,18 @@ class Reader:
     def remaining(self) -> int:
         return self.end - self.position
 
-    @contextmanager
-    def header(self, name: str) -> Iterator[None]:
+    def header(self, name: str) -> HeaderScope:
         """Read one header: errors name it, and alignment counts from its start."""
-        outer, start = self.name, self._start
+        scope = HeaderScope(self, self.name, self._start)
         self.name, self._start = name, self.position
-        yield
-        self.name, self._start = outer, start
+        return scope
 
-    @contextmanager
-    def restricted(self, size: int) -> Iterator[None]:
+    def restricted(self, size: int) -> PartScope:
         """Read a part of `size` bytes: nothing behind it is seen, and what is not read is skipped."""
         self._need(size)
-        outer, self.end = self.end, self.position + size
-        yield
-        self.position, self.end = self.end, outer
+        scope = PartScope(self, self.end)
+        self.end = self.position + size
+        return scope
 
     def bytes(self, size: int) -> bytes:
         self._need(size)
@@ -83,3 +76,31 @@ def wchars(text: str) -> bytes:
 def padded(data: bytes, alignment: int = 4) -> bytes:
     """`data` with zeros up to a multiple."""
     return data + bytes(-len(data) % alignment)
+
+
+class HeaderScope:
+    """Until its end a header is read. After an error its name stays, for whoever says what is wrong."""
+
+    def __init__(self, reader: Reader, name: str, start: int) -> None:
+        self._reader, self._name, self._start = reader, name, start
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._reader.name, self._reader._start = self._name, self._start
+
+
+class PartScope:
+    """Until its end a part is read."""
+
+    def __init__(self, reader: Reader, end: int) -> None:
+        self._reader, self._end = reader, end
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._reader.position, self._reader.end = self._reader.end, self._end

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.message_packet import MessagePacket
-from openmsmq.packet.reader import BadPacket, Reader
+from openmsmq.packet.reader import Reader
 from openmsmq.packet.user_message import MAXIMUM_PACKET, UserMessage
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
+from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.headers import (
     BaseHeader,
     DebugHeader,
@@ -17,7 +18,7 @@ from openmsmq.packet.headers import (
     UserHeader,
 )
 from openmsmq.packet.queue_names import QueueName, pack_element, unpack_element
-from openmsmq.packet.reader import BadPacket, Reader, padded
+from openmsmq.packet.reader import Reader, padded
 
 MAXIMUM_PACKET = 0x00400000  # bytes, BaseHeader.PacketSize
 _ADDRESS = struct.Struct("<IHHI")

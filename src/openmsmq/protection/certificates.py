@@ -11,7 +11,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from openmsmq.packet.reader import BadPacket, Reader
+from openmsmq.packet.errors import BadPacket
+from openmsmq.packet.reader import Reader
 from openmsmq.protection.faults import Fault, ProtectionError
 from openmsmq.protection.keys import RsaPublicKey
 

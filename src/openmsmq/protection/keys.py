@@ -10,7 +10,8 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from openmsmq.packet.reader import BadPacket, Reader, wchars
+from openmsmq.packet.errors import BadPacket
+from openmsmq.packet.reader import Reader, wchars
 from openmsmq.protection.policy import LEAST_RSA_BITS, MOST_RSA_BITS
 
 _PUBLIC_HEADER = bytes.fromhex("0602000000a40000")  # BLOBHEADER: PUBLICKEYBLOB, version 2, CALG_RSA_KEYX

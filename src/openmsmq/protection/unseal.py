@@ -13,7 +13,7 @@ import hmac
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-from openmsmq.packet.reader import BadPacket
+from openmsmq.packet.errors import BadPacket
 from openmsmq.protection import algorithms
 from openmsmq.protection.faults import Fault, ProtectionError
 from openmsmq.protection.keys import unpack_sealed_key

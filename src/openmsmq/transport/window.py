@@ -6,8 +6,7 @@ Counts are whole numbers here and 16 bits on the wire: they wrap (deviation D-93
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic, NamedTuple
 
 from openmsmq.packet.headers import SessionHeader
 from openmsmq.transport.events import RemoteProtocolError, Token
@@ -82,9 +81,8 @@ class Receiving:
         return self._received % _MODULUS, first, (1 << bits) - 1
 
 
-@dataclass(slots=True)
-class _Sent(Generic[Token]):
-    token: Token
+class _Sent(NamedTuple):
+    token: Any  # of type Token
     number: int
     recoverable: int  # its number among recoverable packets, or 0
 
@@ -96,8 +94,8 @@ class Sending(Generic[Token]):
         self._sent = 0
         self._recoverable = 0
         self._received = 0  # AckSequenceNumber, unwrapped
-        self._express: deque[_Sent[Token]] = deque()  # unacknowledged, in the order of sending
-        self._unsaved: dict[int, _Sent[Token]] = {}  # recoverable packets without their bit, in the order of sending
+        self._express: deque[_Sent] = deque()  # unacknowledged, in the order of sending
+        self._unsaved: dict[int, _Sent] = {}  # recoverable packets without their bit, in the order of sending
 
     @property
     def counts(self) -> tuple[int, int]:
