@@ -50,6 +50,7 @@ demo: java compiled
 nightly: java samba compiled
 	@$(PYTEST)
 	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
+	@SIMULATIONS=5000 $(PYTEST) tests/link/test_simulation.py
 	@$(BIN)/python tools/sanitize
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-fuzz.txt
 	@$(BIN)/python tools/fuzz 120
@@ -77,6 +78,7 @@ lint: $(STAMP)
 bench: java compiled
 	@$(BIN)/python benchmarks/run.py $(BENCH)
 	@$(BIN)/python benchmarks/remote_reading.py $(filter --quick,$(BENCH))
+	@$(BIN)/python benchmarks/transfer.py
 	@$(BIN)/python benchmarks/bulk.py
 	@$(BIN)/python benchmarks/pipeline.py
 

@@ -17,7 +17,7 @@ from openmsmq.model.constants import Delivery
 from openmsmq.model.message import Message
 from seeds import SEED
 
-RUNS = int(os.environ.get("SIMULATIONS", "40"))
+RUNS = int(os.environ.get("SIMULATIONS", "24"))
 FAULTS = 60.0  # seconds of trouble
 HEALING = 6 * 3600.0  # seconds after which everything must have arrived; the simulation needs little of it
 
