@@ -94,6 +94,7 @@ class Message:
     hops: int = 0
     security: bytes = b""
     privacy: int = 0
+    report_queue: bytes = b""  # traced, and reported to this public queue
 
     def pack(self, session: bytes = b"") -> bytes:
         names, kinds = b"", [0, 0, 0]
@@ -120,8 +121,10 @@ class Message:
         )  # fmt: skip
         rest = user + self.security + properties + label + self.body
         rest += bytes(-len(rest) % 4)
-        priority = 0 if self.transaction else 3
-        return base(priority | (0x10 if session else 0), 16 + len(rest), self.life) + rest + session
+        if self.report_queue:
+            rest += struct.pack("<HH", 1, 0) + self.report_queue
+        flags = (0 if self.transaction else 3) | bool(session) << 4 | bool(self.report_queue) * 0x120
+        return base(flags, 16 + len(rest), self.life) + rest + session
 
 
 def security_with_sid(sid: bytes, encrypted: bool = False) -> bytes:
@@ -197,7 +200,7 @@ def _session(data: bytes) -> dict[str, Any]:
 
 
 def _user(raw: bytes, size: int, flags: int, life: int) -> Packet:
-    values: dict[str, Any] = {"priority": flags & 7, "life": life}
+    values: dict[str, Any] = {"priority": flags & 7, "life": life, "traced": bool(flags & 0x100)}
     source, address = raw[16:32], raw[32:48]
     received, sent, message_id, word = struct.unpack_from("<IIII", raw, 48)
     values |= {"source": source, "address": address, "to_be_received": received, "sent": sent, "message_id": message_id}
@@ -235,9 +238,12 @@ def _user(raw: bytes, size: int, flags: int, life: int) -> Packet:
     padding = -at % 4
     need(raw[at : at + padding] == bytes(padding), "padding that is not zero")
     at += padding
+    need(flags & 0x20 or not flags & 0x100, "TR without DH")
     if flags & 0x20:
-        (kind,) = struct.unpack_from("<I", raw, at)
-        at += 4 + 16 * (kind & 1)
+        kind, reserved = struct.unpack_from("<HH", raw, at)
+        need(kind in (0, 1) and reserved == 0, f"DebugHeader.Flags {kind:#06x}, Reserved {reserved:#06x}")
+        values["report_queue"] = raw[at + 4 : at + 20] if kind else b""
+        at += 4 + 16 * kind
     if word >> 23 & 1:
         at = size  # a MultiQueueFormatHeader: the tests that expect one read it
     need(at == size, f"headers end at {at}, the packet at {size}")
@@ -353,6 +359,15 @@ class Peer:
         answer = self.read()
         assert answer is not None and answer.kind == PARAMETERS, answer
         return answer
+
+    def accept(self) -> None:
+        """The acceptor's part, of a connection that the other side has made for a direct format name."""
+        request = self.read()
+        assert request is not None and request.kind == ESTABLISH and request.server == NOBODY, request
+        self.write(establish(request.client, self.guid, request.stamp))
+        answer = self.read()
+        assert answer is not None and answer.kind == PARAMETERS, answer
+        self.write(parameters(answer.recoverable, answer.timeout, 64))
 
     def send(self, message: Message) -> None:
         self.sent += 1

@@ -13,6 +13,7 @@ import random
 import selectors
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from openmsmq.link.service import MessageService, Options
@@ -282,6 +283,7 @@ class Node:
             security=default_machine_security([security.EVERYONE]),
         )  # fmt: skip
         self.protections = NoKeys()
+        self.options: dict[str, Any] = {}  # of `Options`, besides
         self.life = 0
         self._starts = 0
         self._service: MessageService | None = None
@@ -310,7 +312,7 @@ class Node:
 
     def _options(self) -> Options:
         routing = self._routing(self.machine.identifier) if self._routing is not None else None
-        return Options(source=self.address, routing=routing)
+        return replace(Options(source=self.address, routing=routing), **self.options)
 
     def _when_durable(self, callback: Callable[[], object]) -> None:
         life = self.life

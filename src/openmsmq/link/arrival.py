@@ -306,12 +306,12 @@ def _private_name(format_name: str) -> names.PrivateFormatName | None:
 
 
 def _route(packet: UserMessage, hops: int) -> Route:
-    header = packet.transaction
+    header, report_queue = packet.transaction, (packet.debug and packet.debug.queue) or b""
     if header is None:
-        return Route(hops)
+        return Route(hops, report_queue=report_queue)
     return Route(
         hops, header.final_ack_required, header.sequence_ordinal, header.sequence_timestamp, header.sequence_number,
-        header.previous_sequence_number,
+        header.previous_sequence_number, report_queue,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from openmsmq.link.connection import CLOCK_STEP, Connection
 from openmsmq.link.destination import Destination
 from openmsmq.link.durable import Route
 from openmsmq.link.memory import Duplicates, Source, Sources
+from openmsmq.link.reports import Locate, Reports
 from openmsmq.link.resolving import Resolver, Target, Unresolved, target_of, why
 from openmsmq.link.sequences import QueueSequence, Sequences
 from openmsmq.model import names
@@ -24,7 +25,7 @@ from openmsmq.model.errors import HResult, InsufficientResources, MessageStorage
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import Message
 from openmsmq.packet import BadPacket, UserMessage
-from openmsmq.packet.headers import NO_GUID
+from openmsmq.packet.headers import NO_GUID, DebugHeader
 from openmsmq.packet.internal import EstablishConnection, FinalAckBody, OrderAckBody
 from openmsmq.packet.queue_names import NameType
 from openmsmq.protection.arrival import ArrivalProtection
@@ -56,7 +57,8 @@ MOST_ORDER_ACKS = 64  # that wait in one outgoing queue; more of them would say 
 class Options:
     """`port` is where others listen, 1801 unless all of them were configured otherwise. `source` is the address that
     connections come from, empty for the system's choice. `buffered` bounds the bytes of packets that are not whole
-    yet, of all sessions."""
+    yet, of all sessions. `report_messages` says whether reports of traced messages are sent, to queues that `locate`
+    finds; `report_queue` (16 bytes, or none) is the public queue for reports that messages sent here name."""
 
     port: int = PORT
     source: str = ""
@@ -67,6 +69,9 @@ class Options:
     policy: Policy = Policy()
     routing: Routing | None = None
     directory: DirectoryConnection | None = None
+    report_messages: bool = False
+    report_queue: bytes = b""
+    locate: Locate | None = None
 
 
 class Protections(Protocol):
@@ -110,6 +115,7 @@ class MessageService:
         self._arrival = Arrival(
             manager, self._duplicates, self._sources, options.policy, self._routing, protections.arrival, self._now
         )
+        self._reports = Reports(manager, options.locate, loop) if options.report_messages else None
         self._destinations: dict[Target, Destination] = {}
         self._serving: dict[Connection, set[Destination]] = {}  # every connection, and who sends on it
         self._living: dict[bytes, Connection] = {}  # open sessions by the identifier of the peer, the first of each
@@ -149,6 +155,8 @@ class MessageService:
         for timer in (self._heartbeat, self._order_timer):
             if timer is not None:
                 timer.cancel()
+        if self._reports is not None:
+            self._reports.stop()
         for destination in self._destinations.values():
             self._cancel(destination)
         for connection in list(self._serving):
@@ -457,6 +465,8 @@ class MessageService:
                 continue
             packet, token = following
             connection.send(packet, token)
+            if self._reports is not None:
+                self._reports.sent(packet, connection.address)
             destination.turn()
         connection.flush()
 
@@ -521,6 +531,8 @@ class MessageService:
         if packet.user.destination is not None and packet.user.destination.type is NameType.PUBLIC:
             place = self._manager.registry.place_of(queue.destination)
             packet.user.queue_manager_address = place.machine if place is not None else NO_GUID
+        if packet.debug is not None and self._options.report_queue:
+            packet.debug = DebugHeader(self._options.report_queue)
         return packet
 
     def _passed_on(self, message: Message) -> UserMessage:
@@ -530,6 +542,8 @@ class MessageService:
         if value is not None:
             route = Route.unpack(value)
             packet.user.routing_count = route.hops
+            if packet.debug is not None and route.report_queue:
+                packet.debug = DebugHeader(route.report_queue)
             if packet.transaction is not None:
                 header = packet.transaction
                 header.sequence_ordinal, header.sequence_timestamp = route.ordinal, route.timestamp
@@ -643,6 +657,8 @@ class MessageService:
                     self._via[reply_to(received.message, origin).lower()] = origin.peer
                 verdict = self._arrival.receive(received.message, origin)
                 fate = verdict.fate
+                if fate is Fate.ACCEPTED and self._reports is not None:
+                    self._reports.received(received.message)
                 if verdict.source is not None and fate is not Fate.OUT_OF_ORDER:
                     moved[verdict.source] = verdict.source.sequence.position
             if fate is Fate.COMES_AGAIN:

@@ -19,8 +19,8 @@ from typing import Any
 from uuid import UUID
 
 from openmsmq.model.constants import INFINITE
-from openmsmq.model.errors import IllegalQueuePathName
-from openmsmq.model.names import parse_path_name
+from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
+from openmsmq.model.names import PublicFormatName, Suffix, parse_format_name, parse_path_name
 from openmsmq.protection.policy import Policy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.machine import Machine
@@ -143,6 +143,13 @@ class Configuration:
     routing_file: Path | None = field(
         default=None, metadata={"help": "TOML file with queue managers, sites and routing links"}
     )
+    report_messages: bool = field(
+        default=False, metadata={"help": "send reports of messages that are traced on their way (MSMQ's pTrace)"}
+    )
+    report_queue: str = field(
+        default="",
+        metadata={"help": "format name PUBLIC=... of the queue for reports of traced messages that are sent here"},
+    )
     trust_sender_identifiers: bool = field(
         default=False,
         metadata={"help": "let the SID in a message of another queue manager decide about access, though unproved"},
@@ -230,6 +237,8 @@ class Configuration:
             consistent = self.allow_anonymous is not False or not getattr(self, name)
             _check(consistent, name, True, "false, because allow_anonymous is false")
         self._check_foreign_sites()
+        valid = not self.report_queue or self.report_queue_identifier
+        _check(bool(valid), "report_queue", self.report_queue, "PUBLIC= and the GUID of a public queue")
         self.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
         given = bool(self.peer_user) == bool(self.peer_password_file)
         _check(given, "peer_password_file", self.peer_password_file, "given if and only if peer_user is")
@@ -265,6 +274,17 @@ class Configuration:
             _check(valid, "peers", part, "NAME=host, NAME=host:port or NAME=[IPv6 address]:port, separated by commas")
             hosts[name.strip().lower()] = (host.strip(), int(port))
         return hosts
+
+    @property
+    def report_queue_identifier(self) -> bytes:
+        """The GUID in `report_queue`, 16 bytes; none where it is no name of a public queue."""
+        try:
+            name = parse_format_name(self.report_queue)
+        except IllegalFormatName:
+            return b""
+        if not isinstance(name, PublicFormatName) or name.suffix is not Suffix.NONE:
+            return b""
+        return name.guid.bytes_le
 
     @property
     def levels_by_interface(self) -> dict[str, str]:

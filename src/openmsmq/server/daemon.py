@@ -29,9 +29,11 @@ from openmsmq.link.routing_table import RoutingTableError
 from openmsmq.link.routing_table import load as load_routing
 from openmsmq.link.service import MessageService, Options
 from openmsmq.model import security
+from openmsmq.model.constants import Access
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.message_security import MessageSecurity
+from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.queueing.authorization import default_machine_security
 from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
@@ -216,7 +218,7 @@ class Daemon:
         self._resolving = asyncio.create_task(environment.coordinator.run(loop.time))
         if configuration.flight:
             await self._start_flight(committer, users, environment)
-        await self._start_messages(committer)
+        await self._start_messages(committer, environment.public_queues)
         self._announce_security()
         self._committer = committer
         self._serving = True
@@ -225,7 +227,7 @@ class Daemon:
         self._housekeeping = asyncio.create_task(self._keep_house())
         self._following = asyncio.create_task(keep_in_step(environment.public_queues))
 
-    async def _start_messages(self, committer: Committer) -> None:
+    async def _start_messages(self, committer: Committer, public_queues: PublicQueues) -> None:
         """Take messages of other queue managers, and send those for them. Raises OSError when the port can't be had."""
         configuration = self.configuration
         options = Options(
@@ -237,6 +239,9 @@ class Daemon:
             routing=self._routing,
             directory=self._directory,
             policy=Policy(configuration.trust_sender_identifiers),
+            report_messages=configuration.report_messages,
+            report_queue=configuration.report_queue_identifier,
+            locate=(lambda name: public_queues.resolve(name, Access.SEND)) if self._directory.exists else None,
         )
         service = MessageService(
             self.manager, committer.when_durable, self.protections, options, asyncio.get_running_loop()
