@@ -100,7 +100,7 @@ class Route(NamedTuple):
 
     @classmethod
     def unpack(cls, value: bytes) -> Route:
-        return cls(*_ROUTE.unpack_from(value), report_queue=value[_ROUTE.size :])
+        return cls._make((*_ROUTE.unpack_from(value), value[_ROUTE.size :]))
 
 
 def put_history(slot: int, identifier: bytes) -> Put:

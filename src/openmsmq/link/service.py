@@ -16,6 +16,8 @@ from openmsmq.link.connection import CLOCK_STEP, Connection
 from openmsmq.link.destination import Destination
 from openmsmq.link.durable import Route
 from openmsmq.link.memory import Duplicates, Source, Sources
+from openmsmq.link.pinging import PORT as PING_PORT
+from openmsmq.link.pinging import ask
 from openmsmq.link.reports import Locate, Reports
 from openmsmq.link.resolving import Resolver, Target, Unresolved, target_of, why
 from openmsmq.link.sequences import QueueSequence, Sequences
@@ -37,7 +39,7 @@ from openmsmq.queueing.outgoing_queues import ConnectionStatus, OutgoingQueue, O
 from openmsmq.queueing.records import route_definition
 from openmsmq.transfer.packets import NAMES_KEPT, user_message_of
 from openmsmq.transport import Closed, MessageReceived, Reason, Session, Settings
-from openmsmq.transport.reaching import Connect, NextHop, Ping, Resolve, Wish
+from openmsmq.transport.reaching import PING_TIMEOUT, Connect, NextHop, Ping, Reaching, Resolve, Wish
 from openmsmq.transport.routing import Routing
 from openmsmq.transport.sequence import Position
 from openmsmq.transport.settings import WINDOW_SIZE
@@ -58,7 +60,8 @@ class Options:
     """`port` is where others listen, 1801 unless all of them were configured otherwise. `source` is the address that
     connections come from, empty for the system's choice. `buffered` bounds the bytes of packets that are not whole
     yet, of all sessions. `report_messages` says whether reports of traced messages are sent, to queues that `locate`
-    finds; `report_queue` (16 bytes, or none) is the public queue for reports that messages sent here name."""
+    finds; `report_queue` (16 bytes, or none) is the public queue for reports that messages sent here name. With `ping`
+    the hosts of other queue managers are asked by UDP, at `ping_port`, before a connection is made."""
 
     port: int = PORT
     source: str = ""
@@ -72,6 +75,8 @@ class Options:
     report_messages: bool = False
     report_queue: bytes = b""
     locate: Locate | None = None
+    ping: bool = False
+    ping_port: int = PING_PORT
 
 
 class Protections(Protocol):
@@ -222,7 +227,7 @@ class MessageService:
             return None
         destination = self._destinations.get(target)
         if destination is None:
-            destination = self._destinations[target] = Destination(target)
+            destination = self._destinations[target] = Destination(target, Reaching(self._options.ping))
         return destination
 
     def _want(self, destination: Destination) -> None:
@@ -248,8 +253,8 @@ class MessageService:
                 self._begin(destination, self._resolve(destination))
             case Connect(hop, without_ping):
                 self._begin(destination, self._connect(destination, hop, without_ping))
-            case Ping():
-                raise AssertionError("no destination is pinged")
+            case Ping(hop):
+                self._begin(destination, self._ping(destination, hop))
             case None:
                 self._wait(destination)
 
@@ -298,6 +303,29 @@ class MessageService:
             queue.next_hops = [_hop_text(hop.address) for hop in hops]
         self._carry_out(destination, wish)
 
+    async def _ping(self, destination: Destination, hop: NextHop) -> None:
+        """3.1.5.2.2: connect to a hop only if it says that it would accept a session."""
+        destination.show(OutgoingState.WAITING)
+        accepts, trouble, port = False, "it accepts no sessions now", self._options.ping_port
+        try:
+            accepts = await ask(
+                hop.address, port, self._manager.machine.identifier, PING_TIMEOUT / 1000, self._source_for(hop)
+            )
+        except TimeoutError:
+            trouble = "no answer to a ping: a firewall, or a queue manager that answers none (setting: ping)"
+        except OSError as error:
+            trouble = why(error)
+        destination.attempt = None
+        if not accepts:
+            self._has_trouble(destination, f"{hop.address} UDP port {port}: {trouble}")
+            destination.record(ConnectionStatus.PING_FAILURE, self._seconds(), hop)
+        self._carry_out(destination, destination.reaching.pinged(accepts, self._now()))
+
+    def _source_for(self, hop: NextHop) -> str:
+        """The address to reach a hop from, empty for the system's choice."""
+        source = self._options.source
+        return source if source and (":" in source) == (":" in hop.address) else ""
+
     async def _connect(self, destination: Destination, hop: NextHop, without_ping: bool) -> None:
         def make(now: float) -> Session[Token]:
             return Session.initiator(self._settings, now, hop.identifier, without_ping)
@@ -307,8 +335,8 @@ class MessageService:
         try:
             if len(self._serving) >= self._options.max_sessions:
                 raise OSError(f"there are {len(self._serving)} sessions already (max_sessions)")
-            source = self._options.source
-            local = (source, 0) if source and (":" in source) == (":" in hop.address) else None
+            source = self._source_for(hop)
+            local = (source, 0) if source else None
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 _, connection = await self._loop.create_connection(
                     lambda: self._make(make), hop.address, self._options.port, local_addr=local
@@ -354,7 +382,7 @@ class MessageService:
 
     def _admits(self, connection: Connection, request: EstablishConnection) -> bool:
         """Whether a peer may open a session: neither this queue manager itself, nor one too many."""
-        same_peer = sum(1 for other in self._serving if other.address == connection.address)
+        same_peer = self._connections_with(connection.address)
         if request.client_guid == self._manager.machine.identifier:
             logger.warning("%s says that it is this queue manager: refused", connection.address)
             return False
@@ -365,6 +393,14 @@ class MessageService:
             )  # fmt: skip
             return False
         return True
+
+    def accepts(self, address: str) -> bool:
+        """Whether a session that a host, by its IP address, opened now would be accepted."""
+        of_peer, options = self._connections_with(address), self._options
+        return len(self._serving) < options.max_sessions and of_peer < options.max_sessions_per_peer
+
+    def _connections_with(self, address: str) -> int:
+        return sum(1 for connection in self._serving if connection.address == address)
 
     def connected(self, connection: Connection) -> bool:
         """See `connection.Owner`: twice as many connections as sessions may be there, half of them half open."""

@@ -39,7 +39,7 @@ LEVELS = {
 STANDARD_PORT = 2103  # of qmcomm
 STANDARD_PORTS = {
     "endpoint_mapper_port": 135, "rpc_port": STANDARD_PORT, "message_port": 1801, "peer_message_port": 1801,
-    "flight_port": 18020,
+    "ping_port": 3527, "flight_port": 18020,
 }  # fmt: skip
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -73,6 +73,13 @@ class Configuration:
     peer_message_port: int | None = field(
         default=None,
         metadata={"help": "port where other queue managers take messages; default: 1801 plus port_offset"},
+    )
+    ping: bool = field(
+        default=False,
+        metadata={"help": "answer pings of other queue managers, and ping these before connecting (UDP)"},
+    )
+    ping_port: int | None = field(
+        default=None, metadata={"help": "UDP port of pings, here and elsewhere; default: 3527 plus port_offset"}
     )
     computer_name: str = field(default="", metadata={"help": "name in path names; default: the host's"})
     aliases: str = field(

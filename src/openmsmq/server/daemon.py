@@ -25,6 +25,7 @@ from openmsmq.bulk.control import Control
 from openmsmq.bulk.process import FlightAddress, FlightProcess
 from openmsmq.compiled import how_it_runs
 from openmsmq.link.arrival import Policy
+from openmsmq.link.pinging import PingListener
 from openmsmq.link.routing_table import RoutingTableError
 from openmsmq.link.routing_table import load as load_routing
 from openmsmq.link.service import MessageService, Options
@@ -105,6 +106,7 @@ class Daemon:
         self._flight: FlightProcess | None = None
         self._automation: AutomationObjects | None = None
         self._messages: MessageService | None = None
+        self._pings: PingListener | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._checkpoint_position = self.store.end
         self._no_checkpoint_before = 0.0  # monotonic seconds
@@ -239,6 +241,8 @@ class Daemon:
             routing=self._routing,
             directory=self._directory,
             policy=Policy(configuration.trust_sender_identifiers),
+            ping=configuration.ping,
+            ping_port=configuration.port("ping_port", self._offset),
             report_messages=configuration.report_messages,
             report_queue=configuration.report_queue_identifier,
             locate=(lambda name: public_queues.resolve(name, Access.SEND)) if self._directory.exists else None,
@@ -250,6 +254,10 @@ class Daemon:
         with self._naming(port, "message_port"):
             self.endpoints["messages"] = await service.start(configuration.listen, port)
         self._messages = service
+        if configuration.ping:
+            self._pings = PingListener(self.manager.machine.identifier, service.accepts, asyncio.get_running_loop())
+            with self._naming(options.ping_port, "ping_port"):
+                self.endpoints["pings"] = self._pings.start(self.endpoints["messages"][0], options.ping_port)
 
     async def _start_flight(self, committer: Committer, users: UsersFile, environment: Environment) -> None:
         """Arrow Flight in a process of its own. Raises OSError when it does not come up."""
@@ -358,6 +366,8 @@ class Daemon:
             await self._flight.stop()
         if self._automation is not None:
             self._automation.stop()
+        if self._pings is not None:
+            self._pings.stop()
         if self._messages is not None:
             self._messages.stop()
         if self._rpc is not None:
