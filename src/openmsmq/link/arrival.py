@@ -286,7 +286,7 @@ class Arrival:
 def _named_here(format_name: str, identifier: bytes) -> names.SingleFormatName | None:
     """A name of the destination that this queue manager knows as its own."""
     try:
-        name = names.parse_format_name(format_name.partition(",")[0])
+        name = names.parse_format_name(format_name)
     except IllegalFormatName:
         return None
     if isinstance(name, names.DirectFormatName):
@@ -299,7 +299,7 @@ def _named_here(format_name: str, identifier: bytes) -> names.SingleFormatName |
 def _private_name(format_name: str) -> names.PrivateFormatName | None:
     """The name of a private queue of another machine; only these, and public ones, are passed on."""
     try:
-        name = names.parse_format_name(format_name.partition(",")[0])
+        name = names.parse_format_name(format_name)
     except IllegalFormatName:
         return None
     return name if isinstance(name, names.PrivateFormatName) else None

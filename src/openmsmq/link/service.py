@@ -557,9 +557,13 @@ class MessageService:
         machine = self._manager.machine
         administration = _named_for_others(message.administration_queue_format_name, machine.computer_name)
         response = _named_for_others(message.response_queue_format_name, machine.computer_name)
-        if administration or response:
+        destinations = ""
+        if not message.multiple_destination_signature:  # which covers these names
+            destinations = _named_for_others(message.destination_multi_queue_format_name, machine.computer_name)
+        if administration or response or destinations:
             message = replace(
                 message,
+                destination_multi_queue_format_name=destinations or message.destination_multi_queue_format_name,
                 administration_queue_format_name=administration or message.administration_queue_format_name,
                 response_queue_format_name=response or message.response_queue_format_name,
             )
@@ -864,7 +868,7 @@ def _token(queue: OutgoingQueue, message: Message, number: int | None) -> Token:
 
 @lru_cache(NAMES_KEPT)
 def _named_for_others(format_name: str, computer: str) -> str:
-    """The format name under which another machine finds a queue that is named as one of this machine; empty if the
+    """The format name under which another machine finds queues that are named as those of this machine; empty if the
     name is good as it is (deviation D-108)."""
     if not format_name:
         return ""
@@ -872,9 +876,15 @@ def _named_for_others(format_name: str, computer: str) -> str:
         name = names.parse_format_name(format_name)
     except MsmqError:
         return ""
+    elements = name.elements if isinstance(name, names.MultipleElementFormatName) else (name,)
+    given = [_named_with(element, computer) for element in elements]
+    return ",".join(map(str, given)) if given != list(elements) else ""
+
+
+def _named_with(name: names.SingleFormatName, computer: str) -> names.SingleFormatName:
     if isinstance(name, names.DirectFormatName) and name.host.lower() in (".", "localhost"):
-        return str(replace(name, protocol="OS", address=computer))
-    return ""
+        return replace(name, protocol="OS", address=computer)
+    return name
 
 
 def _hop_text(address: str) -> str:
