@@ -10,6 +10,7 @@ import socket
 import struct
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +61,14 @@ def direct(name: str) -> bytes:
     return data + bytes(-len(data) % 4)
 
 
+def addresses(identifier: int, listed: Iterable[str]) -> bytes:
+    """An MQFAddressHeader, 2.2.20.2, of direct names; each element, 2.2.18.1.4, is a type and a text with its end."""
+    elements = [struct.pack("<H", 3) + (name + "\0").encode("utf-16-le") for name in listed]
+    data = b"".join(elements)
+    head = struct.pack("<IHHI", 12 + len(data), identifier, 0, len(elements))
+    return head + data + bytes(-len(data) % 4)
+
+
 @dataclass
 class Transaction:
     """TransactionHeader, 2.2.20.5."""
@@ -94,6 +103,9 @@ class Message:
     hops: int = 0
     security: bytes = b""
     privacy: int = 0
+    correlation: bytes = bytes(20)
+    several: tuple[str, ...] = ()  # direct names, of all destinations
+    report_queue: bytes = b""  # traced, and reported to this public queue
 
     def pack(self, session: bytes = b"") -> bytes:
         names, kinds = b"", [0, 0, 0]
@@ -106,6 +118,7 @@ class Message:
         flags = (
             self.hops | self.recoverable << 5 | (self.journal & 1) << 8 | (self.journal >> 1 & 1) << 9 | kinds[0] << 10
             | kinds[1] << 13 | bool(self.security) << 19 | (self.transaction is not None) << 20 | 1 << 21
+            | bool(self.several) << 23
         )  # fmt: skip
         user = self.source + self.address
         user += struct.pack("<IIII", self.to_be_received, self.sent, self.message_id, flags) + names
@@ -115,13 +128,18 @@ class Message:
             user += struct.pack("<IIIII", word, t.ordinal, t.stamp, t.number, t.previous)
         label = (self.label + "\0").encode("utf-16-le") if self.label else b""
         properties = struct.pack(
-            "<BBH20sIIIIIIII", self.acknowledge, len(label) // 2, self.message_class, bytes(20), 0, 0, len(self.body),
-            len(self.body), self.privacy, 0, 0, 0,
+            "<BBH20sIIIIIIII", self.acknowledge, len(label) // 2, self.message_class, self.correlation, 0, 0,
+            len(self.body), len(self.body), self.privacy, 0, 0, 0,
         )  # fmt: skip
         rest = user + self.security + properties + label + self.body
         rest += bytes(-len(rest) % 4)
-        priority = 0 if self.transaction else 3
-        return base(priority | (0x10 if session else 0), 16 + len(rest), self.life) + rest + session
+        if self.report_queue:
+            rest += struct.pack("<HH", 1, 0) + self.report_queue
+        if self.several:
+            rest += addresses(0x64, self.several) + addresses(0xC8, ()) + addresses(0x12C, ())
+            rest += struct.pack("<HHI", 0x15E, 0, 0)
+        flags = (0 if self.transaction else 3) | bool(session) << 4 | bool(self.report_queue) * 0x120
+        return base(flags, 16 + len(rest), self.life) + rest + session
 
 
 def security_with_sid(sid: bytes, encrypted: bool = False) -> bytes:
@@ -197,7 +215,7 @@ def _session(data: bytes) -> dict[str, Any]:
 
 
 def _user(raw: bytes, size: int, flags: int, life: int) -> Packet:
-    values: dict[str, Any] = {"priority": flags & 7, "life": life}
+    values: dict[str, Any] = {"priority": flags & 7, "life": life, "traced": bool(flags & 0x100)}
     source, address = raw[16:32], raw[32:48]
     received, sent, message_id, word = struct.unpack_from("<IIII", raw, 48)
     values |= {"source": source, "address": address, "to_be_received": received, "sent": sent, "message_id": message_id}
@@ -235,15 +253,50 @@ def _user(raw: bytes, size: int, flags: int, life: int) -> Packet:
     padding = -at % 4
     need(raw[at : at + padding] == bytes(padding), "padding that is not zero")
     at += padding
+    need(flags & 0x20 or not flags & 0x100, "TR without DH")
     if flags & 0x20:
-        (kind,) = struct.unpack_from("<I", raw, at)
-        at += 4 + 16 * (kind & 1)
+        kind, reserved = struct.unpack_from("<HH", raw, at)
+        need(kind in (0, 1) and reserved == 0, f"DebugHeader.Flags {kind:#06x}, Reserved {reserved:#06x}")
+        values["report_queue"] = raw[at + 4 : at + 20] if kind else b""
+        at += 4 + 16 * kind
     if word >> 23 & 1:
-        at = size  # a MultiQueueFormatHeader: the tests that expect one read it
+        for name, identifier in (("destinations", 0x64), ("admins", 0xC8), ("responses", 0x12C)):
+            values[name], at = _addresses(raw, at, identifier)
+        identifier, reserved, length = struct.unpack_from("<HHI", raw, at)
+        need(identifier == 0x15E and reserved == 0, f"MQFSignatureHeader {identifier:#x}, {reserved:#x}")
+        at += 8 + length + -length % 4
     need(at == size, f"headers end at {at}, the packet at {size}")
     if flags & 0x10:
         values |= _session(raw[size:])
     return Packet(0, raw, values)
+
+
+def _addresses(raw: bytes, start: int, expected: int) -> tuple[list[Any], int]:
+    """An MQFAddressHeader: texts for direct names, GUIDs for public ones, pairs with the number for private ones."""
+    size, identifier, reserved, count = struct.unpack_from("<IHHI", raw, start)
+    need(identifier == expected and reserved == 0, f"MQFAddressHeader {identifier:#x}, expected {expected:#x}")
+    at, found = start + 12, []
+    for _ in range(count):
+        (kind,) = struct.unpack_from("<H", raw, at)
+        at += 2
+        if kind == 3:
+            end = at
+            while raw[end : end + 2] != b"\0\0":
+                end += 2
+            found.append(raw[at:end].decode("utf-16-le"))
+            at = end + 2
+            continue
+        need(kind in (1, 2), f"an element of type {kind}")
+        at += -at % 4
+        guid = uuid.UUID(bytes_le=raw[at : at + 16])
+        at += 16
+        if kind == 1:
+            found.append(guid)
+        else:
+            found.append((guid, struct.unpack_from("<I", raw, at)[0]))
+            at += 4
+    need(at == start + size, f"an MQFAddressHeader of {size} bytes, its elements end at {at - start}")
+    return found, at + -at % 4
 
 
 def _name(raw: bytes, at: int, kind: int, what: str) -> tuple[Any, int]:
@@ -353,6 +406,15 @@ class Peer:
         answer = self.read()
         assert answer is not None and answer.kind == PARAMETERS, answer
         return answer
+
+    def accept(self) -> None:
+        """The acceptor's part, of a connection that the other side has made for a direct format name."""
+        request = self.read()
+        assert request is not None and request.kind == ESTABLISH and request.server == NOBODY, request
+        self.write(establish(request.client, self.guid, request.stamp))
+        answer = self.read()
+        assert answer is not None and answer.kind == PARAMETERS, answer
+        self.write(parameters(answer.recoverable, answer.timeout, 64))
 
     def send(self, message: Message) -> None:
         self.sent += 1

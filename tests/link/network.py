@@ -13,6 +13,7 @@ import random
 import selectors
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from openmsmq.link.service import MessageService, Options
@@ -72,6 +73,12 @@ class Loop(asyncio.SelectorEventLoop):
         self, factory: Any, host: Any = None, port: Any = None, *, local_addr: Any = None, **_: Any
     ) -> Any:
         return await self.network.connect(factory, local_addr[0] if local_addr else "?", host, port)
+
+    async def create_datagram_endpoint(  # type: ignore[override]
+        self, factory: Any, local_addr: Any = None, remote_addr: Any = None, **_: Any
+    ) -> Any:
+        protocol = factory()
+        return Datagrams(self.network, protocol, local_addr[0] if local_addr else "?", remote_addr[0]), protocol
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
         await asyncio.sleep(0.001)
@@ -166,6 +173,26 @@ class Socket(asyncio.Transport):
             self.protocol.connection_lost(ConnectionResetError("reset"))
 
 
+class Datagrams:
+    """A socket that asks one address, whose `Network.answering` returns the datagrams that come back."""
+
+    def __init__(self, network: Network, protocol: Any, own: str, peer: str) -> None:
+        self.network, self.protocol, self.own, self.peer = network, protocol, own, peer
+        self.closed = False
+
+    def sendto(self, data: bytes) -> None:
+        if not self.network.severed(self.own, self.peer):
+            for answer in self.network.answering.get(self.peer, lambda data, own: [])(data, self.own):
+                self.network.loop.call_later(self.network.chance.uniform(0.0001, 0.05), self._arrive, answer)
+
+    def _arrive(self, data: bytes) -> None:
+        if not self.closed:
+            self.protocol.datagram_received(data, (self.peer, 3527))
+
+    def close(self) -> None:
+        self.closed = True
+
+
 class Network:
     """Everything that happens, and when, follows from the seed."""
 
@@ -175,6 +202,7 @@ class Network:
         self.listeners: dict[str, Listener] = {}
         self.sockets: set[Socket] = set()
         self.resolver: dict[str, str] = {}
+        self.answering: dict[str, Callable[[bytes, str], list[bytes]]] = {}  # datagrams, by the address asked
         self.partition: frozenset[str] = frozenset()  # addresses on one side
         self._numbers = itertools.count()
         self.loop = Loop(self)
@@ -282,6 +310,7 @@ class Node:
             security=default_machine_security([security.EVERYONE]),
         )  # fmt: skip
         self.protections = NoKeys()
+        self.options: dict[str, Any] = {}  # of `Options`, besides
         self.life = 0
         self._starts = 0
         self._service: MessageService | None = None
@@ -310,7 +339,7 @@ class Node:
 
     def _options(self) -> Options:
         routing = self._routing(self.machine.identifier) if self._routing is not None else None
-        return Options(source=self.address, routing=routing)
+        return replace(Options(source=self.address, routing=routing), **self.options)
 
     def _when_durable(self, callback: Callable[[], object]) -> None:
         life = self.life

@@ -415,3 +415,46 @@ def test_many_queues_share_one_session(pair: Pair) -> None:
         assert pair.alpha.service.sessions == 1
 
     pair.run(story)
+
+
+def test_t22_each_of_several_destinations_has_a_message_and_acknowledgments_of_its_own(pair: Pair) -> None:
+    here, second = "DIRECT=OS:.\\private$\\plain", "DIRECT=TCP:127.0.0.12\\private$\\other"
+
+    async def story() -> None:
+        await pair.alpha.send(f"{PLAIN},{here},{second}", [asking("to all", body=b"b")])
+        await settled()
+        taken = [pair.alpha.take("plain"), pair.beta.take("plain"), pair.beta.take("other")]
+        await settled()
+        received = [one for one in taken if one is not None]
+        assert [one.destination_queue_format_name for one in received] == [here, PLAIN, second]
+        assert len({one.identifier for one in received}) == 3
+        # What leaves the machine does not call this one `.`, which would be the other one there.
+        listed = [one.destination_multi_queue_format_name for one in received]
+        away = f"{PLAIN},DIRECT=OS:ALPHA\\private$\\plain,{second}"
+        assert listed == [f"{PLAIN},{here},{second}", away, away]
+        told = messages(pair.alpha.manager.registry.by_name["admin"])
+        for one in received:
+            mine = [ack for ack in told if ack.correlation_identifier == one.identifier]
+            assert sorted(MessageClass(ack.message_class).name for ack in mine) == ["ACK_REACH_QUEUE", "ACK_RECEIVE"]
+            assert {ack.response_queue_format_name for ack in mine} == {one.destination_queue_format_name}
+        assert len(told) == 6
+
+    pair.run(story)
+
+
+def test_several_destinations_in_a_transaction_get_each_message_once_and_in_order(pair: Pair) -> None:
+    async def story() -> None:
+        pair.alpha.create("tx2", transactional=True)
+        missing = "DIRECT=OS:beta\\private$\\missing"
+        name = f"{TX},DIRECT=OS:.\\private$\\tx2,{missing}"
+        for number in range(3):
+            sent = [asking(f"{number}.{k}", journaling_requested=int(Journal.DEADLETTER)) for k in range(2)]
+            await pair.alpha.send(name, sent, transactional=True)
+        await settled()
+        labels = [f"{number}.{k}" for number in range(3) for k in range(2)]
+        assert pair.alpha.labels("tx2") == pair.beta.labels("tx") == labels
+        dead = messages(pair.alpha.manager.registry.transactional_dead_letters)
+        assert [one.label for one in dead] == labels
+        assert {one.destination_queue_format_name for one in dead} == {missing}
+
+    pair.run(story)

@@ -214,6 +214,21 @@ def test_a_multiple_element_name_sends_one_copy_to_each_queue(world: World) -> N
     assert not world.manager.handles.descriptors and not world.queue().openers
 
 
+def test_each_copy_has_an_identifier_and_a_destination_of_its_own_and_names_all(world: World) -> None:
+    """[MS-MQDMPR] 3.1.7.1.27."""
+    world.create("r")
+    descriptor = world.open(BOTH, S)
+    world.manager.sending.enqueue(descriptor, Message(label="m"))
+    (one,), (other,) = world.messages(world.queue()), world.messages(world.queue("r"))
+    assert one.identifier != other.identifier
+    assert [one.destination_queue_format_name, other.destination_queue_format_name] == BOTH.split(",")[:2]
+    assert {one.destination_multi_queue_format_name, other.destination_multi_queue_format_name} == {
+        BOTH.rpartition(",")[0]
+    }, "a double is one queue"
+    world.send(one.destination_queue_format_name, destination_multi_queue_format_name="left from another journey")
+    assert not world.messages(world.queue())[-1].destination_multi_queue_format_name
+
+
 def test_a_send_to_several_queues_reaches_all_or_none(world: World) -> None:
     world.create("r", QUOTA=0)
     with refused(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES):

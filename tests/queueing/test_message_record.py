@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from openmsmq.model.message import Message
@@ -20,10 +22,26 @@ def test_a_signature_for_several_destinations_and_its_provider_are_kept() -> Non
 def test_a_record_from_before_there_were_such_signatures_is_read() -> None:
     """Its bytes are those of a record without one: what was reserved is 0."""
     record = encode_message(Message(body=b"b", signature=b"s"))
-    at = OFFSET["multiple_destination_signature_size"]
+    at = OFFSET["tail_size"]
     assert record[at : at + 4] == bytes(4)
     message = decode_message(record, 0)
     assert (message.default_provider, message.multiple_destination_signature) == (False, b"")
+
+
+@pytest.mark.parametrize("signature", [b"", b"signature"])
+def test_the_names_of_several_destinations_are_kept(signature: bytes) -> None:
+    several = "DIRECT=OS:a\\private$\\q,DIRECT=OS:b\\private$\\\u00fc"
+    message = Message(
+        body=b"b", first_in_transaction=True, destination_multi_queue_format_name=several,
+        multiple_destination_signature=signature,
+    )  # fmt: skip
+    record = encode_message(message)
+    assert decode_message(record, 0) == message
+    cut = record[: -len(several.encode()) - len(signature)]
+    size = OFFSET["tail_size"]
+    with pytest.raises(ValueError, match="its signature ends at 13") if signature else nullcontext():
+        without = decode_message(cut[:size] + (4).to_bytes(4, "little") + cut[size + 4 :], 0)
+        assert not without.destination_multi_queue_format_name
 
 
 def test_a_record_that_is_shorter_than_its_signature_is_refused() -> None:

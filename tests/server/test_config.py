@@ -35,6 +35,8 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_p
         ({"port_offset": -1}, "0 or more"),
         ({"allow_nonauthenticated_rpc": True, "allow_anonymous": False}, "c is True; allowed: false, because"),
         ({"time_to_reach_queue": 0}, "1 to 4294967294 seconds"),
+        ({"report_queue": "DIRECT=OS:h\\q"}, "PUBLIC= and the GUID"),
+        ({"report_queue": "PUBLIC=1"}, "PUBLIC= and the GUID"),
         ({"time_to_reach_queue": 0xFFFFFFFF}, "1 to 4294967294 seconds"),
     ],
 )

@@ -33,7 +33,8 @@ messages = st.builds(
     st.integers(0, 0xFFFF), u32, st.binary(min_size=20, max_size=20), blob,
     time_to_reach_queue=st.integers(0, 1 << 30) | st.just(INFINITE), time_to_be_received=u32,
     administration_queue_format_name=name | lists, response_queue_format_name=name | lists,
-    destination_queue_format_name=name, tracing_requested=st.integers(0, 1),
+    destination_queue_format_name=name, destination_multi_queue_format_name=st.just("") | lists,
+    tracing_requested=st.integers(0, 1),
     privacy_level=st.sampled_from([0, 1, 3, 5]),
     hash_algorithm=u32, encryption_algorithm=u32, sender_identifier_type=st.integers(0, 2), sender_identifier=blob,
     sender_certificate=blob, symmetric_key=blob, signature=blob,
@@ -133,3 +134,17 @@ def test_the_time_of_the_last_move_travels_in_milliseconds() -> None:
     for seconds, travels in ((0, 0), (5, 5000), (1_700_000_000, 1_700_000_000_000 & 0xFFFFFFFF)):
         header = packet_of(Message(last_move_time=seconds)).subqueue
         assert header is not None and header.last_move_time == travels
+
+
+def test_each_packet_names_its_own_destination_and_lists_all() -> None:
+    """[MS-MQMQ] 2.2.20.1."""
+    one, other, third = r"DIRECT=OS:a\q", OTHER, "PUBLIC=00000000-0000-0000-0000-000000000002"
+    several = ",".join((one, other, third))
+    for own, address in ((one, bytes(16)), (other, bytes(15) + b"\1"), (third, bytes(16))):
+        message = Message(destination_queue_format_name=own, destination_multi_queue_format_name=several)
+        packet = user_message_of(message)
+        assert packet.multi_queue is not None and len(packet.multi_queue.destination) == 3
+        assert packet.user.queue_manager_address[-1:] == address[-1:]
+        back = through_a_packet(message)
+        assert back.destination_queue_format_name == own
+        assert back.destination_multi_queue_format_name == several

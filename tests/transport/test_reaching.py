@@ -67,6 +67,20 @@ def test_a_ping_comes_before_the_first_attempt_only() -> None:
     assert reaching.tick(5_020) == Connect(HOPS[1], without_ping=True)
 
 
+def test_a_retry_is_never_pinged_and_messages_that_come_later_are_again() -> None:
+    """3.1.5.2.2: not in response to the Session Retry Connect Timer, or a host that answers none would never be had."""
+    reaching = Reaching(ping=True)
+    reaching.messages_wait(0)
+    reaching.resolved(HOPS[:1], 0)
+    reaching.pinged(False, 1_000)
+    assert reaching.tick(6_000) == Resolve()
+    assert reaching.resolved(HOPS, 6_000) == Connect(HOPS[0], without_ping=True)
+    reaching.connected(6_010)
+    reaching.ended(False, 7_000)
+    reaching.messages_wait(8_000)
+    assert reaching.resolved(HOPS, 8_000) == Ping(HOPS[0])
+
+
 @pytest.mark.parametrize("answered", [True, False])
 def test_a_ping_that_is_refused_or_not_answered_is_a_failed_attempt(answered: bool) -> None:
     reaching = Reaching(ping=True)

@@ -175,7 +175,7 @@ def are_sound(buffer: Array, starts: Array, sizes: Array) -> Array:
     sound: Array = sizes >= FIXED.itemsize
     fixed = _fixed_parts(buffer, starts[sound]) if sound.any() else np.empty(0, FIXED)
     lengths = fixed["lengths"].sum(axis=1, dtype=np.int64)
-    lengths += fixed["multiple_destination_signature_size"]
+    lengths += fixed["tail_size"]
     sound[sound] = (fixed["version"] == VERSION) & (lengths + FIXED.itemsize == sizes[sound])
     return sound
 

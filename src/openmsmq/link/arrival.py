@@ -342,7 +342,7 @@ class Arrival:
 def _named_here(format_name: str, identifier: bytes) -> names.SingleFormatName | None:
     """A name of the destination that this queue manager knows as its own."""
     try:
-        name = names.parse_format_name(format_name.partition(",")[0])
+        name = names.parse_format_name(format_name)
     except IllegalFormatName:
         return None
     if isinstance(name, names.DirectFormatName):
@@ -355,19 +355,19 @@ def _named_here(format_name: str, identifier: bytes) -> names.SingleFormatName |
 def _private_name(format_name: str) -> names.PrivateFormatName | None:
     """The name of a private queue of another machine; only these, and public ones, are passed on."""
     try:
-        name = names.parse_format_name(format_name.partition(",")[0])
+        name = names.parse_format_name(format_name)
     except IllegalFormatName:
         return None
     return name if isinstance(name, names.PrivateFormatName) else None
 
 
 def _route(packet: UserMessage, hops: int) -> Route:
-    header = packet.transaction
+    header, report_queue = packet.transaction, (packet.debug and packet.debug.queue) or b""
     if header is None:
-        return Route(hops)
+        return Route(hops, report_queue=report_queue)
     return Route(
         hops, header.final_ack_required, header.sequence_ordinal, header.sequence_timestamp, header.sequence_number,
-        header.previous_sequence_number,
+        header.previous_sequence_number, report_queue,
     )  # fmt: skip
 
 

@@ -84,7 +84,8 @@ def incoming_of(name: bytes, value: bytes) -> tuple[bytes, int, Position, int, i
 
 
 class Route(NamedTuple):
-    """What a packet that is passed on says beside its message: hops made, and the sequence of its source."""
+    """What a packet that is passed on says beside its message: hops made, the sequence of its source, and the
+    DebugHeader's queue (16 bytes, or none)."""
 
     hops: int
     final_ack: bool = False
@@ -92,13 +93,14 @@ class Route(NamedTuple):
     timestamp: int = 0
     number: int = 0
     previous: int = 0
+    report_queue: bytes = b""
 
     def pack(self) -> bytes:
-        return _ROUTE.pack(*self)
+        return _ROUTE.pack(*self[:-1]) + self.report_queue
 
     @classmethod
     def unpack(cls, value: bytes) -> Route:
-        return cls(*_ROUTE.unpack(value))
+        return cls._make((*_ROUTE.unpack_from(value), value[_ROUTE.size :]))
 
 
 def put_history(number: int, identifiers: Sequence[bytes]) -> Put:

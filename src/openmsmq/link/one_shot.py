@@ -14,17 +14,18 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+from openmsmq.link.pinging import PORT as PING_PORT
+from openmsmq.link.pinging import ask
 from openmsmq.link.resolving import why
 from openmsmq.model import names
 from openmsmq.model.constants import Delivery, MessageClass
 from openmsmq.model.message import Message
 from openmsmq.packet import BadPacket
-from openmsmq.packet.internal import FinalAckBody, OrderAckBody, Ping
+from openmsmq.packet.internal import FinalAckBody, OrderAckBody
 from openmsmq.transfer.packets import user_message_of
 from openmsmq.transport import Acknowledged, Closed, Established, MessageReceived, PeerIdentified, Session, Settings
 
 PORT = 1801
-PING_PORT = 3527  # UDP, [MS-MQQB] 2.1.2
 PING_TIMEOUT = 1.0  # seconds, 3.1.2.9
 SAVED, ACCEPTED = "saved", "accepted"
 
@@ -209,45 +210,14 @@ def _read_acknowledgment(message_class: int, body: bytes, report: Report, messag
         return
 
 
-class _PingProtocol(asyncio.DatagramProtocol):
-    def __init__(self, answer: asyncio.Future[Ping]) -> None:
-        self._answer = answer
-
-    def datagram_received(self, data: bytes, addr: Any) -> None:
-        try:
-            ping = Ping.parse(data)
-        except BadPacket:
-            return
-        if not self._answer.done():
-            self._answer.set_result(ping)
-
-    def error_received(self, exc: Exception) -> None:
-        if not self._answer.done():
-            self._answer.set_exception(exc)
-
-
 async def ping(host: str, timeout: float = PING_TIMEOUT) -> str:
     """Ask by UDP whether a session would be accepted (3.1.5.2.2). Returns `accepted`, `refused` or what went wrong."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Ping] = loop.create_future()
     try:
-        transport, _ = await loop.create_datagram_endpoint(lambda: _PingProtocol(answer), remote_addr=(host, PING_PORT))
-    except OSError as error:
-        return why(error)
-    try:
-        cookie = int.from_bytes(os.urandom(4), "little")
-        transport.sendto(Ping(cookie, os.urandom(16)).pack())
-        async with asyncio.timeout(timeout):
-            received = await answer
-        if received.cookie != cookie:
-            return "an answer to another question"
-        return "refused" if received.refused else "accepted"
+        return "accepted" if await ask(host, PING_PORT, os.urandom(16), timeout) else "refused"
     except TimeoutError:
         return "no answer"
     except OSError as error:
         return why(error)
-    finally:
-        transport.close()
 
 
 async def port_is_open(host: str, port: int, timeout: float) -> str:

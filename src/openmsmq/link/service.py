@@ -16,6 +16,9 @@ from openmsmq.link.connection import CLOCK_STEP, Connection
 from openmsmq.link.destination import Destination
 from openmsmq.link.durable import Route
 from openmsmq.link.memory import Duplicates, Source, Sources
+from openmsmq.link.pinging import PORT as PING_PORT
+from openmsmq.link.pinging import ask
+from openmsmq.link.reports import Locate, Reports
 from openmsmq.link.resolving import Resolver, Target, Unresolved, target_of, why
 from openmsmq.link.sequences import QueueSequence, Sequences
 from openmsmq.model import names
@@ -24,7 +27,7 @@ from openmsmq.model.errors import HResult, InsufficientResources, MessageStorage
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import Message
 from openmsmq.packet import BadPacket, UserMessage
-from openmsmq.packet.headers import NO_GUID
+from openmsmq.packet.headers import NO_GUID, DebugHeader
 from openmsmq.packet.internal import EstablishConnection, FinalAckBody, OrderAckBody
 from openmsmq.packet.queue_names import NameType
 from openmsmq.protection.arrival import ArrivalProtection
@@ -36,7 +39,7 @@ from openmsmq.queueing.outgoing_queues import ConnectionStatus, OutgoingQueue, O
 from openmsmq.queueing.records import route_definition
 from openmsmq.transfer.packets import NAMES_KEPT, user_message_of
 from openmsmq.transport import Closed, MessageReceived, Reason, Session, Settings
-from openmsmq.transport.reaching import Connect, NextHop, Ping, Resolve, Wish
+from openmsmq.transport.reaching import PING_TIMEOUT, Connect, NextHop, Ping, Reaching, Resolve, Wish
 from openmsmq.transport.routing import Routing
 from openmsmq.transport.sequence import Position
 from openmsmq.transport.settings import WINDOW_SIZE
@@ -56,7 +59,9 @@ MOST_ORDER_ACKS = 64  # that wait in one outgoing queue; more of them would say 
 class Options:
     """`port` is where others listen, 1801 unless all of them were configured otherwise. `source` is the address that
     connections come from, empty for the system's choice. `buffered` bounds the bytes of packets that are not whole
-    yet, of all sessions."""
+    yet, of all sessions. `report_messages` says whether reports of traced messages are sent, to queues that `locate`
+    finds; `report_queue` (16 bytes, or none) is the public queue for reports that messages sent here name. With `ping`
+    the hosts of other queue managers are asked by UDP, at `ping_port`, before a connection is made."""
 
     port: int = PORT
     source: str = ""
@@ -67,6 +72,11 @@ class Options:
     policy: Policy = Policy()
     routing: Routing | None = None
     directory: DirectoryConnection | None = None
+    report_messages: bool = False
+    report_queue: bytes = b""
+    locate: Locate | None = None
+    ping: bool = False
+    ping_port: int = PING_PORT
 
 
 class Protections(Protocol):
@@ -110,6 +120,7 @@ class MessageService:
         self._arrival = Arrival(
             manager, self._duplicates, self._sources, options.policy, self._routing, protections.arrival, self._now
         )
+        self._reports = Reports(manager, options.locate, loop) if options.report_messages else None
         self._destinations: dict[Target, Destination] = {}
         self._serving: dict[Connection, set[Destination]] = {}  # every connection, and who sends on it
         self._living: dict[bytes, Connection] = {}  # open sessions by the identifier of the peer, the first of each
@@ -149,6 +160,8 @@ class MessageService:
         for timer in (self._heartbeat, self._order_timer):
             if timer is not None:
                 timer.cancel()
+        if self._reports is not None:
+            self._reports.stop()
         for destination in self._destinations.values():
             self._cancel(destination)
         for connection in list(self._serving):
@@ -214,7 +227,7 @@ class MessageService:
             return None
         destination = self._destinations.get(target)
         if destination is None:
-            destination = self._destinations[target] = Destination(target)
+            destination = self._destinations[target] = Destination(target, Reaching(self._options.ping))
         return destination
 
     def _want(self, destination: Destination) -> None:
@@ -240,8 +253,8 @@ class MessageService:
                 self._begin(destination, self._resolve(destination))
             case Connect(hop, without_ping):
                 self._begin(destination, self._connect(destination, hop, without_ping))
-            case Ping():
-                raise AssertionError("no destination is pinged")
+            case Ping(hop):
+                self._begin(destination, self._ping(destination, hop))
             case None:
                 self._wait(destination)
 
@@ -290,6 +303,29 @@ class MessageService:
             queue.next_hops = [_hop_text(hop.address) for hop in hops]
         self._carry_out(destination, wish)
 
+    async def _ping(self, destination: Destination, hop: NextHop) -> None:
+        """3.1.5.2.2: connect to a hop only if it says that it would accept a session."""
+        destination.show(OutgoingState.WAITING)
+        accepts, trouble, port = False, "it accepts no sessions now", self._options.ping_port
+        try:
+            accepts = await ask(
+                hop.address, port, self._manager.machine.identifier, PING_TIMEOUT / 1000, self._source_for(hop)
+            )
+        except TimeoutError:
+            trouble = "no answer to a ping: a firewall, or a queue manager that answers none (setting: ping)"
+        except OSError as error:
+            trouble = why(error)
+        destination.attempt = None
+        if not accepts:
+            self._has_trouble(destination, f"{hop.address} UDP port {port}: {trouble}")
+            destination.record(ConnectionStatus.PING_FAILURE, self._seconds(), hop)
+        self._carry_out(destination, destination.reaching.pinged(accepts, self._now()))
+
+    def _source_for(self, hop: NextHop) -> str:
+        """The address to reach a hop from, empty for the system's choice."""
+        source = self._options.source
+        return source if source and (":" in source) == (":" in hop.address) else ""
+
     async def _connect(self, destination: Destination, hop: NextHop, without_ping: bool) -> None:
         def make(now: float) -> Session[Token]:
             return Session.initiator(self._settings, now, hop.identifier, without_ping)
@@ -299,8 +335,8 @@ class MessageService:
         try:
             if len(self._serving) >= self._options.max_sessions:
                 raise OSError(f"there are {len(self._serving)} sessions already (max_sessions)")
-            source = self._options.source
-            local = (source, 0) if source and (":" in source) == (":" in hop.address) else None
+            source = self._source_for(hop)
+            local = (source, 0) if source else None
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 _, connection = await self._loop.create_connection(
                     lambda: self._make(make), hop.address, self._options.port, local_addr=local
@@ -346,7 +382,7 @@ class MessageService:
 
     def _admits(self, connection: Connection, request: EstablishConnection) -> bool:
         """Whether a peer may open a session: neither this queue manager itself, nor one too many."""
-        same_peer = sum(1 for other in self._serving if other.address == connection.address)
+        same_peer = self._connections_with(connection.address)
         if request.client_guid == self._manager.machine.identifier:
             logger.warning("%s says that it is this queue manager: refused", connection.address)
             return False
@@ -357,6 +393,14 @@ class MessageService:
             )  # fmt: skip
             return False
         return True
+
+    def accepts(self, address: str) -> bool:
+        """Whether a session that a host, by its IP address, opened now would be accepted."""
+        of_peer, options = self._connections_with(address), self._options
+        return len(self._serving) < options.max_sessions and of_peer < options.max_sessions_per_peer
+
+    def _connections_with(self, address: str) -> int:
+        return sum(1 for connection in self._serving if connection.address == address)
 
     def connected(self, connection: Connection) -> bool:
         """See `connection.Owner`: twice as many connections as sessions may be there, half of them half open."""
@@ -457,6 +501,8 @@ class MessageService:
                 continue
             packet, token = following
             connection.send(packet, token)
+            if self._reports is not None:
+                self._reports.sent(packet, connection.address)
             destination.turn()
         connection.flush()
 
@@ -511,9 +557,13 @@ class MessageService:
         machine = self._manager.machine
         administration = _named_for_others(message.administration_queue_format_name, machine.computer_name)
         response = _named_for_others(message.response_queue_format_name, machine.computer_name)
-        if administration or response:
+        destinations = ""
+        if not message.multiple_destination_signature:  # which covers these names
+            destinations = _named_for_others(message.destination_multi_queue_format_name, machine.computer_name)
+        if administration or response or destinations:
             message = replace(
                 message,
+                destination_multi_queue_format_name=destinations or message.destination_multi_queue_format_name,
                 administration_queue_format_name=administration or message.administration_queue_format_name,
                 response_queue_format_name=response or message.response_queue_format_name,
             )
@@ -521,6 +571,8 @@ class MessageService:
         if packet.user.destination is not None and packet.user.destination.type is NameType.PUBLIC:
             place = self._manager.registry.place_of(queue.destination)
             packet.user.queue_manager_address = place.machine if place is not None else NO_GUID
+        if packet.debug is not None and self._options.report_queue:
+            packet.debug = DebugHeader(self._options.report_queue)
         return packet
 
     def _passed_on(self, message: Message) -> UserMessage:
@@ -530,6 +582,8 @@ class MessageService:
         if value is not None:
             route = Route.unpack(value)
             packet.user.routing_count = route.hops
+            if packet.debug is not None and route.report_queue:
+                packet.debug = DebugHeader(route.report_queue)
             if packet.transaction is not None:
                 header = packet.transaction
                 header.sequence_ordinal, header.sequence_timestamp = route.ordinal, route.timestamp
@@ -645,6 +699,8 @@ class MessageService:
                     self._via[reply_to(received.message, origin).lower()] = origin.peer
                 verdict = self._arrival.receive(received.message, origin, batch)
                 fate = verdict.fate
+                if fate is Fate.ACCEPTED and self._reports is not None:
+                    self._reports.received(received.message)
                 if verdict.source is not None and fate is not Fate.OUT_OF_ORDER:
                     moved[verdict.source] = verdict.source.sequence.position
             if fate is Fate.COMES_AGAIN:
@@ -819,7 +875,7 @@ def _token(queue: OutgoingQueue, message: Message, number: int | None) -> Token:
 
 @lru_cache(NAMES_KEPT)
 def _named_for_others(format_name: str, computer: str) -> str:
-    """The format name under which another machine finds a queue that is named as one of this machine; empty if the
+    """The format name under which another machine finds queues that are named as those of this machine; empty if the
     name is good as it is (deviation D-108)."""
     if not format_name:
         return ""
@@ -827,9 +883,15 @@ def _named_for_others(format_name: str, computer: str) -> str:
         name = names.parse_format_name(format_name)
     except MsmqError:
         return ""
+    elements = name.elements if isinstance(name, names.MultipleElementFormatName) else (name,)
+    given = [_named_with(element, computer) for element in elements]
+    return ",".join(map(str, given)) if given != list(elements) else ""
+
+
+def _named_with(name: names.SingleFormatName, computer: str) -> names.SingleFormatName:
     if isinstance(name, names.DirectFormatName) and name.host.lower() in (".", "localhost"):
-        return str(replace(name, protocol="OS", address=computer))
-    return ""
+        return replace(name, protocol="OS", address=computer)
+    return name
 
 
 def _hop_text(address: str) -> str:

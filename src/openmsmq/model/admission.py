@@ -80,7 +80,8 @@ def check_message(message: Message, overhead: int = 0, size: int = 0) -> None:
         )
     _check_numbers(m)
     size = (size or m.size) + overhead
-    if size > CLEARLY_SMALL and (packed := max(size, packed_size(m) + overhead)) > MAXIMUM_MESSAGE_SIZE:
+    is_small = size <= CLEARLY_SMALL and not m.destination_multi_queue_format_name
+    if not is_small and (packed := max(size, packed_size(m) + overhead)) > MAXIMUM_MESSAGE_SIZE:
         raise too_large(packed)
 
 
@@ -119,6 +120,9 @@ def packed_size(message: Message) -> int:
         message.body, message.extension, message.sender_identifier, message.sender_certificate, message.symmetric_key,
         message.signature, message.multiple_destination_signature,
     )  # fmt: skip
+    several = message.destination_multi_queue_format_name
+    if several:
+        names += 2 * utf16_units(several) + _ELEMENT * (several.count(",") + 1)
     texts = 2 * (utf16_units(message.label) + utf16_units(message.authentication_provider_name))
     return _HEADERS + names + texts + sum(map(len, parts))
 

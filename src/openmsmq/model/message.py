@@ -39,6 +39,7 @@ class Message:
     administration_queue_format_name: str = ""
     response_queue_format_name: str = ""
     destination_queue_format_name: str = ""
+    destination_multi_queue_format_name: str = ""  # all destinations, if the message was sent to several
     transaction_status_queue_format_name: str = ""
     tracing_requested: int = 0
     privacy_level: int = 0
@@ -95,6 +96,7 @@ class Message:
         texts = (
             len(self.label)
             + len(self.destination_queue_format_name)
+            + len(self.destination_multi_queue_format_name)
             + len(self.administration_queue_format_name)
             + len(self.response_queue_format_name)
             + len(self.transaction_status_queue_format_name)

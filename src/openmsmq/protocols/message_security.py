@@ -79,8 +79,10 @@ class MessageSecurity:
     def _packet(self, descriptor: OpenQueueDescriptor, message: Message, transactional: bool) -> UserMessage:
         """What the sender has signed: the packet with what the queue manager will fill in."""
         signed = replace(
-            message, destination_queue_format_name=descriptor.name, source_machine_identifier=self._machine
-        )
+            message, destination_queue_format_name=(descriptor.parts or [descriptor])[0].name,
+            destination_multi_queue_format_name=descriptor.name if descriptor.parts else "",
+            source_machine_identifier=self._machine,
+        )  # fmt: skip
         if transactional:
             signed.priority, signed.delivery_guarantee = 0, Delivery.RECOVERABLE
         check_message(signed)  # before anything is computed of it

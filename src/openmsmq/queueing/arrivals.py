@@ -11,6 +11,7 @@ from typing import Final
 from openmsmq.model.admission import check_message
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.message import Message
+from openmsmq.model.names import SingleFormatName
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.queue import Queue
@@ -88,4 +89,11 @@ class Arrivals:
         with storing():
             change = ChangeSet(self._changes)
             change.post(queue, message)
+            change.commit()
+
+    def send_to(self, name: SingleFormatName, message: Message) -> None:
+        """As `send`, to a queue by its name; discarded where the name leads to no queue that takes it."""
+        with storing():
+            change = ChangeSet(self._changes)
+            change.post_to(name, message)
             change.commit()

@@ -360,9 +360,11 @@ class ChangeSet:
         except IllegalFormatName:
             return []
         elements = parsed.elements if isinstance(parsed, names.MultipleElementFormatName) else (parsed,)
-        return [queue for name in elements if (queue := self._administration_queue(name)) is not None]
+        return [queue for name in elements if (queue := self._queue_for_own(name)) is not None]
 
-    def _administration_queue(self, name: names.SingleFormatName) -> Queue | None:
+    def _queue_for_own(self, name: names.SingleFormatName) -> Queue | None:
+        """Where messages of the queue manager itself go: an application queue of this machine, or an outgoing queue,
+        which is made. None where the name leads to no such queue."""
         registry = self._changes.registry
         queue = registry.local_queue(name)
         if queue is not None:
@@ -377,7 +379,7 @@ class ChangeSet:
         try:
             return self._changes.outgoing_for(name)
         except InsufficientResources as error:
-            logger.warning("an acknowledgment for %s is discarded: %s", name, error)
+            logger.warning("a message of the queue manager for %s is discarded: %s", name, error)
             self._changes.discarded += 1
             return None
 
@@ -391,6 +393,13 @@ class ChangeSet:
             message_class=message_class, label=ORDER_LABEL, body=body, destination_queue_format_name=str(name),
             delivery_guarantee=_RECOVERABLE, time_to_reach_queue=self._changes.longest_way,
         ))  # fmt: skip
+
+    def post_to(self, name: names.SingleFormatName, message: Message) -> None:
+        """As `post`, to a queue by its name; discarded where the name leads to none."""
+        queue = self._queue_for_own(name)
+        if queue is not None:
+            message.time_to_reach_queue = INFINITE if queue.is_destination else self._changes.longest_way
+            self.post(queue, message)
 
     def post(self, queue: Queue, message: Message) -> None:
         """Put a message of the queue manager itself into a queue, or discard it where there is no room."""

@@ -187,6 +187,7 @@ class Handles:
             except MsmqError:
                 self.close_queue(descriptor)
                 raise
+        descriptor.name = ",".join(part.name for part in descriptor.parts)  # without doubles, 3.1.7.3.8
         self.descriptors[descriptor.handle] = descriptor
         return descriptor
 

@@ -58,11 +58,13 @@ class Sending:
         if descriptor.access is not Access.SEND:
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.format_name} was not opened for sending")
         try:  # as `storing`, without its calls: every message comes by here
-            return self._enqueue(descriptor.parts or [descriptor], message, transaction)
+            return self._enqueue(descriptor, message, transaction)
         except (StoreFull, StoreFailed) as error:
             raise MessageStorageFailed(detail=str(error)) from error
 
-    def _enqueue(self, targets: list[OpenQueueDescriptor], message: Message, transaction: Transaction | None) -> bytes:
+    def _enqueue(self, descriptor: OpenQueueDescriptor, message: Message, transaction: Transaction | None) -> bytes:
+        targets = descriptor.parts or [descriptor]
+        message.destination_multi_queue_format_name = descriptor.name if descriptor.parts else ""
         if transaction is not None:
             transaction.check(TransactionEvent.WORK)
         change = ChangeSet(self._changes)

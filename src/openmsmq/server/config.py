@@ -19,8 +19,8 @@ from typing import Any
 from uuid import UUID
 
 from openmsmq.model.constants import INFINITE
-from openmsmq.model.errors import IllegalQueuePathName
-from openmsmq.model.names import parse_path_name
+from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
+from openmsmq.model.names import PublicFormatName, Suffix, parse_format_name, parse_path_name
 from openmsmq.protection.policy import Policy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.machine import Machine
@@ -39,7 +39,7 @@ LEVELS = {
 STANDARD_PORT = 2103  # of qmcomm
 STANDARD_PORTS = {
     "endpoint_mapper_port": 135, "rpc_port": STANDARD_PORT, "message_port": 1801, "peer_message_port": 1801,
-    "flight_port": 18020,
+    "ping_port": 3527, "flight_port": 18020,
 }  # fmt: skip
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -73,6 +73,13 @@ class Configuration:
     peer_message_port: int | None = field(
         default=None,
         metadata={"help": "port where other queue managers take messages; default: 1801 plus port_offset"},
+    )
+    ping: bool = field(
+        default=False,
+        metadata={"help": "answer pings of other queue managers, and ping these before connecting (UDP)"},
+    )
+    ping_port: int | None = field(
+        default=None, metadata={"help": "UDP port of pings, here and elsewhere; default: 3527 plus port_offset"}
     )
     computer_name: str = field(default="", metadata={"help": "name in path names; default: the host's"})
     aliases: str = field(
@@ -142,6 +149,13 @@ class Configuration:
     )
     routing_file: Path | None = field(
         default=None, metadata={"help": "TOML file with queue managers, sites and routing links"}
+    )
+    report_messages: bool = field(
+        default=False, metadata={"help": "send reports of messages that are traced on their way (MSMQ's pTrace)"}
+    )
+    report_queue: str = field(
+        default="",
+        metadata={"help": "format name PUBLIC=... of the queue for reports of traced messages that are sent here"},
     )
     trust_sender_identifiers: bool = field(
         default=False,
@@ -230,6 +244,8 @@ class Configuration:
             consistent = self.allow_anonymous is not False or not getattr(self, name)
             _check(consistent, name, True, "false, because allow_anonymous is false")
         self._check_foreign_sites()
+        valid = not self.report_queue or self.report_queue_identifier
+        _check(bool(valid), "report_queue", self.report_queue, "PUBLIC= and the GUID of a public queue")
         self.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
         given = bool(self.peer_user) == bool(self.peer_password_file)
         _check(given, "peer_password_file", self.peer_password_file, "given if and only if peer_user is")
@@ -265,6 +281,17 @@ class Configuration:
             _check(valid, "peers", part, "NAME=host, NAME=host:port or NAME=[IPv6 address]:port, separated by commas")
             hosts[name.strip().lower()] = (host.strip(), int(port))
         return hosts
+
+    @property
+    def report_queue_identifier(self) -> bytes:
+        """The GUID in `report_queue`, 16 bytes; none where it is no name of a public queue."""
+        try:
+            name = parse_format_name(self.report_queue)
+        except IllegalFormatName:
+            return b""
+        if not isinstance(name, PublicFormatName) or name.suffix is not Suffix.NONE:
+            return b""
+        return name.guid.bytes_le
 
     @property
     def levels_by_interface(self) -> dict[str, str]:

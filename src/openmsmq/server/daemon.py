@@ -25,13 +25,16 @@ from openmsmq.bulk.control import Control
 from openmsmq.bulk.process import FlightAddress, FlightProcess
 from openmsmq.compiled import how_it_runs
 from openmsmq.link.arrival import Policy
+from openmsmq.link.pinging import PingListener
 from openmsmq.link.routing_table import RoutingTableError
 from openmsmq.link.routing_table import load as load_routing
 from openmsmq.link.service import MessageService, Options
 from openmsmq.model import security
+from openmsmq.model.constants import Access
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.message_security import MessageSecurity
+from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.queueing.authorization import default_machine_security
 from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
@@ -103,6 +106,7 @@ class Daemon:
         self._flight: FlightProcess | None = None
         self._automation: AutomationObjects | None = None
         self._messages: MessageService | None = None
+        self._pings: PingListener | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._checkpoint_position = self.store.end
         self._no_checkpoint_before = 0.0  # monotonic seconds
@@ -216,7 +220,7 @@ class Daemon:
         self._resolving = asyncio.create_task(environment.coordinator.run(loop.time))
         if configuration.flight:
             await self._start_flight(committer, users, environment)
-        await self._start_messages(committer)
+        await self._start_messages(committer, environment.public_queues)
         self._announce_security()
         self._committer = committer
         self._serving = True
@@ -225,7 +229,7 @@ class Daemon:
         self._housekeeping = asyncio.create_task(self._keep_house())
         self._following = asyncio.create_task(keep_in_step(environment.public_queues))
 
-    async def _start_messages(self, committer: Committer) -> None:
+    async def _start_messages(self, committer: Committer, public_queues: PublicQueues) -> None:
         """Take messages of other queue managers, and send those for them. Raises OSError when the port can't be had."""
         configuration = self.configuration
         options = Options(
@@ -237,6 +241,11 @@ class Daemon:
             routing=self._routing,
             directory=self._directory,
             policy=Policy(configuration.trust_sender_identifiers),
+            ping=configuration.ping,
+            ping_port=configuration.port("ping_port", self._offset),
+            report_messages=configuration.report_messages,
+            report_queue=configuration.report_queue_identifier,
+            locate=(lambda name: public_queues.resolve(name, Access.SEND)) if self._directory.exists else None,
         )
         service = MessageService(
             self.manager, committer.when_durable, self.protections, options, asyncio.get_running_loop()
@@ -245,6 +254,10 @@ class Daemon:
         with self._naming(port, "message_port"):
             self.endpoints["messages"] = await service.start(configuration.listen, port)
         self._messages = service
+        if configuration.ping:
+            self._pings = PingListener(self.manager.machine.identifier, service.accepts, asyncio.get_running_loop())
+            with self._naming(options.ping_port, "ping_port"):
+                self.endpoints["pings"] = self._pings.start(self.endpoints["messages"][0], options.ping_port)
 
     async def _start_flight(self, committer: Committer, users: UsersFile, environment: Environment) -> None:
         """Arrow Flight in a process of its own. Raises OSError when it does not come up."""
@@ -353,6 +366,8 @@ class Daemon:
             await self._flight.stop()
         if self._automation is not None:
             self._automation.stop()
+        if self._pings is not None:
+            self._pings.stop()
         if self._messages is not None:
             self._messages.stop()
         if self._rpc is not None:

@@ -87,7 +87,12 @@ def user_message_of(message: Message, *, tells_level: bool = False) -> UserMessa
         _properties_header(message),
         DebugHeader() if message.tracing_requested else None,
         multi_queue=_multi_queue_header(
-            MultiQueueFormatHeader(destination, administration, response, message.multiple_destination_signature)
+            MultiQueueFormatHeader(
+                _names(message.destination_multi_queue_format_name) or destination,
+                administration,
+                response,
+                message.multiple_destination_signature,
+            )
         ),
     )
 
@@ -206,8 +211,11 @@ def _read_names(message: Message, packed: UserMessage) -> None:
         NameType.PRIVATE_ON_DESTINATION: user.queue_manager_address,
         NameType.PRIVATE_ON_ADMINISTRATION: user.administration.guid if user.administration else NULL_GUID,
     }
+    if user.destination is not None:  # the one that this packet is for, of those that are listed
+        message.destination_queue_format_name = _text(user.destination, hosts)
+    if len(several.destination) > 1:
+        message.destination_multi_queue_format_name = ",".join(_text(element, hosts) for element in several.destination)
     for attribute, name, elements in (
-        ("destination_queue_format_name", user.destination, several.destination),
         ("administration_queue_format_name", user.administration, several.administration),
         ("response_queue_format_name", user.response, several.response),
     ):

@@ -124,12 +124,13 @@ TABLE: dict[Reach, dict[Stimulus, Row]] = {
 
 
 class Reaching:
-    """`ping` asks each newly resolved destination first, which firewalls often prevent."""
+    """`ping` asks the first hop before it is connected to, which firewalls often prevent; so a retry never does."""
 
     def __init__(self, ping: bool = False) -> None:
         self.state = Reach.IDLE
         self.next_deadline: float | None = None
         self._ping = ping
+        self._is_retry = False  # what is resolved now
         self._hops: Sequence[NextHop] = ()
         self._index = 0
 
@@ -153,7 +154,7 @@ class Reaching:
         self._hops, self._index = tuple(hops), 0
         if not hops:
             return self._step(Stimulus.FAILED, now)
-        return self._step(Stimulus.RESOLVED_FOR_PING if self._ping else Stimulus.RESOLVED, now)
+        return self._step(Stimulus.RESOLVED_FOR_PING if self._ping and not self._is_retry else Stimulus.RESOLVED, now)
 
     def pinged(self, accepted: bool, now: float) -> Wish:
         """The hop has answered."""
@@ -192,6 +193,7 @@ class Reaching:
         self.state, self.next_deadline = row.next, None
         match row.action:
             case Action.RESOLVE:
+                self._is_retry = stimulus is Stimulus.RETRY_ANEW
                 return Resolve()
             case Action.PING:
                 self.next_deadline = now + PING_TIMEOUT

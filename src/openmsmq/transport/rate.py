@@ -1,0 +1,29 @@
+"""A limit for what strangers can cause."""
+
+from __future__ import annotations
+
+SECOND = 1000.0  # milliseconds
+
+
+class Rate:
+    """At most so many in each second."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._began = float("-inf")  # when the second that is counted began
+        self._count = 0
+
+    def allows(self, now: float) -> bool:
+        """Whether there may be one more; it counts if so. `now` is milliseconds of a clock that never goes back."""
+        if now >= self._began + SECOND:
+            self._began, self._count = now, 0
+        if self._count >= self._per_second:
+            return False
+        self._count += 1
+        return True
+
+    def again(self, now: float) -> float:
+        """Milliseconds until the next one is allowed; 0 if it is now."""
+        if self._count < self._per_second:
+            return 0.0
+        return max(self._began + SECOND - now, 0.0)
