@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -114,6 +115,20 @@ class Daemon:
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self.stop()
+
+
+def free_port(*hosts: str) -> int:
+    """A TCP port that nobody listens on at any of these addresses."""
+    while True:
+        with ExitStack() as stack:
+            first = stack.enter_context(socket.create_server((hosts[0], 0)))
+            port = int(first.getsockname()[1])
+            try:
+                for host in hosts[1:]:
+                    stack.enter_context(socket.create_server((host, port)))
+            except OSError:
+                continue
+            return port
 
 
 @contextmanager

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import openmsmq
-from daemon import Daemon, eventually
+from daemon import Daemon, eventually, free_port
 from openmsmq.com import Dispatch
 
-PORT = "18013"
 HOSTS = ("127.0.75.1", "127.0.75.2")
 
 
 def test_a_public_queue_of_another_machine_gets_its_messages_and_their_acknowledgments(tmp_path: Path) -> None:
-    common = ("--message-port", PORT, "--peer-message-port", PORT, "--directory-path", str(tmp_path / "directory"))
+    port = str(free_port(*HOSTS))
+    common = ("--message-port", port, "--peer-message-port", port, "--directory-path", str(tmp_path / "directory"))
     peers = ("--peers", f"ALPHA={HOSTS[0]},BETA={HOSTS[1]}")
     alpha = Daemon(tmp_path / "alpha", "--listen", HOSTS[0], "--computer-name", "ALPHA", *common, *peers)
     beta = Daemon(tmp_path / "beta", "--listen", HOSTS[1], "--computer-name", "BETA", *common, *peers)

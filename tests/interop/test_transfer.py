@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import openmsmq
-from daemon import Daemon
+from daemon import Daemon, free_port
 from interop.mqqb_peer import (
     ESTABLISH,
     NOBODY,
@@ -25,13 +25,15 @@ from interop.mqqb_peer import (
     session_ack,
 )
 
-HOST = "127.0.71.1"
+HOST, PEER = "127.0.71.1", "127.0.71.9"
+PEER_PORT = free_port(PEER)
 GUID = b"\x77" * 16
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("transfer") / "data", "--listen", HOST) as running:
+    directory = tmp_path_factory.mktemp("transfer") / "data"
+    with Daemon(directory, "--listen", HOST, "--peer-message-port", str(PEER_PORT)) as running:
         with openmsmq.connect(HOST, running.port) as qm:
             qm.create_queue(".\\private$\\plain")
             qm.create_queue(".\\private$\\other")
@@ -316,7 +318,7 @@ def test_frame_7_of_section_4_as_far_as_it_is_whole(port: int, qm: openmsmq.Queu
 
 def test_what_the_daemon_sends_is_as_the_documents_have_it(qm: openmsmq.QueueManager) -> None:
     """As the acceptor: every header that a message can have, and each packet is read by the checker."""
-    with socket.create_server(("127.0.71.9", 1801)) as listener:
+    with socket.create_server((PEER, PEER_PORT)) as listener:
         with qm.open("DIRECT=TCP:127.0.71.9\\private$\\there", "send") as queue:
             queue.send("express", label="l", priority=5, application_tag=9)
             queue.send("recoverable", recoverable=True, label="x" * 249)

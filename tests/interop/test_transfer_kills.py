@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 import openmsmq
-from daemon import Daemon, eventually
+from daemon import Daemon, eventually, free_port
 from openmsmq.model.constants import Journal
 from seeds import chance
-
-PORT = 18011
 
 
 class Crowd:
@@ -23,10 +21,11 @@ class Crowd:
 
     def __init__(self, directory: Path, count: int, net: int) -> None:
         self.hosts = [f"127.0.{net}.{index + 1}" for index in range(count)]
+        port = str(free_port(*self.hosts))
         self.daemons = [
             Daemon(
                 directory / f"node{index}", "--listen", host, "--computer-name", f"NODE{index}",
-                "--message-port", str(PORT), "--peer-message-port", str(PORT),
+                "--message-port", port, "--peer-message-port", port,
             )
             for index, host in enumerate(self.hosts)
         ]  # fmt: skip

@@ -443,9 +443,9 @@ class Node:
 def _silence(service: MessageService) -> None:
     """A process that was killed does nothing any more."""
     service._stopped = True
-    for timer in (service._heartbeat, service._order_timer):
-        if timer is not None:
-            timer.cancel()
+    if service._heartbeat is not None:
+        service._heartbeat.cancel()
+    service._order_acks.stop()
     for destination in service._destinations.values():
         if destination.attempt is not None:
             destination.attempt.cancel()

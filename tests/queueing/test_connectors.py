@@ -204,8 +204,8 @@ def test_a_sender_that_asks_for_a_journal_copy_has_it_when_the_message_is_in_the
     ("times", "reason"),
     [
         ({"time_to_reach_queue": 5}, MessageClass.NACK_REACH_QUEUE_TIMEOUT),
-        ({"time_to_be_received": 5}, MessageClass.NACK_RECEIVE_TIMEOUT),
-        ({"time_to_reach_queue": 9, "time_to_be_received": 5}, MessageClass.NACK_RECEIVE_TIMEOUT),
+        ({"time_to_be_received": 5}, MessageClass.NACK_REACH_QUEUE_TIMEOUT),
+        ({"time_to_reach_queue": 9, "time_to_be_received": 5}, MessageClass.NACK_REACH_QUEUE_TIMEOUT),
     ],
 )
 def test_a_message_that_nobody_fetches_in_time_dies_and_its_sender_is_told(

@@ -6,38 +6,29 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
 
 from openmsmq.directory.connection import DirectoryConnection
-from openmsmq.link.arrival import ORDER_QUEUE_NUMBER, ORDER_QUEUE_PATH, Arrival, Fate, Origin, Policy, reply_to
+from openmsmq.link.arrival import Arrival, Fate, Origin, Policy, reply_to
 from openmsmq.link.connection import CLOCK_STEP, Connection
+from openmsmq.link.departing import Departing, Token
 from openmsmq.link.destination import Destination
-from openmsmq.link.durable import Route
 from openmsmq.link.memory import Duplicates, Source, Sources
+from openmsmq.link.order_acks import OrderAcks
 from openmsmq.link.pinging import PORT as PING_PORT
 from openmsmq.link.pinging import ask
 from openmsmq.link.reports import Locate, Reports
 from openmsmq.link.resolving import Resolver, Target, Unresolved, target_of, why
 from openmsmq.link.sequences import QueueSequence, Sequences
-from openmsmq.model import names
-from openmsmq.model.constants import MessageClass
-from openmsmq.model.errors import HResult, InsufficientResources, MessageStorageFailed, MsmqError
-from openmsmq.model.lookup_id import lookup_id
-from openmsmq.model.message import Message
-from openmsmq.packet import BadPacket, UserMessage
-from openmsmq.packet.headers import NO_GUID, DebugHeader
-from openmsmq.packet.internal import EstablishConnection, FinalAckBody, OrderAckBody
-from openmsmq.packet.queue_names import NameType
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.packet.headers import NO_GUID
+from openmsmq.packet.internal import EstablishConnection
 from openmsmq.protection.arrival import ArrivalProtection
 from openmsmq.protection.departure import DepartureProtection
-from openmsmq.protection.faults import ProtectionError
-from openmsmq.queueing.change_set import ORDER_LABEL
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import ConnectionStatus, OutgoingQueue, OutgoingState
-from openmsmq.queueing.records import route_definition
-from openmsmq.transfer.packets import NAMES_KEPT, user_message_of
 from openmsmq.transport import Closed, MessageReceived, Reason, Session, Settings
 from openmsmq.transport.reaching import PING_TIMEOUT, Connect, NextHop, Ping, Reaching, Resolve, Wish
 from openmsmq.transport.routing import Routing
@@ -49,10 +40,7 @@ logger = logging.getLogger(__name__)
 PORT = 1801  # [MS-MQQB] 2.1
 CONNECT_TIMEOUT = 20.0  # seconds for a TCP connection
 BACKLOG = 512
-CHUNK_MESSAGES, CHUNK_BYTES = 256, 1 << 20  # that get their sequence numbers by one record
 HEARTBEAT = 1.0  # seconds between looks at the resend timers
-STORE_RETRY = 5.0  # seconds until sequence numbers are tried again that a full disk refused
-MOST_ORDER_ACKS = 64  # that wait in one outgoing queue; more of them would say nothing new
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +77,6 @@ class Protections(Protocol):
     def departure(self) -> DepartureProtection: ...
 
 
-class Token(NamedTuple):
-    """What was sent: the body is left out where nobody needs it any more. `number` of a transactional message."""
-
-    queue: OutgoingQueue
-    message: Message
-    number: int | None
-
-
 class MessageService:
     """Listens, and drains outgoing queues: `queueing.outgoing_queues.Transport`."""
 
@@ -108,7 +88,6 @@ class MessageService:
         options: Options,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._departure = protections.departure
         self._manager, self._when_durable, self._options, self._loop = manager, when_durable, options, loop
         self._settings = Settings(manager.machine.identifier)
         self._routing = options.routing or Routing(manager.machine.identifier)
@@ -120,15 +99,18 @@ class MessageService:
         self._arrival = Arrival(
             manager, self._duplicates, self._sources, options.policy, self._routing, protections.arrival, self._now
         )
+        self._departing = Departing(
+            manager, self._sequences, protections.departure, self._routing, options.report_queue, when_durable,
+            self.wake, loop.call_later, self._now,
+        )  # fmt: skip
+        self._order_acks = OrderAcks(manager, self._sources, loop)
         self._reports = Reports(manager, options.locate, loop) if options.report_messages else None
         self._destinations: dict[Target, Destination] = {}
         self._serving: dict[Connection, set[Destination]] = {}  # every connection, and who sends on it
         self._living: dict[bytes, Connection] = {}  # open sessions by the identifier of the peer, the first of each
         # By lower-case format name: order queues of peers, and the peers whose own sessions lead back there.
         self._via: dict[str, bytes] = {}
-        self._ready: dict[tuple[int, int], Message] = {}  # by queue and message: numbered, and not sent yet
         self._server: asyncio.Server | None = None
-        self._order_timer: asyncio.TimerHandle | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._buffered = 0
         self._stopped = False
@@ -157,9 +139,9 @@ class MessageService:
         self._stopped = True
         if self._server is not None:
             self._server.close()
-        for timer in (self._heartbeat, self._order_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        self._order_acks.stop()
         if self._reports is not None:
             self._reports.stop()
         for destination in self._destinations.values():
@@ -454,7 +436,7 @@ class MessageService:
         )  # fmt: skip
         for token in event.unacknowledged:
             if token.number is None:
-                self._put_back(token.queue, token.message.lookup_identifier)
+                self._departing.put_back(token.queue, token.message.lookup_identifier)
         for destination in destinations:
             if event.reason is Reason.REFUSED:
                 destination.record(ConnectionStatus.CONNECTION_REFUSED, self._seconds(), destination.reaching.hop)
@@ -471,7 +453,7 @@ class MessageService:
             if queue.deleted:
                 destination.leave(queue)
             elif (sequence := self._sequences.get(queue)) is not None:
-                self._release(sequence)
+                self._departing.release(sequence)
         waits = destination.has_messages and not self._stopped and self._manager.outgoing.online
         destination.show(OutgoingState.WAITING if waits else None)
         if waits and destination.reaching.state.name == "IDLE":  # another's session has carried its messages
@@ -495,7 +477,7 @@ class MessageService:
         if connection is None or connection.is_over:
             return
         while connection.room and (queue := destination.next_queue()) is not None:
-            following = self._next(queue, connection)
+            following = self._departing.next(queue, connection.session.peer)
             if following is None:
                 destination.nothing_from(queue)
                 continue
@@ -506,177 +488,9 @@ class MessageService:
             destination.turn()
         connection.flush()
 
-    def _next(self, queue: OutgoingQueue, connection: Connection) -> tuple[UserMessage, Token] | None:
-        """The next message of a queue, taken from it; None if it has nothing to send now."""
-        outgoing = self._manager.outgoing
-        if queue.deleted or queue.on_hold or not outgoing.online:
-            return None
-        sequence = self._sequences.get(queue)
-        while sequence is not None and sequence.pending:
-            number = sequence.pending.popleft()
-            key = sequence.messages.get(number)
-            if key is None or key not in queue.entries:
-                sequence.withdraw(number)
-                continue
-            message = self._ready.pop((queue.number, key), None) or outgoing.take(queue, key)
-            if message is not None and (found := self._numbered_packet(sequence, message, number, connection)):
-                return found
-        if sequence is not None and sequence.is_waiting:
-            return None
-        message = outgoing.take(queue)
-        if message is None:
-            return None
-        if message.source_machine_identifier != self._manager.machine.identifier:
-            return self._passed_on(message), _token(queue, message, None)
-        if message.is_transactional:
-            self._number(queue, message)
-            return None
-        packet = self._protected(queue, message)
-        return None if packet is None else (packet, _token(queue, message, None))
-
-    def _protected(self, queue: OutgoingQueue, message: Message) -> UserMessage | None:
-        """The packet of a message, encrypted if that is asked for. None if it can't be: then the message is no more
-        ([MS-MQQB] 3.1.7.1.5.1)."""
-        packet = self._packet(queue, message)
-        if not message.privacy_level:
-            return packet
-        try:
-            self._departure.protect(packet, packet.user.queue_manager_address)
-        except ProtectionError as error:
-            logger.warning("message %s for %s can't be encrypted: %s", message.id, queue.destination, error.detail)
-            destination = self._destination(queue)
-            if destination is not None:
-                destination.record(ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE, self._seconds())
-            with suppress(MessageStorageFailed):  # it stays locked, and is tried again with the next session
-                self._manager.outgoing.refuse(queue, message, error.fault.value.message_class)
-            return None
-        return packet
-
-    def _packet(self, queue: OutgoingQueue, message: Message) -> UserMessage:
-        """A message on its way: names of queues of this machine have to be understood elsewhere."""
-        machine = self._manager.machine
-        administration = _named_for_others(message.administration_queue_format_name, machine.computer_name)
-        response = _named_for_others(message.response_queue_format_name, machine.computer_name)
-        destinations = ""
-        if not message.multiple_destination_signature:  # which covers these names
-            destinations = _named_for_others(message.destination_multi_queue_format_name, machine.computer_name)
-        if administration or response or destinations:
-            message = replace(
-                message,
-                destination_multi_queue_format_name=destinations or message.destination_multi_queue_format_name,
-                administration_queue_format_name=administration or message.administration_queue_format_name,
-                response_queue_format_name=response or message.response_queue_format_name,
-            )
-        packet = user_message_of(message)
-        if packet.user.destination is not None and packet.user.destination.type is NameType.PUBLIC:
-            place = self._manager.registry.place_of(queue.destination)
-            packet.user.queue_manager_address = place.machine if place is not None else NO_GUID
-        if packet.debug is not None and self._options.report_queue:
-            packet.debug = DebugHeader(self._options.report_queue)
-        return packet
-
-    def _passed_on(self, message: Message) -> UserMessage:
-        """A message of another queue manager, with what its packet said."""
-        packet = user_message_of(message)
-        value = self._manager.store.definitions.get(route_definition(message.lookup_identifier))
-        if value is not None:
-            route = Route.unpack(value)
-            packet.user.routing_count = route.hops
-            if packet.debug is not None and route.report_queue:
-                packet.debug = DebugHeader(route.report_queue)
-            if packet.transaction is not None:
-                header = packet.transaction
-                header.sequence_ordinal, header.sequence_timestamp = route.ordinal, route.timestamp
-                header.sequence_number, header.previous_sequence_number = route.number, route.previous
-                header.final_ack_required = route.final_ack
-        return packet
-
-    def _numbered_packet(
-        self, sequence: QueueSequence, message: Message, number: int, connection: Connection
-    ) -> tuple[UserMessage, Token] | None:
-        packet = self._protected(sequence.queue, message)
-        if packet is None:
-            sequence.withdraw(number)
-            return None
-        header = packet.transaction
-        assert header is not None
-        identifier = sequence.core.identifier
-        header.sequence_ordinal, header.sequence_timestamp = identifier.ordinal, identifier.timestamp
-        header.sequence_number, header.previous_sequence_number = number, sequence.previous(number)
-        header.final_ack_required = bool(message.journaling_requested)
-        sequence.peer = connection.session.peer
-        sequence.core.sent(self._now())
-        return packet, _token(sequence.queue, message, number)
-
-    def _number(self, queue: OutgoingQueue, first: Message) -> None:
-        """Give sequence numbers to a message and those that follow it; they are sent when the numbers are durable."""
-        outgoing, sequence = self._manager.outgoing, self._sequences.of(queue)
-        if sequence.core.exhausted:
-            self._put_back(queue, first.lookup_identifier)
-            return
-        messages, size = [first], len(first.body)
-        while len(messages) < CHUNK_MESSAGES and size < CHUNK_BYTES:
-            message = outgoing.take(queue)
-            if message is None:
-                break
-            own = message.source_machine_identifier == self._manager.machine.identifier
-            if not message.is_transactional or not own:
-                self._put_back(queue, message.lookup_identifier)
-                break
-            messages.append(message)
-            size += len(message.body)
-        numbers, operations = sequence.number([message.lookup_identifier for message in messages])
-        try:
-            self._manager.arrivals.note(operations)
-        except MessageStorageFailed as error:
-            sequence.take_back(numbers)
-            for message in messages:
-                self._put_back(queue, message.lookup_identifier)
-            logger.error(
-                "messages for %s can't be sent now, next try in %d s: %s", queue.destination, STORE_RETRY, error
-            )
-            self._loop.call_later(STORE_RETRY, self.wake, queue)
-            return
-        sequence.stored()
-        sequence.report(self._seconds())
-        for message in messages:
-            self._ready[queue.number, message.lookup_identifier] = message
-        self._when_durable(partial(self._numbered, sequence, numbers))
-
-    def _numbered(self, sequence: QueueSequence, numbers: list[int]) -> None:
-        sequence.ready(numbers)
-        if not self._stopped:
-            self.wake(sequence.queue)
-
-    def _put_back(self, queue: OutgoingQueue, lookup_identifier: int) -> None:
-        if not queue.deleted and lookup_identifier in queue.entries:
-            self._manager.outgoing.put_back(queue, lookup_identifier)
-
-    def _release(self, sequence: QueueSequence) -> None:
-        """Put back what a sequence holds, so that it can expire or be purged; it is to be sent again."""
-        for key in list(sequence.messages.values()):
-            self._ready.pop((sequence.queue.number, key), None)
-            self._put_back(sequence.queue, key)
-        sequence.rewind()
-
-    def _send_again(self, sequence: QueueSequence) -> None:
-        self._release(sequence)
-        self.wake(sequence.queue)
-
     def acknowledged(self, connection: Connection, tokens: tuple[Token, ...]) -> None:
         """See `connection.Owner`. Transactional messages wait for their OrderAck besides."""
-        by_queue: dict[OutgoingQueue, list[Message]] = {}
-        for token in tokens:
-            if token.number is None and not token.queue.deleted:
-                by_queue.setdefault(token.queue, []).append(token.message)
-        for queue, messages in by_queue.items():
-            present = [message for message in messages if message.lookup_identifier in queue.entries]
-            try:
-                self._manager.outgoing.transferred(queue, present)
-            except MessageStorageFailed as error:  # they are sent again, and known there
-                logger.error("messages for %s were sent and can't be removed: %s", queue.destination, error)
-                for message in present:
-                    self._put_back(queue, message.lookup_identifier)
+        self._departing.arrived(tokens)
         for destination in list(self._serving.get(connection, ())):
             self._pump(destination)
 
@@ -692,8 +506,9 @@ class MessageService:
         for received in messages:
             if connection.is_over and received.receipt is None:
                 continue
-            if self._is_acknowledgment(received.message):
-                fate = self._acknowledgment(received.message, connection)
+            if self._departing.is_acknowledgment(received.message):
+                stored = self._departing.acknowledge(received.message, connection.session.peer)
+                fate = Fate.ACCEPTED if stored else Fate.COMES_AGAIN
             else:
                 if received.message.transaction is not None:
                     self._via[reply_to(received.message, origin).lower()] = origin.peer
@@ -715,128 +530,17 @@ class MessageService:
             connection.close()
         if receipts or moved:
             self._when_durable(partial(self._stored, connection, receipts, moved))
-        self._arm_order_timer()
+        self._order_acks.arm()
 
     def _stored(self, connection: Connection, receipts: list[int], moved: dict[Source, Position]) -> None:
-        now = self._now()
-        for source, position in moved.items():
-            source.sequence.durable(position, now)
-            self._sources.due.add(source)
+        self._order_acks.durable(moved)
         connection.durable(receipts)
-        self._arm_order_timer()
 
-    def _is_acknowledgment(self, packet: UserMessage) -> bool:
-        """Whether a packet is an OrderAck or FinalAck for this queue manager: it is for the order queue, with a class
-        of theirs (deviation D-89)."""
-        name, message_class = packet.user.destination, packet.properties.message_class
-        if name is None or packet.user.queue_manager_address not in (NO_GUID, self._manager.machine.identifier):
-            return False
-        if message_class != MessageClass.ORDER_ACK and message_class < MessageClass.ACK_RECEIVE:
-            return False
-        if name.type is NameType.DIRECT:
-            return name.direct.partition("\\")[2].lower() == ORDER_QUEUE_PATH
-        return name.type is NameType.PRIVATE_ON_DESTINATION and name.number == ORDER_QUEUE_NUMBER
+    # -- resending ---------------------------------------------------------------------
 
-    def _may_acknowledge(self, sequence: QueueSequence | None, connection: Connection) -> bool:
-        """Only the next hop, or a queue manager of the routing table, speaks for a destination: identifiers of
-        sequences can be guessed."""
-        peer = connection.session.peer
-        return sequence is None or sequence.peer in (b"", peer) or self._routing.host(peer) is not None
-
-    def _acknowledgment(self, packet: UserMessage, connection: Connection) -> Fate:
-        """An OrderAck or a FinalAck ([MS-MQQB] 3.1.5.6, 3.1.5.7). What does not fit any message of ours is ignored."""
-        properties = packet.properties
-        try:
-            if properties.message_class == MessageClass.ORDER_ACK:
-                self._order_ack(OrderAckBody.parse(properties.body), connection)
-            elif properties.message_class >= MessageClass.ACK_RECEIVE:
-                self._final_ack(FinalAckBody.parse(properties.body), properties.message_class, connection)
-        except BadPacket as error:
-            logger.warning("%s sent an acknowledgment that can't be read: %s", connection.address, error)
-        except MessageStorageFailed as error:
-            logger.warning("an acknowledgment of %s has no room, and comes again: %s", connection.address, error)
-            return Fate.COMES_AGAIN
-        return Fate.ACCEPTED
-
-    def _order_ack(self, body: OrderAckBody, connection: Connection) -> None:
-        sequence = self._sequences.find(body)
-        if sequence is None or not sequence.peer or not self._may_acknowledge(sequence, connection):
-            return
-        queue = sequence.queue
-        present, operations = sequence.acknowledged(body, self._now())
-        for key in present:
-            self._ready.pop((queue.number, key), None)
-        try:
-            if operations and not queue.deleted:
-                self._manager.outgoing.ordered(queue, present, operations)
-        except MsmqError:
-            self._sequences.reload(self._manager.store.definitions, queue)
-            raise
-        sequence.report(self._seconds(), ordered=True)
-
-    def _final_ack(self, body: FinalAckBody, message_class: int, connection: Connection) -> None:
-        if body.source_queue_manager != self._manager.machine.identifier:
-            return
-        for queue in self._manager.registry.outgoing.values():
-            key = self._find(queue, body.message_id)
-            if key is None:
-                continue
-            if not self._may_acknowledge(self._sequences.get(queue), connection):
-                return
-            try:
-                reason = MessageClass(message_class)
-            except ValueError:  # whatever is at least 0x8000 is a refusal (deviation D-109)
-                reason = MessageClass.NACK_BAD_DST_Q
-            self._ready.pop((queue.number, key), None)
-            self._manager.outgoing.finished(queue, key, reason)
-            return
-
-    def _find(self, queue: OutgoingQueue, message_id: int) -> int | None:
-        """The message with this MessageID that waits for an acknowledgment: its low 32 bits are the identifier."""
-        latest = self._manager.changes.sequence
-        for high in {latest >> 32, max((latest >> 32) - 1, 0)}:
-            key = lookup_id(0, high << 32 | message_id)
-            if key in queue.entries or (queue.journal is not None and key in queue.journal.entries):
-                return key
-        return None
-
-    # -- order acknowledgments and resending ---------------------------------------------------------------------
-
-    def _arm_order_timer(self) -> None:
-        deadlines = [one.sequence.next_deadline for one in self._sources.due]
-        deadline = min((at for at in deadlines if at is not None), default=None)
-        if self._order_timer is not None:
-            self._order_timer.cancel()
-            self._order_timer = None
-        if deadline is not None and not self._stopped:
-            self._order_timer = self._loop.call_at(deadline / 1000 + CLOCK_STEP, self._send_order_acks)
-
-    def _send_order_acks(self) -> None:
-        self._order_timer = None
-        now = self._now()
-        for source in list(self._sources.due):
-            body = source.sequence.tick(now)
-            if body is not None:
-                with suppress(MsmqError):  # the next resend brings another one
-                    self._send_order_ack(source, body)
-            if source.sequence.next_deadline is None:
-                self._sources.due.discard(source)
-        self._arm_order_timer()
-
-    def _send_order_ack(self, source: Source, body: OrderAckBody) -> None:
-        """3.1.6.9 and 3.1.7.17: an express message to the order queue of whoever sent the sequence."""
-        name = names.parse_format_name(source.reply)
-        assert isinstance(name, (names.DirectFormatName, names.PrivateFormatName))
-        try:
-            queue = self._manager.changes.outgoing_for(name)
-        except InsufficientResources as error:
-            logger.warning("no order acknowledgment for %s: %s", name, error)
-            return
-        if len(queue) < MOST_ORDER_ACKS:
-            self._manager.arrivals.send(queue, Message(
-                message_class=MessageClass.ORDER_ACK, label=ORDER_LABEL, body=body.pack(),
-                destination_queue_format_name=str(name), time_to_reach_queue=self._manager.changes.longest_way,
-            ))  # fmt: skip
+    def _send_again(self, sequence: QueueSequence) -> None:
+        self._departing.release(sequence)
+        self.wake(sequence.queue)
 
     def _has_place(self, queue: OutgoingQueue) -> bool:
         """Whether the directory has said where a public queue is, whose messages wait for that."""
@@ -863,35 +567,6 @@ class MessageService:
                     len(sequence.core.unacknowledged), sequence.queue.destination,
                 )  # fmt: skip
                 self._send_again(sequence)
-
-
-def _token(queue: OutgoingQueue, message: Message, number: int | None) -> Token:
-    """What has to be known of a message until it is acknowledged: its body only for a journal copy. One that is stored
-    is ours alone, as it was read; an express one is in its queue."""
-    if message.recoverable and not message.journaling_requested:
-        message.body = b""
-    return Token(queue, message, number)
-
-
-@lru_cache(NAMES_KEPT)
-def _named_for_others(format_name: str, computer: str) -> str:
-    """The format name under which another machine finds queues that are named as those of this machine; empty if the
-    name is good as it is (deviation D-108)."""
-    if not format_name:
-        return ""
-    try:
-        name = names.parse_format_name(format_name)
-    except MsmqError:
-        return ""
-    elements = name.elements if isinstance(name, names.MultipleElementFormatName) else (name,)
-    given = [_named_with(element, computer) for element in elements]
-    return ",".join(map(str, given)) if given != list(elements) else ""
-
-
-def _named_with(name: names.SingleFormatName, computer: str) -> names.SingleFormatName:
-    if isinstance(name, names.DirectFormatName) and name.host.lower() in (".", "localhost"):
-        return replace(name, protocol="OS", address=computer)
-    return name
 
 
 def _hop_text(address: str) -> str:
