@@ -193,3 +193,16 @@ def test_a_router_passes_a_plain_message_on_once_and_one_of_a_sequence_as_often_
         await settled(1)
 
     line.run(story)
+
+
+@pytest.mark.parametrize("address", [bytes(16), b"\x02" * 16], ids=["nobody", "this machine"])
+def test_a_number_names_a_queue_of_this_machine_if_this_one_or_nobody_is_addressed(
+    pair: Pair, arrival: Arrival, address: bytes
+) -> None:
+    """Deviation D-94."""
+    assert pair.beta.machine.identifier == b"\x02" * 16
+    made = packet()
+    made.user.queue_manager_address = address
+    number = pair.beta.manager.registry.by_name["other"].number
+    made.user.destination = QueueName(NameType.PRIVATE_ON_DESTINATION, number=number)
+    assert accepted(arrival.receive(made, ORIGIN)) and pair.beta.labels("other") == ["m"]
