@@ -144,9 +144,7 @@ class Arrival:
         elif self._has_expired(message):
             refusal = MessageClass.NACK_REACH_QUEUE_TIMEOUT
         name = None if refusal is not None else _private_name(message.destination_queue_format_name)
-        if refusal is None and name is None:
-            refusal = MessageClass.NACK_BAD_DST_Q
-        if refusal is not None or name is None:
+        if name is None:
             return self._reject(packet, message, origin, refusal or MessageClass.NACK_BAD_DST_Q, None, now)
         queue = self._manager.changes.outgoing_for(name)
         if not self._manager.arrivals.may_store(queue, message):
