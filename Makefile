@@ -11,7 +11,7 @@ export TEST_SEED := $(SEED)
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py
 COMPILED_TESTS := tests/bulk/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
 
-.PHONY: setup java samba compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
+.PHONY: setup java samba nftables compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
 
 setup: compiled
 
@@ -40,6 +40,9 @@ interpreted: $(STAMP)
 samba:
 	@tools/ensure samba
 
+nftables:
+	@tools/ensure nftables
+
 test: java samba compiled
 	@$(PYTEST) -m "not slow"
 	@TESTS=compiled $(PYTEST) -m "not slow" $(NATIVE_TESTS)
@@ -47,7 +50,7 @@ test: java samba compiled
 demo: java compiled
 	@$(BIN)/python demo
 
-nightly: java samba compiled
+nightly: java samba nftables compiled
 	@$(PYTEST)
 	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
 	@SIMULATIONS=5000 $(PYTEST) tests/link/test_simulation.py

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,23 +17,36 @@ from seeds import chance
 
 
 class Crowd:
-    """Queue managers on loopback addresses of their own, all at one port."""
+    """Queue managers on addresses of their own, all at one port."""
 
-    def __init__(self, directory: Path, count: int, net: int) -> None:
-        self.hosts = [f"127.0.{net}.{index + 1}" for index in range(count)]
-        port = str(free_port(*self.hosts))
+    def __init__(
+        self,
+        directory: Path,
+        hosts: list[str],
+        *options: str,
+        port: int = 0,
+        prepare: Callable[[int], Callable[[], None]] | None = None,
+    ) -> None:
+        """`prepare` says for each what its process does first; the port is free at all hosts unless it is given."""
+        self.hosts = hosts
+        shared = str(port or free_port(*hosts))
         self.daemons = [
             Daemon(
                 directory / f"node{index}", "--listen", host, "--computer-name", f"NODE{index}",
-                "--message-port", port, "--peer-message-port", port,
+                "--message-port", shared, "--peer-message-port", shared, *options,
+                prepare=prepare(index) if prepare is not None else None,
             )
             for index, host in enumerate(self.hosts)
         ]  # fmt: skip
-        for index, daemon in enumerate(self.daemons):
-            daemon.start()
-            with self.connect(index) as qm:
-                qm.create_queue(".\\private$\\tx", transactional=True)
-                qm.create_queue(".\\private$\\plain")
+        try:
+            for index, daemon in enumerate(self.daemons):
+                daemon.start()
+                with self.connect(index) as qm:
+                    qm.create_queue(".\\private$\\tx", transactional=True)
+                    qm.create_queue(".\\private$\\plain")
+        except BaseException:
+            self.stop()
+            raise
 
     def connect(self, index: int) -> openmsmq.QueueManager:
         return openmsmq.connect(self.hosts[index], self.daemons[index].port)
@@ -58,9 +71,13 @@ class Crowd:
             daemon.kill() if daemon.alive else None
 
 
+def on_loopback(count: int, net: int) -> list[str]:
+    return [f"127.0.{net}.{index + 1}" for index in range(count)]
+
+
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Crowd]:
-    crowd = Crowd(tmp_path, 2, 73)
+    crowd = Crowd(tmp_path, on_loopback(2, 73))
     yield crowd
     crowd.stop()
 
@@ -71,8 +88,8 @@ def received(crowd: Crowd, index: int, queue: str) -> list[str]:
         return [opened.receive(timeout=5).label for _ in range(count)]
 
 
-def send(crowd: Crowd, source: int, target: int, count: int, over: threading.Event) -> list[str]:
-    """Send transactions of three until told or done; returns what was confirmed, in order."""
+def send(crowd: Crowd, source: int, target: int, count: int, over: threading.Event, pause: float = 0) -> list[str]:
+    """Send transactions of three until told or done, `pause` seconds apart; returns what was confirmed, in order."""
     told: list[str] = []
     number = 0
     while number < count and not over.is_set():
@@ -85,6 +102,7 @@ def send(crowd: Crowd, source: int, target: int, count: int, over: threading.Eve
                         for label in labels:
                             queue.send("x", label=label, transaction=transaction)
                     told += labels
+                    time.sleep(pause)
         except (OSError, openmsmq.MsmqError):
             time.sleep(0.05)
     return told
@@ -143,7 +161,7 @@ def test_acknowledgments_and_journal_copies_are_where_they_belong_after_a_kill(p
 
 @pytest.mark.slow
 def test_five_queue_managers_send_to_each_other_while_they_are_killed(tmp_path: Path) -> None:
-    crowd = Crowd(tmp_path, 5, 74)
+    crowd = Crowd(tmp_path, on_loopback(5, 74))
     choose: random.Random = chance("kills of five")
     over = threading.Event()
     told: dict[tuple[int, int], list[str]] = {}

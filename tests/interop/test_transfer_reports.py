@@ -107,3 +107,27 @@ def test_a_traced_message_that_leaves_names_the_report_queue_and_is_reported(
                 f"<NEXT HOP>{ELSEWHERE}</NEXT HOP>\r\n<HOP COUNT>00 </HOP COUNT>\r\n"
             )
             peer.acknowledge()
+
+
+def test_the_directory_says_where_a_report_queue_of_another_machine_is(tmp_path: Path) -> None:
+    """Both machines report to a queue on one of them, which the other one has never sent anything to."""
+    hosts, port = ("127.0.76.11", "127.0.76.12"), "18017"
+    common = (
+        "--message-port", port, "--peer-message-port", port, "--directory-path", str(tmp_path / "directory"),
+        "--peers", f"ALPHA={hosts[0]},BETA={hosts[1]}", "--report-messages",
+    )  # fmt: skip
+    beta = Daemon(tmp_path / "beta", "--listen", hosts[1], "--computer-name", "BETA", *common)
+    with beta, openmsmq.connect(hosts[1], beta.port) as far:
+        info = Dispatch("MSMQ.MSMQQueueInfo", host=hosts[1], port=beta.mapper_port)
+        info.PathName = "BETA\\reports"
+        info.Create()
+        named = ("--report-queue", info.FormatName)
+        far.create_queue(".\\private$\\plain")
+        alpha = Daemon(tmp_path / "alpha", "--listen", hosts[0], "--computer-name", "ALPHA", *common, *named)
+        with alpha, openmsmq.connect(hosts[0], alpha.port) as near:
+            with near.open(f"DIRECT=TCP:{hosts[1]}\\private$\\plain", "send") as queue:
+                queue.send("traced", recoverable=True, tracing_requested=1)
+            found = reports(far, uuid.UUID(info.FormatName.partition("=")[2]), 2)
+            assert len({report.label.partition(" at ")[0] for report in found}) == 1
+            assert sorted("<NEXT HOP>" in report.body.decode("utf-16-le") for report in found) == [False, True]
+            assert len({report.source_machine_identifier for report in found}) == 2

@@ -195,7 +195,8 @@ class Arrival:
         accepted = source.sequence.receive(identifier, number, previous, arrived.now)
         self._sources.due.add(source)
         if not accepted:
-            batch.arrived.append((queue, source, arrived.message.destination_queue_format_name))
+            if source.source in queue.incoming:
+                batch.arrived.append((queue, source, arrived.message.destination_queue_format_name))
             return Verdict(Fate.OUT_OF_ORDER, source=source)
         verdict = Verdict(Fate.COMES_AGAIN)
         try:

@@ -122,10 +122,6 @@ class Sources:
         known = self._sources.get((source, queue.number))
         return known or Source(source, queue.number, Incoming())
 
-    def of_queue(self, queue: int) -> list[Source]:
-        """All that is known of one queue."""
-        return [source for source in self._sources.values() if source.queue == queue]
-
     def keep(self, source: Source) -> list[Operation]:
         """A message of this source was accepted. Returns what joins its batch beside `Source.operations`."""
         key = source.source, source.queue

@@ -139,7 +139,8 @@ class Reports:
             await locate(queue)
         except MsmqError as error:
             failure = error
-        reports = self._waiting.pop(queue)
+        finally:
+            reports = self._waiting.pop(queue)
         if failure is None:
             for report in reports:
                 self._send(queue, report)

@@ -108,10 +108,9 @@ class QueueSequence:
 
     def acknowledged(self, body: OrderAckBody, now: float) -> tuple[list[int], list[Operation]]:
         """Messages that an OrderAck completes, and what joins the batch of their removal."""
-        before, count = self.core.last_ack, self.core.last_ack_count
-        identifier = self.core.identifier
+        before, identifier = self.core.last_ack, self.core.identifier
         done = self.core.acknowledged(body, now)
-        if self.core.last_ack_count == count or (self.core.last_ack == before and self.core.identifier == identifier):
+        if self.core.last_ack == before and self.core.identifier == identifier:
             return [], []
         keys = [key for number in done if (key := self.messages.pop(number, None)) is not None]
         operations: list[Operation] = []
