@@ -15,6 +15,7 @@ from openmsmq.link.arrival import ORDER_QUEUE_NUMBER, ORDER_QUEUE_PATH, Arrival,
 from openmsmq.link.connection import CLOCK_STEP, Connection
 from openmsmq.link.destination import Destination
 from openmsmq.link.durable import Route
+from openmsmq.link.holding import Holding
 from openmsmq.link.memory import Duplicates, Source, Sources
 from openmsmq.link.resolving import Resolver, Target, Unresolved, target_of, why
 from openmsmq.link.sequences import QueueSequence, Sequences
@@ -110,6 +111,7 @@ class MessageService:
         self._arrival = Arrival(
             manager, self._duplicates, self._sources, options.policy, self._routing, protections.arrival, self._now
         )
+        self._holding = Holding(protections.arrival.look_up, self._judge, loop)
         self._destinations: dict[Target, Destination] = {}
         self._serving: dict[Connection, set[Destination]] = {}  # every connection, and who sends on it
         self._living: dict[bytes, Connection] = {}  # open sessions by the identifier of the peer, the first of each
@@ -630,6 +632,9 @@ class MessageService:
 
     def received(self, connection: Connection, messages: list[MessageReceived]) -> None:
         """See `connection.Owner`."""
+        self._holding.received(connection, messages)
+
+    def _judge(self, connection: Connection, messages: Sequence[MessageReceived]) -> None:
         receipts: list[int] = []
         moved: dict[Source, Position] = {}
         origin = Origin(connection.session.peer, connection.address)

@@ -14,7 +14,7 @@ from openmsmq.model import names
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.ndr import Interface
 from openmsmq.protocols import management
-from openmsmq.protocols.certificates import register
+from openmsmq.protocols.certificates import register, register_internal
 from openmsmq.protocols.environment import MSMQ_VERSION, Environment
 from openmsmq.protocols.mqac.collection import MSMQCollection
 from openmsmq.protocols.mqac.naming import format_name_of
@@ -245,7 +245,6 @@ class MSMQApplication(MqacObject):
 
     coclass = m.MSMQApplication
     states: ClassVar[dict[str, str]] = {
-        "RegisterCertificate": "served for certificates that are given; none are made",
         "get_DirectoryServiceServer": "MQ_ERROR_NO_DS: the directory is a file, with no server",
     }
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
@@ -304,8 +303,9 @@ class MSMQApplication(MqacObject):
 
     async def RegisterCertificate(
         self, context: CallContext, Flags: Variant | None, ExternalCertificate: Variant | None
-    ) -> None:
-        """3.2.4.2.1, of a certificate that is given. The queue manager has no internal certificates (D-114)."""
+    ) -> HResult | None:
+        """3.2.4.2.1: a certificate that is given, or one that the queue manager makes, by whose key it signs for the
+        caller."""
         if self._computer_name is not None:
             raise ComError(ComResult.E_NOTIMPL, "only where Machine has not been set")
         flags = integer(Flags, m.MQCERT_REGISTER_ALWAYS)
@@ -316,9 +316,13 @@ class MSMQApplication(MqacObject):
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "MQCERT_REGISTER_IF_NOT_EXIST with a certificate")
         if not self.environment.directory.exists:
             raise MsmqError(HResult.MQ_ERROR_NO_DS, "certificates are registered in a directory, and there is none")
-        if not given:
-            raise MsmqError(HResult.MQ_ERROR_NO_INTERNAL_USER_CERT, "this server makes no certificates; give one")
-        await register(self.environment.directory, context.call.caller.sid, given)
+        sid, directory = context.call.caller.sid, self.environment.directory
+        if given:
+            await register(directory, sid, given)
+            return None
+        always = flags == m.MQCERT_REGISTER_ALWAYS
+        made = await register_internal(directory, self.environment.message_security, sid, always)
+        return None if made else HResult.MQ_INFORMATION_INTERNAL_USER_CERT_EXIST
 
     def get_IsDsEnabled(self, context: CallContext) -> bool:
         """3.2.4.2.6."""
