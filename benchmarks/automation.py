@@ -144,7 +144,7 @@ def main() -> None:
         for name in ("activation", "by_vtable", "by_invoke"):
             rate, cost = measure(pid, [getattr(Objects(objects), name)()], seconds)
             print(f"| {name} | 1 | {rate:,.0f} | {cost:.0f} | |", flush=True)
-        for connections in (1, 8):
+        for connections in (1, 8, 64):
             for name in ("send", "receive"):
                 costs = []
                 for kind, port in ((Calls, ports["qmcomm"]), (Objects, objects)):

@@ -91,9 +91,9 @@ def test_the_context_of_the_caller_is_attached() -> None:
 
     async def both() -> None:
         for name in ("AttachCurrentSecurityContext", "AttachCurrentSecurityContext2"):
-            message._sender_cache = None
+            message._attached = None
             assert not (await call(name)).result
-            assert message._sender_cache == b""  # an anonymous caller has no SID
+            assert message._attached is not None and message._attached.sid is None  # an anonymous caller has no SID
 
     asyncio.run(both())
 

@@ -451,6 +451,24 @@ def test_T18_messages_are_found_by_their_lookup_ids(com: Connection) -> None:
         back.call("PeekFirstByLookupId")
 
 
+def test_T18_a_message_that_is_received_by_its_lookup_id_may_stay_visible(com: Connection) -> None:
+    info, _ = created(com, True)
+    out, back, other = (info.call("Open", access, 0) for access in (SEND, RECEIVE, RECEIVE))
+    for label in "ab":
+        message(com, Label=label).call("Send", out, 3)
+    identifier = back.call("PeekFirstByLookupId").get("LookupId")
+    transaction = com.new("TransactionDispenser").call("BeginTransaction")
+    assert back.call("ReceiveByLookupIdAllowPeek", identifier, transaction).get("Label") == "a"
+    assert other.call("Peek", ReceiveTimeout=0).get("Label") == "a"
+    assert other.call("PeekByLookupId", identifier).get("Label") == "a"
+    with pytest.raises(Refused, match="C00E0088"):
+        other.call("ReceiveByLookupId", identifier)
+    assert other.call("Receive", ReceiveTimeout=0).get("Label") == "b"
+    transaction.call("Commit")
+    with pytest.raises(Refused, match="C00E0088"):
+        other.call("Peek", ReceiveTimeout=0)
+
+
 def test_T20_what_is_put_is_in_the_queue_after_update_only(com: Connection) -> None:
     info, path = created(com)
     other = com.new("QueueInfo")

@@ -336,7 +336,7 @@ def test_certificates_are_registered_for_the_caller(tmp_path: Path) -> None:
             for application, certificate, flags, hresult in (
                 (alice, encoded, 2, 0xC00E0006), (alice, encoded, 3, 0xC00E0006), (alice, b"none", 1, 0xC00E002C),
                 (alice, encoded[:-1], 1, 0xC00E002C), (alice, encoded + bytes(1 << 17), 1, 0xC00E002C),
-                (alice, b"", 1, 0xC00E002F), (nobody, encoded, 1, 0xC00E0011),
+                (nobody, b"", 1, 0xC00E0011), (nobody, encoded, 1, 0xC00E0011),
             ):  # fmt: skip
                 with pytest.raises(MsmqError) as caught:
                     application.RegisterCertificate(flags, certificate)

@@ -152,7 +152,7 @@ class AutomationObject:
         response = operation.response()
         if slot.output is not None:
             response.a0 = self._write(slot.output.kind, result, context)
-        elif isinstance(result, ComResult):  # S_FALSE
+        elif isinstance(result, int):  # a success that is not S_OK
             response.result = int(result)
         return response
 

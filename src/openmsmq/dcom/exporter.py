@@ -57,7 +57,7 @@ class ExportedObject:
 
     def __init__(self, oid: int, target: Exportable, peer: str, called: float) -> None:
         self.oid, self.target, self.peer, self.called = oid, target, peer, called
-        self.interfaces: dict[UUID, ExportedInterface] = {}
+        self.interfaces: tuple[ExportedInterface, ...] = ()  # few: a dictionary would take 130 bytes more
 
 
 class Exporter:
@@ -118,11 +118,13 @@ class Exporter:
         return exported
 
     def _interface(self, exported: ExportedObject, iid: UUID) -> ExportedInterface:
-        interface = exported.interfaces.get(iid)
-        if interface is None:
-            interface = ExportedInterface(exported, iid, self._random(16))
-            exported.interfaces[iid] = self._interfaces[interface.ipid] = interface
-        return interface
+        for interface in exported.interfaces:
+            if interface.iid == iid:
+                return interface
+        made = ExportedInterface(exported, iid, self._random(16))
+        self._interfaces[made.ipid] = made
+        exported.interfaces += (made,)
+        return made
 
     def unmarshal(self, reference: StandardReference) -> Exportable:
         """Take back a reference to one of our own objects (3.1.1.5.3). Raises ComError E_NOINTERFACE."""
@@ -174,9 +176,10 @@ class Exporter:
                 del interface.private[client]
         if not interface.is_held:
             del self._interfaces[interface.ipid]
-            del interface.object.interfaces[interface.iid]
-            if not interface.object.interfaces:
-                self._end(interface.object)
+            exported = interface.object
+            exported.interfaces = tuple(other for other in exported.interfaces if other is not interface)
+            if not exported.interfaces:
+                self._end(exported)
 
     # -- pings -------------------------------------------------------------------------------------------------
 
@@ -193,9 +196,9 @@ class Exporter:
     # -- the end of objects ------------------------------------------------------------------------------------
 
     def _end(self, exported: ExportedObject) -> None:
-        for interface in exported.interfaces.values():
+        for interface in exported.interfaces:
             del self._interfaces[interface.ipid]
-        exported.interfaces.clear()
+        exported.interfaces = ()
         del self._objects[exported.oid]
         del self._by_target[id(exported.target)]
         self._of_peer[exported.peer] -= 1

@@ -15,6 +15,7 @@ from openmsmq.link.arrival import Arrival, Fate, Origin, Policy, reply_to
 from openmsmq.link.connection import CLOCK_STEP, Connection
 from openmsmq.link.departing import Departing, Token
 from openmsmq.link.destination import Destination
+from openmsmq.link.holding import Holding
 from openmsmq.link.memory import Duplicates, Source, Sources
 from openmsmq.link.order_acks import OrderAcks
 from openmsmq.link.pinging import PORT as PING_PORT
@@ -105,6 +106,7 @@ class MessageService:
         )  # fmt: skip
         self._order_acks = OrderAcks(manager, self._sources, loop)
         self._reports = Reports(manager, options.locate, loop) if options.report_messages else None
+        self._holding = Holding(protections.arrival.look_up, self._judge, loop)
         self._destinations: dict[Target, Destination] = {}
         self._serving: dict[Connection, set[Destination]] = {}  # every connection, and who sends on it
         self._living: dict[bytes, Connection] = {}  # open sessions by the identifier of the peer, the first of each
@@ -498,6 +500,9 @@ class MessageService:
 
     def received(self, connection: Connection, messages: list[MessageReceived]) -> None:
         """See `connection.Owner`."""
+        self._holding.received(connection, messages)
+
+    def _judge(self, connection: Connection, messages: Sequence[MessageReceived]) -> None:
         receipts: list[int] = []
         moved: dict[Source, Position] = {}
         origin = Origin(connection.session.peer, connection.address)

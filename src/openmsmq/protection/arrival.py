@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -97,12 +97,20 @@ class ArrivalProtection:
     ) -> None:
         self.policy: Final = policy
         self._keys: Final = keys
-        self._certificates: Final = certificates
+        self.certificates: Final = certificates
         self._clock: Final = clock
         self._reading: Final = reading
         self._received_keys: Final[TimedCache[tuple[int, int, bytes, bytes], bytes]] = TimedCache(
             RECEIVED_KEYS, RECEIVED_KEY_SECONDS
         )
+
+    def look_up(self, packet: UserMessage) -> Awaitable[None] | None:
+        """What has to be awaited before a packet is judged: a directory that is asked for the certificates of its
+        sender. None if it can be judged at once."""
+        security = packet.security
+        if security is None or security.sender_type != SENDER_SID or not is_signed(packet):
+            return None
+        return self.certificates.look_up(security.sender, security.certificate)
 
     def judge(self, packet: UserMessage, demands: Demands) -> Verdict:
         """What becomes of a packet for a queue of this machine. Packets that only pass through are not judged.
@@ -187,9 +195,9 @@ class ArrivalProtection:
     def _is_registered(self, security: SecurityHeader) -> bool:
         try:
             if security.sender_type == SENDER_SID:
-                registered = self._certificates.certificates_of_user(security.sender)
+                registered = self.certificates.certificates_of_user(security.sender)
             elif security.sender_type == SENDER_QUEUE_MANAGER:
-                registered = self._certificates.certificates_of_machine(security.sender)
+                registered = self.certificates.certificates_of_machine(security.sender)
             else:
                 return False
         except DirectoryUnavailable as error:

@@ -33,6 +33,9 @@ class TimedCache(Generic[K, V]):
             return None
         return entry[1]
 
+    def discard(self, key: K) -> None:
+        self._entries.pop(key, None)
+
     def put(self, key: K, value: V, now: float) -> None:
         self._entries.pop(key, None)
         if len(self._entries) >= self._size:

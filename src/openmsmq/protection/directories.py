@@ -1,11 +1,12 @@
 """What is asked of a directory: certificates of senders, keys of other queue managers, keys of this one.
 
-Whoever answers does so at once, from what it has: these are called while a packet waits on the event loop.
+Whoever answers does so at once, from what it has: these are called while a packet waits on the event loop. What is
+elsewhere is fetched before, by `CertificateDirectory.look_up`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from openmsmq.protection.keys import DirectoryKey
@@ -20,6 +21,13 @@ class DirectoryUnavailable(LookupError):
 
 class CertificateDirectory(Protocol):
     """Which certificates are registered for whom. Certificates are DER. Methods raise DirectoryUnavailable."""
+
+    def look_up(self, sid: bytes, certificate: bytes) -> Awaitable[None] | None:
+        """What has to be awaited before `certificates_of_user` knows whether this certificate is among them; None where
+        it knows. Raises nothing, neither now nor when it is awaited."""
+
+    def forget(self, sid: bytes) -> None:
+        """A certificate of a user is not registered any more. Raises nothing."""
 
     def certificates_of_user(self, sid: bytes) -> Collection[bytes]:
         """User.Certificates ([MS-MQDMPR] 3.1.1.19) of a SID in its packet form."""
@@ -44,6 +52,12 @@ class OwnKeys(Protocol):
 
 class Nobody:
     """All three, of a queue manager that knows no certificate and has no key."""
+
+    def look_up(self, sid: bytes, certificate: bytes) -> None:
+        return None
+
+    def forget(self, sid: bytes) -> None:
+        pass
 
     def certificates_of_user(self, sid: bytes) -> Collection[bytes]:
         return ()

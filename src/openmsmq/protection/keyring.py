@@ -35,14 +35,14 @@ from openmsmq.protection.policy import Policy
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-_EXPONENT = 65537
+EXPONENT = 65537
 
 
 class KeyringError(DirectoryUnavailable):
     """A file can't be used; the message names it and says what to do."""
 
 
-class _Watched(Generic[T]):
+class Watched(Generic[T]):
     """What a file holds, read again when it has changed; `absent` without a file."""
 
     def __init__(self, path: Path, parse: Callable[[bytes], T], absent: T) -> None:
@@ -130,7 +130,7 @@ class KeyFiles:
 
     def __init__(self, data_dir: Path) -> None:
         self._files: Final = {
-            level: _Watched[rsa.RSAPrivateKey | None](data_dir / "keys" / f"level-{level}.pem", _private_key, None)
+            level: Watched[rsa.RSAPrivateKey | None](data_dir / "keys" / f"level-{level}.pem", _private_key, None)
             for level in algorithms.PROVIDERS
         }
 
@@ -157,7 +157,7 @@ class KeyFiles:
         """
         for level, file in self._files.items():
             if policy.allows_level(level) and file.value() is None:
-                key = rsa.generate_private_key(_EXPONENT, policy.own_rsa_bits)
+                key = rsa.generate_private_key(EXPONENT, policy.own_rsa_bits)
                 pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
                 with suppress(FileExistsError):
                     write_private(file.path, pem, replace=False)
@@ -175,7 +175,7 @@ class PeerKeysFile:
     """Public keys of other queue managers: see `directories.KeyDirectory`."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._file: Final = _Watched[Mapping[bytes, list[DirectoryKey]]](data_dir / "peer-keys.json", _peer_keys, {})
+        self._file: Final = Watched[Mapping[bytes, list[DirectoryKey]]](data_dir / "peer-keys.json", _peer_keys, {})
 
     def public_keys_of(self, identifier: bytes) -> Sequence[DirectoryKey]:
         """Raises KeyringError."""
@@ -213,9 +213,16 @@ class CertificatesFile:
     text."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._file: Final = _Watched[Mapping[str, list[UserCertificate]]](
+        self._file: Final = Watched[Mapping[str, list[UserCertificate]]](
             data_dir / "certificates.json", _certificates, {}
         )
+
+    def look_up(self, sid: bytes, certificate: bytes) -> None:
+        """A file is read at once."""
+        return None
+
+    def forget(self, sid: bytes) -> None:
+        """A file that has changed is read again anyway."""
 
     def certificates_of_user(self, sid: bytes) -> Collection[bytes]:
         """Raises KeyringError."""

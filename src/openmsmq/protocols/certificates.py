@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
+from collections.abc import Collection
+from datetime import UTC, datetime
 from typing import Final
 from uuid import uuid4
 
@@ -11,16 +13,24 @@ from Cryptodome.Util.asn1 import DerSequence
 from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.directory.provider import Certificate
 from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.protection.certificates import digest_of
+from openmsmq.protection.directories import DirectoryUnavailable
+from openmsmq.protection.internal_certificates import make_certificate
+from openmsmq.protection.keyring import KeyringError
+from openmsmq.protocols.message_security import MessageSecurity
 
 MAXIMUM_CERTIFICATE: Final = 64 * 1024  # bytes; real ones have 1 to 4 KB
 MOST_CERTIFICATES: Final = 100  # of one user
 
 
-async def register(directory: DirectoryConnection, sid: str | None, encoded: bytes) -> None:
+async def register(
+    directory: DirectoryConnection, sid: str | None, encoded: bytes, leaving: bytes | None = None
+) -> None:
     """Add an X.509 certificate to User.Certificates, in place of the same one.
 
     Args:
         sid: the caller's; None for an anonymous one.
+        leaving: the digest of a certificate that is removed next, and does not count any more.
 
     Raises MsmqError: MQ_ERROR_ILLEGAL_USER for an anonymous caller, MQ_ERROR_INVALID_CERTIFICATE,
     MQ_ERROR_INSUFFICIENT_RESOURCES, and what `DirectoryConnection.ask` raises.
@@ -28,17 +38,76 @@ async def register(directory: DirectoryConnection, sid: str | None, encoded: byt
     if sid is None:
         raise MsmqError(HResult.MQ_ERROR_ILLEGAL_USER, "an anonymous caller has no certificates")
     check_certificate(encoded)
-    digest = hashlib.md5(encoded, usedforsecurity=False).digest()
+    digest = digest_of(encoded)
     try:
         known = (await directory.ask(lambda d: d.user(sid), HResult.MQ_ERROR_ILLEGAL_USER)).certificates
     except MsmqError as error:
         if error.hresult != HResult.MQ_ERROR_ILLEGAL_USER:
             raise
         known = ()  # deviation D-113: the directory knows users by their certificates
-    if len(known) >= MOST_CERTIFICATES and digest not in (certificate.digest for certificate in known):
+    present = {certificate.digest for certificate in known}
+    if len(present - {digest, leaving}) >= MOST_CERTIFICATES:
         raise MsmqError(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES, f"{sid} has {MOST_CERTIFICATES} certificates already")
     certificate = Certificate(digest, uuid4(), encoded)
     await directory.ask(lambda d: d.add_certificate(sid, certificate))
+
+
+async def register_internal(
+    directory: DirectoryConnection, security: MessageSecurity, sid: str | None, always: bool
+) -> bool:
+    """Make a certificate for a user, by whose key the queue manager signs for that user, and register it in place of
+    the one that was made before ([MC-MQAC] 3.2.4.2.1). Returns False where there is one, unless it is made `always`.
+
+    The directory has the new one before its key is kept, and the old one until then: whatever fails, the key that is
+    kept is that of a registered certificate.
+
+    Raises MsmqError: as `register`, and MQ_ERROR_CANNOT_CREATE_CERT_STORE, MQ_ERROR_CORRUPTED_INTERNAL_CERTIFICATE.
+    """
+    store = security.internal
+    if sid is None:
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_USER, "an anonymous caller has no certificates")
+    if store is None:
+        raise MsmqError(HResult.MQ_ERROR_CANNOT_CREATE_CERT_STORE, "this queue manager keeps no keys of users")
+    async with security.registering:
+        try:
+            found = store.of_user(sid)
+        except KeyringError as error:
+            if not always:
+                raise MsmqError(HResult.MQ_ERROR_CORRUPTED_INTERNAL_CERTIFICATE, str(error)) from None
+            found = None  # what can't be read is replaced
+        if found is not None and not always:
+            return False
+        old = None if found is None else digest_of(found.encoded)
+        made = await asyncio.to_thread(make_certificate, sid, security.own_rsa_bits, datetime.now(UTC))
+        await register(directory, sid, made.encoded, old)
+        try:
+            await asyncio.to_thread(store.save, sid, made)
+        except KeyringError as error:
+            raise MsmqError(HResult.MQ_ERROR_CANNOT_CREATE_CERT_STORE, str(error)) from None
+        if old is not None:
+            await _remove(directory, sid, old)
+            security.forget(sid)
+    return True
+
+
+async def _remove(directory: DirectoryConnection, sid: str, digest: bytes) -> None:
+    """Nothing happens if an administrator has removed it already. Raises what `DirectoryConnection.ask` raises."""
+    try:
+        await directory.ask(lambda d: d.remove_certificate(sid, digest), HResult.MQ_ERROR_INVALID_CERTIFICATE)
+    except MsmqError as error:
+        if error.hresult != HResult.MQ_ERROR_INVALID_CERTIFICATE:
+            raise
+
+
+async def certificates_of(directory: DirectoryConnection, sid: str) -> Collection[bytes]:
+    """User.Certificates, none of a user whom the directory does not know. Raises DirectoryUnavailable."""
+    try:
+        user = await directory.ask(lambda d: d.user(sid), HResult.MQ_ERROR_ILLEGAL_USER)
+    except MsmqError as error:
+        if error.hresult == HResult.MQ_ERROR_ILLEGAL_USER:
+            return ()
+        raise DirectoryUnavailable(str(error)) from error
+    return frozenset(certificate.encoded for certificate in user.certificates)
 
 
 def check_certificate(encoded: bytes) -> None:

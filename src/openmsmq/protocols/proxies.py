@@ -50,12 +50,29 @@ class RemoteQueueManagers(Protocol):
     async def open(self, machine: str, name: str, access: Access, opened: HandedOver) -> RemoteSession:
         """A session at `machine`, a computer name or address, on an open queue. Raises MsmqError."""
 
+    async def management(self, machine: str, name: str | None, *wanted: str) -> dict[str, Any]:
+        """R_QMMgmtGetInfo at `machine`, of a queue or, without `name`, of the machine: see `client.operations`.
+        Raises MsmqError."""
+
+    async def act(self, machine: str, name: str | None, action: str) -> None:
+        """R_QMMgmtAction at `machine`. Raises MsmqError."""
+
 
 class NoRemoteQueueManagers:
     """For a queue manager without a network."""
 
     async def open(self, machine: str, name: str, access: Access, opened: HandedOver) -> RemoteSession:
-        raise MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{machine} can't be reached from here")
+        raise _unreachable(machine)
+
+    async def management(self, machine: str, name: str | None, *wanted: str) -> dict[str, Any]:
+        raise _unreachable(machine)
+
+    async def act(self, machine: str, name: str | None, action: str) -> None:
+        raise _unreachable(machine)
+
+
+def _unreachable(machine: str) -> MsmqError:
+    return MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{machine} can't be reached from here")
 
 
 @dataclass(slots=True, eq=False)

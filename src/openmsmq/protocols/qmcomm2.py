@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from functools import partial
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, owned_descriptor
 from openmsmq.queueing.descriptors import WaitingMessageReadOperation
 from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.rpc.call import Call
+from openmsmq.rpc.faults import Fault
 from openmsmq.transfer.receive_buffer import check_sizes, fill, objectid
 from openmsmq.transfer.send_buffer import CACTB_RECEIVE, NULL_UOW, is_encrypted, message_from_send
 
@@ -91,6 +93,35 @@ class QmComm2(NdrInterface):
         if isinstance(descriptor, RemoteQueueProxyHandle):
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.format_name} was not opened for sending")
         message = message_from_send(q.ptb, environment.sender_sid(call))
+        if message.signature:
+            look_up = environment.message_security.look_up(message.sender_identifier, message.sender_certificate)
+            if look_up is not None:
+                environment.spawn(self._send_later(call, q, message, look_up))
+                return None
+        return self._enqueue(call, q, message)
+
+    async def _send_later(
+        self, call: Call, q: m.rpc_ACSendMessageEx_Request, message: Message, look_up: Awaitable[None]
+    ) -> None:
+        """The directory is asked for the certificates of the sender first."""
+        await look_up
+        try:
+            if call.abandoned:
+                raise MsmqError(HResult.MQ_ERROR_OPERATION_CANCELLED)
+            response = self._enqueue(call, q, message)
+        except MsmqError as error:
+            response = self.failure(self._send, q, error.hresult)
+        except Fault as fault:  # the handle was closed meanwhile
+            call.fault(fault.status)
+            return
+        if response is not None:
+            self.finish(call, self._send, response, durable=True)
+
+    def _enqueue(
+        self, call: Call, q: m.rpc_ACSendMessageEx_Request, message: Message
+    ) -> m.rpc_ACSendMessageEx_Response | None:
+        environment = self.environment
+        descriptor = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
         transaction = self._transaction(call, q.ptb)
         environment.message_security.admit(descriptor, message, transaction is not None, encrypted=is_encrypted(q.ptb))
         identifier = environment.manager.sending.enqueue(descriptor, message, transaction)

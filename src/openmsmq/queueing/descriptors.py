@@ -88,20 +88,24 @@ class Cursor:
     def for_peek(self, queue: Queue) -> tuple[int, int | None]:
         """Get Message For Peek, 3.2.7.2: (status, position). Status MQ_OK with None means: wait."""
         if self.state is CursorState.READ:
-            if self.position in queue.entries and self.position not in queue.locked:
+            if self.position in queue.entries and queue.may_be_peeked(self.position):
                 return HResult.MQ_OK, self.position
             return HResult.MQ_ERROR_MESSAGE_ALREADY_RECEIVED, None
-        return HResult.MQ_OK, queue.after(self.position)
+        return HResult.MQ_OK, queue.visible_after(self.position)
 
     def for_peek_next(self, queue: Queue) -> tuple[int, int | None]:
         """Get Next Message For Peek, 3.2.7.3."""
         if self.state is not CursorState.READ:
             return HResult.MQ_ERROR_ILLEGAL_CURSOR_ACTION, None
-        return HResult.MQ_OK, queue.after(self.position)
+        return HResult.MQ_OK, queue.visible_after(self.position)
 
     def for_dequeue(self, queue: Queue) -> tuple[int, int | None]:
         """Get Next Message For Dequeue, 3.2.7.4."""
-        return self.for_peek(queue)
+        if self.state is CursorState.READ:
+            if self.position in queue.entries and self.position not in queue.locked:
+                return HResult.MQ_OK, self.position
+            return HResult.MQ_ERROR_MESSAGE_ALREADY_RECEIVED, None
+        return HResult.MQ_OK, queue.after(self.position)
 
     def peeked(self, position: int) -> None:
         self.position, self.state = position, CursorState.READ
@@ -134,3 +138,4 @@ class WaitingMessageReadOperation:
     cursor: Cursor | None = None
     transaction: Transaction | None = None
     two_phase: bool = False
+    leaves_visible: bool = False  # what it takes in a transaction may be peeked at until the end

@@ -7,6 +7,7 @@ the order of lookup identifiers, whose upper byte is 7 - priority.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -72,6 +73,7 @@ class Lock:
     kind: LockKind
     owner: Any
     purge_pending: bool = False
+    is_visible: bool = False  # Message.AllowPeekWhenLocked ([MS-MQDMPR] 3.1.1.12)
     overdue: set[int] | None = None  # of a lock of many positions: those whose time came meanwhile
 
 
@@ -98,6 +100,7 @@ class Queue:
     entries: dict[int, Message | Stored] = field(default_factory=dict)
     available: SortedKeys = field(default_factory=SortedKeys)
     locked: dict[int, Lock] = field(default_factory=dict)
+    visible: list[int] = field(default_factory=list)  # sorted; locks that peeks see through, and some that are gone
     total_bytes: int = 0  # deviation D-07: changed by insertion and deletion only
     openers: int = 0
     receivers: int = 0
@@ -232,6 +235,31 @@ class Queue:
             volume += _size_of(entries[key])
         return volume
 
+    def visible_after(self, position: int) -> int | None:
+        """As `after`, for a peek, which sees through some locks."""
+        found = self.available.after(position)
+        if self.visible:
+            self._forget_invisible()
+            at = bisect_right(self.visible, position)
+            if at < len(self.visible) and (found is None or self.visible[at] < found):
+                return self.visible[at]
+        return found
+
+    def visible_before(self, position: int) -> int | None:
+        """As `before`, for a peek."""
+        found = self.available.before(position)
+        if self.visible:
+            self._forget_invisible()
+            at = bisect_left(self.visible, position)
+            if at and (found is None or self.visible[at - 1] > found):
+                return self.visible[at - 1]
+        return found
+
+    def may_be_peeked(self, position: int) -> bool:
+        """Whether a peek sees a position that is there."""
+        lock = self.locked.get(position)
+        return lock is None or lock.is_visible
+
     def position_of(self, lookup_identifier: int) -> int | None:
         """The position that a lookup identifier names, with or without its upper byte (deviation D-37); None if there
         is none."""
@@ -282,7 +310,14 @@ class Queue:
 
     def lock(self, lookup_identifier: int, lock: Lock) -> None:
         self.available.remove(lookup_identifier)
+        if lock.is_visible:
+            if len(self.visible) > len(self.locked):
+                self._forget_invisible()
+            insort(self.visible, lookup_identifier)
         self.locked[lookup_identifier] = lock
+
+    def _forget_invisible(self) -> None:
+        self.visible = sorted({key for key in self.visible if key in self.locked and self.locked[key].is_visible})
 
     def lock_all(self, lookup_identifiers: list[int], lock: Lock) -> None:
         """Lock available positions."""

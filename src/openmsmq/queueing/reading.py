@@ -15,7 +15,7 @@ from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import Message
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
-from openmsmq.queueing.descriptors import Accept, Cursor, OpenQueueDescriptor, Reply, WaitingMessageReadOperation
+from openmsmq.queueing.descriptors import START, Accept, Cursor, OpenQueueDescriptor, Reply, WaitingMessageReadOperation
 from openmsmq.queueing.holds import Holds
 from openmsmq.queueing.outbox import Outbox
 from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind
@@ -27,15 +27,7 @@ from openmsmq.store import StoreFailed
 
 logger = logging.getLogger(__name__)
 
-# Where a read by lookup identifier looks next when the message that it names can't be read.
-_NEIGHBOURS: dict[MessageSeekAction, Callable[[Queue, int], int | None]] = {
-    # Deviation D-02 from [MS-MQDMPR] 3.1.7.3.2: from START the first position, not the one behind it.
-    MessageSeekAction.FIRST: lambda queue, position: queue.after(position),
-    MessageSeekAction.NEXT: lambda queue, position: queue.after(position),
-    MessageSeekAction.LAST: lambda queue, position: queue.before(position),
-    MessageSeekAction.PREVIOUS: lambda queue, position: queue.before(position),
-    MessageSeekAction.CURRENT: lambda queue, position: None,
-}
+_END: Final = 1 << 64  # behind every lookup identifier
 
 
 class Offer(Enum):
@@ -98,7 +90,7 @@ class Reading:
         while position is not None:
             if self._offer(reader, queue, position) is not Offer.UNREADABLE:
                 return None
-            position = queue.after(position)
+            position = _after(queue, position, destructive)
         if timeout == 0:
             nothing_behind_cursor = destructive and cursor is not None
             reply(HResult.MQ_ERROR_MESSAGE_NOT_FOUND if nothing_behind_cursor else HResult.MQ_ERROR_IO_TIMEOUT, None)
@@ -119,10 +111,12 @@ class Reading:
         destructive: bool,
         two_phase: bool = False,
         transaction: Transaction | None = None,
+        leaves_visible: bool = False,
     ) -> None:
         """Read Message By Lookup Identifier, [MS-MQDMPR] 3.1.7.1.13: never waits. `reply` gets the outcome.
 
         `lookup_identifier` may lack its upper byte, as MS-MQRR's pSequenceId does; SeekFirst and SeekLast need none.
+        With `leaves_visible`, others may peek at what a transaction takes until its end (Message.AllowPeekWhenLocked).
         """
         queue = descriptor.queue
         if queue is None:
@@ -136,12 +130,12 @@ class Reading:
             reply(status, None)
             return
         reader = WaitingMessageReadOperation(
-            next(self._numbers), descriptor, destructive, accept, reply, None, transaction, two_phase
+            next(self._numbers), descriptor, destructive, accept, reply, None, transaction, two_phase, leaves_visible
         )
         while position is not None:
             if self._offer(reader, queue, position) is not Offer.UNREADABLE:
                 return
-            position = _NEIGHBOURS[seek](queue, position)
+            position = _NEIGHBOURS[seek](queue, position, destructive)
         current = seek is MessageSeekAction.CURRENT
         reply(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED if current else HResult.MQ_ERROR_MESSAGE_NOT_FOUND, None)
 
@@ -150,13 +144,17 @@ class Reading:
         """The position to read, or the failure."""
         not_found = HResult.MQ_ERROR_MESSAGE_NOT_FOUND
         if seek is MessageSeekAction.FIRST:
-            return not_found, queue.first()
+            return not_found, _after(queue, START, destructive)
         if seek is MessageSeekAction.LAST:
-            return not_found, queue.last()
+            return not_found, _before(queue, _END, destructive)
         start = queue.position_of(identifier)
         if start is None:
             return not_found, None
-        if seek is MessageSeekAction.CURRENT and start in queue.locked:
+        if (
+            seek is MessageSeekAction.CURRENT
+            and start in queue.locked
+            and (destructive or not queue.may_be_peeked(start))
+        ):
             if queue.locked[start].kind is LockKind.QUARANTINE:
                 return HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED, None
             # A send that has not been committed is in no queue yet; what others hold may not be looked at.
@@ -164,7 +162,7 @@ class Reading:
             return HResult.MQ_ERROR_TRANSACTION_USAGE if held else not_found, None
         if seek is MessageSeekAction.CURRENT:
             return not_found, start
-        return not_found, queue.after(start) if seek is MessageSeekAction.NEXT else queue.before(start)
+        return not_found, _NEIGHBOURS[seek](queue, start, destructive)
 
     @staticmethod
     def _may_join(transaction: Transaction, queue: Queue) -> bool:
@@ -175,7 +173,7 @@ class Reading:
         if cursor is None:
             if action is Action.PEEK_NEXT:
                 return HResult.MQ_ERROR_ILLEGAL_CURSOR_ACTION, None
-            return HResult.MQ_OK, queue.first()
+            return HResult.MQ_OK, _after(queue, START, action is Action.RECEIVE)
         if action is Action.RECEIVE:
             return cursor.for_dequeue(queue)
         if action is Action.PEEK_CURRENT:
@@ -258,7 +256,7 @@ class Reading:
 
     def _take(self, reader: WaitingMessageReadOperation, queue: Queue, position: int, message: Message) -> int:
         if reader.transaction is not None:
-            self._transactions.receive(reader.transaction, queue, position)
+            self._transactions.receive(reader.transaction, queue, position, visible=reader.leaves_visible)
         elif reader.two_phase:
             queue.lock(position, Lock(LockKind.READ, reader.descriptor))
             reader.descriptor.held.add(position)
@@ -348,6 +346,27 @@ class Reading:
         """Waiting Message Read Timer Expired, [MS-MQDMPR] 3.1.6.3, of all reads that have waited long enough."""
         while (timeout := self.timeouts.pop(now)) is not None:
             self.cancel(timeout[1], HResult.MQ_ERROR_IO_TIMEOUT)
+
+
+def _after(queue: Queue, position: int, destructive: bool) -> int | None:
+    """Seek Available Message Position, [MS-MQDMPR] 3.1.7.3.2, forward."""
+    return queue.after(position) if destructive else queue.visible_after(position)
+
+
+def _before(queue: Queue, position: int, destructive: bool) -> int | None:
+    """The same backward."""
+    return queue.before(position) if destructive else queue.visible_before(position)
+
+
+# Where a read by lookup identifier looks next when the message that it names can't be read.
+_NEIGHBOURS: Final[dict[MessageSeekAction, Callable[[Queue, int, bool], int | None]]] = {
+    # Deviation D-02 from [MS-MQDMPR] 3.1.7.3.2: from START the first position, not the one behind it.
+    MessageSeekAction.FIRST: _after,
+    MessageSeekAction.NEXT: _after,
+    MessageSeekAction.LAST: _before,
+    MessageSeekAction.PREVIOUS: _before,
+    MessageSeekAction.CURRENT: lambda queue, position, destructive: None,
+}
 
 
 def _is_waiting(_: int, reader: WaitingMessageReadOperation) -> bool:

@@ -115,10 +115,11 @@ class Transactions:
             location = self._store.append_pending(transaction.number, [insert])[0]
             _written_ahead(transaction, send, location, len(insert.payload))
 
-    def receive(self, transaction: Transaction, queue: Queue, lookup_identifier: int) -> None:
-        """A message is received: held until the end. Raises TransactionSequence."""
+    def receive(self, transaction: Transaction, queue: Queue, lookup_identifier: int, *, visible: bool = False) -> None:
+        """A message is received: held until the end; others may peek at it if it is left `visible`. Raises
+        TransactionSequence."""
         transaction.check(TransactionEvent.WORK)
-        queue.lock(lookup_identifier, Lock(LockKind.DEQUEUE, transaction))
+        queue.lock(lookup_identifier, Lock(LockKind.DEQUEUE, transaction, is_visible=visible))
         transaction.operations.append(Dequeued(queue, lookup_identifier))
 
     def move(self, transaction: Transaction, queue: Queue, lookup_identifier: int, target: Queue) -> None:

@@ -91,7 +91,8 @@ class Daemon:
         self.store = Store.open(configuration.data_dir / "store", background=self._background.submit)
         self._serving = False
         self._qualified_name = fully_qualified_name()
-        self.protections = Protections(configuration.data_dir, configuration.security)
+        self._directory = connect_to_directory(configuration)
+        self.protections = Protections(configuration.data_dir, configuration.security, self._directory)
         self.manager = self._recover()
         try:
             self._routing = load_routing(configuration.routing_file, self.manager.machine.identifier)
@@ -113,7 +114,6 @@ class Daemon:
         self._housekeeping: asyncio.Task[None] | None = None
         self._syncer: UringSync | None = None
         self._resolving: asyncio.Task[None] | None = None  # of transactions in doubt
-        self._directory = connect_to_directory(configuration)
         self._following: asyncio.Task[None] | None = None  # the directory
 
     def _recover(self) -> QueueManager:
@@ -176,7 +176,9 @@ class Daemon:
             remote_read_security=configuration.remote_read_security,
             directory=self._directory,
         )
-        environment.message_security = MessageSecurity(self.manager.machine.identifier, self.protections.arrival)
+        environment.message_security = MessageSecurity(
+            self.manager.machine.identifier, self.protections.arrival, self.protections.internal
+        )
         names = ServerNames(configuration.machine_name.upper(), dns_computer=self._qualified_name)
         acceptor = ntlm_acceptor(
             users.lookup, names, random=os.urandom, now=filetime, allow_anonymous=configuration.accepts_anonymous

@@ -1,4 +1,5 @@
-"""The network side of reading for a client from other queue managers: sessions of MS-MQQP over connections of ours."""
+"""What this queue manager asks of others over connections of its own: reading for a client (MS-MQQP), transactions, and
+management (MS-MQMR)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from openmsmq.client import qm2qm, transaction_calls
+from openmsmq.client import operations, qm2qm, transaction_calls
 from openmsmq.client.calls import CALL_FAILURES, UNANSWERED, Held, ProtocolUnavailable, Steps, T, holding, opening
 from openmsmq.client.open_queue import Taken
 from openmsmq.client.runner import Runner
@@ -61,6 +62,17 @@ class Peers:
         except BaseException:
             reading.close()
             raise
+
+    # -- management --------------------------------------------------------------------------------------------
+
+    async def management(self, machine: str, name: str | None, *wanted: str) -> dict[str, Any]:
+        try:
+            return await self._ask(_at(machine), partial(operations.management, name, *wanted))
+        except ValueError as error:
+            raise MsmqError(HResult.MQ_ERROR, f"{machine} answered with what is no property: {error}") from error
+
+    async def act(self, machine: str, name: str | None, action: str) -> None:
+        await self._ask(_at(machine), partial(operations.act, name, action))
 
     # -- transactions, see protocols.coordinator.TransactionNetwork ----------------------------------------------
 
@@ -164,6 +176,11 @@ class PeerSession:
     async def _run(self, steps: Steps[T]) -> T:
         with _reaching(self._queue.name):
             return await self._reading.run(holding(steps, self._held))
+
+
+def _at(machine: str) -> Whereabouts:
+    """Where a machine is looked for that nobody has said more of than its name."""
+    return Whereabouts(machine, (), STANDARD_PORT)
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Any, ClassVar, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, Final, TypeVar
 from uuid import UUID
 
 from openmsmq.dcom.hresults import ComError, ComResult
@@ -14,14 +14,16 @@ from openmsmq.model import names
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.ndr import Interface
 from openmsmq.protocols import management
-from openmsmq.protocols.certificates import register
+from openmsmq.protocols.certificates import register, register_internal
 from openmsmq.protocols.environment import MSMQ_VERSION, Environment
 from openmsmq.protocols.mqac.collection import MSMQCollection
 from openmsmq.protocols.mqac.naming import format_name_of
 from openmsmq.protocols.mqac.objects import MqacObject, date, integer, octets_of, text, texts
-from openmsmq.queueing.authorization import Right
+from openmsmq.queueing.authorization import Caller, Right
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, SequenceInfo
 from openmsmq.queueing.queue import Queue
+
+T = TypeVar("T")
 
 MQ_ERROR_UNINITIALIZED_OBJECT: Final = 0xC00E0094
 _FOREIGN: Final = {"YES": m.MQ_STATUS_FOREIGN, "NO": m.MQ_STATUS_NOT_FOREIGN, "UNKNOWN": m.MQ_STATUS_UNKNOWN}
@@ -40,14 +42,43 @@ _STATES: Final = {
 }  # fmt: skip
 
 
+class Remote:
+    """A machine that is asked by MS-MQMR. This queue manager asks under its own name, so whoever has it ask needs the
+    rights here, too (deviation D-121)."""
+
+    def __init__(self, environment: Environment, machine: str) -> None:
+        self.machine: Final = machine
+        self._environment: Final = environment
+
+    async def derived(self, caller: Caller, name: str | None, wanted: tuple[str, ...], convert: Callable[..., T]) -> T:
+        """What `convert` makes of properties of a queue, or of the machine. Raises MsmqError."""
+        self._environment.manager.authorization.authorize(caller, None, Right.SEE)
+        values = await self._environment.remote.management(self.machine, name, *wanted)
+        try:
+            return convert(*[values[one] for one in wanted])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise MsmqError(HResult.MQ_ERROR, f"{self.machine} answered with what can't be used: {error!r}") from error
+
+    async def act(self, caller: Caller, name: str | None, action: str) -> None:
+        """Raises MsmqError."""
+        self._environment.manager.authorization.authorize(caller, None, Right.ADMINISTER)
+        await self._environment.remote.act(self.machine, name, action)
+
+
+def remote(environment: Environment, machine: str | None) -> Remote | None:
+    """None for this machine."""
+    return Remote(environment, machine) if machine and not environment.manager.machine.is_local(machine) else None
+
+
 class MSMQManagement(MqacObject):
-    """3.3: a queue as the queue manager has it. Which of the two further interfaces it has is known after Init."""
+    """3.3: a queue as a queue manager has it. Which of the two further interfaces it has is known after Init."""
 
     coclass = m.MSMQManagement
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
         self._name: names.FormatName | None = None
+        self._remote: Remote | None = None
         self._text = ""
         self._is_outgoing = False
 
@@ -56,7 +87,7 @@ class MSMQManagement(MqacObject):
         return (m.IMSMQManagement, m.IMSMQOutgoingQueueManagement, m.IMSMQQueueManagement)
 
     def query(self, iid: UUID) -> bool:
-        """3.3.5, 3.4: an object for an outgoing queue has not the interface for queues of this machine, and the other
+        """3.3.5, 3.4: an object for an outgoing queue has not the interface for queues of its machine, and the other
         has not that for outgoing ones."""
         if self._name is not None:
             hidden = m.IMSMQQueueManagement if self._is_outgoing else m.IMSMQOutgoingQueueManagement
@@ -66,140 +97,156 @@ class MSMQManagement(MqacObject):
 
     def Init(
         self, context: CallContext, Machine: Variant | None, Pathname: Variant | None, FormatName: Variant | None
-    ) -> None:
+    ) -> Awaitable[None] | None:
         """3.3.4.1.1."""
         path, name = text(Pathname), text(FormatName)
         if bool(path) == bool(name):
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "Pathname or FormatName is set, and only one of them")
-        self._demand_local(text(Machine))
         found = format_name_of(self.environment, path) if path else names.parse_format_name(name or "")
+        elsewhere = remote(self.environment, text(Machine))
+        if elsewhere is not None:
+            return self._init_remotely(context, elsewhere, found)
         queue = self.environment.manager.registry.administered(found)
         self._authorize(context, queue)
-        self._name, self._text, self._is_outgoing = found, str(found), isinstance(queue, OutgoingQueue)
+        self._initialized(found, None, isinstance(queue, OutgoingQueue))
+        return None
 
-    def _demand_local(self, machine: str | None) -> None:
-        if machine and not self.environment.manager.machine.is_local(machine):
-            raise MsmqError(
-                HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE,
-                f"{machine}: only this machine is managed through this object",
-            )
+    async def _init_remotely(self, context: CallContext, elsewhere: Remote, name: names.FormatName) -> None:
+        is_outgoing = await elsewhere.derived(
+            self.caller(context), str(name), ("location",), lambda location: location.upper() == "REMOTE"
+        )
+        self._initialized(name, elsewhere, is_outgoing)
+
+    def _initialized(self, name: names.FormatName, elsewhere: Remote | None, is_outgoing: bool) -> None:
+        self._name, self._text, self._remote, self._is_outgoing = name, str(name), elsewhere, is_outgoing
 
     def _queue(self, context: CallContext) -> Queue:
-        """Raises MsmqError MQ_ERROR_UNINITIALIZED_OBJECT, or what the queue is not there with."""
-        if self._name is None:
-            raise MsmqError(MQ_ERROR_UNINITIALIZED_OBJECT, "Init has not been called")
-        queue = self.environment.manager.registry.administered(self._name)
+        """Raises MsmqError: what the queue is not there with."""
+        queue = self.environment.manager.registry.administered(self._initialized_name())
         self._authorize(context, queue)
         return queue
+
+    def _initialized_name(self) -> names.FormatName:
+        """Raises MsmqError MQ_ERROR_UNINITIALIZED_OBJECT."""
+        if self._name is None:
+            raise MsmqError(MQ_ERROR_UNINITIALIZED_OBJECT, "Init has not been called")
+        return self._name
 
     def _authorize(self, context: CallContext, queue: Queue) -> None:
         self.environment.manager.authorization.authorize(self.caller(context), queue, Right.SEE)
 
-    def _value(self, context: CallContext, name: str) -> Any:
-        return management.QUEUE[name](self.environment.manager, self._queue(context))
+    def _derived(self, context: CallContext, wanted: str, convert: Callable[..., T]) -> T | Awaitable[T]:
+        """What `convert` makes of the properties whose names stand in `wanted`."""
+        self._initialized_name()
+        named = tuple(wanted.split())
+        if self._remote is not None:
+            return self._remote.derived(self.caller(context), self._text, named, convert)
+        queue = self._queue(context)
+        return convert(*[management.QUEUE[name](self.environment.manager, queue) for name in named])
 
     # -- IMSMQManagement ---------------------------------------------------------------------------------------
 
-    def get_FormatName(self, context: CallContext) -> str:
+    def get_FormatName(self, context: CallContext) -> str | Awaitable[str]:
         """3.3.4.1.2."""
-        self._queue(context)
-        return self._text
+        return self._derived(context, "location", lambda location: self._text)
 
     def get_Machine(self, context: CallContext) -> str:
         """3.3.4.1.3."""
-        self._queue(context)
-        return self.environment.manager.machine.computer_name
+        self._initialized_name()
+        return self.environment.manager.machine.computer_name if self._remote is None else self._remote.machine
 
-    def get_MessageCount(self, context: CallContext) -> int:
+    def get_MessageCount(self, context: CallContext) -> int | Awaitable[int]:
         """3.3.4.1.4."""
-        count: int = self._value(context, "message_count")
-        return count
+        return self._derived(context, "message_count", int)
 
-    def get_ForeignStatus(self, context: CallContext) -> int:
+    def get_ForeignStatus(self, context: CallContext) -> int | Awaitable[int]:
         """3.3.4.1.5."""
-        return _FOREIGN[self._value(context, "foreign")]
+        return self._derived(context, "foreign", lambda value: _FOREIGN[value.upper()])
 
-    def get_QueueType(self, context: CallContext) -> int:
+    def get_QueueType(self, context: CallContext) -> int | Awaitable[int]:
         """3.3.4.1.6."""
-        return _TYPES[self._value(context, "type")]
+        return self._derived(context, "type", lambda value: _TYPES[value.upper()])
 
-    def get_IsLocal(self, context: CallContext) -> bool:
-        """3.3.4.1.7."""
-        return bool(self._value(context, "location") == "LOCAL")
+    def get_IsLocal(self, context: CallContext) -> bool | Awaitable[bool]:
+        """3.3.4.1.7: whether the queue is one of the machine that is managed."""
+        return self._derived(context, "location", lambda value: value.upper() == "LOCAL")
 
-    def get_TransactionalStatus(self, context: CallContext) -> int:
+    def get_TransactionalStatus(self, context: CallContext) -> int | Awaitable[int]:
         """3.3.4.1.8."""
-        return _TRANSACTIONAL[self._value(context, "transactional")]
+        return self._derived(context, "transactional", lambda value: _TRANSACTIONAL[value.upper()])
 
-    def get_BytesInQueue(self, context: CallContext) -> Variant:
+    def get_BytesInQueue(self, context: CallContext) -> Variant | Awaitable[Variant]:
         """3.3.4.1.9."""
-        return Variant(VT.UI8, self._value(context, "bytes_in_queue"))
+        return self._derived(context, "bytes_in_queue", lambda value: Variant(VT.UI8, int(value)))
 
     # -- IMSMQQueueManagement ----------------------------------------------------------------------------------
 
-    def get_JournalMessageCount(self, context: CallContext) -> int:
+    def get_JournalMessageCount(self, context: CallContext) -> int | Awaitable[int]:
         """3.4.4.1.1."""
-        count: int = self._value(context, "journal_message_count")
-        return count
+        return self._derived(context, "journal_message_count", int)
 
-    def get_BytesInJournal(self, context: CallContext) -> Variant:
+    def get_BytesInJournal(self, context: CallContext) -> Variant | Awaitable[Variant]:
         """3.4.4.1.2."""
-        return Variant(VT.UI8, self._value(context, "bytes_in_journal"))
+        return self._derived(context, "bytes_in_journal", lambda value: Variant(VT.UI8, int(value)))
 
-    def EodGetReceiveInfo(self, context: CallContext) -> Variant:
+    def EodGetReceiveInfo(self, context: CallContext) -> Variant | Awaitable[Variant]:
         """3.4.4.1.3: a collection for each queue manager that transfers transactional messages to the queue."""
-        collections = [_collection(self.environment, info) for info in self._value(context, "eod_source_info")]
-        return Variant(VT.ARRAY | VT.VARIANT, SafeArray.of(VT.VARIANT, collections))
+
+        def convert(rows: list[Any] | None) -> Variant:
+            collections = [_collection(self.environment, row) for row in rows or []]
+            return Variant(VT.ARRAY | VT.VARIANT, SafeArray.of(VT.VARIANT, collections))
+
+        return self._derived(context, "eod_source_info", convert)
 
     # -- IMSMQOutgoingQueueManagement --------------------------------------------------------------------------
 
-    def _outgoing(self, context: CallContext) -> OutgoingQueue:
-        queue = self._queue(context)
+    def _demand_outgoing(self) -> None:
+        self._initialized_name()
+        if not self._is_outgoing:
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{self._text} is no outgoing queue")
+
+    def get_State(self, context: CallContext) -> int | Awaitable[int]:
+        """3.3.5.1.1."""
+        self._demand_outgoing()
+        return self._derived(context, "state", lambda value: _STATES[value.upper()])
+
+    def get_NextHops(self, context: CallContext) -> Variant | Awaitable[Variant]:
+        """3.3.5.1.2."""
+        self._demand_outgoing()
+        return self._derived(context, "next_hops", lambda value: texts(value or []))
+
+    def EodGetSendInfo(self, context: CallContext) -> MSMQCollection | Awaitable[MSMQCollection]:
+        """3.3.5.1.3."""
+        self._demand_outgoing()
+
+        def convert(*values: Any) -> MSMQCollection:
+            found = dict(zip(_SEND_INFO, values, strict=True))
+            return MSMQCollection(
+                self.environment,
+                {name: _SEND_INFO[name][1](self.environment, value) for name, value in found.items()},
+            )
+
+        return self._derived(context, " ".join(name for name, _ in _SEND_INFO.values()), convert)
+
+    def Pause(self, context: CallContext) -> Awaitable[None] | None:
+        """3.3.5.1.5."""
+        return self._act(context, "PAUSE")
+
+    def Resume(self, context: CallContext) -> Awaitable[None] | None:
+        """3.3.5.1.4."""
+        return self._act(context, "RESUME")
+
+    def EodResend(self, context: CallContext) -> Awaitable[None] | None:
+        """3.3.5.1.6."""
+        return self._act(context, "EOD_RESEND")
+
+    def _act(self, context: CallContext, action: str) -> Awaitable[None] | None:
+        self._demand_outgoing()
+        if self._remote is not None:
+            return self._remote.act(self.caller(context), self._text, action)
+        queue, manager = self._queue(context), self.environment.manager
         if not isinstance(queue, OutgoingQueue):
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{self._text} is no outgoing queue")
-        return queue
-
-    def get_State(self, context: CallContext) -> int:
-        """3.3.5.1.1."""
-        self._outgoing(context)
-        return _STATES[self._value(context, "state")]
-
-    def get_NextHops(self, context: CallContext) -> Variant:
-        """3.3.5.1.2."""
-        self._outgoing(context)
-        return texts(self._value(context, "next_hops") or [])
-
-    def EodGetSendInfo(self, context: CallContext) -> MSMQCollection:
-        """3.3.5.1.3."""
-        info = self._outgoing(context).transfer_info
-        return MSMQCollection(self.environment, {
-            "EodLastAck": Variant(VT.DISPATCH, _sequence(self.environment, info.eod_last_ack)),
-            "EodLastAckTime": date(info.eod_last_ack_time),
-            "EodLastAckCount": Variant(VT.I4, info.eod_last_ack_count),
-            "EodFirstNonAck": Variant(VT.DISPATCH, _sequence(self.environment, info.eod_first_non_ack)),
-            "EodLastNonAck": Variant(VT.DISPATCH, _sequence(self.environment, info.eod_last_non_ack)),
-            "EodNextSeq": Variant(VT.DISPATCH, _sequence(self.environment, info.eod_next_seq)),
-            "EodNoReadCount": Variant(VT.I4, info.eod_no_read_count),
-            "EodNoAckCount": Variant(VT.I4, info.eod_no_ack_count),
-            "EodResendTime": date(info.eod_resend_time),
-            "EodResendInterval": Variant(VT.I4, info.eod_resend_interval),
-            "EodResendCount": Variant(VT.I4, info.eod_resend_count),
-        })  # fmt: skip
-
-    def Pause(self, context: CallContext) -> None:
-        """3.3.5.1.5."""
-        self._act(context, "PAUSE")
-
-    def Resume(self, context: CallContext) -> None:
-        """3.3.5.1.4."""
-        self._act(context, "RESUME")
-
-    def EodResend(self, context: CallContext) -> None:
-        """3.3.5.1.6."""
-        self._act(context, "EOD_RESEND")
-
-    def _act(self, context: CallContext, action: str) -> None:
-        queue, manager = self._outgoing(context), self.environment.manager
         manager.authorization.authorize(self.caller(context), None, Right.ADMINISTER)
         actions = {
             "PAUSE": manager.outgoing.pause,
@@ -207,6 +254,7 @@ class MSMQManagement(MqacObject):
             "EOD_RESEND": manager.outgoing.transport.resend,
         }
         actions[action](queue)
+        return None
 
 
 class MSMQOutgoingQueueManagement(MSMQManagement):
@@ -221,19 +269,45 @@ class MSMQQueueManagement(MSMQManagement):
     coclass = m.MSMQQueueManagement
 
 
-def _sequence(environment: Environment, info: SequenceInfo) -> MSMQCollection:
-    """SequenceInfoCollection, 2.2.7."""
-    return MSMQCollection(environment, {
+def _sequence(environment: Environment, value: tuple[int, int, int] | dict[str, int] | None) -> Variant:
+    """SequenceInfoCollection, 2.2.7, of a value of this queue manager or one that another has answered."""
+    info = SequenceInfo(**value) if isinstance(value, dict) else SequenceInfo(*(value or (0, 0, 0)))
+    return Variant(VT.DISPATCH, MSMQCollection(environment, {
         "SeqID": Variant(VT.UI8, info.identifier), "SeqNo": Variant(VT.I4, info.number),
         "PrevNo": Variant(VT.I4, info.previous),
-    })  # fmt: skip
+    }))  # fmt: skip
 
 
-def _collection(environment: Environment, row: tuple[Any, ...]) -> Variant:
+def _number(environment: Environment, value: int | None) -> Variant:
+    return Variant(VT.I4, value or 0)
+
+
+def _time(environment: Environment, value: int | None) -> Variant:
+    return date(value or 0)
+
+
+# OutgoingTransferInfo, 2.2.6: the properties of which its members are made, and how.
+_SEND_INFO: Final[dict[str, tuple[str, Callable[[Environment, Any], Variant]]]] = {
+    "EodLastAck": ("eod_last_ack", _sequence),
+    "EodLastAckTime": ("eod_last_ack_time", _time),
+    "EodLastAckCount": ("eod_last_ack_count", _number),
+    "EodFirstNonAck": ("eod_first_non_ack", _sequence),
+    "EodLastNonAck": ("eod_last_non_ack", _sequence),
+    "EodNextSeq": ("eod_next_seq", _sequence),
+    "EodNoReadCount": ("eod_no_read_count", _number),
+    "EodNoAckCount": ("eod_no_ack_count", _number),
+    "EodResendTime": ("eod_resend_time", _time),
+    "EodResendInterval": ("eod_resend_interval", _number),
+    "EodResendCount": ("eod_resend_count", _number),
+}
+
+
+def _collection(environment: Environment, row: tuple[Any, ...] | dict[str, Any]) -> Variant:
     """IncomingTransactionalTransferInfo, 2.2.5, of a row of PROPID_MGMT_QUEUE_EOD_SOURCE_INFO."""
-    format_name, sender, identifier, number, last_access, rejects = row
+    format_name, sender, identifier, number, last_access, rejects = row.values() if isinstance(row, dict) else row
+    sender = UUID(bytes_le=sender) if isinstance(sender, bytes) else UUID(sender)
     values = {
-        "QueueFormatName": Variant(VT.BSTR, format_name), "SenderID": Variant(VT.BSTR, str(UUID(bytes_le=sender))),
+        "QueueFormatName": Variant(VT.BSTR, format_name), "SenderID": Variant(VT.BSTR, str(sender)),
         "SeqID": Variant(VT.UI8, identifier), "SeqNo": Variant(VT.I4, number), "LastAccessTime": date(last_access),
         "RejectCount": Variant(VT.I4, rejects),
     }  # fmt: skip
@@ -245,7 +319,6 @@ class MSMQApplication(MqacObject):
 
     coclass = m.MSMQApplication
     states: ClassVar[dict[str, str]] = {
-        "RegisterCertificate": "served for certificates that are given; none are made",
         "get_DirectoryServiceServer": "MQ_ERROR_NO_DS: the directory is a file, with no server",
     }
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
@@ -258,19 +331,23 @@ class MSMQApplication(MqacObject):
         if self._computer_name is not None:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "only where Machine has not been set")
 
-    def _authorize(self, context: CallContext, right: Right = Right.SEE) -> None:
-        machine = self._computer_name
+    def _derived(self, context: CallContext, name: str, convert: Callable[[Any], T]) -> T | Awaitable[T]:
+        """What `convert` makes of a property of the machine."""
+        elsewhere = remote(self.environment, self._computer_name)
+        if elsewhere is not None:
+            return elsewhere.derived(self.caller(context), None, (name,), convert)
         manager = self.environment.manager
-        if machine is not None and not manager.machine.is_local(machine):
-            raise MsmqError(
-                HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE,
-                f"{machine}: only this machine is managed through this object",
-            )
-        manager.authorization.authorize(self.caller(context), None, right)
+        manager.authorization.authorize(self.caller(context), None, Right.SEE)
+        return convert(management.MACHINE[name](manager))
 
-    def _value(self, context: CallContext, name: str) -> Any:
-        self._authorize(context)
-        return management.MACHINE[name](self.environment.manager)
+    def _act(self, context: CallContext, action: str, locally: Callable[[], object]) -> Awaitable[None] | None:
+        """An administrator's action on the machine."""
+        elsewhere = remote(self.environment, self._computer_name)
+        if elsewhere is not None:
+            return elsewhere.act(self.caller(context), None, action)
+        self.environment.manager.authorization.authorize(self.caller(context), None, Right.ADMINISTER)
+        locally()
+        return None
 
     # -- the directory -----------------------------------------------------------------------------------------
 
@@ -304,8 +381,9 @@ class MSMQApplication(MqacObject):
 
     async def RegisterCertificate(
         self, context: CallContext, Flags: Variant | None, ExternalCertificate: Variant | None
-    ) -> None:
-        """3.2.4.2.1, of a certificate that is given. The queue manager has no internal certificates (D-114)."""
+    ) -> HResult | None:
+        """3.2.4.2.1: a certificate that is given, or one that the queue manager makes, by whose key it signs for the
+        caller."""
         if self._computer_name is not None:
             raise ComError(ComResult.E_NOTIMPL, "only where Machine has not been set")
         flags = integer(Flags, m.MQCERT_REGISTER_ALWAYS)
@@ -316,19 +394,28 @@ class MSMQApplication(MqacObject):
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "MQCERT_REGISTER_IF_NOT_EXIST with a certificate")
         if not self.environment.directory.exists:
             raise MsmqError(HResult.MQ_ERROR_NO_DS, "certificates are registered in a directory, and there is none")
-        if not given:
-            raise MsmqError(HResult.MQ_ERROR_NO_INTERNAL_USER_CERT, "this server makes no certificates; give one")
-        await register(self.environment.directory, context.call.caller.sid, given)
+        sid, directory = context.call.caller.sid, self.environment.directory
+        if given:
+            await register(directory, sid, given)
+            return None
+        always = flags == m.MQCERT_REGISTER_ALWAYS
+        made = await register_internal(directory, self.environment.message_security, sid, always)
+        return None if made else HResult.MQ_INFORMATION_INTERNAL_USER_CERT_EXIST
 
     def get_IsDsEnabled(self, context: CallContext) -> bool:
         """3.2.4.2.6."""
         self._local_only()
         return self.environment.directory.exists
 
-    def get_DirectoryServiceServer(self, context: CallContext) -> str:
+    def get_DirectoryServiceServer(self, context: CallContext) -> str | Awaitable[str]:
         """3.2.4.3.3."""
-        self._authorize(context)
-        raise MsmqError(HResult.MQ_ERROR_NO_DS, "there is no directory service")
+
+        def convert(server: str | None) -> str:
+            if not server:
+                raise MsmqError(HResult.MQ_ERROR_NO_DS, "there is no directory service")
+            return server
+
+        return self._derived(context, "ds_server", convert)
 
     # -- the machine -------------------------------------------------------------------------------------------
 
@@ -348,21 +435,21 @@ class MSMQApplication(MqacObject):
         """3.2.4.2.5."""
         return self._version(2)
 
-    def ActiveQueues(self, context: CallContext) -> Variant:
+    def ActiveQueues(self, context: CallContext) -> Variant | Awaitable[Variant]:
         """3.2.4.3.1."""
-        return texts(self._value(context, "active_queues"))
+        return self._derived(context, "active_queues", lambda value: texts(value or []))
 
-    def get_PrivateQueues(self, context: CallContext) -> Variant:
+    def get_PrivateQueues(self, context: CallContext) -> Variant | Awaitable[Variant]:
         """3.2.4.3.2."""
-        return texts(self._value(context, "private_queues"))
+        return self._derived(context, "private_queues", lambda value: texts(value or []))
 
-    def get_IsConnected(self, context: CallContext) -> bool:
+    def get_IsConnected(self, context: CallContext) -> bool | Awaitable[bool]:
         """3.2.4.3.4."""
-        return bool(self._value(context, "connected") == "CONNECTED")
+        return self._derived(context, "connected", lambda value: value.upper() == "CONNECTED")
 
-    def get_BytesInAllQueues(self, context: CallContext) -> Variant:
+    def get_BytesInAllQueues(self, context: CallContext) -> Variant | Awaitable[Variant]:
         """3.2.4.3.5."""
-        return Variant(VT.I8, self._value(context, "bytes_in_all_queues"))
+        return self._derived(context, "bytes_in_all_queues", lambda value: Variant(VT.I8, int(value)))
 
     def get_Machine(self, context: CallContext) -> str:
         """3.2.4.3.7."""
@@ -372,20 +459,14 @@ class MSMQApplication(MqacObject):
         """3.2.4.3.6."""
         self._computer_name = value or None
 
-    def Connect(self, context: CallContext) -> None:
+    def Connect(self, context: CallContext) -> Awaitable[None] | None:
         """3.2.4.3.8."""
-        self._administer(context)
-        self.environment.manager.outgoing.set_online(True)
+        return self._act(context, "CONNECT", lambda: self.environment.manager.outgoing.set_online(True))
 
-    def Disconnect(self, context: CallContext) -> None:
+    def Disconnect(self, context: CallContext) -> Awaitable[None] | None:
         """3.2.4.3.9."""
-        self._administer(context)
-        self.environment.manager.outgoing.set_online(False)
+        return self._act(context, "DISCONNECT", lambda: self.environment.manager.outgoing.set_online(False))
 
-    def Tidy(self, context: CallContext) -> None:
+    def Tidy(self, context: CallContext) -> Awaitable[None] | None:
         """3.2.4.3.10: releases what the store does not need. Deviation D-56: purges nothing."""
-        self._administer(context)
-        self.environment.tidy()
-
-    def _administer(self, context: CallContext) -> None:
-        self._authorize(context, Right.ADMINISTER)
+        return self._act(context, "TIDY", self.environment.tidy)

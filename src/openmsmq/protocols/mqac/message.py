@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
@@ -16,6 +17,10 @@ from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import INFINITE, MessageClass
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
+from openmsmq.model.security import sid_bytes
+from openmsmq.protection.algorithms import SHA512
+from openmsmq.protection.internal_certificates import InternalCertificate
+from openmsmq.protection.sign import Version
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.bodies import body_of, variant_of
 from openmsmq.protocols.mqac.destination import MSMQDestination
@@ -33,6 +38,21 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 _OF_CONNECTORS: Final = frozenset(
     ["message_class", "sender_identifier", "symmetric_key", "signature", "authentication_provider_name"]
 )
+
+
+# By AuthLevel, [MC-MQAC] 2.2.2.16. For one destination 2.0 is the newest that there is ([MS-MQQB] 3.1.5.8.3).
+_VERSIONS: Final = {
+    m.MQMSG_AUTH_LEVEL_ALWAYS: Version.MSMQ_2, m.MQMSG_AUTH_LEVEL_SIG10: Version.MSMQ_1,
+    m.MQMSG_AUTH_LEVEL_SIG20: Version.MSMQ_2, m.MQMSG_AUTH_LEVEL_SIG30: Version.MSMQ_2,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _SecurityContext:
+    """SenderIdentifierCache and SenderCertificateCache (3.17.3); the SID as text, None of an anonymous caller."""
+
+    sid: str | None
+    signer: InternalCertificate | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +150,7 @@ class MSMQMessage(MqacObject):
             self.message = replace(self.message, body=b"", body_type=0)
         self.put = _NOTHING
         self.requested_authentication = 0
-        self._sender_cache: bytes | None = None
+        self._attached: _SecurityContext | None = None
         self._soap_header: str | None = None
         self._soap_body: str | None = None
 
@@ -191,8 +211,13 @@ class MSMQMessage(MqacObject):
         self._soap_body = value
 
     def AttachCurrentSecurityContext(self, context: CallContext) -> None:
-        """3.17.4.1.49."""
-        self._sender_cache = self.environment.sender_sid(context.call)
+        """3.17.4.1.49: who has no certificate finds out when a message is signed."""
+        sid = context.call.caller.sid
+        try:
+            signer = self.environment.message_security.internal_certificate(sid)
+        except MsmqError:
+            signer = None
+        self._attached = _SecurityContext(sid, signer)
 
     AttachCurrentSecurityContext2 = AttachCurrentSecurityContext
 
@@ -257,23 +282,85 @@ class MSMQMessage(MqacObject):
         for_sending = getattr(DestinationQueue, "for_sending", None)
         if for_sending is None:
             raise ComError(ComResult.E_INVALIDARG, "DestinationQueue is no MSMQQueue or MSMQDestination of this server")
-        opened = for_sending(self.caller(context))
+        self._check_connector()
+        caller, signer = self.caller(context), self._signer(context)
+        look_up = self._look_up(context, signer)
+        if look_up is not None:
+            return self._send_later(look_up, context, partial(for_sending, caller), Transaction, signer)
+        opened = for_sending(caller)
         if inspect.isawaitable(opened):
-            return self._send_later(context, opened, Transaction)
-        self._send(context, opened, Transaction)
+            return self._send_later(None, context, lambda: opened, Transaction, signer)
+        self._send(context, opened, Transaction, signer)
         return None
 
     async def _send_later(
-        self, context: CallContext, opening: Awaitable[OpenQueueDescriptor], transaction: Variant | None
+        self,
+        look_up: Awaitable[None] | None,
+        context: CallContext,
+        open_queue: Callable[[], Awaitable[OpenQueueDescriptor] | OpenQueueDescriptor],
+        transaction: Variant | None,
+        signer: InternalCertificate | None,
     ) -> None:
-        """A destination that the directory knows is opened first."""
-        self._send(context, await opening, transaction)
+        """The directory is asked first, for the certificates of the sender or for the destination."""
+        if look_up is not None:
+            await look_up
+        opened = open_queue()
+        self._send(context, await opened if inspect.isawaitable(opened) else opened, transaction, signer)
 
-    def _send(self, context: CallContext, descriptor: OpenQueueDescriptor, transaction: Variant | None) -> None:
-        self._check_connector()
+    def _signer(self, context: CallContext) -> InternalCertificate | None:
+        """By whose key the message is signed: the caller's, never that of somebody whom the message names (deviation
+        D-119). None if it is not signed here; then it gets no certificate, either (D-114). Raises MsmqError."""
+        message = self.message
+        if not self.requested_authentication or "signature" in self.put:
+            return None
+        attached = self._attached
+        signer = attached.signer if attached is not None else None
+        if signer is None:
+            signer = self.environment.message_security.internal_certificate(self._sender(context))
+        given = message.sender_certificate if "sender_certificate" in self.put else b""
+        if given not in (b"", signer.encoded):
+            raise MsmqError(
+                HResult.MQ_ERROR_CANNOT_SIGN_DATA_EX,
+                "SenderCertificate is one whose key the queue manager does not have; it signs with the one that "
+                "RegisterCertificate has made",
+            )
+        if "sender_identifier" in self.put and message.sender_identifier != self._sender_bytes(context):
+            raise MsmqError(HResult.MQ_ERROR_CANNOT_SIGN_DATA_EX, "SenderId is not the caller's")
+        if message.symmetric_key and message.privacy_level:
+            raise MsmqError(HResult.MQ_ERROR_CANNOT_SIGN_DATA_EX, "the body is encrypted already")
+        return signer
+
+    def _sender(self, context: CallContext) -> str | None:
+        """The SID of the caller, or of whom AttachCurrentSecurityContext has found."""
+        sid: str | None = context.call.caller.sid
+        return sid if self._attached is None else self._attached.sid
+
+    def _sender_bytes(self, context: CallContext) -> bytes:
+        sid = self._sender(context)
+        return b"" if sid is None else sid_bytes(sid)
+
+    def _look_up(self, context: CallContext, signer: InternalCertificate | None) -> Awaitable[None] | None:
+        """What is awaited before the signature can be judged."""
+        security, message = self.environment.message_security, self.message
+        if signer is not None:
+            return security.look_up(self._sender_bytes(context), signer.encoded)
+        if "signature" in self.put:
+            return security.look_up(message.sender_identifier, message.sender_certificate)
+        return None
+
+    def _send(
+        self,
+        context: CallContext,
+        descriptor: OpenQueueDescriptor,
+        transaction: Variant | None,
+        signer: InternalCertificate | None,
+    ) -> None:
         unit, is_single = transaction_of(transaction)
-        message = self._outgoing(context)
+        message = self._outgoing(context, signed=signer is not None)
         transactional = unit is not None or (is_single and _is_transactional(descriptor))
+        if signer is not None:
+            version = _VERSIONS[self.requested_authentication]
+            self.environment.message_security.sign(descriptor, message, transactional, signer, version)
         self.environment.message_security.admit(
             descriptor, message, transactional, encrypted=bool(message.symmetric_key and message.privacy_level)
         )
@@ -301,19 +388,14 @@ class MSMQMessage(MqacObject):
                 HResult.MQ_ERROR_INSUFFICIENT_PROPERTIES,
                 "AuthenticationProviderType and AuthenticationProviderName are set both or not at all",
             )
-        if self.requested_authentication and not message.signature:
-            raise MsmqError(
-                HResult.MQ_ERROR_NO_INTERNAL_USER_CERT,
-                "the queue manager has no certificate to sign for the caller with",
-            )
 
-    def _outgoing(self, context: CallContext) -> Message:
-        """What is sent: a copy, because the queue keeps it."""
+    def _outgoing(self, context: CallContext, *, signed: bool) -> Message:
+        """What is sent: a copy, because the queue keeps it. Whose message is `signed` here is its sender."""
         message = self.message
-        sender = message.sender_identifier or self._sender_cache
+        sender = self._sender_bytes(context)
         copy = replace(
             message,
-            sender_identifier=self.environment.sender_sid(context.call) if sender is None or not sender else sender,
+            sender_identifier=sender if signed or not message.sender_identifier else message.sender_identifier,
             identifier=NULL_IDENTIFIER, transaction_identifier=NULL_IDENTIFIER, lookup_identifier=0,
             first_in_transaction=False, last_in_transaction=False, abort_count=0, move_count=0, last_move_time=0,
             arrival_time=0, authentication_level=0,
@@ -327,6 +409,8 @@ class MSMQMessage(MqacObject):
             copy.signature = b""
         if "symmetric_key" not in self.put:
             copy.symmetric_key = b""
+        if signed and "hash_algorithm" not in self.put:
+            copy.hash_algorithm = SHA512  # [MS-MQMQ] 2.2.19.3; the default of 3.17.3 is SHA-1 (deviation D-120)
         copy.multiple_destination_signature = b""
         copy.default_provider = bool(copy.signature) and "authentication_provider_name" not in self.put
         if not copy.signature:
@@ -342,6 +426,7 @@ class MSMQMessage(MqacObject):
         mine.destination_queue_format_name = message.destination_queue_format_name
         mine.sent_time, mine.source_machine_identifier = message.sent_time, message.source_machine_identifier
         mine.time_to_be_received = message.time_to_be_received
+        mine.authentication_level = message.authentication_level
         self._has_destination = True
 
 

@@ -72,7 +72,7 @@ def receiving(with_cursor: bool) -> Callable[..., Any]:
     return receive
 
 
-def by_lookup_id(seek: MessageSeekAction, destructive: bool) -> Callable[..., Any]:
+def by_lookup_id(seek: MessageSeekAction, destructive: bool, *, leaves_visible: bool = False) -> Callable[..., Any]:
     """A method of 3.11.4.1 that finds a message by its lookup identifier; the first and the last need none."""
     needs_identifier = seek not in (MessageSeekAction.FIRST, MessageSeekAction.LAST)
 
@@ -81,7 +81,7 @@ def by_lookup_id(seek: MessageSeekAction, destructive: bool) -> Callable[..., An
         identifier = lookup_id_of(given.pop(0)) if needs_identifier else 0
         opened = self.opened(_RECEIVING if destructive else _PEEKING)
         unit = transaction_of(given.pop(0))[0] if destructive else None
-        return self.look_up(context, opened, identifier, seek, destructive, _Wanted(*given), unit)
+        return self.look_up(context, opened, identifier, seek, destructive, _Wanted(*given), unit, leaves_visible)
 
     return read
 
@@ -232,7 +232,7 @@ class MSMQQueue(MqacObject):
     PeekCurrent = PeekCurrent_v1 = reading(Action.PEEK_CURRENT, with_cursor=True)
     PeekNext = PeekNext_v1 = reading(Action.PEEK_NEXT, with_cursor=True)
     ReceiveByLookupId = by_lookup_id(MessageSeekAction.CURRENT, True)
-    ReceiveByLookupIdAllowPeek = by_lookup_id(MessageSeekAction.CURRENT, True)
+    ReceiveByLookupIdAllowPeek = by_lookup_id(MessageSeekAction.CURRENT, True, leaves_visible=True)
     ReceiveNextByLookupId = by_lookup_id(MessageSeekAction.NEXT, True)
     ReceivePreviousByLookupId = by_lookup_id(MessageSeekAction.PREVIOUS, True)
     ReceiveFirstByLookupId = by_lookup_id(MessageSeekAction.FIRST, True)
@@ -297,12 +297,14 @@ class MSMQQueue(MqacObject):
         destructive: bool,
         wanted: _Wanted,
         transaction: Transaction | None,
+        leaves_visible: bool,
     ) -> MSMQMessage:
         """A message by its lookup identifier. Raises MsmqError."""
         found: list[tuple[int, Message | None]] = []
         self.environment.manager.reading.read_by_lookup_identifier(
             descriptor, identifier, seek, lambda message: HResult.MQ_OK,
             lambda status, message: found.append((status, message)), destructive=destructive, transaction=transaction,
+            leaves_visible=leaves_visible,
         )  # fmt: skip
         ((status, message),) = found
         if message is None:

@@ -1,0 +1,46 @@
+"""What one queue manager signs for a user is authentic for another one that shares its directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import openmsmq
+from command_line import add_user
+from daemon import Daemon
+from openmsmq.com import Dispatch
+from openmsmq.com.client import _apartments
+
+PORT = "18014"
+HOSTS = ("127.0.76.1", "127.0.76.2")
+
+
+def test_a_signature_of_one_queue_manager_is_verified_by_another_with_the_same_directory(tmp_path: Path) -> None:
+    common = ("--message-port", PORT, "--peer-message-port", PORT, "--directory-path", str(tmp_path / "directory"))
+    add_user(tmp_path / "alpha", "alice", "secret")
+    alpha = Daemon(tmp_path / "alpha", "--listen", HOSTS[0], "--computer-name", "ALPHA", *common)
+    beta = Daemon(tmp_path / "beta", "--listen", HOSTS[1], "--computer-name", "BETA", *common)
+    with alpha, beta, openmsmq.connect(HOSTS[1], beta.port) as far:
+        far.create_queue(".\\private$\\signed", authenticate=True)
+
+        def new(name: str) -> Any:
+            return Dispatch(f"MSMQ.{name}", HOSTS[0], alpha.mapper_port, user="alice", password="secret")
+
+        try:
+            new("MSMQApplication").RegisterCertificate()
+            info, message = new("MSMQQueueInfo"), new("MSMQMessage")
+            info.FormatName = f"DIRECT=TCP:{HOSTS[1]}\\private$\\signed"
+            queue = info.Open(2, 0)
+            message.AuthLevel, message.Delivery = 8, 1
+            for number in range(5):
+                message.Label = str(number)
+                message.Send(queue)
+        finally:
+            for apartment in _apartments.values():
+                apartment.close()
+            _apartments.clear()
+        with far.open(".\\private$\\signed", "receive") as reader:
+            got = [reader.receive(timeout=20) for _ in range(5)]
+        assert [(one.label, one.authentication_level) for one in got] == [(str(number), 3) for number in range(5)]
+        assert all(one.sender_certificate for one in got)
+    assert "Traceback" not in beta.log

@@ -1,0 +1,96 @@
+"""The cache of certificates in front of a directory that takes time to answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import pytest
+
+from openmsmq.model.security import sid_text
+from openmsmq.protection.directories import DirectoryUnavailable
+from openmsmq.protection.directory_certificates import SECONDS, DirectoryCertificates
+from protection.material import ALICE
+from protection.world import Directory
+
+ONE, TWO, THREE = b"one", b"two", b"three"
+
+
+class World:
+    """Local files with one certificate of Alice, a directory with another."""
+
+    def __init__(self) -> None:
+        self.files, self.now, self.questions, self.away = Directory(), 0.0, 0, False
+        self.files.users = {ALICE: [ONE]}
+        self.registered = {sid_text(ALICE): [TWO]}
+        self.certificates = DirectoryCertificates(self.files, self.ask, lambda: self.now)
+
+    async def ask(self, sid: str) -> Collection[bytes]:
+        self.questions += 1
+        if self.away:
+            raise DirectoryUnavailable("no server")
+        return self.registered.get(sid, ())
+
+    def find(self, certificate: bytes, sid: bytes = ALICE) -> bool:
+        """As whoever judges a packet asks."""
+        look_up = self.certificates.look_up(sid, certificate)
+        if look_up is not None:
+            asyncio.run(_await(look_up))
+        return certificate in self.certificates.certificates_of_user(sid)
+
+
+async def _await(look_up: object) -> None:
+    await look_up  # type: ignore[misc]
+
+
+def test_a_file_needs_no_question() -> None:
+    world = World()
+    assert world.find(ONE)
+    assert world.questions == 0
+
+
+def test_the_directory_is_asked_once_within_the_lifetime() -> None:
+    world = World()
+    assert world.find(TWO) and world.find(TWO)
+    assert world.questions == 1
+    world.now = SECONDS
+    assert world.find(TWO)
+    assert world.questions == 2
+
+
+def test_what_is_registered_later_is_found() -> None:
+    world = World()
+    assert world.find(TWO) and not world.find(THREE)
+    world.registered[sid_text(ALICE)].append(THREE)
+    assert world.find(THREE)
+
+
+def test_what_is_removed_is_forgotten_when_it_is_said_or_the_lifetime_ends() -> None:
+    world = World()
+    assert world.find(TWO)
+    world.registered.clear()
+    assert world.find(TWO)
+    world.certificates.forget(ALICE)
+    assert not world.find(TWO)
+
+
+def test_a_directory_that_is_away_is_not_one_that_has_nothing() -> None:
+    world = World()
+    world.away, world.files.users = True, {}
+    with pytest.raises(DirectoryUnavailable, match="no server"):
+        world.find(TWO)
+    world.away = False
+    assert world.find(TWO)
+
+
+def test_files_that_can_not_be_read_are_met_by_the_verdict() -> None:
+    world = World()
+    world.files.fails = True
+    with pytest.raises(DirectoryUnavailable):
+        world.find(ONE)
+
+
+def test_nobody_is_asked_about_what_is_no_sid() -> None:
+    world = World()
+    assert not world.find(TWO, b"\1\2\3")
+    assert world.questions == 0
