@@ -70,7 +70,8 @@ class DirectoryConnection:
         if self.offline and not force:
             raise MsmqError(HResult.MQ_ERROR_NO_DS, "the directory is away; it is tried again every minute")
         try:
-            answer = await asyncio.wait_for(question(self.provider), self._time_limit)
+            async with asyncio.timeout(self._time_limit):  # wait_for may lose that its caller is cancelled
+                answer = await question(self.provider)
         except TimeoutError:
             self._went(f"no answer in {self._time_limit:g} s")
             raise MsmqError(
