@@ -459,7 +459,8 @@ class Daemon:
             if self.store.end != self.store.durable_end:  # nobody waits for it, but it is not to wait long
                 self._committer.request()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._tidy.wait(), HOUSEKEEPING_PERIOD)
+                async with asyncio.timeout(HOUSEKEEPING_PERIOD):
+                    await self._tidy.wait()
             thorough = self._tidy.is_set()
             self._tidy.clear()
             try:
