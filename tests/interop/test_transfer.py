@@ -342,10 +342,38 @@ def test_what_the_daemon_sends_is_as_the_documents_have_it(qm: openmsmq.QueueMan
             eventually_empty(qm)
 
 
-def eventually_empty(qm: openmsmq.QueueManager) -> None:
+def eventually_empty(qm: openmsmq.QueueManager, host: str = "71.9") -> None:
     end = time.monotonic() + 10
     while time.monotonic() < end:
-        if not any(row["message_count"] for row in qm.outgoing() if "71.9" in str(row["format_name"])):
+        if not any(row["message_count"] for row in qm.outgoing() if host in str(row["format_name"])):
             return
         time.sleep(0.05)
     raise AssertionError(list(qm.outgoing()))
+
+
+def test_t2_whoever_answers_for_another_or_refuses_is_left_and_tried_again_five_seconds_later(
+    qm: openmsmq.QueueManager,
+) -> None:
+    answers = [
+        lambda request: establish(b"\x11" * 16, GUID, request.stamp),
+        lambda request: establish(request.client, GUID, request.stamp, refused=True),
+    ]
+    with socket.create_server(("127.0.71.10", 1801)) as listener:
+        listener.settimeout(20)
+        with qm.open("DIRECT=TCP:127.0.71.10\\private$\\there", "send") as queue:
+            queue.send("m", recoverable=True)
+        for answer in answers:
+            accepted, _ = listener.accept()
+            with Peer("", 0, sock=accepted) as peer:
+                request = peer.read()
+                assert request is not None and request.kind == ESTABLISH
+                peer.write(answer(request))
+                assert peer.is_closed(), "no ConnectionParameters"
+            began = time.monotonic()
+        accepted, _ = listener.accept()
+        assert 4.5 < time.monotonic() - began < 8
+        with Peer("", 0, sock=accepted) as peer:
+            peer.accept()
+            peer.until(lambda: len(peer.received) == 1)
+            peer.acknowledge()
+            eventually_empty(qm, "71.10")

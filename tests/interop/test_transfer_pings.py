@@ -79,10 +79,10 @@ def test_a_host_is_asked_before_it_is_connected_to_and_a_forged_answer_is_none(d
         datagrams(THERE) as other_port,
         socket.create_server((THERE, PORT)) as listener,
     ):
-        began = time.monotonic()
         with qm.open(f"DIRECT=TCP:{THERE}\\private$\\q", "send") as queue:
             queue.send("m", recoverable=True)
         question, source = here.recvfrom(1024)
+        began = time.monotonic()
         flags, signature, cookie, guid = struct.unpack("<HHI16s", question)
         assert (flags, signature) == (0, 0x5548) and source[0] == HOST and source[1] != PING_PORT
         elsewhere.sendto(ping(cookie), source)

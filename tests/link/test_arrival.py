@@ -11,13 +11,14 @@ from link.conftest import Pair
 from link.network import EPOCH
 from link.test_fates import settled
 from link.test_routes import GUIDS, Line
-from openmsmq.link.arrival import MAXIMUM_HOPS, Arrival, Fate, Origin, Policy, Verdict, reply_to
+from openmsmq.link.arrival import MAXIMUM_HOPS, Arrival, Fate, Origin, Policy, Verdict, _final_ack, reply_to
 from openmsmq.model import security
 from openmsmq.model.constants import INFINITE, Delivery, MessageClass, PropId
 from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.packet import UserMessage
 from openmsmq.packet.headers import TransactionHeader
+from openmsmq.packet.internal import FinalAckBody
 from openmsmq.packet.queue_names import NameType, QueueName
 from openmsmq.protection.arrival import Accepted
 from openmsmq.queueing.arrivals import Arriving
@@ -214,3 +215,36 @@ def test_a_number_names_a_queue_of_this_machine_if_this_one_or_nobody_is_address
     number = pair.beta.manager.registry.by_name["other"].number
     made.user.destination = QueueName(NameType.PRIVATE_ON_DESTINATION, number=number)
     assert accepted(judge(arrival, made, ORIGIN)) and pair.beta.labels("other") == ["m"]
+
+
+@pytest.mark.parametrize("journal", [0, 1, 2])
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize("always", [False, True])
+def test_a_final_acknowledgment_is_owed_if_the_source_waits_for_it(journal: int, required: bool, always: bool) -> None:
+    """3.1.7.2.2: JN, JP or FA; and of a refusal in any case."""
+    made = numbered(3, 2)
+    assert made.transaction is not None
+    made.transaction.final_ack_required = required
+    message = Message(journaling_requested=journal)
+    owed = _final_ack(made, message, ORIGIN, always=always)
+    assert bool(owed) is bool(journal or required or always)
+    if owed:
+        body = FinalAckBody(1, 5, 3, 2, SOURCE, made.user.message_id)
+        assert owed == body.pack() + reply_to(made, ORIGIN).encode()
+    assert _final_ack(packet(), message, ORIGIN, always=always) == b"", "a plain message has none"
+
+
+@pytest.mark.parametrize(("made_hops", "goes_on"), [(0, True), (28, True), (29, False), (31, False)])
+def test_t21_a_message_makes_29_hops(made_hops: int, goes_on: bool) -> None:
+    line = Line()
+
+    async def story() -> None:
+        await line.start()
+        made = packet()
+        made.user.routing_count, made.user.queue_manager_address = made_hops, GUIDS["OMEGA"]
+        made.user.destination = QueueName(NameType.PRIVATE_ON_DESTINATION, number=7)
+        verdict = judge(line.nodes["ROUTER"].service._arrival, made, ORIGIN)
+        assert accepted(verdict) if goes_on else refused(MessageClass.NACK_HOP_COUNT_EXCEEDED)(verdict)
+        await settled(1)
+
+    line.run(story)

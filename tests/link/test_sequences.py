@@ -84,6 +84,17 @@ def test_after_a_restart_each_message_has_its_number_and_all_are_sent_again() ->
     assert (after.core.next_number, after.core.last_ack, after.is_stored) == (4, 0, True)
 
 
+def test_after_a_restart_a_record_is_kept_until_its_last_number_is_acknowledged() -> None:
+    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    begun(disk, queue)
+    after = disk.start(queue).get(queue)
+    assert after is not None
+    prefix = durable.NUMBERS_PREFIX + b"7/"
+    for number, kept in ((1, {prefix + b"1", prefix + b"3"}), (2, {prefix + b"3"})):
+        disk.write(after.acknowledged(order_ack(after, number), 0)[1])
+        assert disk.names == {durable.OUTGOING_PREFIX + b"7"} | kept
+
+
 def test_what_has_left_the_queue_is_passed_over_after_a_restart() -> None:
     disk, queue = Disk(), outgoing(7, 11, 12, 13)
     begun(disk, queue)
