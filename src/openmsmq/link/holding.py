@@ -6,12 +6,15 @@ What came on the same connection after it waits, too: order is kept. The window 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from openmsmq.link.connection import Connection
 from openmsmq.packet import UserMessage
 from openmsmq.transport import MessageReceived
+
+logger = logging.getLogger(__name__)
 
 
 class _Held(NamedTuple):
@@ -50,7 +53,15 @@ class Holding:
         self._judge(connection, messages)
 
     async def _wait(self, connection: Connection, look_up: Awaitable[None]) -> None:
-        await look_up
+        try:
+            await look_up
+            self._resume(connection)
+        except Exception:  # as where messages are judged at once: this connection ends, and what it brought comes again
+            logger.exception("messages from %s can't be judged; the connection is closed", connection.address)
+            self._held.pop(connection, None)
+            connection.close()
+
+    def _resume(self, connection: Connection) -> None:
         messages = self._held.pop(connection).messages
         if connection.is_over:  # nothing was acknowledged: they come again
             return
