@@ -14,6 +14,10 @@ from openmsmq.transport import MessageReceived
 
 class FakeConnection:
     is_over = False
+    address = "192.0.2.1"
+
+    def close(self) -> None:
+        self.is_over = True
 
 
 class World:
@@ -24,7 +28,7 @@ class World:
         self.answer = asyncio.Event()
         self.connection = FakeConnection()
         self.holding = Holding(self.look_up, self.judge, asyncio.get_running_loop())
-        self.closes_at = ""
+        self.closes_at = self.fails_at = ""
 
     def look_up(self, message: UserMessage) -> Awaitable[None] | None:
         return self._wait() if cast("str", message).endswith("?") else None
@@ -35,6 +39,8 @@ class World:
     def judge(self, connection: Connection, messages: Sequence[MessageReceived]) -> None:
         for received in messages:
             text = cast("str", received.message)
+            if text == self.fails_at:
+                raise OSError("no store")
             self.judged.append(text)
             if text == self.closes_at:
                 self.connection.is_over = True
@@ -89,5 +95,16 @@ def test_what_stands_behind_a_message_that_ends_the_connection_is_not_judged() -
         world.closes_at = "a?"
         world.receive("a?", "b")
         assert await world.answered() == ["a?"]
+
+    asyncio.run(run())
+
+
+def test_a_connection_whose_messages_can_not_be_judged_is_closed() -> None:
+    async def run() -> None:
+        world = World()
+        world.fails_at = "a?"
+        world.receive("a?", "b")
+        assert await world.answered() == []
+        assert world.connection.is_over
 
     asyncio.run(run())

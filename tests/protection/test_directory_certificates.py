@@ -94,3 +94,10 @@ def test_nobody_is_asked_about_what_is_no_sid() -> None:
     world = World()
     assert not world.find(TWO, b"\1\2\3")
     assert world.questions == 0
+
+
+def test_a_directory_that_breaks_is_as_one_that_is_away() -> None:
+    world = World()
+    world.files.users, world.registered = {}, None  # type: ignore[assignment]
+    with pytest.raises(DirectoryUnavailable, match="NoneType"):
+        world.find(TWO)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -15,6 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from command_line import checked, invoke
 from daemon import Daemon
 from openmsmq.client.sync import QueueManager
+from openmsmq.directory.embedded import EmbeddedDirectory
+from openmsmq.directory.provider import Certificate
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.protection import algorithms
@@ -157,3 +160,27 @@ def test_a_daemon_does_not_start_with_keys_that_others_may_read(tmp_path: Path) 
     (data / "keys" / "level-5.pem").chmod(0o644)
     with pytest.raises(RuntimeError, match="make its mode 0600"):
         Daemon(data).start()
+
+
+def test_certificates_of_the_directory_count_as_those_of_the_file(service: Daemon, qm: QueueManager) -> None:
+    name = ".\\private$\\by-directory"
+    qm.create_queue(name, authenticate=True)
+    message = signed(qm, f"DIRECT=OS:{name}")
+    encoded = certificate_of()
+    record = Certificate(digest_of(encoded), UUID(int=1), encoded)
+
+    async def change(work: Callable[[EmbeddedDirectory], Awaitable[None]]) -> None:
+        directory = EmbeddedDirectory(service.directory / "directory.sqlite")
+        try:
+            await work(directory)
+        finally:
+            await directory.close()
+
+    with qm.open(name, "send") as queue:
+        with pytest.raises(MsmqError, check=lambda e: e.hresult == HResult.MQ_ERROR_NO_INTERNAL_USER_CERT):
+            queue.send(message)
+        asyncio.run(change(lambda directory: directory.add_certificate(SID, record)))
+        queue.send(message)
+    with qm.open(name) as queue:
+        assert queue.receive(0).authentication_level == 3
+    asyncio.run(change(lambda directory: directory.remove_certificate(SID, record.digest)))

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 from openmsmq.interfaces.ms_dcom import DUALSTRINGARRAY
 from openmsmq.ndr import BadStubData
 
 TCP = 7  # ncacn_ip_tcp ([C706] Appendix I)
+# Every reference brings the bindings of its resolver, and there are few resolvers. Larger ones are not remembered.
+_REMEMBERED: Final = 256
+_REMEMBERED_SIZE: Final = 1024  # bytes
 WINNT, SPNEGO = 10, 9  # RPC_C_AUTHN_WINNT and RPC_C_AUTHN_GSS_NEGOTIATE ([MS-RPCE] 2.2.1.1.7)
 
 
@@ -38,8 +43,7 @@ class Bindings:
 
     def pack(self) -> bytes:
         """The packet version, 2.2.19.1."""
-        words, offset = self.units()
-        return struct.pack(f"<HH{len(words)}H", len(words), offset, *words)
+        return _packed(self)
 
     def to_wire(self) -> DUALSTRINGARRAY:
         """The IDL version, 2.2.19.2."""
@@ -77,7 +81,20 @@ class Bindings:
         end = at + 4 + 2 * count
         if end > len(data):
             raise BadStubData(f"a DUALSTRINGARRAY of {count} units is cut short")
-        return cls.parse(list(struct.unpack_from(f"<{count}H", data, at + 4)), offset), end
+        units = data[at + 4 : end]
+        return (_parsed if len(units) <= _REMEMBERED_SIZE else _parsed.__wrapped__)(units, offset), end
+
+
+@lru_cache(_REMEMBERED)
+def _parsed(units: bytes, offset: int) -> Bindings:
+    """Raises BadStubData."""
+    return Bindings.parse(list(struct.unpack(f"<{len(units) // 2}H", units)), offset)
+
+
+@lru_cache(_REMEMBERED)
+def _packed(bindings: Bindings) -> bytes:
+    words, offset = bindings.units()
+    return struct.pack(f"<HH{len(words)}H", len(words), offset, *words)
 
 
 def _units(text: str) -> tuple[int, ...]:

@@ -55,8 +55,13 @@ class Holding:
     async def _wait(self, connection: Connection, look_up: Awaitable[None]) -> None:
         try:
             await look_up
-        except Exception:  # judged without what the directory would have said: the connection must go on
-            logger.exception("looking up the sender of a message from %s failed", connection.address)
+            self._resume(connection)
+        except Exception:  # as where messages are judged at once: this connection ends, and what it brought comes again
+            logger.exception("messages from %s can't be judged; the connection is closed", connection.address)
+            self._held.pop(connection, None)
+            connection.close()
+
+    def _resume(self, connection: Connection) -> None:
         messages = self._held.pop(connection).messages
         if connection.is_over:  # nothing was acknowledged: they come again
             return

@@ -6,12 +6,15 @@ answer is in the cache of [MS-MQQB] 3.1.3.1.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from openmsmq.model.security import is_sid, sid_text
 from openmsmq.protection.caches import TimedCache
 from openmsmq.protection.directories import CertificateDirectory, DirectoryUnavailable
+
+logger = logging.getLogger(__name__)
 
 USERS: Final = 53  # entries, CertificateCacheSize
 SECONDS: Final = 1200.0  # CertificateLifetime: so long may a certificate be accepted after it was removed elsewhere
@@ -43,8 +46,10 @@ class DirectoryCertificates:
     async def _fetch(self, sid: bytes) -> None:
         try:
             found = await self._ask(sid_text(sid))
-        except DirectoryUnavailable as error:
-            self._trouble = str(error)
+        except Exception as error:  # whatever a directory fails with: somebody waits for the verdict
+            if not isinstance(error, DirectoryUnavailable):
+                logger.exception("the directory failed when it was asked for certificates of %s", sid_text(sid))
+            self._trouble = str(error) or type(error).__name__
             return
         self._trouble = ""
         self._found.put(sid, found, self._clock())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable
 from functools import partial
 from typing import ClassVar
@@ -16,9 +17,11 @@ from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, owned_descriptor
 from openmsmq.queueing.descriptors import WaitingMessageReadOperation
 from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.rpc.call import Call
-from openmsmq.rpc.faults import Fault
+from openmsmq.rpc.faults import NCA_S_FAULT_UNSPEC, Fault
 from openmsmq.transfer.receive_buffer import check_sizes, fill, objectid
 from openmsmq.transfer.send_buffer import CACTB_RECEIVE, NULL_UOW, is_encrypted, message_from_send
+
+logger = logging.getLogger(__name__)
 
 # Bytes that may wait for a sync nobody has asked for: sends in transactions that have not committed.
 BACKLOG = 1 << 20
@@ -113,6 +116,10 @@ class QmComm2(NdrInterface):
             response = self.failure(self._send, q, error.hresult)
         except Fault as fault:  # the handle was closed meanwhile
             call.fault(fault.status)
+            return
+        except Exception:
+            logger.exception("rpc_ACSendMessageEx failed")
+            call.fault(NCA_S_FAULT_UNSPEC)
             return
         if response is not None:
             self.finish(call, self._send, response, durable=True)
