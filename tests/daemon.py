@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -118,16 +119,12 @@ class Daemon:
 
 
 def free_port(*hosts: str) -> int:
-    """A TCP port that nobody listens on at any of these addresses."""
+    """A TCP port that nobody listens on at any of these addresses, and that the system gives to no connection."""
     while True:
-        with ExitStack() as stack:
-            first = stack.enter_context(socket.create_server((hosts[0], 0)))
-            port = int(first.getsockname()[1])
-            try:
-                for host in hosts[1:]:
-                    stack.enter_context(socket.create_server((host, port)))
-            except OSError:
-                continue
+        port = secrets.choice(range(20_000, 32_000))
+        with ExitStack() as stack, suppress(OSError):
+            for host in hosts:
+                stack.enter_context(socket.create_server((host, port)))
             return port
 
 

@@ -25,8 +25,8 @@ from interop.mqqb_peer import (
     session_ack,
 )
 
-HOST, PEER = "127.0.71.1", "127.0.71.9"
-PEER_PORT = free_port(PEER)
+HOST, PEER, STRANGER = "127.0.71.1", "127.0.71.9", "127.0.71.10"
+PEER_PORT = free_port(PEER, STRANGER)
 GUID = b"\x77" * 16
 
 
@@ -358,7 +358,7 @@ def test_t2_whoever_answers_for_another_or_refuses_is_left_and_tried_again_five_
         lambda request: establish(b"\x11" * 16, GUID, request.stamp),
         lambda request: establish(request.client, GUID, request.stamp, refused=True),
     ]
-    with socket.create_server(("127.0.71.10", 1801)) as listener:
+    with socket.create_server((STRANGER, PEER_PORT)) as listener:
         listener.settimeout(20)
         with qm.open("DIRECT=TCP:127.0.71.10\\private$\\there", "send") as queue:
             queue.send("m", recoverable=True)
