@@ -7,12 +7,13 @@ import os
 import signal
 import socket
 import subprocess
+from contextlib import suppress
 
 import pytest
 
 import openmsmq
 from command_line import at, checked, command
-from daemon import Daemon, eventually
+from daemon import Daemon, eventually, free_port
 from openmsmq.server.config import ConfigurationError, load
 
 NAME = ".\\private$\\orders"
@@ -75,8 +76,12 @@ def test_an_offset_moves_standard_ports_and_no_given_ones():
 
 
 def taken():
-    listener = socket.create_server(("127.0.0.1", 0))
-    return listener, listener.getsockname()[1]
+    """A listener, and its port; the next one that is tried, 11 above, is free."""
+    while True:
+        port = free_port("127.0.0.1")
+        with suppress(OSError):
+            socket.create_server(("127.0.0.1", port + 11)).close()
+            return socket.create_server(("127.0.0.1", port)), port
 
 
 def test_a_given_port_that_is_taken_is_an_error_that_names_the_setting(tmp_path):
