@@ -86,8 +86,10 @@ class WithDirectory:
         )  # fmt: skip
 
 
-async def answered(pending: Pending) -> Any:
+async def answered(here: WithDirectory, pending: Pending) -> Any:
+    """The response, once what it says is on the disk."""
     for _ in range(2000):
+        here.server.sync()
         if pending.over:
             return pending.response
         await asyncio.sleep(0.002)
@@ -269,14 +271,14 @@ def test_a_queue_of_another_machine_opens_for_sending_and_is_pointed_at_for_read
     async def test(here: WithDirectory) -> None:
         record = await here.elsewhere(base_priority=5)
         client = here.server.client()
-        opened = await answered(here.start_open(client, public(record), SEND))
+        opened = await answered(here, here.start_open(client, public(record), SEND))
         assert opened.result == H.MQ_OK
         outgoing = here.registry.outgoing_queue(public(record))
         assert outgoing is not None
         assert (outgoing.properties.path_name, outgoing.properties.base_priority) == ("ELSEWHERE\\far", 5)
         assert client.send(opened.phQueue, Message(body=b"x")).result == H.MQ_OK
         assert len(outgoing) == 1
-        read = await answered(here.start_open(client, public(record), RECEIVE, lplpRemoteQueueName=""))
+        read = await answered(here, here.start_open(client, public(record), RECEIVE, lplpRemoteQueueName=""))
         assert (read.result, read.lplpRemoteQueueName) == (H.MQ_OK, "ELSEWHERE\\far")
 
     run(test)
@@ -288,7 +290,7 @@ def test_a_queue_of_another_machine_opens_for_sending_and_is_pointed_at_for_read
 )
 def test_a_queue_that_the_directory_does_not_have_is_not_opened(run: Run, access: int, hresult: int) -> None:
     async def test(here: WithDirectory) -> None:
-        answer = await answered(here.start_open(here.server.client(), f"PUBLIC={uuid4()}", access))
+        answer = await answered(here, here.start_open(here.server.client(), f"PUBLIC={uuid4()}", access))
         assert answer.result == hresult
         assert not here.registry.outgoing
 
@@ -361,7 +363,7 @@ def test_a_slow_directory_makes_only_those_wait_who_need_it(run: Run) -> None:
         here.world.create("q")
         assert quick.open("q").result == H.MQ_OK
         assert not pending.over
-        assert (await answered(pending)).result == H.MQ_OK
+        assert (await answered(here, pending)).result == H.MQ_OK
 
     run(test)
 
@@ -377,8 +379,8 @@ def test_while_the_directory_is_away_what_is_known_can_be_used(run: Run) -> None
         here.provider.away = True
         client = here.server.client()
         assert client.open(str(public(near))).result == H.MQ_OK
-        assert (await answered(here.start_open(client, public(far), SEND))).result == H.MQ_OK
-        assert (await answered(here.start_open(client, public(unknown), SEND))).result == H.MQ_ERROR_NO_DS
+        assert (await answered(here, here.start_open(client, public(far), SEND))).result == H.MQ_OK
+        assert (await answered(here, here.start_open(client, public(unknown), SEND))).result == H.MQ_ERROR_NO_DS
         assert (await here.public.record(near.identifier, ALICE)).label == "x"
         path = names.parse_path_name("HERE\\near")
         assert await here.public.identifier_of(path) == near.identifier

@@ -103,8 +103,8 @@ class NdrInterface:
             call.reply(stub)
 
     def answer_later(self, call: Call, request: Any, work: Awaitable[Any]) -> None:
-        """Answer with the response that `work` returns, or with the HRESULT of the MsmqError that it raises. A client
-        that cancels its call, or goes, cancels `work`."""
+        """Answer with the response that `work` returns, with the HRESULT of the MsmqError that it raises, or with its
+        Fault. `work` that returns None has answered. A client that cancels its call, or goes, cancels `work`."""
         operation = self.description.operations[call.opnum]
         task = asyncio.ensure_future(work)
         call.on_cancel = task.cancel  # type: ignore[assignment]
@@ -115,6 +115,9 @@ class NdrInterface:
             response = self.failure(operation, request, HResult.MQ_ERROR_OPERATION_CANCELLED)
         elif (error := task.exception()) is None:
             response = task.result()
+        elif isinstance(error, Fault):
+            call.fault(error.status)
+            return
         else:
             if not isinstance(error, MsmqError):
                 logger.error("%s failed", operation.name, exc_info=error)
@@ -124,7 +127,9 @@ class NdrInterface:
             except Fault as fault:  # an operation without a result
                 call.fault(fault.status)
                 return
-        self.finish(call, operation, response, durable=False)
+        if response is not None:
+            store = self.environment.store
+            self.finish(call, operation, response, store.end != store.durable_end)
 
     @staticmethod
     def failure(operation: Operation, request: Any, hresult: int) -> Any:

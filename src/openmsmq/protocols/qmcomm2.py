@@ -17,7 +17,6 @@ from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, owned_descriptor
 from openmsmq.queueing.descriptors import WaitingMessageReadOperation
 from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.rpc.call import Call
-from openmsmq.rpc.faults import NCA_S_FAULT_UNSPEC, Fault
 from openmsmq.transfer.receive_buffer import check_sizes, fill, objectid
 from openmsmq.transfer.send_buffer import CACTB_RECEIVE, NULL_UOW, is_encrypted, message_from_send
 
@@ -99,30 +98,16 @@ class QmComm2(NdrInterface):
         if message.signature:
             look_up = environment.message_security.look_up(message.sender_identifier, message.sender_certificate)
             if look_up is not None:
-                environment.spawn(self._send_later(call, q, message, look_up))
+                self.answer_later(call, q, self._send_when_known(call, q, message, look_up))
                 return None
         return self._enqueue(call, q, message)
 
-    async def _send_later(
+    async def _send_when_known(
         self, call: Call, q: m.rpc_ACSendMessageEx_Request, message: Message, look_up: Awaitable[None]
-    ) -> None:
+    ) -> m.rpc_ACSendMessageEx_Response | None:
         """The directory is asked for the certificates of the sender first."""
         await look_up
-        try:
-            if call.abandoned:
-                raise MsmqError(HResult.MQ_ERROR_OPERATION_CANCELLED)
-            response = self._enqueue(call, q, message)
-        except MsmqError as error:
-            response = self.failure(self._send, q, error.hresult)
-        except Fault as fault:  # the handle was closed meanwhile
-            call.fault(fault.status)
-            return
-        except Exception:
-            logger.exception("rpc_ACSendMessageEx failed")
-            call.fault(NCA_S_FAULT_UNSPEC)
-            return
-        if response is not None:
-            self.finish(call, self._send, response, durable=True)
+        return self._enqueue(call, q, message)
 
     def _enqueue(
         self, call: Call, q: m.rpc_ACSendMessageEx_Request, message: Message
