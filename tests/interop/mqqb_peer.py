@@ -407,10 +407,11 @@ class Peer:
         assert answer is not None and answer.kind == PARAMETERS, answer
         return answer
 
-    def accept(self) -> None:
-        """The acceptor's part, of a connection that the other side has made for a direct format name."""
+    def accept(self, wanted: bytes = NOBODY) -> None:
+        """The acceptor's part, of a connection that the other side has made for the queue manager `wanted`, or for a
+        direct format name."""
         request = self.read()
-        assert request is not None and request.kind == ESTABLISH and request.server == NOBODY, request
+        assert request is not None and request.kind == ESTABLISH and request.server == wanted, request
         self.write(establish(request.client, self.guid, request.stamp))
         answer = self.read()
         assert answer is not None and answer.kind == PARAMETERS, answer

@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import struct
 import time
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -240,6 +242,28 @@ def test_a_final_acknowledgment_says_what_became_of_a_message(port: int, qm: ope
         final = next(packet for packet in peer.received if packet.values["class"] == 0x4000)
         assert struct.unpack("<IIII16sI", final.body) == (1, stamp, 1, 0, b"\x7a" * 16, wanted.message_id)
         assert final.recoverable == 1
+
+
+def test_whoever_claims_to_be_a_known_queue_manager_gets_none_of_its_messages(tmp_path: Path) -> None:
+    known, other = b"\x21" * 16, "127.0.71.21"
+    port = free_port(other, HOST)
+    (tmp_path / "routes").write_text(
+        f'[[queue_manager]]\nname = "known"\nhost = "{other}"\nidentifier = "{uuid.UUID(bytes_le=known)}"\n'
+    )
+    options = ("--listen", HOST, "--peer-message-port", str(port), "--routing-file", str(tmp_path / "routes"))
+    with Daemon(tmp_path / "data", *options) as daemon, socket.create_server((other, port)) as listener:
+        own = int(daemon.ready["endpoints"]["messages"]["port"])
+        with Peer(HOST, own, guid=known) as liar, openmsmq.connect(HOST, daemon.port) as manager:
+            liar.open()
+            with manager.open(f"PRIVATE={uuid.UUID(bytes_le=known)}\\00000010", "send") as queue:
+                queue.send("secret")
+            listener.settimeout(20)
+            accepted, _ = listener.accept()
+            with Peer("", 0, guid=known, sock=accepted) as true:
+                true.accept(known)
+                true.until(lambda: len(true.received) == 1)
+            with pytest.raises(TimeoutError):
+                liar.read(0.5)
 
 
 def test_t21_a_message_that_was_too_long_on_its_way_is_refused_and_one_from_the_future_is_not(

@@ -10,6 +10,7 @@ import pytest
 
 from link.conftest import Pair
 from link.network import Node
+from openmsmq.link.arrival import Arrival
 from openmsmq.model import names
 from openmsmq.model.constants import Access, Acknowledge, Delivery, Journal, MessageClass, PropId, Share
 from openmsmq.model.errors import HResult, MsmqError
@@ -402,6 +403,41 @@ def test_an_unused_session_ends_by_itself_and_a_new_one_begins_when_needed(pair:
         await pair.alpha.send(PLAIN, [message("2")])
         await settled()
         assert pair.beta.labels("plain") == ["1", "2"]
+
+    pair.run(story)
+
+
+def test_a_failure_amid_a_batch_loses_no_message(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the failed batch took note of must not make duplicates of its messages when they come again."""
+    judge, failures = Arrival.receive, iter([False] * 5 + [True])
+
+    def receive(self: Arrival, *arguments: Any) -> Any:
+        if next(failures, False):
+            raise RuntimeError("a defect")
+        return judge(self, *arguments)
+
+    monkeypatch.setattr(Arrival, "receive", receive)
+
+    async def story() -> None:
+        await pair.alpha.send(PLAIN, [message(str(n)) for n in range(10)])
+        await pair.alpha.send(TX, [message(str(n)) for n in range(10)], transactional=True)
+        await settled(120)
+        assert next(failures, None) is None, "the defect was met"
+        assert pair.beta.labels("plain") == pair.beta.labels("tx") == [str(n) for n in range(10)]
+
+    pair.run(story)
+
+
+def test_destinations_of_dropped_queues_are_forgotten(pair: Pair) -> None:
+    async def story() -> None:
+        for number in range(20):
+            name = f"DIRECT=OS:nowhere{number}\\private$\\q"
+            await pair.alpha.send(name, [message(time_to_reach_queue=5)])
+        await settled(30)
+        for _ in range(4):
+            pair.alpha.manager.expire()
+            await settled(301)
+        assert not pair.alpha.manager.registry.outgoing and not pair.alpha.service._destinations
 
     pair.run(story)
 

@@ -49,6 +49,11 @@ class Destination:
         """Whether a member may send something."""
         return any(queue.entries and not queue.on_hold and not queue.deleted for queue in self.members)
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether all its queues are gone, and no session of it is left."""
+        return self.connection is None and all(queue.deleted for queue in self.members)
+
     def show(self, state: OutgoingState | None) -> None:
         """OutgoingQueue.State of all members."""
         for queue in self.members:

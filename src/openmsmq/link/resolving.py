@@ -11,7 +11,7 @@ from uuid import UUID
 
 from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.model import names
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.packet.headers import NO_GUID
 from openmsmq.transport.reaching import NextHop
 from openmsmq.transport.routing import Routing, RoutingFailed
@@ -19,10 +19,15 @@ from openmsmq.transport.routing import Routing, RoutingFailed
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Who a destination is: a queue manager by its identifier, or whoever is at a host (direct format names)."""
+    """Who a destination is: a queue manager by its identifier, or whoever is at a host (direct format names).
+
+    `claimed`: whoever says on an open session that it has the identifier, for the acknowledgments of what it has sent
+    there.
+    """
 
     host: str = ""
     identifier: bytes = NO_GUID
+    claimed: bool = False
     by_address: bool = False
 
     def __str__(self) -> str:
@@ -31,6 +36,10 @@ class Target:
 
 class Unresolved(Exception):
     """There is no way to a destination. The text says why, and what to do about it."""
+
+
+class Unknown(Unresolved):
+    """Neither the routing table nor the directory has a queue manager: only itself can say where it is."""
 
 
 def target_of(name: names.SingleFormatName) -> Target | None:
@@ -67,6 +76,11 @@ class Resolver:
             self._met.clear()
         self._met[identifier] = address
 
+    def last_met(self, target: Target) -> list[NextHop]:
+        """Where a queue manager of this identifier was last: its own claim, for what nothing else is known of."""
+        address = self._met.get(target.identifier)
+        return [NextHop(address, identifier=target.identifier)] if address is not None else []
+
     async def hops(self, target: Target) -> list[NextHop]:
         """The next hops, in the order in which they are to be tried. Raises Unresolved."""
         if target.identifier != NO_GUID:
@@ -93,25 +107,23 @@ class Resolver:
         return hops
 
     async def _without_routing(self, target: Target, failure: RoutingFailed) -> list[NextHop]:
-        """By the directory's record of the queue manager, or where it was last met."""
+        """By the directory's record of the queue manager."""
         identifier, said = target.identifier, str(failure)
         try:
             record = await self._directory.ask(lambda d: d.machine(UUID(bytes_le=identifier)))
         except MsmqError as error:
-            said = f"{said}; {error}"
-        else:
-            for name in (*record.dns_names, record.computer_name):
-                try:
-                    return [NextHop(address, name, identifier) for address in await self._addresses(name)]
-                except Unresolved as error:
-                    said = str(error)
-        address = self._met.get(identifier)
-        if address is None:
-            raise Unresolved(
-                f"nothing says where {target} is ({said}), and it has not been met since the start. Use a direct "
-                "format name, or the setting routing_file"
-            )
-        return [NextHop(address, identifier=identifier)]
+            if self._directory.exists and error.hresult != HResult.MQ_ERROR_QUEUE_NOT_FOUND:
+                raise Unresolved(f"nothing says where {target} is ({error})") from error
+            raise Unknown(
+                f"nothing says where {target} is ({said}; {error}), and it has not been met since the start. Use a "
+                "direct format name, or the setting routing_file"
+            ) from error
+        for name in (*record.dns_names, record.computer_name):
+            try:
+                return [NextHop(address, name, identifier) for address in await self._addresses(name)]
+            except Unresolved as error:
+                said = str(error)
+        raise Unresolved(f"no name of {target} in the directory leads to an address: {said}")
 
     async def _addresses(self, name: str) -> list[str]:
         """Addresses of a host. Raises Unresolved."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from openmsmq.directory.connection import DirectoryConnection
-from openmsmq.link.arrival import Arrival, Fate, Origin, Policy, reply_to
+from openmsmq.link.arrival import Arrival, Batch, Fate, Origin, Policy, reply_to
 from openmsmq.link.connection import CLOCK_STEP, Connection
 from openmsmq.link.departing import Departing, Token
 from openmsmq.link.destination import Destination
@@ -21,17 +21,18 @@ from openmsmq.link.order_acks import OrderAcks
 from openmsmq.link.pinging import PORT as PING_PORT
 from openmsmq.link.pinging import ask
 from openmsmq.link.reports import Locate, Reports
-from openmsmq.link.resolving import Resolver, Target, Unresolved, target_of, why
+from openmsmq.link.resolving import Resolver, Target, Unknown, Unresolved, target_of, why
 from openmsmq.link.sequences import QueueSequence, Sequences
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.packet.headers import NO_GUID
+from openmsmq.packet import UserMessage
 from openmsmq.packet.internal import EstablishConnection
+from openmsmq.packet.queue_names import NameType
 from openmsmq.protection.arrival import ArrivalProtection
 from openmsmq.protection.departure import DepartureProtection
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import ConnectionStatus, OutgoingQueue, OutgoingState
 from openmsmq.transport import Closed, MessageReceived, Reason, Session, Settings
-from openmsmq.transport.reaching import PING_TIMEOUT, Connect, NextHop, Ping, Reaching, Resolve, Wish
+from openmsmq.transport.reaching import PING_TIMEOUT, Connect, NextHop, Ping, Reach, Reaching, Resolve, Wish
 from openmsmq.transport.routing import Routing
 from openmsmq.transport.sequence import Position
 from openmsmq.transport.settings import WINDOW_SIZE
@@ -202,7 +203,7 @@ class MessageService:
     def _destination(self, queue: OutgoingQueue) -> Destination | None:
         via = self._via.get(str(queue.destination).lower())
         if via is not None and via in self._living:
-            target: Target | None = Target(identifier=via)
+            target: Target | None = Target(identifier=via, claimed=True)
         else:
             place = self._manager.registry.place_of(queue.destination)
             target = target_of(queue.destination) if place is None else Target(identifier=place.machine)
@@ -217,8 +218,7 @@ class MessageService:
     def _want(self, destination: Destination) -> None:
         """There is something to send: send it, or find the way."""
         living = self._living.get(destination.target.identifier)
-        if destination.connection is None and living is not None and destination.target.identifier != NO_GUID:
-            self._cancel(destination)
+        if destination.connection is None and living is not None and destination.target.claimed:
             self._use(destination, living)
         if destination.connection is not None:
             self._pump(destination)
@@ -276,9 +276,18 @@ class MessageService:
         hops: Sequence[NextHop] = ()
         try:
             hops = await self._resolver.hops(destination.target)
+        except Unknown as error:
+            if (living := self._living.get(destination.target.identifier)) is not None:
+                destination.attempt = None
+                destination.reaching.nothing_waits(self._now())
+                self._use(destination, living)
+                self._pump(destination)
+                return
+            hops = self._resolver.last_met(destination.target)
+            if not hops:
+                self._is_unresolved(destination, error)
         except Unresolved as error:
-            self._has_trouble(destination, str(error))
-            destination.record(ConnectionStatus.DNS_FAILURE, self._seconds())
+            self._is_unresolved(destination, error)
         destination.attempt = None
         wish = destination.reaching.resolved(hops, self._now())
         if not hops:
@@ -286,6 +295,10 @@ class MessageService:
         for queue in destination.members:
             queue.next_hops = [_hop_text(hop.address) for hop in hops]
         self._carry_out(destination, wish)
+
+    def _is_unresolved(self, destination: Destination, error: Unresolved) -> None:
+        self._has_trouble(destination, str(error))
+        destination.record(ConnectionStatus.DNS_FAILURE, self._seconds())
 
     async def _ping(self, destination: Destination, hop: NextHop) -> None:
         """3.1.5.2.2: connect to a hop only if it says that it would accept a session."""
@@ -458,13 +471,13 @@ class MessageService:
                 self._departing.release(sequence)
         waits = destination.has_messages and not self._stopped and self._manager.outgoing.online
         destination.show(OutgoingState.WAITING if waits else None)
-        if waits and destination.reaching.state.name == "IDLE":  # another's session has carried its messages
+        if destination.target.claimed:  # acknowledgments that are left have to find another way
             for queue in list(destination.members):
-                if self._via.get(str(queue.destination).lower()):
-                    destination.leave(queue)
-                    self._loop.call_soon(self.wake, queue)
-            if destination.has_messages:
-                self._carry_out(destination, destination.reaching.messages_wait(self._now()))
+                destination.leave(queue)
+                self._loop.call_soon(self.wake, queue)
+            return
+        if waits and destination.reaching.state is Reach.IDLE:  # another's session has carried its messages
+            self._carry_out(destination, destination.reaching.messages_wait(self._now()))
             return
         self._carry_out(destination, destination.reaching.ended(waits, self._now()))
         if not destination.members and self._destinations.get(destination.target) is destination:
@@ -503,29 +516,29 @@ class MessageService:
         self._holding.received(connection, messages)
 
     def _judge(self, connection: Connection, messages: Sequence[MessageReceived]) -> None:
+        """Decide about messages, as one change. Whatever goes wrong ends this connection, and they come again."""
+        batch = self._arrival.begin()
+        try:
+            self._judge_together(connection, messages, batch)
+        except Exception:  # what the batch has taken note of would make duplicates of messages that nobody has
+            logger.exception("messages from %s can't be judged; the connection is closed", connection.address)
+            self._arrival.withdraw(batch)
+            connection.close()
+
+    def _judge_together(self, connection: Connection, messages: Sequence[MessageReceived], batch: Batch) -> None:
         receipts: list[int] = []
         moved: dict[Source, Position] = {}
         origin = Origin(connection.session.peer, connection.address)
-        batch = self._arrival.begin()
         again = False
         for received in messages:
             if connection.is_over and received.receipt is None:
                 continue
-            if self._departing.is_acknowledgment(received.message):
-                stored = self._departing.acknowledge(received.message, connection.session.peer)
-                fate = Fate.ACCEPTED if stored else Fate.COMES_AGAIN
-            else:
-                if received.message.transaction is not None:
-                    self._via[reply_to(received.message, origin).lower()] = origin.peer
-                verdict = self._arrival.receive(received.message, origin, batch)
-                fate = verdict.fate
-                if fate is Fate.ACCEPTED and self._reports is not None:
-                    self._reports.received(received.message)
-                if verdict.source is not None and fate is not Fate.OUT_OF_ORDER:
-                    moved[verdict.source] = verdict.source.sequence.position
+            fate, source = self._judge_one(connection, received.message, origin, batch)
             if fate is Fate.COMES_AGAIN:
                 again = True
                 break
+            if source is not None and fate is not Fate.OUT_OF_ORDER:
+                moved[source] = source.sequence.position
             if received.receipt is not None:
                 receipts.append(received.receipt)
         if not self._arrival.finish(batch):
@@ -536,6 +549,19 @@ class MessageService:
         if receipts or moved:
             self._when_durable(partial(self._stored, connection, receipts, moved))
         self._order_acks.arm()
+
+    def _judge_one(
+        self, connection: Connection, packet: UserMessage, origin: Origin, batch: Batch
+    ) -> tuple[Fate, Source | None]:
+        if self._departing.is_acknowledgment(packet):
+            stored = self._departing.acknowledge(packet, origin.peer)
+            return Fate.ACCEPTED if stored else Fate.COMES_AGAIN, None
+        if packet.transaction is not None and _answers_here(packet, origin):
+            self._via[reply_to(packet, origin).lower()] = origin.peer
+        verdict = self._arrival.receive(packet, origin, batch)
+        if verdict.fate is Fate.ACCEPTED and self._reports is not None:
+            self._reports.received(packet)
+        return verdict.fate, verdict.source
 
     def _stored(self, connection: Connection, receipts: list[int], moved: dict[Source, Position]) -> None:
         self._order_acks.durable(moved)
@@ -553,12 +579,16 @@ class MessageService:
         return place is not None and Target(identifier=place.machine) not in self._destinations
 
     def _beat(self) -> None:
-        """Once a second: what waits for an OrderAck for too long is sent again (3.1.6.5)."""
+        """Once a second: what waits for an OrderAck for too long is sent again (3.1.6.5), and what is gone is
+        forgotten."""
         now = self._now()
         self._heartbeat = self._loop.call_later(HEARTBEAT, self._beat)
         for queue in list(self._manager.registry.outgoing.values()):
             if queue.entries and queue.link is OutgoingState.NEED_VALIDATION and self._has_place(queue):
                 self.wake(queue)
+        for destination in [one for one in self._destinations.values() if one.is_unused]:
+            self._cancel(destination)
+            del self._destinations[destination.target]
         for sequence in self._sequences:
             if sequence.queue.deleted:
                 with suppress(MsmqError):
@@ -572,6 +602,14 @@ class MessageService:
                     len(sequence.core.unacknowledged), sequence.queue.destination,
                 )  # fmt: skip
                 self._send_again(sequence)
+
+
+def _answers_here(packet: UserMessage, origin: Origin) -> bool:
+    """Whether acknowledgments of a transactional message may go back on the session that brought it: its source is at
+    the other end, or says nothing but that. Those for others find their own way."""
+    destination = packet.user.destination
+    is_direct = destination is not None and destination.type is NameType.DIRECT
+    return is_direct or packet.user.source_queue_manager == origin.peer
 
 
 def _hop_text(address: str) -> str:
