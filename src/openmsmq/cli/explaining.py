@@ -53,7 +53,7 @@ def explanation(queue: Mapping[str, Any], connected: Any = None) -> list[str]:
     if kept:
         said.append(
             f"{counted(kept, 'message')} of transactions arrived and {'is' if kept == 1 else 'are'} kept for the "
-            "journal or the dead letters, until the destination says what became of them"
+            "journal or the dead letters, until the destination sends their final acknowledgments"
         )
     return said
 

@@ -44,7 +44,7 @@ def send_directly(
     if not as_json and done.fate == one_shot.SAVED:
         echo(
             f"{done.address} has saved the message. Whether its queue takes it cannot be known without a queue manager "
-            "here; --transaction tells, for a transactional queue",
+            "here; with --transaction it can, for a transactional queue",
             err=True,
         )
 

@@ -18,7 +18,7 @@ from openmsmq.transport.sequence import Incoming
 
 logger = logging.getLogger(__name__)
 
-MAXIMUM_INCOMING = 20_000  # sequences of all sources; the one that was quiet for longest is forgotten
+MAXIMUM_INCOMING = 20_000  # sequences of all sources; the one that was unused for longest is dropped
 
 
 class Duplicates:
@@ -131,7 +131,7 @@ class Sources:
         if len(self._sources) >= MAXIMUM_INCOMING:
             oldest = min(self._sources.values(), key=lambda one: one.accessed)
             logger.warning(
-                "more than %d transactional sequences come in: the one of queue manager %s for queue %d, quiet since "
+                "more than %d transactional sequences come in: the one of queue manager %s for queue %d, unused since "
                 "%d, is forgotten", MAXIMUM_INCOMING, oldest.source.hex(), oldest.queue, oldest.accessed,
             )  # fmt: skip
             dropped = self.forget(oldest)

@@ -443,9 +443,9 @@ class MessageService:
         if self._living.get(peer) is connection:
             del self._living[peer]
             self._via = {name: via for name, via in self._via.items() if via != peer}
-        quiet = event.reason in (Reason.IDLE, Reason.LOCAL, Reason.DISCONNECTED)
+        expected = event.reason in (Reason.IDLE, Reason.LOCAL, Reason.DISCONNECTED)
         logger.log(
-            logging.DEBUG if quiet else logging.WARNING,
+            logging.DEBUG if expected else logging.WARNING,
             "session with %s ended: %s%s", connection.address, event.reason.value,
             f" ({event.detail})" if event.detail else "",
         )  # fmt: skip
