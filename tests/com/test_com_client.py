@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import pydoc
 import threading
@@ -11,12 +12,20 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+import openmsmq
 from com_client import Connection
 from daemon import Daemon
-from openmsmq.com import VT, ComError, Dispatch, Variant, WithEvents, client
+from openmsmq.com import VT, ComError, Dispatch, ObjectState, Variant, WithEvents, client
+from openmsmq.dcom.activation import interface_pointer
+from openmsmq.dcom.hresults import ComResult
+from openmsmq.dcom.persistence import SavedObject
+from openmsmq.interfaces import com
+from openmsmq.interfaces.ms_dcom import IUnknown
+from openmsmq.interfaces.ms_oaut import IDispatch
 from openmsmq.model.errors import MessageNotFound, QueueExists, ReceiveTimeout, SharingViolation
 
 PATIENCE = 20.0  # seconds for an event to come
@@ -45,9 +54,11 @@ def queue(new: Callable[[str], Any], request: pytest.FixtureRequest) -> Any:
     return info
 
 
+CLASS = UUID("7d9ccd72-3f1b-4a3c-9d51-0f8a2a5f1e90")
 BODIES = [
     "text", "", b"bytes", b"", 5, -5, 1 << 30, True, 2.5, Decimal("12.3456"), datetime(2026, 11, 22, 12, tzinfo=UTC),
     Variant(VT.UI1, 7), Variant(VT.I2, -7), Variant(VT.R4, 0.5),
+    ObjectState(CLASS, b"what Save has written"), ObjectState(CLASS, b""), ObjectState(CLASS, bytes(1 << 20)),
 ]  # fmt: skip
 
 
@@ -59,6 +70,71 @@ def test_bodies_of_all_types_come_back(new: Callable[[str], Any], queue: Any) ->
         message.Send(out)
         expected = body.value if isinstance(body, Variant) else body
         assert back.Receive(ReceiveTimeout=1000).Body == expected
+
+
+def test_an_object_as_body_has_the_type_that_every_reader_sees(
+    new: Callable[[str], Any], queue: Any, daemon: Daemon
+) -> None:
+    message = new("MSMQMessage")
+    message.Body = ObjectState(CLASS, b"state")
+    message.Send(queue.Open(2, 0))
+    with openmsmq.connect("127.0.0.1", daemon.port) as manager, manager.open(queue.FormatName, "receive") as reader:
+        received = reader.receive(5)
+    assert (received.body, received.body_type) == (CLASS.bytes_le + b"state", 68)
+
+
+class Saving:
+    """An object of the client that fails in some way when it is saved."""
+
+    def __init__(self, size: int = 0, patience: float = 0, interface: Any = com.IPersistStream) -> None:
+        self.size, self.patience, self.interface = size, patience, interface
+
+    def query(self, iid: UUID) -> bool:
+        return iid in (IUnknown.uuid, self.interface.uuid)
+
+    def released(self) -> None:
+        pass
+
+    def call(self, context: Any, operation: Any, request: Any) -> Any:
+        if operation.name == "GetClassID":
+            return operation.response(pClassID=CLASS.bytes_le)
+        return self.save(context, operation, request)
+
+    async def save(self, context: Any, operation: Any, request: Any) -> Any:
+        await asyncio.sleep(self.patience)
+        saved = SavedObject(ObjectState(CLASS, bytes(self.size)))
+        await saved.Save(context, request)
+        return operation.response()
+
+
+@pytest.mark.parametrize(
+    ("target", "hresult"),
+    [
+        (Saving(interface=com.IPersistStream, size=(4 << 20) + 1), ComResult.STG_E_MEDIUMFULL),
+        (Saving(interface=IDispatch), ComResult.E_INVALIDARG),
+        pytest.param(Saving(patience=3600), ComResult.RPC_E_DISCONNECTED, marks=pytest.mark.slow),  # takes 10 s
+    ],
+    ids=["too large", "without state", "slow"],
+)
+def test_an_object_that_cannot_be_saved_is_an_error_and_the_message_stays(
+    new: Callable[[str], Any], target: Saving, hresult: int
+) -> None:
+    message, before = new("MSMQMessage"), new("MSMQMessage")
+    message.Body = "before"
+    apartment = message._apartment
+    exported = apartment.run(apartment.export(target, message._oleobj_.exporter))
+    with pytest.raises(ComError) as failure:
+        message.Body = Variant(VT.UNKNOWN, interface_pointer(exported))
+    assert failure.value.hresult == hresult
+    assert message.Body == "before"
+    before.Body = "others go on"
+
+
+def test_an_object_of_the_server_is_no_body(new: Callable[[str], Any], queue: Any) -> None:
+    message = new("MSMQMessage")
+    with pytest.raises(ComError) as failure:
+        message.Body = queue
+    assert failure.value.hresult == ComResult.E_INVALIDARG
 
 
 def test_errors_are_those_of_the_other_clients(new: Callable[[str], Any], queue: Any) -> None:

@@ -1,4 +1,5 @@
-"""The client's side of DCOM in a thread of its own: connections, references, pings, and the sinks that it exports."""
+"""The client's side of DCOM in a thread of its own: connections, references, pings, and the objects that it
+exports: event sinks, and bodies of messages."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from openmsmq.dcom import activation
+from openmsmq.dcom import activation, persistence
 from openmsmq.dcom.exporter import Exporter
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.objref import CustomReference, StandardReference, unpack
@@ -20,6 +21,7 @@ from openmsmq.dcom.orpc import interfaces_of
 from openmsmq.dcom.remote import PING_PERIOD, RESOLVER_PORT, Place, RemoteExporter, RemoteProcesses
 from openmsmq.dcom.resolver import resolver_services
 from openmsmq.dcom.server import ComServer
+from openmsmq.interfaces import com
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.interfaces import ms_dcom as d
 from openmsmq.interfaces import ms_oaut as o
@@ -31,7 +33,7 @@ from openmsmq.rpc.server import RpcServer
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_SINK_INTERFACES: Final = (d.IUnknown, o.IDispatch, m._DMSMQEventEvents)
+_EXPORTED_INTERFACES: Final = (d.IUnknown, o.IDispatch, m._DMSMQEventEvents, *persistence.INTERFACES)
 FIRST_REFERENCES: Final = 1
 
 
@@ -72,7 +74,7 @@ class Apartment:
         self._closed = False
         self.remote = RemoteProcesses(security or {}, ping_seconds)
         self.dispids: dict[tuple[int, str, str], int] = {}  # by OXID, interface and name
-        self._sinks: ComServer | None = None
+        self._exported: ComServer | None = None
         self._listener: RpcServer | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self._run, name=f"dcom {host}", daemon=True)
@@ -107,8 +109,8 @@ class Apartment:
     async def _close(self) -> None:
         for task in list(self._tasks):
             await asyncio.wait([task], timeout=1)
-        if self._sinks is not None:
-            self._sinks.exporter.end_all()
+        if self._exported is not None:
+            self._exported.exporter.end_all()
         if self._listener is not None:
             await self._listener.shut_down(0)
         self.remote.close()
@@ -181,18 +183,32 @@ class Apartment:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # -- sinks -------------------------------------------------------------------------------------------------
+    # -- objects of ours ---------------------------------------------------------------------------------------
 
-    async def export(self, sink: Any, exporter: RemoteExporter) -> bytes:
+    async def export(self, target: Any, exporter: RemoteExporter, iid: UUID = d.IUnknown.uuid) -> bytes:
         """An OBJREF of an object of ours. It listens at the address from which the server is reached."""
-        if self._sinks is None:
-            self._sinks = await self._listen(exporter.local_host)
-        server = self._sinks
+        server = await self._exporting(exporter)
         bindings = server.reference_bindings(exporter.local_host)
-        return server.exporter.marshal(sink, d.IUnknown.uuid, bindings, self.place.host).pack()
+        return server.exporter.marshal(target, iid, bindings, self.place.host).pack()
+
+    async def state_of(self, target: RemoteObject, limit: int) -> persistence.ObjectState:
+        """What an object of a server saves, at most `limit` bytes. Raises ComError, RpcConnectionError."""
+        server = await self._exporting(target.exporter)
+        bindings = server.reference_bindings(target.exporter.local_host)
+
+        def publish(stream: persistence.MemoryStream) -> d.MInterfacePointer:
+            reference = server.exporter.marshal(stream, com.IStream.uuid, bindings, self.place.host)
+            return activation.interface_pointer(reference.pack())
+
+        return await persistence.state_of(target.exporter, target.ipid, publish, limit)
+
+    async def _exporting(self, exporter: RemoteExporter) -> ComServer:
+        if self._exported is None:
+            self._exported = await self._listen(exporter.local_host)
+        return self._exported
 
     async def _listen(self, host: str) -> ComServer:
-        interfaces = {i.uuid: i for i in _SINK_INTERFACES}
+        interfaces = {i.uuid: i for i in _EXPORTED_INTERFACES}
         server = ComServer(Exporter(time.monotonic, os.urandom), _Host(self), {}, interfaces)
         table = InterfaceTable([*resolver_services(server), *interfaces_of(server)])
         self._listener = RpcServer()

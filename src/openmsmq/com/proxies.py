@@ -12,10 +12,12 @@ from openmsmq.com.values import from_variant, to_variant
 from openmsmq.dcom.activation import interface_pointer
 from openmsmq.dcom.automation import DISPID_PROPERTYPUT, GET, METHOD, PUT, PUTREF
 from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.variant import Variant, from_wire, text_of, to_wire
+from openmsmq.dcom.persistence import ObjectState, SavedObject
+from openmsmq.dcom.variant import VT, Variant, from_wire, text_of, to_wire
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.interfaces import ms_oaut as o
 from openmsmq.interfaces.ms_dcom import MInterfacePointer
+from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import error_for
 from openmsmq.ndr.runtime import CoClass, Interface, Member
 
@@ -87,14 +89,21 @@ class ComObject:
 
     async def _call(self, member: Member, flags: int, values: list[Any], dispids: list[int]) -> Any:
         dispid = await self._dispid(member.name)
-        wires: list[o.wireVARIANTStr | None] = [to_wire(to_variant(value), _marshal) for value in values]
+        wires: list[o.wireVARIANTStr | None] = [to_wire(await self._variant(value), _marshal) for value in values]
         parameters = o.DISPPARAMS(wires or None, dispids or None, len(wires), len(dispids))  # type: ignore[arg-type]
         request = o.IDispatch_Invoke_Request(dispIdMember=dispid, dwFlags=flags, pDispParams=parameters)
         target: RemoteObject = self._oleobj_
         response = await target.exporter.call(o.IDispatch, target.ipid, o.IDispatch.operation("Invoke"), request)
         if response.result & 0x80000000:
             raise _failure(response)
-        return from_variant(await self._received(response.pVarResult, _result(member)))
+        return from_variant(await self._received(response.pVarResult, member))
+
+    async def _variant(self, value: Any) -> Variant:
+        """An argument; the state of an object travels as an object that the server asks for it."""
+        if not isinstance(value, ObjectState):
+            return to_variant(value)
+        exported = await self._apartment.export(SavedObject(value), self._oleobj_.exporter)
+        return Variant(VT.UNKNOWN, interface_pointer(exported))
 
     async def _dispid(self, name: str) -> int:
         """What the server calls a member; it is asked once ([MS-OAUT] 3.1.4.3)."""
@@ -110,21 +119,29 @@ class ComObject:
             known[key] = response.rgDispId[0]
         return known[key]
 
-    async def _received(self, wire: o.wireVARIANTStr | None, interface: str) -> Variant:
-        """A result whose objects are proxies."""
+    async def _received(self, wire: o.wireVARIANTStr | None, member: Member) -> Variant:
+        """A result whose objects are proxies, or their state where they are bodies."""
         pointers: list[MInterfacePointer | None] = []
         variant = from_wire(wire, lambda pointer: pointers.append(pointer) or len(pointers) - 1)  # type: ignore[func-returns-value]
         if not pointers:
             return variant
-        apartment: Apartment = self._apartment
-        found = [await apartment.adopt(self._oleobj_.exporter, pointer) for pointer in pointers]
-        proxies = [None if target is None else wrap(apartment, target, interface) for target in found]
-        left = iter(proxies)
+        left = iter([await self._adopted(pointer, member) for pointer in pointers])
         return from_wire(wire, lambda pointer: next(left))
+
+    async def _adopted(self, pointer: MInterfacePointer | None, member: Member) -> Any:
+        apartment: Apartment = self._apartment
+        target = await apartment.adopt(self._oleobj_.exporter, pointer)
+        if target is None:
+            return None
+        if member.name == "Body":
+            return await apartment.state_of(target, MAXIMUM_MESSAGE_SIZE)
+        return wrap(apartment, target, _result(member))
 
 
 def _marshal(target: Any, by_dispatch: bool) -> MInterfacePointer | None:
-    return None if target is None else interface_pointer(target._oleobj_.given_away())
+    if target is None or isinstance(target, MInterfacePointer):
+        return target
+    return interface_pointer(target._oleobj_.given_away())
 
 
 def _positions(member: Member) -> dict[str, int]:

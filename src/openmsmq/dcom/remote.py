@@ -10,14 +10,15 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
 from openmsmq.dcom.activation import VERSION
 from openmsmq.dcom.bindings import TCP, Bindings
-from openmsmq.dcom.hresults import ComError
+from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.objref import NOPING, StandardReference
 from openmsmq.interfaces import ms_dcom as d
 from openmsmq.ndr import Interface, Operation
@@ -28,6 +29,7 @@ from openmsmq.rpc.pdu import SyntaxId
 logger = logging.getLogger(__name__)
 
 RESOLVER_PORT: Final = 135
+TIME_LIMIT: Final = 10.0  # for what an object of a client does for a call of its own, seconds
 PING_PERIOD: Final = 120.0  # seconds, 3.2.2
 _ADDRESS: Final = re.compile(r"(?P<host>.*?)(\[(?P<port>\d+)\])?")
 Spawn = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -140,6 +142,23 @@ class RemoteProcesses:
         made = asyncio.ensure_future(self._resolve(reference))
         self._exporters[reference.oxid] = made
         return await asyncio.shield(made)
+
+    @asynccontextmanager
+    async def reached(self, given: StandardReference) -> AsyncIterator[RemoteExporter]:
+        """The exporter of an object that came as a parameter, for a limited time; at the end the references that came
+        with it are given back. Raises ComError RPC_E_DISCONNECTED for a process that can't be reached or is slow."""
+        try:
+            async with asyncio.timeout(TIME_LIMIT):
+                exporter = await self.exporter_of(given)
+                try:
+                    yield exporter
+                finally:
+                    if given.public_refs and exporter.is_open:
+                        await exporter.release([(given.ipid.bytes_le, given.public_refs)])
+        except TimeoutError:
+            raise ComError(ComResult.RPC_E_DISCONNECTED, f"a process did not answer within {TIME_LIMIT:g} s") from None
+        except (RpcConnectionError, OSError) as error:
+            raise ComError(ComResult.RPC_E_DISCONNECTED, f"a process can't be reached: {error}") from error
 
     async def adopt(self, oxid: int, bindings: Bindings, rem_unknown: bytes, resolver: Place) -> RemoteExporter:
         """The exporter that an activation has named. Raises RpcConnectionError."""

@@ -6,7 +6,11 @@ import struct
 from typing import Final
 
 from openmsmq.dcom.hresults import ComError, ComResult
+from openmsmq.dcom.persistence import CLSID_SIZE, ObjectState, SavedObject, state_of
+from openmsmq.dcom.server import CallContext, ForeignReference
 from openmsmq.dcom.variant import VT, Variant
+from openmsmq.interfaces import com
+from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE, VarType
 from openmsmq.protocols.mqac.objects import octets
 
 BYTES: Final = VT.ARRAY | VT.UI1
@@ -14,15 +18,12 @@ _FORMATS: Final[dict[int, str]] = {
     VT.I1: "<b", VT.UI1: "<B", VT.I2: "<h", VT.UI2: "<H", VT.I4: "<i", VT.UI4: "<I", VT.R4: "<f", VT.R8: "<d",
     VT.CY: "<q", VT.DATE: "<d", VT.BOOL: "<h",
 }  # fmt: skip
-ALLOWED: Final = "VT_I1, UI1, I2, UI2, I4, UI4, R4, R8, CY, DATE, BOOL, BSTR and VT_ARRAY | VT_UI1"
+_OBJECTS: Final = (VT.UNKNOWN, VT.DISPATCH)
+ALLOWED: Final = "VT_I1, UI1, I2, UI2, I4, UI4, R4, R8, CY, DATE, BOOL, BSTR, ARRAY | UI1, UNKNOWN, DISPATCH"
 
 
 def body_of(value: Variant) -> tuple[bytes, int]:
-    """(body, body type). Raises ComError E_INVALIDARG for a type that bodies can't have.
-
-    Deviation D-75: objects (VT_UNKNOWN, VT_DISPATCH) are refused too; the specification lists them and does not say how
-    they are stored.
-    """
+    """(body, body type) of what is no object. Raises ComError E_INVALIDARG for a type that bodies can't have."""
     found = value.resolved
     if found.vt in _FORMATS:
         number = -1 if found.vt == VT.BOOL and found.value else found.value
@@ -34,12 +35,38 @@ def body_of(value: Variant) -> tuple[bytes, int]:
     raise ComError(ComResult.E_INVALIDARG, f"a body can't have type {found.vt:#x}; allowed: {ALLOWED}")
 
 
+def is_object(value: Variant) -> bool:
+    """Whether `body_of_object` has to ask for it."""
+    return value.resolved.vt in _OBJECTS
+
+
+async def body_of_object(context: CallContext, value: Variant) -> tuple[bytes, int]:
+    """(body, body type) of an object, which is asked to save itself. Raises ComError: E_INVALIDARG for one that can't.
+
+    Deviation D-75: the body is the CLSID and what IPersistStream::Save has written.
+    """
+    target = value.resolved.value
+    if isinstance(target, SavedObject):
+        return target.state.pack(), VarType.VT_STREAMED_OBJECT
+    if not isinstance(target, ForeignReference):
+        raise ComError(ComResult.E_INVALIDARG, "an object without state can't be a body; allowed: one of the client's")
+    async with context.server.remote.reached(target.reference) as exporter:
+        ipid = target.reference.ipid.bytes_le
+        state = await state_of(
+            exporter, ipid, lambda s: context.marshal(s, com.IStream.uuid), MAXIMUM_MESSAGE_SIZE, context.causality
+        )
+    return state.pack(), VarType.VT_STREAMED_OBJECT
+
+
 def variant_of(body: bytes, body_type: int) -> Variant:
-    """The inverse. What has another type, or is not as long as its type, is an array of bytes."""
+    """The inverse. An object that was saved can only be saved again (deviation D-75). What has another type, or is not
+    as long as its type, is an array of bytes."""
     fmt = _FORMATS.get(body_type)
     if fmt is not None and len(body) == struct.calcsize(fmt):
         (number,) = struct.unpack(fmt, body)
         return Variant(body_type, number != 0 if body_type == VT.BOOL else number)
     if body_type == VT.BSTR and len(body) % 2 == 0:
         return Variant(VT.BSTR, body.decode("utf-16-le", "surrogatepass"))
+    if body_type == VarType.VT_STREAMED_OBJECT and len(body) >= CLSID_SIZE:
+        return Variant(VT.UNKNOWN, SavedObject(ObjectState.unpack(body)))
     return octets(body)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
+from openmsmq.dcom import persistence
 from openmsmq.dcom.exporter import Exporter
 from openmsmq.dcom.server import CallContext, ComObject, ComServer, Host
 from openmsmq.interfaces import com, ms_dcom, ms_oaut
@@ -39,6 +40,7 @@ CLASSES: Final[tuple[type[MqacObject], ...]] = (
 )  # fmt: skip
 _OTHERS: Final = (
     ms_dcom.IUnknown, com.IClassFactory, ms_oaut.IDispatch, ms_oaut.IEnumVARIANT, ms_oaut.ITypeInfo,
+    *persistence.INTERFACES,
 )  # fmt: skip
 
 

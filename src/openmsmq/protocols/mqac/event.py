@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from openmsmq.dcom.hresults import ComError, ComResult
+from openmsmq.dcom.remote import TIME_LIMIT
 from openmsmq.dcom.server import CallContext, ForeignReference
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.interfaces.ms_dcom import IUnknown
@@ -20,7 +21,6 @@ from openmsmq.protocols.mqac.sinks import Sink
 logger = logging.getLogger(__name__)
 
 MOST_SINKS: Final = 64
-PATIENCE: Final = 10.0  # seconds for a client to answer
 ARRIVED, ARRIVED_ERROR = 0, 1  # DISPIDs of _DMSMQEventEvents
 
 
@@ -101,7 +101,7 @@ class MSMQEvent(MqacObject):
         self, context: CallContext, cookie: int, sink: Sink, dispid: int, queue: Any, arguments: list[int]
     ) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIME_LIMIT):
                 await sink.invoke(context, dispid, queue, arguments)
         except Exception as error:  # a sink that is gone or fails harms nobody
             logger.warning("an event sink of %s could not be called and is dropped: %s", context.call.peer, error)
@@ -153,10 +153,9 @@ class ConnectionPoint:
 
     async def _advise(self, context: CallContext, target: ForeignReference) -> Any:
         try:
-            async with asyncio.timeout(PATIENCE):
-                sink = await Sink.of(context, target)
-        except (MsmqError, OSError) as error:
-            logger.warning("an event sink of %s can't be reached: %s", context.call.peer, error or "no answer in time")
+            sink = await Sink.of(context, target)
+        except MsmqError as error:
+            logger.warning("an event sink of %s can't be reached: %s", context.call.peer, error)
             raise ComError(ComResult.CONNECT_E_CANNOTCONNECT, f"the sink can't be reached: {error}") from None
         return m.IConnectionPoint_Advise_Response(pdwCookie=self._event.advise(sink))
 

@@ -22,7 +22,7 @@ from openmsmq.protection.algorithms import SHA512
 from openmsmq.protection.internal_certificates import InternalCertificate
 from openmsmq.protection.sign import Version
 from openmsmq.protocols.environment import Environment
-from openmsmq.protocols.mqac.bodies import body_of, variant_of
+from openmsmq.protocols.mqac.bodies import body_of, body_of_object, is_object, variant_of
 from openmsmq.protocols.mqac.destination import MSMQDestination
 from openmsmq.protocols.mqac.objects import MqacObject, date, octets, octets_of
 from openmsmq.protocols.mqac.queue_info import info_of, queue_info
@@ -167,9 +167,15 @@ class MSMQMessage(MqacObject):
             return EMPTY
         return variant_of(self.message.body, self.message.body_type)
 
-    def put_Body(self, context: CallContext, value: Variant) -> None:
+    def put_Body(self, context: CallContext, value: Variant) -> Awaitable[None] | None:
         """3.17.4.1.22."""
+        if is_object(value):
+            return self._put_object(context, value)
         self.message.body, self.message.body_type = body_of(value)
+        return None
+
+    async def _put_object(self, context: CallContext, value: Variant) -> None:
+        self.message.body, self.message.body_type = await body_of_object(context, value)
 
     def get_BodyLength(self, context: CallContext) -> int:
         """3.17.4.1.20, in bytes."""

@@ -25,14 +25,10 @@ class Sink:
 
     @classmethod
     async def of(cls, context: CallContext, target: ForeignReference) -> Sink:
-        """Ask the object for its events interface, or else for IDispatch. Raises ComError, RpcConnectionError."""
+        """Ask the object for its events interface, or else for IDispatch. Raises ComError."""
         remote, given = context.server.remote, target.reference
-        exporter = await remote.exporter_of(given)
-        try:
+        async with remote.reached(given) as exporter:
             found = await _first(exporter, given.ipid.bytes_le, (m._DMSMQEventEvents.uuid, o.IDispatch.uuid))
-        finally:
-            if given.public_refs:
-                await exporter.release([(given.ipid.bytes_le, given.public_refs)])
         return cls(remote, exporter, found)
 
     async def invoke(self, context: CallContext, dispid: int, queue: Any, numbers: list[int]) -> None:
