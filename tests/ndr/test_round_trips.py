@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 import time
 import tracemalloc
 from dataclasses import fields, is_dataclass
@@ -13,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ndr.strategies import operations, request, response
-from openmsmq.interfaces import ms_mqmp, ms_mqmq, ms_mqmr
-from openmsmq.ndr import BadStubData, Operation
+from openmsmq.interfaces import ms_mqmp, ms_mqmq, ms_mqmr, ms_oaut
+from openmsmq.ndr import BadStubData, NdrError, Operation
 from openmsmq.ndr import wiretypes as w
 
 OPERATIONS = operations()
@@ -228,3 +229,21 @@ def test_a_lone_surrogate_is_kept() -> None:
     assert decoded.lpwcsPathName == "a\ud800"
     again = PATH_TO_FORMAT.decode_request(PATH_TO_FORMAT.encode_request(decoded))
     assert again == decoded
+
+
+@pytest.mark.parametrize(("announced", "maximum"), [(None, 2), (10, 10), (2, 2)])
+def test_an_array_of_a_response_has_the_size_that_the_request_announced(announced: int | None, maximum: int) -> None:
+    """C706 14.3.3.4: max_count is what size_is says, however few elements follow; clients compare the two."""
+    operation = ms_oaut.IEnumVARIANT.operation("Next")
+    elements = [ms_oaut.wireVARIANTStr(vt=0), ms_oaut.wireVARIANTStr(vt=1)]
+    response = ms_oaut.IEnumVARIANT_Next_Response(rgVar=elements, pCeltFetched=2, celt=announced)
+    stub = operation.encode_response(response)
+    assert struct.unpack_from("<3I", stub, 8) == (maximum, 0, 2)  # behind ORPCTHAT
+    assert operation.decode_response(stub).rgVar == elements
+
+
+def test_an_array_of_a_response_is_not_larger_than_announced() -> None:
+    operation = ms_oaut.IEnumVARIANT.operation("Next")
+    elements = [ms_oaut.wireVARIANTStr(vt=0)] * 2
+    with pytest.raises(NdrError, match="rgVar: 2 elements, at most 1 announced"):
+        operation.encode_response(ms_oaut.IEnumVARIANT_Next_Response(rgVar=elements, pCeltFetched=2, celt=1))

@@ -19,7 +19,7 @@ from uuid import UUID
 from openmsmq.dcom import coercion
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext
-from openmsmq.dcom.type_info import TypeInfo
+from openmsmq.dcom.type_info import Library, TypeInfo
 from openmsmq.dcom.variant import EMPTY, VT, Variant, bstr, from_wire, text_of, to_wire
 from openmsmq.interfaces import ms_oaut as o
 from openmsmq.interfaces.ms_dcom import IUnknown
@@ -96,10 +96,12 @@ def _arguments(parameters: tuple[Parameter, ...]) -> tuple[tuple[Argument, ...],
 
 class AutomationObject:
     """An object with dual interfaces. Subclasses provide `coclass` and the methods; `interfaces_by_name` are those that
-    parameters can have; `not_implemented` names the methods that answer E_NOTIMPL, as their specification demands."""
+    parameters can have, `library` describes all classes; `not_implemented` names the methods that answer E_NOTIMPL, as
+    their specification demands."""
 
     coclass: ClassVar[CoClass]
     interfaces_by_name: ClassVar[Mapping[str, Interface]]
+    library: ClassVar[Library]
     not_implemented: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
@@ -189,7 +191,7 @@ class AutomationObject:
         if q.iTInfo:
             raise ComError(ComResult.DISP_E_BADINDEX, f"there is one type information, not {q.iTInfo + 1}")
         interface = context.interface if context.interface.members is not None else self.coclass.default
-        pointer = context.marshal(TypeInfo(interface), o.ITypeInfo.uuid)
+        pointer = context.marshal(TypeInfo(interface, self.library), o.ITypeInfo.uuid)
         return o.IDispatch_GetTypeInfo_Response(ppTInfo=pointer)
 
     def GetIDsOfNames(self, context: CallContext, q: Any) -> Any:

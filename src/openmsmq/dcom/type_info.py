@@ -1,11 +1,12 @@
-"""Type information of dual interfaces ([MS-OAUT] 3.7): what tools show of an object, made of its interface's tables.
+"""Type information of objects ([MS-OAUT] 3.7, 3.11): what tools show of an object, made of its interface's tables.
 
-Each description is of a dispatch interface: the members of the interface itself without those of IDispatch, results as
-the type of the function.
+An interface is described as a dispatch interface: its members without those of IDispatch, results as the type of the
+function. A class is described by the interfaces that it implements and calls. Both are in one type library.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,9 +16,12 @@ from openmsmq.dcom.variant import VT, bstr
 from openmsmq.interfaces import ms_oaut as o
 from openmsmq.interfaces.ms_dcom import IUnknown
 from openmsmq.ndr import Interface, Operation
-from openmsmq.ndr.runtime import Member, Parameter
+from openmsmq.ndr.runtime import CoClass, Member, Parameter
 
 _DISPATCH_KIND, _DUAL_FLAGS = 4, 0x1040  # TKIND_DISPATCH; TYPEFLAG_FDUAL | TYPEFLAG_FDISPATCHABLE
+_CLASS_KIND, _CAN_CREATE = 5, 2  # TKIND_COCLASS; TYPEFLAG_FCANCREATE
+_DEFAULT, _SOURCE = 1, 2  # IMPLTYPEFLAGs, 2.2.13
+_WIN32 = 1  # SYS_WIN32, 2.2.15
 _FUNC_DISPATCH, _STDCALL, _POINTER = 4, 4, 8
 _INVOKE: Final = {"method": 1, "propget": 2, "propput": 4, "propputref": 8}
 _TYPES: Final = {
@@ -29,14 +33,39 @@ _PARAMETER_FLAGS: Final = {"in": 1, "out": 2, "retval": 8, "optional": 0x10}
 _MEMBERID_NIL: Final = -1
 
 
-class TypeInfo:
-    """ITypeInfo of a dual interface."""
+def _texts(name: str, wanted: int) -> list[o.FLAGGED_WORD_BLOB]:
+    """The name, the description and the help file, as far as they are wanted (3.7.4.8); there are only names."""
+    return [bstr(text if wanted & bit else None) for text, bit in ((name, 1), (None, 2), (None, 8))]
 
-    def __init__(self, interface: Interface) -> None:
-        self._interface = interface
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """What a type library describes: interfaces, then classes."""
+
+    name: str
+    guid: UUID
+    version: tuple[int, int]
+    types: tuple[Interface | CoClass, ...]
+
+    def index(self, described: Interface | CoClass) -> int:
+        """The position of a type; it also is how others refer to it (HREFTYPE)."""
+        return self.types.index(described)
+
+    def described(self, index: int) -> TypeInfo | ClassInfo:
+        """Raises ComError TYPE_E_ELEMENTNOTFOUND."""
+        if not 0 <= index < len(self.types):
+            raise ComError(ComResult.TYPE_E_ELEMENTNOTFOUND, f"{self.name} has {len(self.types)} types")
+        found = self.types[index]
+        return ClassInfo(found, self) if isinstance(found, CoClass) else TypeInfo(found, self)
+
+
+class _Described:
+    """What objects of type information share."""
+
+    interface: Interface
 
     def query(self, iid: UUID) -> bool:
-        return iid in (IUnknown.uuid, o.ITypeInfo.uuid)
+        return iid in (IUnknown.uuid, self.interface.uuid)
 
     def released(self) -> None:
         """It holds nothing."""
@@ -44,8 +73,150 @@ class TypeInfo:
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
         method = getattr(self, operation.name, None)
         if method is None:
-            raise ComError(ComResult.E_NOTIMPL, f"ITypeInfo::{operation.name} is not offered")
+            raise ComError(ComResult.E_NOTIMPL, f"{self.interface.name}::{operation.name} is not offered")
         return method(context, request)
+
+
+class TypeLibrary(_Described):
+    """ITypeLib."""
+
+    interface = o.ITypeLib
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    def GetTypeInfoCount(self, context: CallContext, q: Any) -> Any:
+        """3.11.4.1."""
+        return o.ITypeLib_GetTypeInfoCount_Response(pcTInfo=len(self._library.types))
+
+    def GetTypeInfo(self, context: CallContext, q: Any) -> Any:
+        """3.11.4.2."""
+        found = self._library.described(q.index)
+        return o.ITypeLib_GetTypeInfo_Response(ppTInfo=context.marshal(found, o.ITypeInfo.uuid))
+
+    def GetTypeInfoType(self, context: CallContext, q: Any) -> Any:
+        """3.11.4.3."""
+        return o.ITypeLib_GetTypeInfoType_Response(pTKind=self._library.described(q.index).kind)
+
+    def GetTypeInfoOfGuid(self, context: CallContext, q: Any) -> Any:
+        """3.11.4.4."""
+        wanted = UUID(bytes_le=q.guid)
+        for index, described in enumerate(self._library.types):
+            if described.uuid == wanted:
+                found = context.marshal(self._library.described(index), o.ITypeInfo.uuid)
+                return o.ITypeLib_GetTypeInfoOfGuid_Response(ppTInfo=found)
+        raise ComError(ComResult.TYPE_E_ELEMENTNOTFOUND, f"{self._library.name} does not describe {wanted}")
+
+    def GetLibAttr(self, context: CallContext, q: Any) -> Any:
+        """3.11.4.5."""
+        major, minor = self._library.version
+        attributes = o.TLIBATTR(
+            guid=self._library.guid.bytes_le, syskind=_WIN32, wMajorVerNum=major, wMinorVerNum=minor
+        )  # fmt: skip
+        return o.ITypeLib_GetLibAttr_Response(ppTLibAttr=attributes)
+
+    def GetDocumentation(self, context: CallContext, q: Any) -> Any:
+        """3.11.4.7: -1 is the library itself."""
+        library = self._library
+        name = library.name if q.index == _MEMBERID_NIL else library.described(q.index).name
+        texts = _texts(name, q.refPtrFlags)
+        return o.ITypeLib_GetDocumentation_Response(pBstrName=texts[0], pBstrDocString=texts[1], pBstrHelpFile=texts[2])
+
+    def IsName(self, context: CallContext, q: Any) -> Any:
+        """3.11.4.8: of a type, a member or a parameter; case does not matter."""
+        wanted = q.szNameBuf.lower()
+        for described in self._library.types:
+            members = described.all_members if isinstance(described, Interface) else ()
+            for name in (described.name, *(n for m in members for n in (m.name, *(p.name for p in m.parameters)))):
+                if name.lower() == wanted:
+                    return o.ITypeLib_IsName_Response(pfName=1, pBstrNameInLibrary=bstr(name))
+        return o.ITypeLib_IsName_Response(pBstrNameInLibrary=bstr(None))
+
+
+class _InLibrary(_Described):
+    """ITypeInfo of a type in a library."""
+
+    interface = o.ITypeInfo
+    kind: int
+    name: str
+
+    def __init__(self, described: Interface | CoClass, library: Library) -> None:
+        self._type, self._library = described, library
+        self.name = described.name
+
+    def GetContainingTypeLib(self, context: CallContext, q: Any) -> Any:
+        """3.7.4.13."""
+        pointer = context.marshal(TypeLibrary(self._library), o.ITypeLib.uuid)
+        return o.ITypeInfo_GetContainingTypeLib_Response(ppTLib=pointer, pIndex=self._library.index(self._type))
+
+    def GetRefTypeInfo(self, context: CallContext, q: Any) -> Any:
+        """3.7.4.10."""
+        found = context.marshal(self._library.described(q.hRefType), o.ITypeInfo.uuid)
+        return o.ITypeInfo_GetRefTypeInfo_Response(ppTInfo=found)
+
+    def GetVarDesc(self, context: CallContext, q: Any) -> Any:
+        """3.7.4.4: properties are functions here."""
+        raise ComError(ComResult.TYPE_E_ELEMENTNOTFOUND, f"{self.name} has no variables")
+
+
+class ClassInfo(_InLibrary):
+    """ITypeInfo of a class: which interfaces it has, and which it calls."""
+
+    kind = _CLASS_KIND
+
+    def __init__(self, described: CoClass, library: Library) -> None:
+        super().__init__(described, library)
+        default = described.default
+        others = [interface for interface in described.interfaces if interface is not default]
+        self._implemented = [(default, _DEFAULT), *((other, 0) for other in others)]
+        self._implemented += [
+            (source, _SOURCE | (_DEFAULT if index == 0 else 0)) for index, source in enumerate(described.sources)
+        ]
+
+    def GetTypeAttr(self, context: CallContext, q: Any) -> Any:
+        """3.7.4.1."""
+        attributes = o.TYPEATTR(
+            guid=self._type.uuid.bytes_le, cbSizeInstance=_POINTER, typekind=_CLASS_KIND,
+            cImplTypes=len(self._implemented), cbAlignment=_POINTER, wTypeFlags=_CAN_CREATE, wMajorVerNum=1,
+        )  # fmt: skip
+        return o.ITypeInfo_GetTypeAttr_Response(ppTypeAttr=attributes)
+
+    def GetFuncDesc(self, context: CallContext, q: Any) -> Any:
+        """3.7.4.3: a class has interfaces, not functions."""
+        raise ComError(ComResult.TYPE_E_ELEMENTNOTFOUND, f"{self.name} is a class")
+
+    def GetRefTypeOfImplType(self, context: CallContext, q: Any) -> Any:
+        """3.7.4.6."""
+        found, _ = self._implements(q.index)
+        return o.ITypeInfo_GetRefTypeOfImplType_Response(pRefType=self._library.index(found))
+
+    def GetImplTypeFlags(self, context: CallContext, q: Any) -> Any:
+        """3.7.4.7."""
+        return o.ITypeInfo_GetImplTypeFlags_Response(pImplTypeFlags=self._implements(q.index)[1])
+
+    def GetDocumentation(self, context: CallContext, q: Any) -> Any:
+        """3.7.4.8: names only."""
+        if q.memid != _MEMBERID_NIL:
+            raise ComError(ComResult.TYPE_E_ELEMENTNOTFOUND, f"{self.name} is a class")
+        texts = _texts(self.name, q.refPtrFlags)
+        return o.ITypeInfo_GetDocumentation_Response(
+            pBstrName=texts[0], pBstrDocString=texts[1], pBstrHelpFile=texts[2]
+        )
+
+    def _implements(self, index: int) -> tuple[Interface, int]:
+        if index >= len(self._implemented):
+            raise ComError(ComResult.TYPE_E_ELEMENTNOTFOUND, f"{self.name} has {len(self._implemented)} interfaces")
+        return self._implemented[index]
+
+
+class TypeInfo(_InLibrary):
+    """ITypeInfo of a dual interface."""
+
+    kind = _DISPATCH_KIND
+
+    def __init__(self, interface: Interface, library: Library) -> None:
+        super().__init__(interface, library)
+        self._interface = interface
 
     def GetTypeAttr(self, context: CallContext, q: Any) -> Any:
         """3.7.4.1."""
@@ -60,15 +231,12 @@ class TypeInfo:
         """3.7.4.3."""
         return o.ITypeInfo_GetFuncDesc_Response(ppFuncDesc=_function(self._member(q.index)))
 
-    def GetVarDesc(self, context: CallContext, q: Any) -> Any:
-        """3.7.4.4: properties are functions here."""
-        raise ComError(ComResult.TYPE_E_ELEMENTNOTFOUND, "the interface has no variables")
-
     def GetNames(self, context: CallContext, q: Any) -> Any:
         """3.7.4.5: of a member, then of its parameters."""
         member = self._by_id(q.memid)
         names = [member.name, *[p.name for p in member.parameters if "in" in p.attributes]][: q.cMaxNames]
-        return o.ITypeInfo_GetNames_Response(rgBstrNames=[bstr(name) for name in names], pcNames=len(names))
+        blobs: list[o.FLAGGED_WORD_BLOB | None] = [bstr(name) for name in names]
+        return o.ITypeInfo_GetNames_Response(rgBstrNames=blobs, pcNames=len(names), cMaxNames=q.cMaxNames)
 
     def GetImplTypeFlags(self, context: CallContext, q: Any) -> Any:
         """3.7.4.7."""
@@ -79,8 +247,7 @@ class TypeInfo:
     def GetDocumentation(self, context: CallContext, q: Any) -> Any:
         """3.7.4.8: names only."""
         name = self._interface.name if q.memid == _MEMBERID_NIL else self._by_id(q.memid).name
-        wanted = [q.refPtrFlags & bit for bit in (1, 2, 8)]
-        texts = [bstr(text) if asked else bstr(None) for text, asked in zip((name, None, None), wanted, strict=True)]
+        texts = _texts(name, q.refPtrFlags)
         return o.ITypeInfo_GetDocumentation_Response(
             pBstrName=texts[0], pBstrDocString=texts[1], pBstrHelpFile=texts[2]
         )

@@ -7,10 +7,19 @@ body, where pointers are referent identifiers, and one for what its pointers ref
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from openmsmq.ndr import wiretypes as w
 from openmsmq.ndr.lexer import IdlError
 from openmsmq.ndr.python_decoder import Decoder
-from openmsmq.ndr.python_emitter import Symbols, class_fields, flatten_parameters, is_bytes, is_wchar
+from openmsmq.ndr.python_emitter import (
+    Symbols,
+    announced_sizes,
+    class_fields,
+    flatten_parameters,
+    is_bytes,
+    is_wchar,
+)
 from openmsmq.ndr.python_encoder import Encoder
 from openmsmq.ndr.table_backend import Tables
 
@@ -68,10 +77,11 @@ class _Module:
         head += [f"{name} = {expression}" for expression, name in self.symbols.structs.items()]
         return "\n".join(head + body) + "\n"
 
-    def _class(self, name: str, fields: list[w.Field]) -> list[str]:
+    def _class(self, name: str, fields: list[w.Field], announced: Collection[str] = ()) -> list[str]:
         lines = ["", "", "@dataclass(slots=True)", f"class {name}:"]
         for f in fields:
             lines.append(f"    {f.name}: {self._annotation(f.type)} = {self._default(f.type)}")
+        lines += [f"    {size}: int | None = None" for size in announced]
         return lines if fields else [*lines, "    pass"]
 
     def _annotation(self, wire_type: w.WireType) -> str:
@@ -151,14 +161,15 @@ class _Module:
 
     def _codecs(self, letter: str, name: str, fields: list[w.Field]) -> list[str]:
         """A class of arguments and its codecs: `_q_NAME` or `_r_NAME` = (decode, decode big-endian, encode)."""
-        body = self._class(name, flatten_parameters(fields))
+        announced = announced_sizes(fields) if letter == "r" else ()
+        body = self._class(name, flatten_parameters(fields), announced)
         functions = {order: f"_d{letter}_{name}{suffix}" for suffix, order in (("", "<"), ("_be", ">"))}
         for order, function in functions.items():
             body += Decoder(self.symbols, order).call(function, name, fields)
         functions[""] = f"_e{letter}_{name}"
-        body += Encoder(self.symbols).call(functions[""], fields)
+        body += Encoder(self.symbols).call(functions[""], fields, announced)
         codecs = list(functions.values())
-        if arguments := self.tables.arguments(name, fields):
+        if not announced and (arguments := self.tables.arguments(name, fields)):
             body += ["", "", f"_t{letter}_{name} = {arguments}"]
             codecs = [f"_codec({order!r}, {function}, *_t{letter}_{name})" for order, function in functions.items()]
         return [*body, f"_{letter}_{name} = ({', '.join(codecs)})"]

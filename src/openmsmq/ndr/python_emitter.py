@@ -33,6 +33,16 @@ def flatten_parameters(fields: list[w.Field]) -> list[w.Field]:
     return flat
 
 
+def announced_sizes(outputs: list[w.Field]) -> list[str]:
+    """The arguments of the request that `size_is` of varying arrays of the response names: the arrays travel with these
+    as max_count, however few elements they have. A response has them as attributes; None stands for the elements."""
+    known = {f.name for f in outputs}
+    targets = [f.type.to if isinstance(f.type, w.Pointer) else f.type for f in outputs]
+    arrays = [target for target in targets if isinstance(target, w.Array) and target.varying]
+    sizes = [a.size.text for a in arrays if isinstance(a.size, s.Name) and a.size != a.length]
+    return [size for size in dict.fromkeys(sizes) if size not in known]
+
+
 def optional(arm: w.Field) -> w.Field:
     return w.Field(arm.name, arm.type if isinstance(arm.type, w.Pointer) else w.Pointer("unique", arm.type))
 

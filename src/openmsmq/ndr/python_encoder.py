@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from openmsmq.ndr import syntax as s
 from openmsmq.ndr import wiretypes as w
 from openmsmq.ndr.lexer import IdlError
@@ -19,6 +21,7 @@ from openmsmq.ndr.python_emitter import (
 class Encoder(Emitter):
     def __init__(self, symbols: Symbols) -> None:
         super().__init__(symbols, "<")
+        self.announced: frozenset[str] = frozenset()
 
     def skip(self, padding: int) -> None:
         self.line(f"w += _PAD[{padding}]")
@@ -80,7 +83,11 @@ class Encoder(Emitter):
             self._check(where, count, array.size, owner)
             return count
         maximum = count
-        if self.resolvable(array.size):
+        if isinstance(array.size, s.Name) and array.size.text in self.announced:
+            maximum, size = self.local("n"), f"{owner}.{array.size.text}"
+            self.line(f"{maximum} = {count} if {size} is None else {size}")
+            self._check_maximum(where, count, maximum)
+        elif self.resolvable(array.size):
             assert array.size is not None
             maximum = self.local("n")
             self.line(f"{maximum} = {python_expression(array.size, owner)}")
@@ -96,7 +103,9 @@ class Encoder(Emitter):
         self.scalar("I", 4, 4, "0")
         self.scalar("I", 4, 4, count)
 
-    def call(self, function: str, parameters: list[w.Field]) -> list[str]:
+    def call(self, function: str, parameters: list[w.Field], announced: Collection[str] = ()) -> list[str]:
+        """The function for an operation; `announced` are sizes that the request has (`announced_sizes`)."""
+        self.announced = frozenset(announced)
         self.lines += ["", "", f"def {function}(o):"]
         self.line("w = bytearray()")
         self.line("s = EncodeState()")

@@ -5,7 +5,6 @@ It answers before any authentication, because clients ask it before they know wh
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +25,6 @@ EPT_S_NOT_REGISTERED: Final = 0x16C9A0D6
 ANNOTATION_SIZE: Final = 64
 _HANDLE_KIND: Final = "endpoint map inquiry"
 # Both answers hold an array whose conformance stands behind the handle and the number of elements.
-_CONFORMANCE_OFFSET: Final = 24
 
 # inquiry_type and vers_option, [MS-RPCE] 2.2.1.2.4.
 MATCH_BY_INTERFACE: Final = 1
@@ -98,9 +96,8 @@ class EndpointMapper:
         found, handle = self._page(call, request.entry_handle, request.max_ents, lambda: self._inquire(request))
         entries = [_entry(endpoint, call.connection.local_host) for endpoint in found]
         status = 0 if entries else EPT_S_NOT_REGISTERED
-        response = wire.ept_lookup_Response(handle, len(entries), entries, status)
-        stub = wire.ept.operations[call.opnum].encode_response(response)
-        return _with_conformance(stub, request.max_ents)
+        response = wire.ept_lookup_Response(handle, len(entries), entries, status, max_ents=request.max_ents)
+        return wire.ept.operations[call.opnum].encode_response(response)
 
     def _map(self, call: Call, request: wire.ept_map_Request) -> bytes:
         def matching() -> list[Endpoint]:
@@ -122,10 +119,8 @@ class EndpointMapper:
         found, handle = self._page(call, request.entry_handle, request.max_towers, matching)
         towers: list[wire.twr_t | None] = [_tower(endpoint, call.connection.local_host) for endpoint in found]
         status = 0 if towers else EPT_S_NOT_REGISTERED
-        stub = wire.ept.operations[call.opnum].encode_response(
-            wire.ept_map_Response(handle, len(towers), towers, status)
-        )
-        return _with_conformance(stub, request.max_towers)
+        response = wire.ept_map_Response(handle, len(towers), towers, status, max_towers=request.max_towers)
+        return wire.ept.operations[call.opnum].encode_response(response)
 
     def _inquire(self, request: wire.ept_lookup_Request) -> list[Endpoint]:
         by_interface = request.inquiry_type in (MATCH_BY_INTERFACE, MATCH_BY_BOTH)
@@ -165,9 +160,3 @@ def _entry(endpoint: Endpoint, reached_at: str) -> wire.ept_entry_t:
     annotation = endpoint.annotation.encode("ascii", "replace")[: ANNOTATION_SIZE - 1].ljust(ANNOTATION_SIZE, b"\0")
     object_uuid = endpoint.object_uuid.bytes_le if endpoint.object_uuid else bytes(16)
     return wire.ept_entry_t(object_uuid, _tower(endpoint, reached_at), 0, ANNOTATION_SIZE, annotation)
-
-
-def _with_conformance(stub: bytes, size: int) -> bytes:
-    """The stub with the array's max_count as size_is says: what the caller asked for, not what it gets."""
-    at = _CONFORMANCE_OFFSET
-    return stub[:at] + struct.pack("<I", size) + stub[at + 4 :]

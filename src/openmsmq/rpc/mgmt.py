@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 from openmsmq.interfaces import ms_rpce_mgmt as wire
@@ -51,9 +50,9 @@ class Management:
             case "rpc_mgmt_inq_princ_name":
                 fits = self._principal and len(self._principal) < request.princ_name_size
                 name, status = (self._principal, 0) if fits else ("", RPC_S_UNKNOWN_AUTHN_SERVICE)
-                stub = operation.encode_response(wire.rpc_mgmt_inq_princ_name_Response(name, status))
-                # max_count is what the caller asked for (size_is), not what it gets.
-                stub = struct.pack("<I", max(request.princ_name_size, 1)) + stub[4:]
+                size = max(request.princ_name_size, 1)
+                response = wire.rpc_mgmt_inq_princ_name_Response(name, status, princ_name_size=size)
+                stub = operation.encode_response(response)
             case _:
                 raise Fault(NCA_S_OP_RNG_ERROR)
         call.reply(stub)

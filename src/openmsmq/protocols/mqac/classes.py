@@ -39,7 +39,7 @@ CLASSES: Final[tuple[type[MqacObject], ...]] = (
     MSMQManagement, MSMQOutgoingQueueManagement, MSMQQueueManagement,
 )  # fmt: skip
 _OTHERS: Final = (
-    ms_dcom.IUnknown, com.IClassFactory, ms_oaut.IDispatch, ms_oaut.IEnumVARIANT, ms_oaut.ITypeInfo,
+    ms_dcom.IUnknown, com.IClassFactory, ms_oaut.IDispatch, ms_oaut.IEnumVARIANT, ms_oaut.ITypeInfo, ms_oaut.ITypeLib,
     *persistence.INTERFACES,
 )  # fmt: skip
 

@@ -67,7 +67,7 @@ class Enumerator:
             to_wire(value, lambda target, by_dispatch: _marshal(context, target, by_dispatch)) for value in found
         ]
         return o.IEnumVARIANT_Next_Response(
-            rgVar=wires, pCeltFetched=len(found), result=0 if len(found) == q.celt else 1
+            rgVar=wires, pCeltFetched=len(found), result=0 if len(found) == q.celt else 1, celt=q.celt
         )
 
     def Skip(self, context: CallContext, q: Any) -> Any:

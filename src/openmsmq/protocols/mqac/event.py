@@ -187,14 +187,17 @@ class Enumeration:
         return getattr(self, operation.name)(context, operation, request)
 
     def Next(self, context: CallContext, operation: Operation, q: Any) -> Any:
-        found = self._items[self._position : self._position + q.cConnections]
+        wanted = q.cConnections
+        found = self._items[self._position : self._position + wanted]
         self._position += len(found)
-        status = ComResult.S_OK if len(found) == q.cConnections else ComResult.S_FALSE
+        status = ComResult.S_OK if len(found) == wanted else ComResult.S_FALSE
         if self._interface is m.IEnumConnections:
             data = [m.CONNECTDATA(None, cookie) for cookie, _ in found]  # deviation D-86: only the cookies
-            return m.IEnumConnections_Next_Response(rgcd=data, pcFetched=len(found), result=status)
+            return m.IEnumConnections_Next_Response(rgcd=data, pcFetched=len(found), result=status, cConnections=wanted)
         pointers = [context.marshal(item, self._iid) for item in found]
-        return m.IEnumConnectionPoints_Next_Response(ppCP=pointers, pcFetched=len(found), result=status)
+        return m.IEnumConnectionPoints_Next_Response(
+            ppCP=pointers, pcFetched=len(found), result=status, cConnections=wanted
+        )
 
     def Skip(self, context: CallContext, operation: Operation, q: Any) -> Any:
         left = len(self._items) - self._position

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
+from uuid import UUID
 
 from openmsmq.dcom import coercion
 from openmsmq.dcom.automation import AutomationObject
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext
+from openmsmq.dcom.type_info import Library
 from openmsmq.dcom.variant import VT, SafeArray, Variant
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.ndr import Interface
+from openmsmq.ndr.runtime import CoClass
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.authorization import Caller
 from openmsmq.rpc.association import Holder
@@ -21,6 +24,14 @@ from openmsmq.rpc.association import Holder
 INTERFACES: Final[dict[str, Interface]] = {
     name: value for name, value in vars(m).items() if isinstance(value, Interface)
 }
+# The type library that Windows has for them (mqoa.tlb); programs that were compiled early know it by this identifier.
+LIBRARY: Final = Library(
+    "MSMQ", UUID("d7d6e071-dccd-11d0-aa4b-0060970debae"), (3, 0),
+    (
+        *(interface for interface in INTERFACES.values() if interface.members is not None),
+        *(value for value in vars(m).values() if isinstance(value, CoClass)),
+    ),
+)  # fmt: skip
 _DAYS_TO_1970: Final = 25569.0  # from 1899-12-30, where VT_DATE begins
 _SECONDS_A_DAY: Final = 86400
 
@@ -39,6 +50,7 @@ class MqacObject(AutomationObject):
     """An automation object of MSMQ."""
 
     interfaces_by_name: ClassVar[dict[str, Interface]] = INTERFACES
+    library = LIBRARY
     # By operation what is not fully served answers; `openmsmq protocols` shows it.
     states: ClassVar[Mapping[str, str]] = {}
 
