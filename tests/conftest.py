@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,14 @@ settings.load_profile("patient")
 
 # Seconds that one test by day, and all tests of a file, may take on two cores; who needs more belongs to the night.
 BUDGET_OF_A_TEST, BUDGET_OF_A_FILE = 15, 60
+
+
+@pytest.fixture(autouse=True, scope="module")
+def disconnected() -> Iterator[None]:
+    """Whoever used automation objects pings no more when the daemons of a module are gone."""
+    yield
+    if "openmsmq.com" in sys.modules:
+        sys.modules["openmsmq.com"].close_all()
 
 
 @pytest.fixture

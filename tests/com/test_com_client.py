@@ -19,7 +19,7 @@ import pytest
 import openmsmq
 from com_client import Connection
 from daemon import Daemon
-from openmsmq.com import VT, ComError, Dispatch, ObjectState, Variant, WithEvents, client
+from openmsmq.com import VT, ComError, Dispatch, ObjectState, Variant, WithEvents, close_all
 from openmsmq.dcom.activation import interface_pointer
 from openmsmq.dcom.hresults import ComResult
 from openmsmq.dcom.persistence import SavedObject
@@ -41,9 +41,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture
 def new(daemon: Daemon) -> Iterator[Callable[[str], Any]]:
     yield partial(Dispatch, host="127.0.0.1", port=daemon.mapper_port, ping_seconds=0.2)
-    for apartment in client._apartments.values():
-        apartment.close()
-    client._apartments.clear()
+    close_all()
 
 
 @pytest.fixture

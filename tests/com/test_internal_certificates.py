@@ -14,7 +14,7 @@ from cryptography import x509
 import openmsmq
 from command_line import add_user
 from daemon import Daemon, eventually
-from openmsmq.com import ComError, Dispatch, client
+from openmsmq.com import ComError, Dispatch, close_all
 from openmsmq.dcom.variant import NOTHING, VT, Variant, to_wire
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.interfaces import mc_mqac as m
@@ -51,9 +51,7 @@ class World:
         self.daemon = self.started()
 
     def close(self) -> None:
-        for apartment in client._apartments.values():
-            apartment.close()
-        client._apartments.clear()
+        close_all()
         self.daemon.__exit__(None, None, None)
 
     def new(self, name: str, user: str = "alice") -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 from command_line import checked
 from daemon import Daemon
-from openmsmq.com import ComError, Dispatch, client
+from openmsmq.com import ComError, Dispatch, close_all
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.protection import algorithms
@@ -43,9 +43,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture
 def new(daemon: Daemon) -> Iterator[Callable[[str], Any]]:
     yield partial(Dispatch, host="127.0.0.1", port=daemon.mapper_port, ping_seconds=0.2)
-    for apartment in client._apartments.values():
-        apartment.close()
-    client._apartments.clear()
+    close_all()
 
 
 def opened(new: Callable[[str], Any], name: str, access: int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from com_client import Connection, Object, Refused
 from daemon import Daemon
-from openmsmq.com import CastTo, Dispatch, client
+from openmsmq.com import CastTo, Dispatch, close_all
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import MsmqError
 
@@ -56,7 +56,7 @@ class Ours:
         return self._dispatch(f"MSMQ.MSMQ{name}")
 
     def close(self) -> None:
-        close_apartments()
+        close_all()
 
     def get(self, target: Any, name: str) -> Any:
         return getattr(target, name)
@@ -73,10 +73,3 @@ class Ours:
     def hresult(self, error: BaseException) -> int:
         assert isinstance(error, MsmqError)
         return error.hresult
-
-
-def close_apartments() -> None:
-    """The end of all objects of our client."""
-    for apartment in client._apartments.values():
-        apartment.close()
-    client._apartments.clear()

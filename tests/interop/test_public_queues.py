@@ -22,8 +22,7 @@ from cryptography.x509.oid import NameOID
 from com_client import MISSING, Connection, Object, Refused, Typed
 from command_line import add_user, at, checked
 from daemon import Daemon
-from interop.automation_scripts import close_apartments
-from openmsmq.com import Dispatch
+from openmsmq.com import Dispatch, close_all
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import HResult, MsmqError
@@ -346,7 +345,7 @@ def test_certificates_are_registered_for_the_caller(tmp_path: Path) -> None:
                 alice.RegisterCertificate(1, encoded)
             assert caught.value.hresult == 0x80004001
         finally:
-            close_apartments()
+            close_all()
 
     async def stored() -> Any:
         directory = EmbeddedDirectory(tmp_path / "data" / "directory.sqlite")

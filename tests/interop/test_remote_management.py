@@ -10,7 +10,7 @@ import pytest
 
 import openmsmq
 from daemon import Daemon
-from openmsmq.com import CastTo, ComError, Dispatch, client
+from openmsmq.com import CastTo, ComError, Dispatch, close_all
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import HResult, MsmqError
 
@@ -57,9 +57,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 with manager.open(OUTGOING, "send") as queue:
                     queue.send(b"y")
             yield World(alpha, beta)
-            for apartment in client._apartments.values():
-                apartment.close()
-            client._apartments.clear()
+            close_all()
     assert "Traceback" not in alpha.log, alpha.log
     assert "Traceback" not in beta.log, beta.log
 

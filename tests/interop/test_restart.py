@@ -332,9 +332,12 @@ def test_a_failing_sync_ends_the_daemon_with_1_and_acknowledges_nothing(
 
     async def scenario() -> int:
         started: asyncio.Future[server.Daemon] = asyncio.get_running_loop().create_future()
-        settings = {"data_dir": tmp_path / "data", "rpc_port": 0, "endpoint_mapper_port": 0}
-        serving = asyncio.create_task(server.serve(load(options=settings, environment={}), started.set_result))
-        _, port = (await started).endpoints["qmcomm"]
+        ports = {"rpc_port": 0, "endpoint_mapper_port": 0, "message_port": 0}
+        configuration = load(options={"data_dir": tmp_path / "data", **ports}, environment={})
+        serving = asyncio.create_task(server.serve(configuration, started.set_result))
+        await asyncio.wait([serving, started], return_when=asyncio.FIRST_COMPLETED)
+        assert started.done(), serving.result()
+        _, port = started.result().endpoints["qmcomm"]
         manager = await openmsmq.aio.connect("127.0.0.1", port)
         await manager.create_queue(QUEUE)
         queue = await manager.open(QUEUE, "send")

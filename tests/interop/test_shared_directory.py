@@ -16,8 +16,7 @@ import pytest
 
 from command_line import checked
 from daemon import Daemon, eventually
-from interop.automation_scripts import close_apartments
-from openmsmq.com import Dispatch
+from openmsmq.com import Dispatch, close_all
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.model.errors import HResult, MsmqError
 
@@ -27,7 +26,7 @@ RECEIVE = 1
 @pytest.fixture(autouse=True)
 def no_objects_left() -> Iterator[None]:
     yield
-    close_apartments()
+    close_all()
 
 
 def daemon(path: Path, name: str, *options: str) -> Daemon:

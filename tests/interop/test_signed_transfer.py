@@ -8,8 +8,7 @@ from typing import Any
 import openmsmq
 from command_line import add_user
 from daemon import Daemon
-from openmsmq.com import Dispatch
-from openmsmq.com.client import _apartments
+from openmsmq.com import Dispatch, close_all
 
 PORT = "18014"
 HOSTS = ("127.0.76.1", "127.0.76.2")
@@ -36,9 +35,7 @@ def test_a_signature_of_one_queue_manager_is_verified_by_another_with_the_same_d
                 message.Label = str(number)
                 message.Send(queue)
         finally:
-            for apartment in _apartments.values():
-                apartment.close()
-            _apartments.clear()
+            close_all()
         with far.open(".\\private$\\signed", "receive") as reader:
             got = [reader.receive(timeout=20) for _ in range(5)]
         assert [(one.label, one.authentication_level) for one in got] == [(str(number), 3) for number in range(5)]

@@ -12,12 +12,13 @@
 Servers are openmsmq and Windows with MSMQ's DCOM proxy. See docs/com.md.
 """
 
-from openmsmq.com.client import CastTo, Dispatch, WithEvents, connect
+from openmsmq.com.client import CastTo, Dispatch, WithEvents, close_all, connect
 from openmsmq.com.proxies import ComObject
 from openmsmq.dcom.hresults import ComError
 from openmsmq.dcom.persistence import ObjectState
 from openmsmq.dcom.variant import VT, SafeArray, Variant
 
 __all__ = [
-    "VT", "CastTo", "ComError", "ComObject", "Dispatch", "ObjectState", "SafeArray", "Variant", "WithEvents", "connect",
+    "VT", "CastTo", "ComError", "ComObject", "Dispatch", "ObjectState", "SafeArray", "Variant", "WithEvents",
+    "close_all", "connect",
 ]  # fmt: skip

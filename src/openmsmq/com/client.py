@@ -54,8 +54,12 @@ def connect(
 
 
 @atexit.register
-def _close_all() -> None:
-    for apartment in _apartments.values():
+def close_all() -> None:
+    """Release all objects of all hosts and end their connections; a later `connect` makes a new one."""
+    with _lock:
+        closing = list(_apartments.values())
+        _apartments.clear()
+    for apartment in closing:
         apartment.close()
 
 
