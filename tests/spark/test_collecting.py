@@ -315,9 +315,10 @@ def test_a_directory_that_is_not_shared_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("every", [1, 500])
 def test_what_is_held_does_not_grow_with_the_rows(service: Daemon, queue: str, tmp_path: Path, every: int) -> None:
-    """Fifty megabytes pass through; what the queue manager has had is forgotten."""
+    """A hundred megabytes pass through; what the queue manager has had is forgotten. What is on its way between both may
+    be some tens: gRPC has buffers."""
     collected = Collected(fs.LocalFileSystem(), str(tmp_path / "errors.parquet"))
-    most, size, count = 0, 500, 100
+    most, size, count = 0, 500, 200
 
     def rows() -> Iterator[pa.RecordBatch]:
         nonlocal most
@@ -333,7 +334,7 @@ def test_what_is_held_does_not_grow_with_the_rows(service: Daemon, queue: str, t
         staged = client.stage(queue, 0, 0, 0, rows(), queue, collect=collected.take)
         client.forget(queue)
     name = collected.close()
-    assert name is not None and most < 25 << 20
+    assert name is not None and most < 50 << 20
     assert pq.read_metadata(tmp_path / name).num_rows == size * count // every
     assert staged.rows == size * count - size * count // every
 
