@@ -315,7 +315,7 @@ def test_a_directory_that_is_not_shared_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("every", [1, 500])
 def test_what_is_held_does_not_grow_with_the_rows(service: Daemon, queue: str, tmp_path: Path, every: int) -> None:
-    """A hundred megabytes pass through; what the queue manager has had is forgotten. What is on its way between both may
+    """A hundred megabytes pass; what the queue manager has had is forgotten. What is on its way between both may
     be some tens: gRPC has buffers."""
     collected = Collected(fs.LocalFileSystem(), str(tmp_path / "errors.parquet"))
     most, size, count = 0, 500, 200
