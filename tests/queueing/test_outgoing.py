@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import replace
 
 import pytest
 
 from openmsmq.model import names, security
-from openmsmq.model.constants import INFINITE, Access, Action, MessageClass, Share
-from openmsmq.model.errors import HResult
+from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, Action, MessageClass, Share
+from openmsmq.model.errors import HResult, InsufficientResources
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.changes import UNUSED_PERIOD
 from openmsmq.queueing.machine import MachineLimits
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
 from openmsmq.store import DamagedRecord
+from openmsmq.transfer.packets import user_message_of
 from queueing.pipeline import draft, finalize, source
 from queueing.world import ALICE, MACHINE, START, World, next_to_transfer, refused, snapshot
 
@@ -166,6 +168,26 @@ def test_the_machine_quota_counts_what_goes_out() -> None:
 def test_nobody_can_encrypt_for_an_unknown_machine(world: World) -> None:
     with refused(HResult.MQ_ERROR_PUBLIC_KEY_NOT_FOUND):
         world.send(ELSEWHERE, privacy_level=1)
+
+
+def takes(world: World, name: str, size: int, response_queue: str) -> bool:
+    try:
+        world.send(name, body=bytes(size), response_queue_format_name=response_queue)
+    except InsufficientResources:
+        return False
+    return True
+
+
+def test_a_message_that_would_be_too_large_with_names_for_others_is_refused(world: World) -> None:
+    """Queues of this machine are named differently in the packet (D-108); the largest packet has 4 MiB."""
+    sizes = range(MAXIMUM_MESSAGE_SIZE - (1 << 14), MAXIMUM_MESSAGE_SIZE)
+    sizes = sizes[: bisect.bisect(sizes, 0, key=lambda size: not takes(world, THERE, size, ADMIN))]
+    assert len(sizes) > 1
+    assert takes(world, "q", sizes[-1] + 8, ADMIN), "here the name is not changed"
+    message = world.messages(outgoing(world))[-1]
+    message = replace(message, body=bytes(sizes[-1]))
+    elsewhere = replace(message, response_queue_format_name=ADMIN.replace("OS:.", f"OS:{MACHINE.computer_name}"))
+    assert len(user_message_of(elsewhere).pack()) <= MAXIMUM_MESSAGE_SIZE
 
 
 def test_what_waits_is_neither_journaled_nor_acknowledged(world: World) -> None:

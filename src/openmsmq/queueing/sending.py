@@ -116,7 +116,10 @@ class Sending:
             raise TransactionUsage(detail=f"{queue.properties.path_name} takes messages in transactions only")
         if transactional and not queue.properties.transactional and not is_outgoing:
             raise TransactionUsage(detail=f"{queue.properties.path_name} is not transactional")
-        check_message(message, _SEALING if is_sealed_later else 0, size)
+        overhead = _SEALING if is_sealed_later else 0
+        if is_outgoing:
+            overhead += _renaming(message, self._changes.machine.computer_name)
+        check_message(message, overhead, size)
         # Deviation D-140: who signs without saying who he is may be anybody.
         is_authentic = message.authentication_level and message.sender_identifier_type
         if queue.properties.authentication and not is_authentic:
@@ -135,3 +138,13 @@ class Sending:
                 HResult.MQ_ERROR_PUBLIC_KEY_NOT_FOUND,
                 f"no public key is known to encrypt the body for {name} with privacy level {message.privacy_level}",
             )
+
+
+def _renaming(message: Message, computer_name: str) -> int:
+    """Bytes that names of queues of this machine take beside what they have here, once they name it (D-108)."""
+    names = (
+        message.administration_queue_format_name + "," + message.response_queue_format_name + ","
+        + message.destination_multi_queue_format_name
+    )  # fmt: skip
+    local = names.count(":.\\") + names.lower().count(":localhost\\")
+    return 2 * len(computer_name) * local
