@@ -75,11 +75,19 @@ def openmsmq(directory: Path) -> Iterator[Daemon]:
 
 
 @contextlib.contextmanager
-def rabbitmq(directory: Path) -> Iterator[int]:
+def rabbitmq(directory: Path, plugins: str = "") -> Iterator[int]:
+    """The port of a broker that lives in `directory`, with plugins by their names, separated by commas."""
+    with broker(directory, plugins) as (port, _):
+        yield port
+
+
+@contextlib.contextmanager
+def broker(directory: Path, plugins: str = "") -> Iterator[tuple[int, dict[str, str]]]:
+    """The same with the environment in which `rabbitmqctl` finds it."""
     port, distribution, mapper = free_port(), free_port(), free_port()
     home = directory / "rabbitmq"
-    home.mkdir()
-    (home / "plugins").write_text("[].")
+    home.mkdir(parents=True)
+    (home / "plugins").write_text(f"[{plugins}].")
     environment = dict(
         os.environ, HOME=str(home), RABBITMQ_MNESIA_BASE=str(home), RABBITMQ_LOG_BASE=str(home),
         RABBITMQ_NODENAME="bench@localhost", RABBITMQ_NODE_IP_ADDRESS="127.0.0.1", RABBITMQ_NODE_PORT=str(port),
@@ -94,7 +102,7 @@ def rabbitmq(directory: Path) -> Iterator[int]:
         with ended(process):
             wait_for(lambda: wires.amqp_declare(port, "classic", "classic"), process)
             wires.amqp_declare(port, "quorum", "quorum")
-            yield port
+            yield port, environment
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from openmsmq.link.service import MessageService, Options
+from openmsmq.link.options import Options
+from openmsmq.link.service import MessageService
 from openmsmq.model import names, security
 from openmsmq.model.constants import Access, Action, PropId, Share
 from openmsmq.model.errors import HResult

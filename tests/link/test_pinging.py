@@ -44,13 +44,13 @@ class Asked:
         self._pair, self._replies = pair, replies
         pair.network.answering[pair.beta.address] = self._answer
         self.established: list[tuple[float, bool]] = []  # when a session was asked for, and whether without a ping
-        admits = pair.beta.service._admits
+        admits = pair.beta.service._limits.admits
 
         def spy(connection: Any, request: Any) -> bool:
             self.established.append((pair.network.loop.time(), request.without_ping))
             return admits(connection, request)
 
-        pair.beta.service._admits = spy  # type: ignore[method-assign]
+        pair.beta.service._limits.admits = spy  # type: ignore[method-assign]
 
     def _answer(self, data: bytes, source: str) -> list[bytes]:
         assert source == self._pair.alpha.address

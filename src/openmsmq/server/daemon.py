@@ -25,10 +25,11 @@ from openmsmq.bulk.control import Control
 from openmsmq.bulk.process import FlightAddress, FlightProcess
 from openmsmq.compiled import how_it_runs
 from openmsmq.link.arrival import Policy
+from openmsmq.link.options import Options
 from openmsmq.link.pinging import PingListener
 from openmsmq.link.routing_table import RoutingTableError
 from openmsmq.link.routing_table import load as load_routing
-from openmsmq.link.service import MessageService, Options
+from openmsmq.link.service import MessageService
 from openmsmq.model import security
 from openmsmq.model.constants import Access
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts

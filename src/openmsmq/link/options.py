@@ -1,0 +1,38 @@
+"""What the operator has set for messages between queue managers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from openmsmq.directory.connection import DirectoryConnection
+from openmsmq.link.arrival import Policy
+from openmsmq.link.pinging import PORT as PING_PORT
+from openmsmq.link.reports import Locate
+from openmsmq.transport.routing import Routing
+
+PORT = 1801  # [MS-MQQB] 2.1
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`port` is where others listen, 1801 unless all of them were configured otherwise. `source` is the address that
+    connections come from, empty for the system's choice. `buffered` bounds the bytes of packets that are not whole
+    yet, of all sessions. `report_messages` says whether reports of traced messages are sent, to queues that `locate`
+    finds; `report_queue` (16 bytes, or none) is the public queue for reports that messages sent here name. With `ping`
+    the hosts of other queue managers are asked by UDP, at `ping_port`, before a connection is made."""
+
+    port: int = PORT
+    source: str = ""
+    max_sessions: int = 4096
+    max_sessions_per_peer: int = 1024
+    buffered: int = 256 << 20
+    hosts: Mapping[str, tuple[str, int]] | None = None
+    policy: Policy = Policy()
+    routing: Routing | None = None
+    directory: DirectoryConnection | None = None
+    report_messages: bool = False
+    report_queue: bytes = b""
+    locate: Locate | None = None
+    ping: bool = False
+    ping_port: int = PING_PORT
