@@ -2,8 +2,8 @@
 
     python benchmarks/shovel.py [--count 50000] [--size 1024]
 
-The shovel is made when all messages are in the source queue, with confirms (`ack-mode` on-confirm: nothing is lost), so the
-time is that of the transfer alone.
+The shovel is made when all messages are in the source queue, so the time is that of the transfer alone. It confirms
+(`ack-mode` on-confirm), so nothing is lost.
 """
 
 from __future__ import annotations
