@@ -33,14 +33,14 @@ PATIENCE = 20.0  # seconds for an event to come
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("daemon") / "data", "--com-ping-seconds", "0.5") as running:
+    with Daemon(tmp_path_factory.mktemp("daemon") / "data", "--com-ping-seconds", "2") as running:
         yield running
     assert "Traceback" not in running.log, running.log
 
 
 @pytest.fixture
 def new(daemon: Daemon) -> Iterator[Callable[[str], Any]]:
-    yield partial(Dispatch, host="127.0.0.1", port=daemon.mapper_port, ping_seconds=0.2)
+    yield partial(Dispatch, host="127.0.0.1", port=daemon.mapper_port, ping_seconds=0.4)
     close_all()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -18,7 +17,7 @@ from ndr.test_round_trips import mutation, same
 from ndr.vector_args import load, operation, vectors
 from openmsmq.interfaces import ms_mqmp
 from openmsmq.model.message import Message
-from openmsmq.ndr import NULL, BadStubData, NdrError
+from openmsmq.ndr import NULL, BadStubData, NdrError, Structure
 from openmsmq.ndr.engine import Codec, announce, codec, declare
 from openmsmq.transfer.send_buffer import send_buffer
 
@@ -81,8 +80,8 @@ ODD = [
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
     """Every (object, attribute) and (list, index) in a tree of arguments."""
-    if is_dataclass(value):
-        inner = [(value, f.name, getattr(value, f.name)) for f in fields(value)]
+    if isinstance(value, Structure):
+        inner = [(value, name, getattr(value, name)) for name in value.__slots__]
     elif isinstance(value, list):
         inner = [(value, i, item) for i, item in enumerate(value)]
     else:

@@ -6,7 +6,6 @@ import math
 import struct
 import time
 import tracemalloc
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from ndr.strategies import operations, request, response
 from openmsmq.interfaces import ms_mqmp, ms_mqmq, ms_mqmr, ms_oaut
-from openmsmq.ndr import BadStubData, NdrError, Operation
+from openmsmq.ndr import BadStubData, NdrError, Operation, Structure
 from openmsmq.ndr import wiretypes as w
 
 OPERATIONS = operations()
@@ -72,8 +71,8 @@ def mutation(draw: st.DrawFn, stub: bytes) -> bytes:
 
 def same(a: Any, b: Any) -> bool:
     """Equality in which a NaN equals itself."""
-    if is_dataclass(a) and type(a) is type(b):
-        return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+    if isinstance(a, Structure) and type(a) is type(b):
+        return all(same(getattr(a, name), getattr(b, name)) for name in a.__slots__)
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(same, a, b))
     return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from openmsmq.interfaces import ms_mqmp, ms_mqmr, ms_mqqp, ms_mqrr
-from openmsmq.ndr import NULL, Interface, Operation
+from openmsmq.ndr import NULL, Interface, Operation, Structure
 from openmsmq.ndr import wiretypes as w
 from openmsmq.ndr.build import compile_idl
 
@@ -94,6 +93,6 @@ def fields_to_json(value: Any, wire_fields: list[w.Field]) -> dict[str, Any]:
 
 def without_padding_noise(value: Any) -> Any:
     """Deep copy of a dataclass as plain data, for comparing two decoded values."""
-    if is_dataclass(value):
-        return {f.name: without_padding_noise(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Structure):
+        return {name: without_padding_noise(getattr(value, name)) for name in value.__slots__}
     return [without_padding_noise(v) for v in value] if isinstance(value, list) else value

@@ -15,7 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from openmsmq.interfaces import ms_mqmp, ms_mqmr, ms_mqqp, ms_mqrr, ms_rpce_epm, ms_rpce_mgmt, openmsmq_tm
-from openmsmq.ndr import BadStubData, Interface, Operation
+from openmsmq.ndr import BadStubData, Interface, Operation, Structure
 from openmsmq.packet import BadPacket, MessagePacket, UserMessage
 from openmsmq.packet.headers import SIGNATURE
 from openmsmq.packet.reader import Reader
@@ -233,6 +233,8 @@ def plain(value: Any) -> Any:
     """A decoded value as dictionaries, lists and scalars; bytes that are a message packet as its headers."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Structure):
+        return {name: plain(getattr(value, name)) for name in value.__slots__}
     if isinstance(value, (list, tuple)):
         return [plain(element) for element in value]
     if isinstance(value, Enum):

@@ -5,6 +5,6 @@
 
 from openmsmq.ndr.errors import BadStubData, NdrError
 from openmsmq.ndr.lexer import IdlError
-from openmsmq.ndr.runtime import NULL, ByteOrder, Interface, Null, Operation
+from openmsmq.ndr.runtime import NULL, ByteOrder, Interface, Null, Operation, Structure
 
-__all__ = ["NULL", "BadStubData", "ByteOrder", "IdlError", "Interface", "NdrError", "Null", "Operation"]
+__all__ = ["NULL", "BadStubData", "ByteOrder", "IdlError", "Interface", "NdrError", "Null", "Operation", "Structure"]

@@ -1,4 +1,4 @@
-"""The back end that emits Python: a dataclass a structure, straight-line code to decode and encode it.
+"""The back end that emits Python: a class a structure, straight-line code to decode and encode it.
 
 Runs of members with a fixed layout become one `struct` call. Code is emitted twice for decoding (both byte orders) and
 once for encoding. Pointees follow the outermost construct (C706 14.3.12.3), so each structure has a function for its
@@ -28,15 +28,14 @@ _HEADER = '''"""Generated from {idl} by openmsmq.ndr. Do not edit: change the ID
 # fmt: off
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from struct import Struct, unpack_from
 from struct import pack as _pack
 from uuid import UUID
 
 from openmsmq.ndr.errors import BadStubData, NdrError
 from openmsmq.ndr.runtime import (
-    NULL, CoClass, DecodeState, EncodeState, Interface, Member, Null, Operation, PADDING as _PAD, Parameter,
-    guid_from_big_endian as _guid_be, handle_from_big_endian as _handle_be, short_of as _short_of,
+    NULL, UNSET as _UNSET, CoClass, DecodeState, EncodeState, Interface, Member, Null, Operation, PADDING as _PAD,
+    Parameter, Structure, guid_from_big_endian as _guid_be, handle_from_big_endian as _handle_be, short_of as _short_of,
 )
 from openmsmq.ndr.tables import announce as _announce, codec as _codec, declare as _declare
 
@@ -78,11 +77,21 @@ class _Module:
         return "\n".join(head + body) + "\n"
 
     def _class(self, name: str, fields: list[w.Field], announced: Collection[str] = ()) -> list[str]:
-        lines = ["", "", "@dataclass(slots=True)", f"class {name}:"]
-        for f in fields:
-            lines.append(f"    {f.name}: {self._annotation(f.type)} = {self._default(f.type)}")
-        lines += [f"    {size}: int | None = None" for size in announced]
-        return lines if fields else [*lines, "    pass"]
+        members = [(f.name, self._annotation(f.type), self._default(f.type)) for f in fields]
+        members += [(size, "int | None", "None") for size in announced]
+        names = "".join(f"{member!r}, " for member, _, _ in members)
+        lines = ["", "", f"class {name}(Structure):", f"    __slots__ = ({names})"]
+        if not members:
+            return lines
+        arguments, body = [], []
+        for member, annotation, default in members:
+            if default.endswith("()") or default == "[]":  # each structure gets one of its own
+                arguments.append(f"{member}: {annotation} = _UNSET")
+                body.append(f"        self.{member} = {default} if {member} is _UNSET else {member}")
+            else:
+                arguments.append(f"{member}: {annotation} = {default}")
+                body.append(f"        self.{member} = {member}")
+        return [*lines, "", f"    def __init__(self, {', '.join(arguments)}):", *body]
 
     def _annotation(self, wire_type: w.WireType) -> str:
         match wire_type:
@@ -120,9 +129,9 @@ class _Module:
             case w.Array(string=True):
                 return '""'
             case w.Array(element=element):
-                return 'b""' if is_bytes(element) else '""' if is_wchar(element) else "field(default_factory=list)"
+                return 'b""' if is_bytes(element) else '""' if is_wchar(element) else "[]"
             case w.Struct() | w.Union():
-                return f"field(default_factory=lambda: {wire_type.name}())"
+                return f"{wire_type.name}()"
         raise IdlError(f"no default for {wire_type}")
 
     def _interface(self, interface: w.Interface) -> list[str]:
