@@ -11,7 +11,7 @@ export TEST_SEED := $(SEED)
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py
 COMPILED_TESTS := tests/bulk/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
 
-.PHONY: setup java samba nftables compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
+.PHONY: setup deb package-test java samba nftables compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
 
 setup: compiled
 
@@ -71,7 +71,7 @@ wheel-test: $(STAMP)
 
 lint: $(STAMP)
 	@$(BIN)/python tools/native.py --generate
-	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/mutate tools/native.py tools/hatch_build.py
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/try-package tools/mutate tools/native.py tools/hatch_build.py
 	@$(BIN)/mypy
 	@$(BIN)/mypy demo
 	@$(BIN)/lint-imports --no-logo
@@ -89,6 +89,16 @@ bench: java compiled
 image-test: $(STAMP)
 	@tools/ensure image
 	@$(BIN)/python tools/try-image
+
+# The Debian package, for the Debian of this machine.
+deb:
+	@tools/ensure deb
+	@/usr/bin/python3 tools/make-deb .
+
+# As root: the package is installed in an overlay over this system, of which nothing changes.
+package-test:
+	@tools/ensure deb
+	@/usr/bin/python3 tools/try-package
 
 clean:
 	find src -name '*.so' -delete

@@ -12,7 +12,6 @@ import os
 import resource
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -63,6 +62,7 @@ from openmsmq.server.identity import (
 from openmsmq.server.interfaces import served
 from openmsmq.server.protections import Protections
 from openmsmq.server.remote import Peers
+from openmsmq.server.supervision import Supervision
 from openmsmq.store import Store, StoreError, StoreFailed, StoreFull
 from openmsmq.store.committer import Committer
 from openmsmq.store.uring_sync import UringSync
@@ -571,14 +571,15 @@ async def serve(configuration: Configuration, ready: Callable[[Daemon], None] | 
     """Run until SIGTERM or SIGINT; returns the exit code, 1 if the store failed."""
     daemon = Daemon(configuration)
     loop = asyncio.get_running_loop()
+    supervision = Supervision(loop)
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, daemon.stopping.set)
     try:
         await daemon.start()
         (ready or announce)(daemon)
-        notify_systemd("READY=1")
+        supervision.started()
         await daemon.stopping.wait()
-        notify_systemd("STOPPING=1")
+        supervision.stopping()
     finally:
         await daemon.stop()
     return 1 if daemon.failure is not None else 0
@@ -595,14 +596,6 @@ def announce(daemon: Daemon) -> None:
         "restart_seconds": round(daemon.restart_seconds, 3),
     }
     print(json.dumps(line), flush=True)
-
-
-def notify_systemd(state: str) -> None:
-    """Notify systemd, if it started the daemon with Type=notify (sd_notify(3))."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if address:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
-            notifier.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)
 
 
 def allow_connections() -> None:

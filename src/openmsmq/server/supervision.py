@@ -1,0 +1,48 @@
+"""What systemd is told (sd_notify(3)): ready, stopping, and, from the event loop, that it still turns."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Mapping
+
+
+class Supervision:
+    """Tells the supervisor whose socket `environment` names (NOTIFY_SOCKET); nobody where there is none."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, environment: Mapping[str, str] = os.environ) -> None:
+        self._loop = loop
+        self._address = environment.get("NOTIFY_SOCKET", "")
+        self._period = _watchdog_period(environment)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def started(self) -> None:
+        """The daemon serves. From now on the watchdog is fed by the event loop, so a loop that hangs is noticed."""
+        self._tell("READY=1\nSTATUS=serving")
+        self._feed()
+
+    def stopping(self) -> None:
+        """The daemon lets calls end; that has a limit of its own, so the watchdog is not needed."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tell("STOPPING=1\nSTATUS=letting calls end")
+
+    def _feed(self) -> None:
+        if self._address and self._period:
+            self._tell("WATCHDOG=1")
+            self._timer = self._loop.call_later(self._period, self._feed)
+
+    def _tell(self, state: str) -> None:
+        if not self._address:
+            return
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
+            notifier.sendto(state.encode(), address)
+
+
+def _watchdog_period(environment: Mapping[str, str]) -> float:
+    """Seconds between signs of life, half of what systemd waits for (sd_watchdog_enabled(3)); 0 if it does not."""
+    meant = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    microseconds = environment.get("WATCHDOG_USEC", "")
+    return int(microseconds) / 2e6 if meant and microseconds.isdecimal() else 0.0

@@ -1,0 +1,83 @@
+"""What systemd is told by a daemon that it has started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from openmsmq.server.supervision import Supervision
+
+
+@pytest.fixture
+def notified(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "notify"))
+        receiver.settimeout(20)
+        yield receiver
+
+
+def environment(notified: socket.socket, **values: str) -> dict[str, str]:
+    return {"NOTIFY_SOCKET": notified.getsockname(), **values}
+
+
+def test_a_daemon_says_that_it_serves_lives_and_stops(tmp_path: Path, notified: socket.socket) -> None:
+    command = [sys.executable, "-m", "openmsmq.cli", "serve", "--data-dir", str(tmp_path / "data")]
+    command += ["--endpoint-mapper-port", "0", "--rpc-port", "0", "--message-port", "0"]
+    with subprocess.Popen(
+        command, env=os.environ | environment(notified, WATCHDOG_USEC="200000"), stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        assert notified.recv(4096) == b"READY=1\nSTATUS=serving"
+        assert [notified.recv(4096) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+        process.send_signal(signal.SIGTERM)
+        while (told := notified.recv(4096)) == b"WATCHDOG=1":
+            pass
+        assert told.startswith(b"STOPPING=1")
+        assert process.wait(20) == 0
+
+
+def test_a_loop_that_hangs_gives_no_sign_of_life(notified: socket.socket) -> None:
+    """The watchdog is fed by the event loop, not beside it."""
+
+    async def hang() -> None:
+        supervision = Supervision(asyncio.get_running_loop(), environment(notified, WATCHDOG_USEC="2000"))
+        supervision.started()
+        assert [notified.recv(4096) for _ in range(2)] == [b"READY=1\nSTATUS=serving", b"WATCHDOG=1"]
+        notified.settimeout(0.05)  # fifty times as long as a sign is due
+        with pytest.raises(TimeoutError):
+            notified.recv(4096)
+        supervision.stopping()
+
+    asyncio.run(hang())
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"WATCHDOG_USEC": "2000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "0"}]
+)
+def test_nobody_who_does_not_ask_gets_signs_of_life(notified: socket.socket, values: dict[str, str]) -> None:
+    async def start() -> None:
+        supervision = Supervision(asyncio.get_running_loop(), environment(notified, **values))
+        supervision.started()
+        await asyncio.sleep(0.02)
+        supervision.stopping()
+
+    asyncio.run(start())
+    assert notified.recv(4096).startswith(b"READY=1")
+    assert notified.recv(4096).startswith(b"STOPPING=1")
+
+
+def test_without_systemd_nothing_is_told() -> None:
+    async def start() -> None:
+        supervision = Supervision(asyncio.get_running_loop(), {"WATCHDOG_USEC": "2000"})
+        supervision.started()
+        supervision.stopping()
+
+    asyncio.run(start())
