@@ -194,7 +194,12 @@ def test_users_are_added_listed_changed_and_removed(run, service):
     options = ("user", "--data-dir", str(service.directory))
     sid = run(*options, "add", "alice", "--password-stdin", stdin="secret\n").strip()
     assert sid.startswith("S-1-5-21-")
-    assert json.loads(run(*options, "list", "--json")) == {"name": "alice", "sid": sid, "administrator": False}
+    assert json.loads(run(*options, "list", "--json")) == {
+        "name": "alice",
+        "sid": sid,
+        "administrator": False,
+        "groups": [],
+    }
     run("queue", "list", "--user", "alice", OPENMSMQ_PASSWORD="secret")
     run(*options, "passwd", "alice", "--password-stdin", stdin="other\n")
     run("queue", "list", "--user", "alice", "--level", "privacy", OPENMSMQ_PASSWORD="other")

@@ -138,7 +138,7 @@ class Control:
         if not genuine:
             logger.warning("bulk plane: the Flight process named an unauthenticated caller: %s", shown(ticket))
             raise AccessDenied(detail="this caller is not authenticated")
-        return self._as_known(Caller.user(sid, name), sid)
+        return self._as_known(Caller.user(sid, name, self._users.groups_of(sid)), sid)
 
     def _demand_anonymous(self) -> None:
         if not self._accepts_anonymous:

@@ -49,7 +49,7 @@ COMMANDS = {
     "protocols": Entry(
         "service", "List the interfaces and operations that are served, with the tests that prove them."
     ),
-    "queue": Entry("queues", "Create, list, show, change, delete and purge queues."),
+    "queue": Entry("queues", "Create, list, show, change, delete and purge queues; say who may use them."),
     "receive": Entry("messages", "Receive messages: each is removed after it has been written out."),
     "send": Entry("messages", "Send one message: BODY, a file, or standard input."),
     "serve": Entry("service", "Run the queue manager until SIGTERM."),

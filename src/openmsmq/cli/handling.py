@@ -11,7 +11,6 @@ import click
 from openmsmq.cli.body_text import show
 from openmsmq.cli.connection import connected
 from openmsmq.cli.output import echo, json_option, print_json, print_table, time_text
-from openmsmq.cli.queues import path_of
 from openmsmq.cli.showing import class_name
 from openmsmq.client.dead_letters import DEAD_LETTER_QUEUES, send_back, walk
 from openmsmq.client.sync import Cursor, QueueManager
@@ -19,6 +18,7 @@ from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import MessageNotFound, ReceiveTimeout
 from openmsmq.model.message import Message
 from openmsmq.model.text import printable
+from openmsmq.operating.naming import path_of
 
 _PREVIEW = 200  # characters of a body
 

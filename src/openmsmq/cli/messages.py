@@ -23,7 +23,6 @@ from openmsmq.cli.connection import (
     server_options,
 )
 from openmsmq.cli.output import counted, echo, json_option, progress, report
-from openmsmq.cli.queues import path_of
 from openmsmq.cli.remote import is_elsewhere, send_directly
 from openmsmq.cli.showing import from_json, show_message, to_json
 from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
@@ -31,6 +30,7 @@ from openmsmq.model.constants import Access
 from openmsmq.model.errors import QueueNotFound, ReceiveTimeout
 from openmsmq.model.message import Message
 from openmsmq.model.text import printable_json
+from openmsmq.operating.naming import path_of
 
 _BATCH = 200  # messages in one transaction when many are moved
 

@@ -8,29 +8,32 @@ import click
 
 from openmsmq.cli.connection import connected
 from openmsmq.cli.output import counted, json_option, management_rows, print_json, print_table, report, time_text
+from openmsmq.cli.permissions import OF_QUEUE
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.operations import PROPERTIES
 from openmsmq.client.sync import COUNTS, QueueManager
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.security import SecurityDescriptor
+from openmsmq.operating import permissions
+from openmsmq.operating.naming import path_of
 
 _FLAGS = ("journal", "transactional", "authenticate")
 _NUMBERS = ("quota", "journal_quota", "base_priority", "priv_level")
 _TEXTS = ("label", "multicast_address")
 
 
-def path_of(name: str) -> str:
-    """`orders` is short for `.\\private$\\orders`."""
-    return name if "\\" in name or "=" in name else f".\\private$\\{name}"
-
-
 @click.group()
 def queue() -> None:
-    """Create, list, show, change, delete and purge queues.
+    """Create, list, show, change, delete and purge queues; say who may use them.
 
-    NAME is a path name (.\\private$\\orders), a format name (DIRECT=OS:...), or just the name of a private queue.
+    NAME is a path name (.\\private$\\orders), a format name (DIRECT=OS:...), just the name of a private queue,
+    NAME;journal, or deadletter, xactdeadletter, journal of the machine.
     """
+
+
+for _command in OF_QUEUE:
+    queue.add_command(_command)
 
 
 @queue.command()
@@ -103,8 +106,8 @@ def show(qm: QueueManager, name: str, as_json: bool) -> None:
         properties[key] = time_text(properties[key])
     shown = {key: value for key, value in management.items() if key not in properties and value is not None}
     rows = [*properties.items(), *management_rows(shown), ("owner", descriptor.owner)]
-    kinds = {0: "allow", 1: "deny"}
-    rows += [("access", f"{kinds.get(a.type, a.type)} {a.sid} 0x{a.mask:08x}") for a in descriptor.dacl or ()]
+    access = permissions.entries(descriptor, {})
+    rows += [("access", f"{entry.kind} {entry.name} {' '.join(entry.rights)}") for entry in access]
     print_table(["property", "value"], rows)
 
 

@@ -9,12 +9,12 @@ import click
 
 from openmsmq.cli.connection import connected, protocol_option
 from openmsmq.cli.output import echo, json_option, print_json, print_table, time_text
-from openmsmq.cli.queues import path_of
 from openmsmq.cli.showing import class_name, show_message
 from openmsmq.client.dead_letters import DEAD_LETTER_QUEUES
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import ReceiveTimeout
 from openmsmq.model.message import Message
+from openmsmq.operating.naming import path_of
 
 
 @click.command()

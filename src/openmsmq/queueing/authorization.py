@@ -33,8 +33,9 @@ class Caller:
         return cls(security.ANONYMOUS, frozenset([security.ANONYMOUS, security.EVERYONE]), "anonymous")
 
     @classmethod
-    def user(cls, sid: str, name: str = "") -> Caller:
-        return cls(sid, frozenset([sid, security.EVERYONE, security.AUTHENTICATED_USERS]), name)
+    def user(cls, sid: str, name: str = "", groups: frozenset[str] = frozenset()) -> Caller:
+        """`groups`: the SIDs of those that the user is in."""
+        return cls(sid, groups | {sid, security.EVERYONE, security.AUTHENTICATED_USERS}, name)
 
     def as_administrator(self) -> Caller:
         """The same caller as a member of Administrators."""
@@ -226,12 +227,16 @@ def default_queue_security(owner: str) -> SecurityDescriptor:
     )
 
 
+READ_SYSTEM_QUEUES: Final = (
+    MachineAccessMask.RECEIVE_DEADLETTER_MESSAGE | MachineAccessMask.RECEIVE_JOURNAL_QUEUE_MESSAGE
+)
+
+
 def default_machine_security(readers: Iterable[str] = ()) -> SecurityDescriptor:
     """Workgroup mode: Everyone may create queues; only the system changes the machine. Deviation D-23 from
     [MS-MQDMPR] 3.1.7.1.3.1: the system queues hold messages of queues that a caller may not read, so administrators
     read them, and `readers` (SIDs)."""
     everyone = MachineAccessMask.CREATE_QUEUE | MachineAccessMask.GET_MACHINE_PROPERTIES
-    reading = MachineAccessMask.RECEIVE_DEADLETTER_MESSAGE | MachineAccessMask.RECEIVE_JOURNAL_QUEUE_MESSAGE
     return SecurityDescriptor(
         owner=security.ADMINISTRATORS,
         group=security.ADMINISTRATORS,
@@ -239,6 +244,6 @@ def default_machine_security(readers: Iterable[str] = ()) -> SecurityDescriptor:
             security.allow(security.ADMINISTRATORS, MachineAccessMask.GENERIC_ALL),
             security.allow(security.LOCAL_SYSTEM, MachineAccessMask.GENERIC_ALL),
             security.allow(security.EVERYONE, everyone),
-            *(security.allow(reader, reading) for reader in readers),
+            *(security.allow(reader, READ_SYSTEM_QUEUES) for reader in readers),
         ),
     )

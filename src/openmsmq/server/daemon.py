@@ -35,7 +35,6 @@ from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.message_security import MessageSecurity
 from openmsmq.protocols.public_queues import PublicQueues
-from openmsmq.queueing.authorization import default_machine_security
 from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import NoTransport, OutgoingQueue
@@ -60,6 +59,7 @@ from openmsmq.server.identity import (
     warn_of_own_outgoing_queues,
 )
 from openmsmq.server.interfaces import served
+from openmsmq.server.machine_security import MachineSecurity
 from openmsmq.server.protections import Protections
 from openmsmq.server.remote import Peers
 from openmsmq.store import Store, StoreError, StoreFailed, StoreFull
@@ -93,6 +93,7 @@ class Daemon:
         self._qualified_name = fully_qualified_name()
         self._directory = connect_to_directory(configuration)
         self.protections = Protections(configuration.data_dir, configuration.security, self._directory)
+        self._machine_security = MachineSecurity(configuration.data_dir, _readers(configuration))
         self.manager = self._recover()
         try:
             self._routing = load_routing(configuration.routing_file, self.manager.machine.identifier)
@@ -129,7 +130,7 @@ class Daemon:
             journal_quota=configuration.journal_quota,
             default_time_to_reach_queue=configuration.time_to_reach_queue,
             foreign_sites=configuration.foreign_site,
-            security=default_machine_security(_readers(configuration)),
+            security=self._machine_security.current(),
             limits=MachineLimits(
                 configuration.max_queues, configuration.max_queues_per_owner, configuration.max_outgoing_queues
             ),
@@ -172,6 +173,7 @@ class Daemon:
             is_administrator=lambda sid: (
                 configuration.anonymous_is_administrator if sid is None else users.is_administrator(sid)
             ),
+            groups_of=users.groups_of,
             policy=policy,
             remote_read_security=configuration.remote_read_security,
             directory=self._directory,
@@ -222,7 +224,7 @@ class Daemon:
         self._resolving = asyncio.create_task(environment.coordinator.run(loop.time))
         if configuration.flight:
             await self._start_flight(committer, users, environment)
-        await self._start_messages(committer, environment.public_queues)
+        await self._start_messages(committer, environment.public_queues, users)
         self._announce_security()
         self._committer = committer
         self._serving = True
@@ -231,7 +233,7 @@ class Daemon:
         self._housekeeping = asyncio.create_task(self._keep_house())
         self._following = asyncio.create_task(keep_in_step(environment.public_queues))
 
-    async def _start_messages(self, committer: Committer, public_queues: PublicQueues) -> None:
+    async def _start_messages(self, committer: Committer, public_queues: PublicQueues, users: UsersFile) -> None:
         """Take messages of other queue managers, and send those for them. Raises OSError when the port can't be had."""
         configuration = self.configuration
         options = Options(
@@ -242,7 +244,7 @@ class Daemon:
             hosts=configuration.hosts_of_peers,
             routing=self._routing,
             directory=self._directory,
-            policy=Policy(configuration.trust_sender_identifiers),
+            policy=Policy(configuration.trust_sender_identifiers, users.groups_of),
             ping=configuration.ping,
             ping_port=configuration.port("ping_port", self._offset),
             report_messages=configuration.report_messages,
@@ -456,6 +458,7 @@ class Daemon:
         while True:
             self._control_flow()
             self._return_memory()
+            self.manager.authorization.machine = self._machine_security.current()
             if self.store.end != self.store.durable_end:  # nobody waits for it, but it is not to wait long
                 self._committer.request()
             with suppress(TimeoutError):
@@ -550,14 +553,13 @@ def _readers(configuration: Configuration) -> list[str]:
         if sid is None and name.upper().startswith("S-1-"):
             sid = name.upper()
         if sid is None:
-            known = users.lookup("", name)
-            if known is None:
+            sid = users.sid_of(name)
+            if sid is None:
                 allowed = ", ".join(security.WELL_KNOWN)
                 raise ConfigurationError(
                     f"system_queue_readers: {name!r} is no user in {configuration.users_path}; allowed are users, "
-                    f"SIDs and {allowed}"
+                    f"groups, SIDs and {allowed}"
                 )
-            sid = known[1]
         readers.append(sid)
     return readers
 

@@ -1,0 +1,67 @@
+"""Where security descriptors are: that of a queue is at its queue manager, that of a machine in a file of its data
+directory, because no published interface carries it without a directory service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Protocol
+
+from openmsmq.client.sync import QueueManager
+from openmsmq.model.constants import SecurityInformation
+from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, Right
+from openmsmq.model.sddl import from_sddl, to_sddl
+from openmsmq.model.security import SecurityDescriptor
+from openmsmq.protection.keyring import Watched, write_private
+
+MACHINE_FILE: Final = "machine.sddl"
+
+
+class Guard(Protocol):
+    """A security descriptor that can be looked at and changed."""
+
+    name: str
+    rights: tuple[Right, ...]
+
+    def read(self) -> SecurityDescriptor: ...
+
+    def write(self, descriptor: SecurityDescriptor, parts: SecurityInformation) -> None: ...
+
+
+class QueueGuard:
+    """That of a queue; raises MsmqError."""
+
+    rights = QUEUE_RIGHTS
+
+    def __init__(self, qm: QueueManager, name: str) -> None:
+        self._qm, self.name = qm, name
+
+    def read(self) -> SecurityDescriptor:
+        return SecurityDescriptor.parse(self._qm.security(self.name))
+
+    def write(self, descriptor: SecurityDescriptor, parts: SecurityInformation) -> None:
+        self._qm.set_security(self.name, descriptor.pack(), parts)
+
+
+class MachineGuard:
+    """That of a queue manager, whose daemon notices a change within a second; raises KeyringError for a file that can't
+    be used. `default` is what holds without a file."""
+
+    rights = MACHINE_RIGHTS
+    name = "the queue manager"
+
+    def __init__(self, data_dir: Path, default: SecurityDescriptor) -> None:
+        self._path = data_dir / MACHINE_FILE
+        self._file = machine_file(data_dir)
+        self._default = default
+
+    def read(self) -> SecurityDescriptor:
+        return self._file.value() or self._default
+
+    def write(self, descriptor: SecurityDescriptor, parts: SecurityInformation) -> None:
+        merged = self.read().merge(descriptor, parts)
+        write_private(self._path, (to_sddl(merged) + "\n").encode())
+
+
+def machine_file(data_dir: Path) -> Watched[SecurityDescriptor | None]:
+    """What the file of a data directory says; None where there is none."""
+    return Watched(data_dir / MACHINE_FILE, lambda data: from_sddl(data.decode()), None)
