@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from openmsmq.cli.connection import Address, connect, connected, level_option, server_options
-from openmsmq.cli.explaining import explanation
 from openmsmq.cli.messages import show_first
 from openmsmq.cli.output import echo, json_option, management_rows, print_json, print_table, report
 from openmsmq.cli.permissions import OF_MACHINE
 from openmsmq.cli.queues import purge_queue
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import Access
+from openmsmq.operating.explaining import explanation
 from openmsmq.operating.naming import path_of
 
 

@@ -28,7 +28,7 @@ COMMANDS = {
         "Show what bytes from the network mean: DCE/RPC PDUs with the fields of their calls, and message packets.",
     ),
     "directory": Entry("directory", "Show the directory of public queues and machines; manage distribution lists."),
-    "dlq": Entry("watching", "Show why messages became dead letters."),
+    "dlq": Entry("letters", "Show why messages became dead letters; return them, send them elsewhere, delete them."),
     "export": Entry(
         "messages",
         "Write all messages as JSON lines to FILE or standard output: every property, the body in base64.",
@@ -38,9 +38,10 @@ COMMANDS = {
         "Verify the store in a data DIRECTORY completely; the daemon reads only the log since the last checkpoint.",
     ),
     "import": Entry("messages", "Send the messages of a file that `export` wrote.", "import_"),
+    "journal": Entry("letters", "Look at journals: that of a QUEUE, or of the machine where none is named."),
     "keys": Entry("keyring", "Manage the keys with which message bodies are encrypted."),
     "machine": Entry("administering", "Show the properties of the queue manager, or act on it as an administrator."),
-    "msg": Entry("handling", "Move or reject single messages; return dead letters to their destination queues."),
+    "msg": Entry("handling", "Find messages; move, copy, change, reject or delete single ones."),
     "outgoing": Entry("administering", "Queues that hold messages for other machines."),
     "peek": Entry("messages", "Show messages without removing them."),
     "pipeline": Entry(
@@ -54,6 +55,9 @@ COMMANDS = {
     "send": Entry("messages", "Send one message: BODY, a file, or standard input."),
     "serve": Entry("service", "Run the queue manager until SIGTERM."),
     "tail": Entry("watching", "Show each message that arrives and leave it in the queue."),
+    "top": Entry(
+        "top", "Show the fullest queues, again and again: messages, how their number changes, the age of the first."
+    ),
     "user": Entry("service", "Manage the users that NTLM authenticates."),
 }
 

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +21,18 @@ from openmsmq.cli.connection import (
     protocol_option,
     server_options,
 )
-from openmsmq.cli.output import counted, echo, json_option, progress, report
+from openmsmq.cli.output import echo, json_option, progress, report
 from openmsmq.cli.remote import is_elsewhere, send_directly
-from openmsmq.cli.showing import from_json, show_message, to_json
+from openmsmq.cli.showing import show_message
+from openmsmq.client.dead_letters import sendable
 from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
 from openmsmq.model.constants import Access
-from openmsmq.model.errors import QueueNotFound, ReceiveTimeout
+from openmsmq.model.errors import ReceiveTimeout
 from openmsmq.model.message import Message
-from openmsmq.model.text import printable_json
+from openmsmq.model.text import counted, printable_json
+from openmsmq.operating.message_json import from_json, to_json
 from openmsmq.operating.naming import path_of
+from openmsmq.operating.queues import is_transactional
 
 _BATCH = 200  # messages in one transaction when many are moved
 
@@ -164,7 +166,7 @@ def receive(
     """Receive messages: each is removed after it has been written out. From a transactional queue, each in a
     transaction."""
     with qm.open(path_of(queue), protocol=protocol) as opened:
-        transactional = _is_transactional(qm, queue)
+        transactional = is_transactional(qm, path_of(queue))
         number = 0
         while not count or number < count:
             try:
@@ -193,17 +195,6 @@ def _write(message: Message, number: int, body_only: bool, as_json: bool) -> Non
         show_message(message, number, as_json)
 
 
-def _is_transactional(qm: QueueManager, queue: str) -> bool:
-    path = path_of(queue)
-    is_connector = path.upper().startswith("CONNECTOR=")
-    if (";" in path and not is_connector) or path.upper().startswith("MACHINE="):
-        return False  # journals and dead-letter queues are read without
-    try:
-        return bool(qm.management(path)["transactional"] == "YES")
-    except QueueNotFound:  # of another machine, and nothing has been sent there; or missing, as opening it will show
-        return False
-
-
 @click.command()
 @click.argument("source")
 @click.argument("target")
@@ -214,7 +205,7 @@ def copy(qm: QueueManager, source: str, target: str, move: bool, as_json: bool) 
     """Copy all messages of one queue to another, with their properties."""
     source, target = path_of(source), path_of(target)
     wanted = qm.counts(source)["message_count"]
-    transactional = _is_transactional(qm, target)
+    transactional = is_transactional(qm, target)
     with qm.open(source, "receive" if move else "peek") as incoming, qm.open(target, "send") as outgoing:
         if move:
             copied = _move_all(qm, incoming, outgoing, wanted, transactional)
@@ -240,9 +231,9 @@ def _move_all(
                 break
             if transactional:
                 with qm.transaction() as transaction:
-                    outgoing.send(_own(message), transaction=transaction)
+                    outgoing.send(sendable(message), transaction=transaction)
             else:
-                outgoing.send(_own(message))
+                outgoing.send(sendable(message))
             cursor.receive(0)
             count += 1
             bar.update(task, completed=count, rate=_rate(count, started))
@@ -335,7 +326,7 @@ def import_(qm: QueueManager, queue: str, file: Path, restart: bool, as_json: bo
         state.write_text(json.dumps({"queue": target, "lines": done + count}), encoding="utf-8")
 
     with qm.open(target, "send") as opened:
-        transactional = _is_transactional(qm, queue)
+        transactional = is_transactional(qm, path_of(queue))
         messages = _read_messages(file, done)
         count = _send_all(qm, opened, messages, total - done, transactional, "importing", remember)
     state.unlink(missing_ok=True)
@@ -378,7 +369,7 @@ def _send_all(
             for message in messages:
                 if transactional and transaction is None:
                     transaction = qm.transaction()
-                target.send(_own(message), transaction=transaction)
+                target.send(sendable(message), transaction=transaction)
                 count += 1
                 if transaction is not None and count % _BATCH == 0:
                     transaction.commit()
@@ -393,12 +384,6 @@ def _send_all(
             if transaction is not None:
                 transaction.abort()
     return count
-
-
-def _own(message: Message) -> Message:
-    """What a sender may give: a class other than normal needs a connector type, which a copy has not; a signature is
-    that of another message, because destination and queue manager are signed too."""
-    return replace(message, message_class=0, signature=b"", multiple_destination_signature=b"")
 
 
 def _rate(count: int, started: float) -> str:

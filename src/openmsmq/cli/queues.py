@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from openmsmq.cli.connection import connected
-from openmsmq.cli.output import counted, json_option, management_rows, print_json, print_table, report, time_text
+from openmsmq.cli.output import json_option, management_rows, print_json, print_table, report
 from openmsmq.cli.permissions import OF_QUEUE
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.operations import PROPERTIES
@@ -15,6 +15,7 @@ from openmsmq.client.sync import COUNTS, QueueManager
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.security import SecurityDescriptor
+from openmsmq.model.text import counted, time_text
 from openmsmq.operating import permissions
 from openmsmq.operating.naming import path_of
 

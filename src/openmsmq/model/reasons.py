@@ -75,11 +75,16 @@ def reason_of(code: int) -> Reason:
     """The reason that a message class says; one of the unknown kind for a class that is none of `REASONS`."""
     if code in _BY_CODE:
         return _BY_CODE[code]
-    try:
-        name = C(code).name
-    except ValueError:
-        name = f"0x{code:04X}"
+    name = class_name(code)
     return Reason(code, name, name.lower(), f"Unknown reason {code:#06x}.", "Look at the message and at who sent it.")
+
+
+def class_name(code: int) -> str:
+    """The specified name of a message class, or its number."""
+    try:
+        return C(code).name
+    except ValueError:
+        return f"0x{code:04x}"
 
 
 def find_reason(text: str) -> Reason:
