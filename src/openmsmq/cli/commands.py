@@ -27,6 +27,10 @@ COMMANDS = {
         "decoding",
         "Show what bytes from the network mean: DCE/RPC PDUs with the fields of their calls, and message packets.",
     ),
+    "definitions": Entry(
+        "definitions",
+        "Write down queues, rights, users and settings; compare them with a file; make them as a file says.",
+    ),
     "directory": Entry("directory", "Show the directory of public queues and machines; manage distribution lists."),
     "dlq": Entry("letters", "Show why messages became dead letters; return them, send them elsewhere, delete them."),
     "export": Entry(

@@ -30,7 +30,7 @@ class Guard(Protocol):
 class QueueGuard:
     """That of a queue; raises MsmqError."""
 
-    rights = QUEUE_RIGHTS
+    rights: tuple[Right, ...] = QUEUE_RIGHTS
 
     def __init__(self, qm: QueueManager, name: str) -> None:
         self._qm, self.name = qm, name
@@ -46,8 +46,8 @@ class MachineGuard:
     """That of a queue manager, whose daemon notices a change within a second; raises KeyringError for a file that can't
     be used. `default` is what holds without a file."""
 
-    rights = MACHINE_RIGHTS
-    name = "the queue manager"
+    rights: tuple[Right, ...] = MACHINE_RIGHTS
+    name: str = "the queue manager"
 
     def __init__(self, data_dir: Path, default: SecurityDescriptor) -> None:
         self._path = data_dir / MACHINE_FILE

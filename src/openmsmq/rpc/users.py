@@ -74,7 +74,14 @@ class UsersFile:
         """A new user with a new SID. Raises `UsersFileError` if the name is taken or impossible, or for an empty
         password, with which anybody could log in."""
         _check_password(name, password)
-        user = User(name, self._new_sid(name), nt_hash(password), administrator)
+        return self.restore(name, nt_hash(password), administrator=administrator)
+
+    def restore(self, name: str, hashed: bytes, *, administrator: bool = False) -> User:
+        """A new user with a new SID, and the NT hash that another file had. Raises `UsersFileError` if the name is
+        taken or impossible, or if that is no hash of a password."""
+        if len(hashed) != 16 or hashed == nt_hash(""):
+            raise UsersFileError(f"user {name}: no NT hash of a password")
+        user = User(name, self._new_sid(name), hashed, administrator)
         self._users[name.casefold()] = user
         self._save()
         return user

@@ -209,6 +209,8 @@ class Configuration:
         metadata={"help": "seconds without a TCP acknowledgment after which a client's connection is closed"},
     )
     log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
+    # Setting -> file, environment or option; what is not in it has its default.
+    source_of: Mapping[str, str] = field(default_factory=dict, compare=False, metadata={"internal": True})
 
     def __post_init__(self) -> None:
         _check(self.minimum_level in LEVELS, "minimum_level", self.minimum_level, f"one of {', '.join(LEVELS)}")
@@ -320,6 +322,15 @@ class Configuration:
             self.remote_read_allow_none_security_client,
         )
 
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Each setting with its value and where that came from, for people. None of them is a secret: passwords and
+        keys are in files that settings name."""
+        return {
+            item.name: {"value": getattr(self, item.name), "source": self.source_of.get(item.name, "default")}
+            for item in fields(self)
+            if item.name != "source_of"
+        }
+
     @property
     def on_loopback(self) -> bool:
         return self.listen == "localhost" or ipaddress.ip_address(self.listen).is_loopback
@@ -367,7 +378,19 @@ def load(
         if name.startswith(_PREFIX) and (setting := name.removeprefix(_PREFIX).lower()) in _TYPES:
             values[setting] = text
     values.update({name: value for name, value in (options or {}).items() if value is not None})
-    return Configuration(**{name: _convert(name, value) for name, value in values.items()})
+    converted = {name: _convert(name, value) for name, value in values.items()}
+    return Configuration(**converted, source_of=sources(file, environment, options))
+
+
+def sources(
+    file: Path | None, environment: Mapping[str, str] | None, options: Mapping[str, Any] | None
+) -> dict[str, str]:
+    """Where `load` takes each setting from that is not the default: file, environment or option."""
+    found = dict.fromkeys(_read_file(file), "file") if file is not None else {}
+    for name in os.environ if environment is None else environment:
+        if name.startswith(_PREFIX) and (setting := name.removeprefix(_PREFIX).lower()) in _TYPES:
+            found[setting] = "environment"
+    return found | {name: "option" for name, value in (options or {}).items() if value is not None}
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
@@ -385,7 +408,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 _PREFIX = "OPENMSMQ_"
 # What the client and the command line read.
 CLIENT_VARIABLES = tuple(_PREFIX + name for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD"))
-_TYPES = {f.name: str(f.type) for f in fields(Configuration)}
+_TYPES = {f.name: str(f.type) for f in fields(Configuration) if "internal" not in f.metadata}
 
 
 def _read_file(file: Path) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from openmsmq.link.routing_table import load as load_routing
 from openmsmq.link.service import MessageService, Options
 from openmsmq.model import security
 from openmsmq.model.constants import Access
+from openmsmq.operating.settings import write_settings
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.message_security import MessageSecurity
@@ -226,6 +227,7 @@ class Daemon:
             await self._start_flight(committer, users, environment)
         await self._start_messages(committer, environment.public_queues, users)
         self._announce_security()
+        write_settings(configuration.data_dir, configuration.described())
         self._committer = committer
         self._serving = True
         self.manager.turn()
