@@ -16,6 +16,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "backup": Entry("backup", "Copy the data directory of a daemon, which may run meanwhile, into a new DIRECTORY."),
     "certificates": Entry("keyring", "Manage the certificates by which senders of signed messages are known."),
     "connect-test": Entry(
         "remote",
@@ -56,6 +57,9 @@ COMMANDS = {
     ),
     "queue": Entry("queues", "Create, list, show, change, delete and purge queues; say who may use them."),
     "receive": Entry("messages", "Receive messages: each is removed after it has been written out."),
+    "restore": Entry(
+        "backup", "Make the data directory of a daemon from the backup in DIRECTORY; it must be empty or new."
+    ),
     "send": Entry("messages", "Send one message: BODY, a file, or standard input."),
     "serve": Entry("service", "Run the queue manager until SIGTERM."),
     "tail": Entry("watching", "Show each message that arrives and leave it in the queue."),

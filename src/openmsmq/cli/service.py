@@ -50,9 +50,10 @@ def serve(config: Path | None, **options: Any) -> None:
     try:
         configuration = load(config, options=options)
         check_interfaces(configuration)
+        code = run(configuration)  # which finds settings that do not fit the store
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
-    sys.exit(run(configuration))
+    sys.exit(code)
 
 
 @click.group()

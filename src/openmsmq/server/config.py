@@ -41,6 +41,7 @@ STANDARD_PORTS = {
     "endpoint_mapper_port": 135, "rpc_port": STANDARD_PORT, "message_port": 1801, "peer_message_port": 1801,
     "ping_port": 3527, "flight_port": 18020,
 }  # fmt: skip
+NAME_CHANGES = ("ask", "moved", "copied")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -84,6 +85,14 @@ class Configuration:
     computer_name: str = field(default="", metadata={"help": "name in path names; default: the host's"})
     aliases: str = field(
         default="", metadata={"help": "further names of this machine in path names, separated by commas"}
+    )
+    name_change: str = field(
+        default="ask",
+        metadata={
+            "help": "what a computer name means that the store does not know: ask (do not start), moved (the queue "
+            "manager has another name now, and keeps the old ones), copied (another one goes on under the old name: "
+            "this one gets an identifier of its own)"
+        },
     )
     directory_provider: str = field(
         default="sqlite",
@@ -214,6 +223,7 @@ class Configuration:
 
     def __post_init__(self) -> None:
         _check(self.minimum_level in LEVELS, "minimum_level", self.minimum_level, f"one of {', '.join(LEVELS)}")
+        _check(self.name_change in NAME_CHANGES, "name_change", self.name_change, f"one of {', '.join(NAME_CHANGES)}")
         provider = self.directory_provider
         _check(provider in ("none", "sqlite"), "directory_provider", provider, "none, sqlite")
         for interface, level in self.levels_by_interface.items():

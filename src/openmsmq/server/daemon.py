@@ -54,9 +54,8 @@ from openmsmq.server.automation import AutomationObjects
 from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
 from openmsmq.server.directory import connect_to_directory, keep_in_step
 from openmsmq.server.identity import (
-    aliases_of,
     fully_qualified_name,
-    identifier_of,
+    identity_of,
     warn_of_own_outgoing_queues,
 )
 from openmsmq.server.interfaces import served
@@ -120,13 +119,15 @@ class Daemon:
 
     def _recover(self) -> QueueManager:
         configuration, store = self.configuration, self.store
+        name = configuration.machine_name
+        identity = identity_of(store, name, configuration.alias_names, configuration.name_change)
         machine = Machine(
-            configuration.machine_name,
-            identifier_of(store),
+            name,
+            identity.identifier,
             qualified_name=self._qualified_name,
             addresses=local_addresses(configuration.listen),
             own_loopback=configuration.on_loopback and configuration.listen != "localhost",
-            aliases=aliases_of(store, configuration.machine_name, configuration.alias_names),
+            aliases=identity.aliases,
             quota=configuration.machine_quota,
             journal_quota=configuration.journal_quota,
             default_time_to_reach_queue=configuration.time_to_reach_queue,
@@ -149,6 +150,8 @@ class Daemon:
             sum(len(queue) for queue in manager.registry.queues.values()),
             " from a checkpoint" if recovered.report.from_checkpoint else "",
         )
+        if identity.is_copy:
+            manager.outgoing.set_online(False)
         warn_of_own_outgoing_queues(manager)
         return manager
 
