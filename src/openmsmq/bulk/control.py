@@ -12,6 +12,7 @@ import logging
 import secrets
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from openmsmq.bulk.channel import RequestChannel
@@ -145,6 +146,7 @@ class Control:
             raise AccessDenied(detail="anonymous callers are refused: name a user")
 
     def _as_known(self, caller: Caller, sid: str | None) -> Caller:
+        caller = replace(caller, origin="flight")
         return caller.as_administrator() if self._is_administrator(sid) else caller
 
     def _signature(self, sid: str, name: str) -> str:

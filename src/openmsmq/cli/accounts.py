@@ -13,6 +13,7 @@ from openmsmq.model import security
 from openmsmq.operating.permissions import sid_for
 
 if TYPE_CHECKING:
+    from openmsmq.operating.guards import Guard
     from openmsmq.server.config import Configuration
 
 _OPTIONS = (
@@ -41,6 +42,22 @@ class Accounts:
             return load(self._config, options=self._options)
         except ConfigurationError as error:
             raise click.UsageError(str(error)) from None
+
+    def machine(self) -> Guard:
+        """Who may do what with the queue manager; changes are recorded."""
+        from openmsmq.cli.auditing import LocalAudit
+        from openmsmq.operating.guards import MachineGuard
+        from openmsmq.queueing.authorization import default_machine_security
+
+        record = LocalAudit(self.configuration)
+        name = self.configuration.machine_name
+        return MachineGuard(
+            self.configuration.data_dir,
+            default_machine_security(),
+            lambda before, after: record(
+                "machine.permissions", "machine", name, {"security": before}, {"security": after}
+            ),
+        )
 
     def sid(self, who: str) -> str:
         """Raises UsageError for a name that nobody knows, UsersFileError."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from openmsmq.cli.accounts import Accounts, accounts_options
+from openmsmq.cli.auditing import LocalAudit
 from openmsmq.cli.output import echo, json_option, report
 from openmsmq.model.text import counted
 from openmsmq.operating.backup import BackupError, back_up
@@ -29,6 +30,7 @@ def backup(accounts: Accounts, directory: Path, as_json: bool) -> None:
         done = back_up(configuration.data_dir, directory, datetime.now(UTC).isoformat(timespec="seconds"))
     except BackupError as error:
         raise click.ClickException(str(error)) from None
+    LocalAudit(configuration)("backup.make", "backup", str(directory), count=done.messages)
     for setting, path in (("users_file", configuration.users_path), ("directory_path", configuration.directory_file)):
         if configuration.data_dir.resolve() not in path.resolve().parents and path.exists():
             echo(f"{setting} is {path}, outside of the data directory: back it up as well", err=True)
@@ -56,6 +58,7 @@ def restore(accounts: Accounts, directory: Path, as_json: bool) -> None:
         done = restore_backup(directory, data_dir)
     except BackupError as error:
         raise click.ClickException(str(error)) from None
+    LocalAudit(accounts.configuration)("backup.restore", "backup", str(directory), count=done.messages)
     report(
         as_json, f"restored {counted(done.messages, 'message')} into {data_dir}",
         {"data_dir": str(data_dir), "messages": done.messages, "definitions": done.definitions},

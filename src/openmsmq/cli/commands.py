@@ -16,6 +16,9 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "audit": Entry(
+        "auditing", "Show who changed what, from where and how much: the audit log in the data directory of a daemon."
+    ),
     "backup": Entry("backup", "Copy the data directory of a daemon, which may run meanwhile, into a new DIRECTORY."),
     "certificates": Entry("keyring", "Manage the certificates by which senders of signed messages are known."),
     "connect-test": Entry(

@@ -12,13 +12,14 @@ from typing import Any
 import click
 
 from openmsmq.cli.accounts import Accounts, accounts_options
+from openmsmq.cli.auditing import LocalAudit
 from openmsmq.cli.connection import connected
 from openmsmq.cli.output import echo, json_option, print_json
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.text import counted, printable_json
 from openmsmq.operating.definitions import DefinitionsError, Document, Step, check, export, plan
-from openmsmq.operating.guards import Guard, MachineGuard
+from openmsmq.operating.guards import Guard
 from openmsmq.operating.settings import settings_in_force
 from openmsmq.rpc.users import UsersFile, UsersFileError
 
@@ -32,11 +33,10 @@ class _Local:
     """See `operating.definitions.Local`."""
 
     def __init__(self, accounts: Accounts) -> None:
-        from openmsmq.queueing.authorization import default_machine_security
-
         configuration = accounts.configuration
-        self.users = UsersFile(configuration.users_path)
-        self.machine: Guard = MachineGuard(configuration.data_dir, default_machine_security())
+        record = LocalAudit(configuration)
+        self.users = UsersFile(configuration.users_path, on_change=lambda action, name: record(action, "user", name))
+        self.machine: Guard = accounts.machine()
         self.settings = settings_in_force(configuration.data_dir)
 
 

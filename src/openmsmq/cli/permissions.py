@@ -17,7 +17,7 @@ from openmsmq.model.rights import mask_of, words_of
 from openmsmq.model.sddl import from_sddl, to_sddl
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.operating import permissions
-from openmsmq.operating.guards import Guard, MachineGuard, QueueGuard
+from openmsmq.operating.guards import Guard, QueueGuard
 from openmsmq.operating.naming import path_of
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Only show what the permissions would be.")
@@ -241,10 +241,7 @@ def _of_machine(command: Callable[..., Any]) -> Callable[..., Any]:
     @accounts_options
     @functools.wraps(command)
     def wrapper(*args: Any, accounts: Accounts, **kwargs: Any) -> Any:
-        from openmsmq.queueing.authorization import default_machine_security
-
-        guard = MachineGuard(accounts.configuration.data_dir, default_machine_security())
-        return command(guard, *args, accounts=accounts, me=None, **kwargs)
+        return command(accounts.machine(), *args, accounts=accounts, me=None, **kwargs)
 
     return wrapper
 

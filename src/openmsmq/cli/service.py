@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from openmsmq.cli.auditing import LocalAudit
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.rpc.users import UsersFile, UsersFileError
 from openmsmq.server.config import Configuration, ConfigurationError, load
@@ -66,7 +67,8 @@ def user(context: click.Context, data_dir: Path | None, users_file: Path | None)
         configuration = load(options={"data_dir": data_dir, "users_file": users_file})
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
-    context.obj = UsersFile(configuration.users_path)
+    record = LocalAudit(configuration)
+    context.obj = UsersFile(configuration.users_path, on_change=lambda action, name: record(action, "user", name))
     configuration.users_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 

@@ -3,6 +3,7 @@ directory, because no published interface carries it without a directory service
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -49,16 +50,25 @@ class MachineGuard:
     rights: tuple[Right, ...] = MACHINE_RIGHTS
     name: str = "the queue manager"
 
-    def __init__(self, data_dir: Path, default: SecurityDescriptor) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        default: SecurityDescriptor,
+        on_change: Callable[[str, str], object] = lambda before, after: None,
+    ) -> None:
+        """`on_change` gets the descriptor before and after as SDDL, before each change is written."""
         self._path = data_dir / MACHINE_FILE
         self._file = machine_file(data_dir)
         self._default = default
+        self._on_change = on_change
 
     def read(self) -> SecurityDescriptor:
         return self._file.value() or self._default
 
     def write(self, descriptor: SecurityDescriptor, parts: SecurityInformation) -> None:
-        merged = self.read().merge(descriptor, parts)
+        before = self.read()
+        merged = before.merge(descriptor, parts)
+        self._on_change(to_sddl(before), to_sddl(merged))
         write_private(self._path, (to_sddl(merged) + "\n").encode())
 
 

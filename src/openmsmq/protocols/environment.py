@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from openmsmq.directory.connection import DirectoryConnection
@@ -26,6 +26,7 @@ MSMQ_VERSION = "6.3.0"
 
 
 T = TypeVar("T")
+_CALLERS_KEPT = 4096  # of all hosts; made anew when there are more
 
 
 class StoreView(Protocol):
@@ -92,7 +93,7 @@ class Environment:
     public_queues: PublicQueues = field(init=False)
     coordinator: Coordinator = field(init=False)
     message_security: MessageSecurity = field(init=False)
-    _callers: dict[tuple[str | None, bool, frozenset[str]], Caller] = field(default_factory=dict)
+    _callers: dict[tuple[str | None, bool, frozenset[str], str], Caller] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -127,12 +128,15 @@ class Environment:
         sid = call.caller.sid
         is_administrator = self.is_administrator(sid)
         groups = frozenset[str]() if sid is None else self.groups_of(sid)
-        caller = self._callers.get((sid, is_administrator, groups))
+        known = (sid, is_administrator, groups, call.peer)
+        caller = self._callers.get(known)
         if caller is None:
+            if len(self._callers) >= _CALLERS_KEPT:
+                self._callers.clear()
             caller = Caller.anonymous() if sid is None else Caller.user(sid, call.caller.user, groups)
             if is_administrator:
                 caller = caller.as_administrator()
-            self._callers[sid, is_administrator, groups] = caller
+            caller = self._callers[known] = replace(caller, origin=f"rpc {call.peer}")
         return caller
 
     @staticmethod

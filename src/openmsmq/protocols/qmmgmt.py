@@ -73,7 +73,9 @@ class QmMgmt(NdrInterface):
         if name not in allowed:
             wrong = f"action {q.lpwszAction[:100]!r}; allowed for this object: {', '.join(allowed)}"
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, wrong)
-        self.manager.authorization.authorize(self.environment.caller(call), None, Right.ADMINISTER)
+        caller = self.environment.caller(call)
+        what = "the machine" if is_machine else str(from_queue_format(present(q.pObjectFormat.pQueueFormat, "")))
+        self.manager.authorization.authorize(caller, None, Right.ADMINISTER, f"{name} {what}")
         allowed[name]()
         return m.R_QMMgmtAction_Response()
 

@@ -7,7 +7,7 @@ is not listed is denied. docs/security.md has the same table in words.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Final
@@ -16,6 +16,7 @@ from openmsmq.model import security
 from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.security import SecurityDescriptor
+from openmsmq.queueing.auditing import Actor, Auditor, Deed, NoAudit
 from openmsmq.queueing.queue import SYSTEM_JOURNAL, Queue, QueueKind
 
 
@@ -26,6 +27,11 @@ class Caller:
     sid: str
     sids: frozenset[str]
     name: str = ""
+    origin: str = field(default="", compare=False)  # for the audit log: from where
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(self.sid, self.name, self.origin)
 
     @classmethod
     def anonymous(cls) -> Caller:
@@ -143,27 +149,47 @@ GATES: Final[dict[Right, dict[Target, int]]] = {
 }
 
 
+#: What the audit log hears of when it is denied, and what it calls that; of the other rights use is not a change.
+AUDITED: Final = {
+    _R.CREATE_QUEUE: "queue.create", _R.DELETE_QUEUE: "queue.delete", _R.SET_PROPERTIES: "queue.properties",
+    _R.SET_PERMISSIONS: "queue.permissions", _R.TAKE_OWNERSHIP: "queue.owner", _R.ADMINISTER: "machine.act",
+    _R.READ_OUTGOING: "outgoing.open", _R.RECEIVE: "messages.open",
+}  # fmt: skip
+#: Of these it hears when it is allowed, too: no other part tells it.
+_ALONE: Final = (_R.ADMINISTER, _R.READ_OUTGOING, _R.RECEIVE)
+_ADMINISTRATIVE: Final = (_T.MACHINE_JOURNAL, _T.DEAD_LETTERS, _T.JOURNAL, _T.OUTGOING)  # to receive from
+
+
 class Authorization:
-    """Decides by the machine's descriptor, and by those of its queues."""
+    """Decides by the machine's descriptor, and by those of its queues, and tells the auditor."""
 
-    def __init__(self, machine: SecurityDescriptor) -> None:
+    def __init__(self, machine: SecurityDescriptor, auditor: Auditor | None = None) -> None:
         self.machine = machine
+        self._auditor: Final = auditor or NoAudit()
 
-    def authorize(self, caller: Caller, target: Subject, right: Right) -> None:
+    def authorize(self, caller: Caller, target: Subject, right: Right, act: str = "") -> None:
         """Raises AccessDenied, naming the caller, what was wanted and on what, unless the caller has the right.
 
         Args:
             target: None for the queue manager itself.
+            act: what is to be done with the right, for the audit log.
         """
         if isinstance(target, Owned) and target.sid == caller.sid:
             return
-        wanted = GATES[right].get(_kind_of(target))
+        kind = _kind_of(target)
+        wanted = GATES[right].get(kind)
+        allowed = wanted is not None and self._decides(target).grants(caller.sids, wanted)
+        if right in AUDITED and _is_told(target, kind, right, allowed):
+            after = {"act": act} if act else None
+            deed = Deed(caller.actor, AUDITED[right], kind.value, _name_of(target), denied=not allowed, after=after)
+            self._auditor.record(deed)
+        if allowed:
+            return
         if wanted is None:
             raise AccessDenied(detail=f"{caller.name or caller.sid}: nobody may {right.value} on {_name_of(target)}")
-        if not self._decides(target).grants(caller.sids, wanted):
-            raise AccessDenied(
-                detail=f"{caller.name or caller.sid} lacks 0x{wanted:08x} on {_name_of(target)} ({right.value})"
-            )
+        raise AccessDenied(
+            detail=f"{caller.name or caller.sid} lacks 0x{wanted:08x} on {_name_of(target)} ({right.value})"
+        )
 
     def allows(self, caller: Caller, target: Subject, right: Right) -> bool:
         """Whether `authorize` raises nothing."""
@@ -207,6 +233,18 @@ def _kind_of(target: Subject) -> Target:
     if target.kind is QueueKind.SYSTEM:
         return Target.MACHINE_JOURNAL if target.number == SYSTEM_JOURNAL else Target.DEAD_LETTERS
     return _TARGETS[target.kind]
+
+
+def _is_told(target: Subject, kind: Target, right: Right, allowed: bool) -> bool:
+    """Whether the audit log hears of a decision here: see `auditing`."""
+    if right is Right.RECEIVE:
+        return kind in _ADMINISTRATIVE
+    return not allowed or right in _ALONE or isinstance(target, Record)
+
+
+def is_administrative(queue: Queue) -> bool:
+    """Whether receiving from a queue is an act of administration: from journals, system queues, outgoing queues."""
+    return _kind_of(queue) in _ADMINISTRATIVE
 
 
 def _name_of(target: Subject) -> str:

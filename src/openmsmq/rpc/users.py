@@ -53,8 +53,16 @@ class Group:
 class UsersFile:
     """Users and groups on disk. `lookup` reads the file again when it has changed: the daemon needs no notification."""
 
-    def __init__(self, path: Path, *, random: Callable[[int], bytes] = os.urandom) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        random: Callable[[int], bytes] = os.urandom,
+        on_change: Callable[[str, str], object] = lambda action, name: None,
+    ) -> None:
+        """`on_change` gets an action (`user.add`) and a name before each change is written; may raise to prevent it."""
         self._path = path
+        self._on_change = on_change
         self._random = random
         self._seen: tuple[int, int, int] | None = None
         self._machine_sid = ""
@@ -83,7 +91,7 @@ class UsersFile:
             raise UsersFileError(f"user {name}: no NT hash of a password")
         user = User(name, self._new_sid(name), hashed, administrator)
         self._users[name.casefold()] = user
-        self._save()
+        self._save("user.add", name)
         return user
 
     def _new_sid(self, name: str) -> str:
@@ -105,7 +113,7 @@ class UsersFile:
         sid = self._get(name).sid
         del self._users[name.casefold()]
         self._groups = {key: replace(group, members=group.members - {sid}) for key, group in self._groups.items()}
-        self._save()
+        self._save("user.remove", name)
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
@@ -119,7 +127,7 @@ class UsersFile:
         is no user."""
         group = Group(name, self._new_sid(name), frozenset(self._get(user).sid for user in members))
         self._groups[name.casefold()] = group
-        self._save()
+        self._save("group.add", name)
         return group
 
     def remove_group(self, name: str) -> None:
@@ -127,7 +135,7 @@ class UsersFile:
         self._load()
         self._get_group(name)
         del self._groups[name.casefold()]
-        self._save()
+        self._save("group.remove", name)
 
     def change_members(self, name: str, join: Iterable[str] = (), leave: Iterable[str] = ()) -> Group:
         """Users, by name, join and leave a group. Raises `UsersFileError` if there is no such group or user."""
@@ -136,7 +144,7 @@ class UsersFile:
         members = group.members | {self._get(user).sid for user in join}
         members -= {self._get(user).sid for user in leave}
         self._groups[name.casefold()] = changed = replace(group, members=members)
-        self._save()
+        self._save("group.members", name)
         return changed
 
     def groups_of(self, sid: str) -> frozenset[str]:
@@ -163,14 +171,14 @@ class UsersFile:
         self._load()
         user = self._get(name)
         self._users[name.casefold()] = replace(user, nt_hash=nt_hash(password))
-        self._save()
+        self._save("user.password", name)
 
     def set_administrator(self, name: str, administrator: bool) -> None:
         """Make a user an administrator of the queue manager, or one no longer. Raises `UsersFileError` if there is no
         such user."""
         self._load()
         self._users[name.casefold()] = replace(self._get(name), administrator=administrator)
-        self._save()
+        self._save("user.administrator" if administrator else "user.no-administrator", name)
 
     def is_administrator(self, sid: str) -> bool:
         """Whether the user of a SID is an administrator. A file that cannot be read knows nobody."""
@@ -258,7 +266,12 @@ class UsersFile:
         parts = (int.from_bytes(self._random(4), "little") for _ in range(3))
         return "S-1-5-21-" + "-".join(map(str, parts))
 
-    def _save(self) -> None:
+    def _save(self, action: str, name: str) -> None:
+        try:
+            self._on_change(action, name)
+        except BaseException:
+            self._seen = None  # what the file says counts, and not what was to be
+            raise
         content = {
             "machine_sid": self._machine_sid,
             "next_rid": self._next_rid,

@@ -21,6 +21,7 @@ from uuid import UUID
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
 from openmsmq.model.names import PublicFormatName, Suffix, parse_format_name, parse_path_name
+from openmsmq.operating.audit import FILES, MEGABYTES
 from openmsmq.protection.policy import Policy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.machine import Machine
@@ -212,6 +213,13 @@ class Configuration:
         default=Policy(),
         metadata={"help": "what signatures and encryption of messages are accepted: a table", "file_only": True},
     )
+    audit: bool = field(default=True, metadata={"help": "keep a log of who changes what (audit.jsonl)"})
+    audit_required: bool = field(
+        default=False, metadata={"help": "refuse changes that can't be recorded in the audit log"}
+    )
+    audit_megabytes: int = field(
+        default=MEGABYTES, metadata={"help": f"size of one file of the audit log; there are {FILES} at most"}
+    )
     shutdown_grace_seconds: int = field(default=1, metadata={"help": "seconds to wait for pending calls at shutdown"})
     dead_peer_seconds: int = field(
         default=DEAD_PEER,
@@ -247,6 +255,8 @@ class Configuration:
         _check(self.stage_time_limit >= 180, "stage_time_limit", self.stage_time_limit, "180 seconds or more")
         _check(self.minimum_free_megabytes >= 0, "minimum_free_megabytes", self.minimum_free_megabytes, "0 or more")
         _check(self.checkpoint_megabytes > 0, "checkpoint_megabytes", self.checkpoint_megabytes, "1 or more")
+        _check(self.audit_megabytes > 0, "audit_megabytes", self.audit_megabytes, "1 or more")
+        _check(self.audit or not self.audit_required, "audit", self.audit, "true, because audit_required is true")
         _check(self.shutdown_grace_seconds >= 0, "shutdown_grace_seconds", self.shutdown_grace_seconds, "0 or more")
         least = self.dead_peer_seconds >= LEAST_DEAD_PEER
         _check(least, "dead_peer_seconds", self.dead_peer_seconds, f"{LEAST_DEAD_PEER} or more")
@@ -340,6 +350,10 @@ class Configuration:
             for item in fields(self)
             if item.name != "source_of"
         }
+
+    def changed(self) -> dict[str, Any]:
+        """The settings that are not the default, for the audit log."""
+        return {name: entry["value"] for name, entry in self.described().items() if entry["source"] != "default"}
 
     @property
     def on_loopback(self) -> bool:

@@ -31,6 +31,7 @@ from openmsmq.link.routing_table import load as load_routing
 from openmsmq.link.service import MessageService, Options
 from openmsmq.model import security
 from openmsmq.model.constants import Access
+from openmsmq.operating.audit import AuditLog, Entry
 from openmsmq.operating.settings import write_settings
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
@@ -50,6 +51,7 @@ from openmsmq.rpc.spnego import ntlm_acceptor
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server import logs
 from openmsmq.server.addresses import local_addresses
+from openmsmq.server.auditing import Audit
 from openmsmq.server.automation import AutomationObjects
 from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
 from openmsmq.server.directory import connect_to_directory, keep_in_step
@@ -93,6 +95,7 @@ class Daemon:
         self._qualified_name = fully_qualified_name()
         self._directory = connect_to_directory(configuration)
         self.protections = Protections(configuration.data_dir, configuration.security, self._directory)
+        self._audit = _audit(configuration)
         self._machine_security = MachineSecurity(configuration.data_dir, _readers(configuration))
         self.manager = self._recover()
         try:
@@ -140,7 +143,7 @@ class Daemon:
         recovered = store.recovered
         manager = QueueManager(
             machine, store, _milliseconds, os.urandom, recovered.queues, recovered.prepared, self, self,
-            can_seal=self.protections.can_seal,
+            can_seal=self.protections.can_seal, auditor=self._audit,
         )  # fmt: skip
         recovered.queues.clear()  # the manager has its own index
         _give_back_memory()
@@ -231,6 +234,9 @@ class Daemon:
         await self._start_messages(committer, environment.public_queues, users)
         self._announce_security()
         write_settings(configuration.data_dir, configuration.described())
+        if self._audit is not None:
+            self._audit.started(Entry("daemon.start", "machine", configuration.machine_name, "system",
+                                      after=configuration.changed()))  # fmt: skip
         self._committer = committer
         self._serving = True
         self.manager.turn()
@@ -547,6 +553,13 @@ def _trim() -> None:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
         logger.debug("this C library has no malloc_trim")
+
+
+def _audit(configuration: Configuration) -> Audit | None:
+    if not configuration.audit:
+        return None
+    log = AuditLog(configuration.data_dir, size=configuration.audit_megabytes << 20)
+    return Audit(log, required=configuration.audit_required)
 
 
 def _readers(configuration: Configuration) -> list[str]:
