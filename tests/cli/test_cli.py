@@ -41,6 +41,13 @@ def test_queues_are_created_listed_shown_changed_and_deleted(run):
     shown = json.loads(run("queue", "show", "orders", "--json"))
     assert (shown["label"], shown["journal"], shown["quota"]) == ("neu", True, 256)
     assert "neu" in run("queue", "show", "orders")
+    assert "would be created" in run("queue", "create", "bills", "--dry-run")
+    assert "exists" in run("queue", "create", "orders", "--dry-run")
+    assert "'neu' -> 'old'" in run("queue", "set", "orders", "label=old", "--dry-run")
+    run("send", "orders", "x")
+    assert "1 message" in run("queue", "purge", "orders", "--dry-run")
+    assert "with 1 message," in run("queue", "delete", "orders", "--dry-run")
+    assert json.loads(run("queue", "show", "orders", "--json"))["message_count"] == 1
     run("queue", "delete", "orders", "--yes")
     assert "MQ_ERROR_QUEUE_NOT_FOUND" in run("queue", "show", "orders", code=3)
 

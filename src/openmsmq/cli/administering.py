@@ -6,7 +6,7 @@ import click
 
 from openmsmq.cli.connection import Address, connect, connected, level_option, server_options
 from openmsmq.cli.messages import show_first
-from openmsmq.cli.output import echo, json_option, management_rows, print_json, print_table, report
+from openmsmq.cli.output import dry_run_option, echo, json_option, management_rows, print_json, print_table, report
 from openmsmq.cli.permissions import OF_MACHINE
 from openmsmq.cli.queues import purge_queue
 from openmsmq.client.sync import QueueManager
@@ -145,11 +145,12 @@ def peek(qm: QueueManager, name: str, count: int, as_json: bool) -> None:
 @outgoing.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@dry_run_option
 @json_option
 @connected
-def purge(qm: QueueManager, name: str, yes: bool, as_json: bool) -> None:
+def purge(qm: QueueManager, name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Delete the messages that wait for transfer. For administrators."""
-    purge_queue(qm, path_of(name), Access.RECEIVE_ADMIN, yes, as_json)
+    purge_queue(qm, path_of(name), Access.RECEIVE_ADMIN, yes, dry_run, as_json)
 
 
 def _act(qm: QueueManager, action: str, name: str, as_json: bool) -> None:

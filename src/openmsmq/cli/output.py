@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document per line.")
 
 _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}  # what rich would make of text

@@ -18,7 +18,7 @@ import click
 
 from openmsmq.cli.connection import FLIGHT_PORT, Address, flight_options, server_options
 from openmsmq.cli.holding import COMMANDS
-from openmsmq.cli.output import json_option, print_json, print_table, progress, report
+from openmsmq.cli.output import dry_run_option, json_option, print_json, print_table, progress, report
 from openmsmq.model.text import counted
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ _EMPTY = "no messages"
 _report_option = click.option(
     "--report", "report_file", type=click.Path(dir_okay=False, path_type=Path), help="Write a report as an HTML page."
 )
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 _where_option = click.option("--where", help="Only messages for which this Spark SQL over the columns is true.")
 
 
