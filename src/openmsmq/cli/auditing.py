@@ -27,14 +27,14 @@ class LocalAudit:
         self, action: str, kind: str, name: str, before: dict[str, Any] | None = None,
         after: dict[str, Any] | None = None, count: int | None = None,
     ) -> None:  # fmt: skip
-        """Called before the change is made. Raises ClickException if it is not to be made then."""
+        """Called before the change is made. Raises ClickException if it is not to be made then. Where there is no data
+        directory there is no daemon, and nothing is recorded."""
         configuration = self._configuration
-        if not configuration.audit:
+        if not configuration.audit or not configuration.data_dir.is_dir():
             return
         log = AuditLog(configuration.data_dir, size=configuration.audit_megabytes << 20)
         entry = Entry(action, kind, name, _who(), origin="cli", before=before, after=after, count=count)
         try:
-            configuration.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             log.append(entry)
         except OSError as error:
             if configuration.audit_required:

@@ -67,9 +67,9 @@ def user(context: click.Context, data_dir: Path | None, users_file: Path | None)
         configuration = load(options={"data_dir": data_dir, "users_file": users_file})
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
+    configuration.users_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     record = LocalAudit(configuration)
     context.obj = UsersFile(configuration.users_path, on_change=lambda action, name: record(action, "user", name))
-    configuration.users_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 def _password(given: bool) -> str:

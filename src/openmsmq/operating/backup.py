@@ -62,7 +62,10 @@ def back_up(data_dir: Path, target: Path, time: str) -> Summary:
     copied = copy_log(data_dir / STORE, target / STORE)
     for name in _others(data_dir):
         (target / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _copy_file(data_dir / name, target / name)
+        if Path(name).suffix in _DATABASES:
+            _copy_database(data_dir / name, target / name)
+        else:
+            _copy_file(data_dir / name, target / name)
     report = fsck.verify(str(target / STORE))
     if not report.clean:
         raise BackupError(f"the log is damaged: {report.damages[0]}; `openmsmq fsck` with the daemon stopped says more")
@@ -91,7 +94,7 @@ def restore(backup: Path, data_dir: Path) -> Summary:
         (data_dir / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _copy_file(backup / name, data_dir / name)
     _give_to_owner(data_dir)
-    segments = [name for name in manifest["files"] if name.startswith(f"{STORE}/")]
+    segments = [name for name in manifest["files"] if name.startswith(f"{STORE}/segment-")]
     size = sum(manifest["files"][name]["size"] for name in segments)
     return Summary(
         manifest["messages"], manifest["definitions"], len(segments), size, len(manifest["files"]) - len(segments)
@@ -138,24 +141,33 @@ def _others(data_dir: Path) -> list[str]:
     return sorted(name for name in names if not name.endswith(("-shm", "-journal")))
 
 
-def _copy_file(source: Path, target: Path) -> None:
-    if source.suffix in _DATABASES:
-        with (
-            closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as held,
-            closing(sqlite3.connect(target)) as new,
-        ):
+def _copy_database(source: Path, target: Path) -> None:
+    """As one transaction has it. Raises BackupError."""
+    try:
+        name = f"{source.resolve().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(name, uri=True)) as held, closing(sqlite3.connect(target)) as new:
             held.backup(new)
-        target.chmod(0o600)
-    else:
-        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file, source.open("rb") as content:
-            while piece := content.read(_PIECE):
-                if piece.strip(b"\0"):
-                    file.write(piece)
-                else:
-                    file.seek(len(piece), os.SEEK_CUR)  # the unused end of a segment takes no room
-            file.truncate(content.tell())
-    with target.open("rb") as written:
+    except sqlite3.Error as error:
+        raise BackupError(f"{source} can't be copied: {error}") from error
+    target.chmod(0o600)
+    _sync(target)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    """Byte by byte; zeros, which are most of the last segment, take no room."""
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file, source.open("rb") as content:
+        while piece := content.read(_PIECE):
+            if piece.strip(b"\0"):
+                file.write(piece)
+            else:
+                file.seek(len(piece), os.SEEK_CUR)
+        file.truncate(content.tell())
+    _sync(target)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as written:
         os.fsync(written.fileno())
 
 
