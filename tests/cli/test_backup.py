@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import threading
 from collections import Counter
 from pathlib import Path
+
+import pytest
 
 from command_line import add_user, at, checked, invoke
 from daemon import Daemon, eventually
@@ -98,3 +101,16 @@ def test_what_is_no_sound_backup_is_not_restored(tmp_path: Path) -> None:
     (tmp_path / "backup" / "backup.json").unlink()
     assert "not finished" in refused("restore", str(tmp_path / "backup"), *target)
     assert not (tmp_path / "new" / "store").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root restores for others")
+def test_what_root_restores_belongs_to_the_owner_of_the_data_directory(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data"):
+        pass
+    checked("backup", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "data"))
+    target = tmp_path / "new"
+    target.mkdir(mode=0o700)
+    os.chown(target, 4711, 4712)
+    checked("restore", str(tmp_path / "backup"), "--data-dir", str(target))
+    owners = {(path.stat().st_uid, path.stat().st_gid) for path in target.rglob("*")}
+    assert owners == {(4711, 4712)}

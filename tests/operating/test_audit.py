@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import stat
 import threading
 from pathlib import Path
@@ -66,6 +67,17 @@ def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.M
     with monkeypatch.context() as patch:
         patch.setattr("openmsmq.operating.audit.os.write", lambda handle, data: write(handle, data[:10]))
         with pytest.raises(OSError, match="whole"):
+            log.append(entry())
+    log.append(entry("after"))
+    assert [record["object"]["name"] for record in log.read()] == ["orders", "after"]
+
+
+def test_a_process_that_keeps_the_lock_holds_nobody_up(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.append(entry())
+    with (tmp_path / "audit.jsonl").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match="kept the lock"):
             log.append(entry())
     log.append(entry("after"))
     assert [record["object"]["name"] for record in log.read()] == ["orders", "after"]

@@ -58,7 +58,7 @@ def dlq() -> None:
 @connected
 def dlq_list(qm: QueueManager, queue: str | None, criteria: Criteria, as_json: bool) -> None:
     """Count dead letters by reason and destination, and say what each reason means and what to do."""
-    found = groups(select(qm, _queues(queue), criteria, time.time()).chosen)
+    found = groups(select(qm, _queues(queue), criteria, time.time(), previews=False).chosen)
     if as_json:
         for group in found:
             print_json({"count": group.messages, "bytes": group.bytes, "reason": group.reason.name,

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from openmsmq.cli.connection import (
 from openmsmq.cli.output import echo, json_option, progress, report
 from openmsmq.cli.remote import is_elsewhere, send_directly
 from openmsmq.cli.showing import show_message
-from openmsmq.client.dead_letters import sendable
+from openmsmq.client.dead_letters import Forwarding, sendable, walk
 from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import ReceiveTimeout
@@ -206,35 +207,26 @@ def copy(qm: QueueManager, source: str, target: str, move: bool, as_json: bool) 
     source, target = path_of(source), path_of(target)
     wanted = qm.counts(source)["message_count"]
     transactional = is_transactional(qm, target)
-    with qm.open(source, "receive" if move else "peek") as incoming, qm.open(target, "send") as outgoing:
-        if move:
-            copied = _move_all(qm, incoming, outgoing, wanted, transactional)
-        else:
+    if move:
+        copied = _move_all(qm, source, target, wanted, transactional)
+    else:
+        with qm.open(source, "peek") as incoming, qm.open(target, "send") as outgoing:
             copied = _send_all(qm, outgoing, _limited(incoming, wanted), wanted, transactional, "copying")
     verb = "moved" if move else "copied"
     document = {verb: copied, "source": source, "target": target}
     report(as_json, f"{verb} {counted(copied, 'message')} from {source} to {target}", document)
 
 
-def _move_all(
-    qm: QueueManager, incoming: MessageQueue, outgoing: MessageQueue, wanted: int, transactional: bool
-) -> int:
-    """Each message is sent first and removed afterwards, by a cursor that stands on it: none is lost."""
+def _move_all(qm: QueueManager, source: str, target: str, wanted: int, transactional: bool) -> int:
+    """Each message in one transaction where both queues want one; otherwise it is sent first and removed afterwards. No
+    more than there were at the beginning."""
+    both = transactional and is_transactional(qm, source)
     count = 0
-    with incoming.cursor() as cursor, progress("moving") as bar:
+    with qm.open(source, protocol="qmcomm") as incoming, Forwarding(qm) as forwarding, progress("moving") as bar:
         task = bar.add_task("", total=wanted, rate="")
         started = time.monotonic()
-        while count < wanted:
-            try:
-                message = cursor.peek(0)
-            except ReceiveTimeout:
-                break
-            if transactional:
-                with qm.transaction() as transaction:
-                    outgoing.send(sendable(message), transaction=transaction)
-            else:
-                outgoing.send(sendable(message))
-            cursor.receive(0)
+        for cursor, message in islice(walk(incoming), wanted):
+            forwarding.forward(cursor, message, target, both=both, in_transaction=transactional)
             count += 1
             bar.update(task, completed=count, rate=_rate(count, started))
     return count

@@ -24,6 +24,7 @@ FILES: Final = 10  # the newest and those before it
 MEGABYTES: Final = 10  # of one
 _VERSION: Final = 1
 _LONGEST: Final = 256  # characters of a value
+_PATIENCE: Final = 0.5  # seconds
 _TAIL: Final = 64 << 10  # bytes at the end of a file in which the last record begins
 
 
@@ -88,7 +89,7 @@ class AuditLog:
         while True:
             handle = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                _lock(handle)
                 status = os.fstat(handle)
                 if self._is_current(status):
                     if status.st_size < self._size:
@@ -142,6 +143,19 @@ class AuditLog:
             except (ValueError, KeyError, TypeError):
                 continue
         return 0
+
+
+def _lock(handle: int) -> None:
+    """Raises OSError for a lock that somebody keeps: a daemon must not wait for a process that was stopped."""
+    give_up = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                raise OSError(f"another process has kept the lock for {_PATIENCE} seconds") from None
+            time.sleep(0.005)
 
 
 def _document(entry: Entry, number: int, now: float) -> dict[str, Any]:

@@ -131,13 +131,14 @@ def select(
     scan: int = 0,
     token: Token | None = None,
     protocol: str = "auto",
+    previews: bool = True,
 ) -> Selection:
     """Look for messages. `limit` bounds how many are found and `scan` how many are looked at, 0 not. Nothing beyond the
-    bound of `token` is meant. Raises MsmqError."""
+    bound of `token` is meant. Without `previews` bodies are not looked at. Raises MsmqError."""
     found = Selection()
     for name in queues:
-        for chosen, _ in _matching(qm, name, criteria, now, found, limit, scan, token, protocol):
-            found.chosen.append(chosen)
+        for message in _matching(qm, name, criteria, now, found, limit, scan, token, protocol):
+            found.chosen.append(_chosen(name, message, previews))
     return found
 
 
@@ -146,15 +147,15 @@ def search(
     protocol: str = "auto",
 ) -> Iterator[Message]:  # fmt: skip
     """The messages themselves, while they are found; `found` counts."""
-    for chosen, message in _matching(qm, queue, criteria, now, found, limit, scan, None, protocol):
-        found.chosen.append(chosen)
+    for message in _matching(qm, queue, criteria, now, found, limit, scan, None, protocol):
+        found.chosen.append(_chosen(queue, message, False))
         yield message
 
 
 def _matching(
     qm: QueueManager, name: str, criteria: Criteria, now: float, found: Selection, limit: int, scan: int,
     token: Token | None, protocol: str,
-) -> Iterator[tuple[Chosen, Message]]:  # fmt: skip
+) -> Iterator[Message]:  # fmt: skip
     with qm.open(name, "peek", protocol=protocol) as opened:
         for message in opened:
             if (limit and len(found.chosen) >= limit) or (scan and found.scanned >= scan):
@@ -165,13 +166,14 @@ def _matching(
             found.scanned += 1
             found.bound = max(found.bound, message.sequence)
             if criteria.matches(message, now):
-                yield _chosen(name, message), message
+                yield message
 
 
-def _chosen(queue: str, message: Message) -> Chosen:
+def _chosen(queue: str, message: Message, with_preview: bool) -> Chosen:
     return Chosen(
         message.id, queue, message.lookup_identifier, message.sent_time, message.message_class, message.label,
-        message.destination_queue_format_name, len(message.body), preview(message),
+        message.destination_queue_format_name, len(message.body),
+        preview(message) if with_preview else "",
     )  # fmt: skip
 
 

@@ -208,10 +208,11 @@ class Handles:
         if queue is None:
             return
         _count(queue, descriptor, -1)
-        if descriptor.taken and descriptor.opener is not None and is_administrative(queue):
+        taken = descriptor.taken - len(descriptor.held)  # what is held is put back
+        if taken and descriptor.opener is not None and is_administrative(queue):
             name = queue.properties.path_name
             with suppress(MsmqError):  # they are taken already
-                self._auditor.record(Deed(descriptor.opener, "messages.receive", "queue", name, count=descriptor.taken))
+                self._auditor.record(Deed(descriptor.opener, "messages.receive", "queue", name, count=taken))
         for reader in list(descriptor.waiting.values()):
             self._reading.cancel(reader)
         descriptor.queue = None

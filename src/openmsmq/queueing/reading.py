@@ -284,6 +284,7 @@ class Reading:
             raise TransactionSequence(detail=f"{descriptor.name}: the message is not locked by this reader")
         if not delete and not lock.purge_pending:
             self._holds.release(queue, lookup_identifier)
+            descriptor.taken -= 1
         else:
             reason = MessageClass.NACK_Q_PURGED if lock.purge_pending else MessageClass.ACK_RECEIVE
             self._holds.remove(queue, lookup_identifier, self._holds.readable(queue, lookup_identifier), reason)

@@ -61,12 +61,10 @@ class Audit:
         return False
 
     def started(self, entry: Entry) -> None:
-        """A record of the daemon's own. Raises OSError where records are required."""
+        """A record of the daemon's own, which starts in any case: what it refuses then are changes."""
         try:
             self._log.append(entry)
         except OSError as error:
-            if self._required:
-                raise
             logger.error("the audit log can't be written: %s", error)
 
     def _say(self, error: OSError, deed: Deed) -> None:

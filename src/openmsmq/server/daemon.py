@@ -33,6 +33,7 @@ from openmsmq.model import security
 from openmsmq.model.constants import Access
 from openmsmq.operating.audit import AuditLog, Entry
 from openmsmq.operating.settings import write_settings
+from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.message_security import MessageSecurity
@@ -233,7 +234,10 @@ class Daemon:
             await self._start_flight(committer, users, environment)
         await self._start_messages(committer, environment.public_queues, users)
         self._announce_security()
-        write_settings(configuration.data_dir, configuration.described())
+        try:
+            write_settings(configuration.data_dir, configuration.described())
+        except KeyringError as error:  # a full disk, which is to be emptied by receiving
+            logger.warning("the settings in force could not be written down: %s", error)
         if self._audit is not None:
             self._audit.started(Entry("daemon.start", "machine", configuration.machine_name, "system",
                                       after=configuration.changed()))  # fmt: skip

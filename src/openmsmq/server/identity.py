@@ -71,8 +71,10 @@ def identity_of(store: Store, computer_name: str, configured: Sequence[str], nam
     if identifier is None:
         identifier = os.urandom(16)
         changes.append(Put(_IDENTIFIER, identifier))
-    if computer_name.lower() not in {name.lower() for name in earlier}:
-        changes.append(Put(_NAMES, json.dumps([*earlier, computer_name]).encode()))
+    known = computer_name.lower() in {name.lower() for name in earlier}
+    names = json.dumps(earlier if known else [*earlier, computer_name]).encode()
+    if store.definitions.get(_NAMES) != names:
+        changes.append(Put(_NAMES, names))
     if changes:
         store.append(changes)
         store.sync()
