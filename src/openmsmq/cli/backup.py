@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from openmsmq.cli.accounts import Accounts, accounts_options
-from openmsmq.cli.auditing import LocalAudit
 from openmsmq.cli.output import echo, json_option, report
+from openmsmq.cli.recording import LocalAudit
 from openmsmq.model.text import counted
 from openmsmq.operating.backup import BackupError, back_up
 from openmsmq.operating.backup import restore as restore_backup

@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from openmsmq.cli.accounts import Accounts, accounts_options
-from openmsmq.cli.auditing import LocalAudit
 from openmsmq.cli.connection import connected
 from openmsmq.cli.output import echo, json_option, print_json
+from openmsmq.cli.recording import LocalAudit
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.text import counted, printable_json

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from openmsmq.cli.auditing import LocalAudit
 from openmsmq.cli.output import echo, json_option, print_json, print_table
+from openmsmq.cli.recording import LocalAudit
 from openmsmq.rpc.users import UsersFile, UsersFileError
 from openmsmq.server.config import Configuration, ConfigurationError, load
 from openmsmq.server.interfaces import check_interfaces
