@@ -46,7 +46,7 @@ class Accounts:
     def machine(self) -> Guard:
         """Who may do what with the queue manager; changes are recorded."""
         from openmsmq.cli.recording import LocalAudit
-        from openmsmq.operating.guards import MachineGuard
+        from openmsmq.operating.machine_guard import MachineGuard
         from openmsmq.queueing.authorization import default_machine_security
 
         record = LocalAudit(self.configuration)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from openmsmq.model import security
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.operating.guards import machine_file
+from openmsmq.operating.machine_guard import machine_file
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.queueing.authorization import READ_SYSTEM_QUEUES, default_machine_security
 
