@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from command_line import at, invoke
+from command_line import at, command, invoke
 from daemon import Daemon, eventually
 
 Run = Callable[..., str]
@@ -205,3 +208,13 @@ def test_top_shows_the_fullest_queues_and_how_they_change(run: Run) -> None:
     assert (first["messages"], first["change"], second["change"]) == (1, None, 0.0) and first["oldest"] > 0
     assert "s old" in run("top", "--count", "1", "--filter", "*\\fullest")
     assert "nothing-in-it" in run("top", "--count", "1", "--empty", "--rows", "100")
+
+
+def test_a_reader_that_goes_away_leaves_no_noise(run: Run, service: Daemon) -> None:
+    run("queue", "create", "piped")
+    for number in range(20):
+        run("send", "piped", "x" * 9000, "--label", str(number))
+    environment = {**os.environ, **at(service)}
+    find = shlex.join(command("msg", "find", "piped"))
+    done = subprocess.run(f"{find} | head -1", shell=True, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.stdout.startswith("id:") and done.stderr == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import click
 
@@ -46,8 +47,9 @@ def find(qm: QueueManager, queue: str, criteria: Criteria, limit: int, scan: int
     """Show the messages of QUEUE that match all options."""
     found = Selection()
     look = search(qm, path_of(queue), criteria, time.time(), found, limit=limit, scan=scan, protocol=protocol)
-    for number, message in enumerate(look):
-        show_message(message, number, as_json)
+    with closing(look):
+        for number, message in enumerate(look):
+            show_message(message, number, as_json)
     scanned = f"found {len(found.chosen)}, looked at {counted(found.scanned, 'message')}"
     echo(scanned if found.complete else f"{scanned} and stopped there: see --limit and --scan", err=True)
 

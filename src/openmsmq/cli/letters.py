@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import click
@@ -89,11 +90,12 @@ def dlq_show(qm: QueueManager, queue: str | None, criteria: Criteria, count: int
     """Show dead letters with all that is known of them."""
     found = Selection()
     for name in _queues(queue):
-        for number, message in enumerate(search(qm, name, criteria, time.time(), found, limit=count, scan=0)):
-            show_message(message, number, as_json)
-            if not as_json:
-                reason = reason_of(message.message_class)
-                echo(f"{'reason:':13}{reason.sentence} {reason.remedy}")
+        with closing(search(qm, name, criteria, time.time(), found, limit=count, scan=0)) as look:
+            for number, message in enumerate(look):
+                show_message(message, number, as_json)
+                if not as_json:
+                    reason = reason_of(message.message_class)
+                    echo(f"{'reason:':13}{reason.sentence} {reason.remedy}")
 
 
 @dlq.command("return")
@@ -213,8 +215,9 @@ def journal_list(qm: QueueManager, as_json: bool) -> None:
 @connected
 def journal_show(qm: QueueManager, path: str, criteria: Criteria, count: int, as_json: bool) -> None:
     """Show messages of a journal."""
-    for number, message in enumerate(search(qm, path, criteria, time.time(), Selection(), limit=count, scan=0)):
-        show_message(message, number, as_json)
+    with closing(search(qm, path, criteria, time.time(), Selection(), limit=count, scan=0)) as look:
+        for number, message in enumerate(look):
+            show_message(message, number, as_json)
 
 
 @journal.command("resend")

@@ -8,7 +8,8 @@ later call means the same messages, and says so if fewer are left or if more hav
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
@@ -145,19 +146,20 @@ def select(
 def search(
     qm: QueueManager, queue: str, criteria: Criteria, now: float, found: Selection, *, limit: int, scan: int,
     protocol: str = "auto",
-) -> Iterator[Message]:  # fmt: skip
-    """The messages themselves, while they are found; `found` counts."""
-    for message in _matching(qm, queue, criteria, now, found, limit, scan, None, protocol):
-        found.chosen.append(_chosen(queue, message, False))
-        yield message
+) -> Generator[Message, None, None]:  # fmt: skip
+    """The messages themselves, while they are found; `found` counts. Close it, or the queue stays open for a while."""
+    with closing(_matching(qm, queue, criteria, now, found, limit, scan, None, protocol)) as messages:
+        for message in messages:
+            found.chosen.append(_chosen(queue, message, False))
+            yield message
 
 
 def _matching(
     qm: QueueManager, name: str, criteria: Criteria, now: float, found: Selection, limit: int, scan: int,
     token: Token | None, protocol: str,
-) -> Iterator[Message]:  # fmt: skip
-    with qm.open(name, "peek", protocol=protocol) as opened:
-        for message in opened:
+) -> Generator[Message, None, None]:  # fmt: skip
+    with qm.open(name, "peek", protocol=protocol) as opened, closing(iter(opened)) as messages:
+        for message in messages:
             if (limit and len(found.chosen) >= limit) or (scan and found.scanned >= scan):
                 found.complete = False
                 return
