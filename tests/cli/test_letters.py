@@ -218,3 +218,21 @@ def test_a_reader_that_goes_away_leaves_no_noise(run: Run, service: Daemon) -> N
     find = shlex.join(command("msg", "find", "piped"))
     done = subprocess.run(f"{find} | head -1", shell=True, capture_output=True, text=True, env=environment, timeout=60)
     assert done.stdout.startswith("id:") and done.stderr == ""
+
+
+def test_what_a_transaction_makes_visible_after_the_dry_run_is_not_taken(run: Run, service: Daemon) -> None:
+    run("queue", "create", "slow", "--transactional")
+    wanted = ("msg", "delete", "slow", "--label", "late", "--yes")
+    with service.connect() as qm, qm.open(".\\private$\\slow", "send") as queue:
+        with qm.transaction() as transaction:
+            queue.send("begun before", label="late", transaction=transaction)
+            run("send", "slow", "x", "--label", "late", "--transaction")
+            dry = run(*wanted, "--dry-run")
+            assert "would be deleted: 1" in dry
+        token = dry.split("--selection ")[1].strip()
+    assert "the dry run has found 1 messages and there are 2 now" in run(*wanted, "--selection", token, code=2)
+    assert len(listed(run, "slow")) == 2
+    run("send", "slow", "y", "--label", "late", "--transaction")
+    dry = run(*wanted, "--dry-run")
+    run("receive", "slow")
+    assert "deleted: 2" in run(*wanted, "--selection", dry.split("--selection ")[1].strip())
