@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 import openmsmq
 from daemon import Daemon, eventually
-from openmsmq.cli.explaining import explanation
 from openmsmq.cli.root import cli
+from openmsmq.operating.explaining import explanation
 
 HOST = "127.0.72.1"
 

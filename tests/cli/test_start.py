@@ -37,8 +37,9 @@ def test_the_help_loads_no_command() -> None:
 def test_a_client_command_loads_no_daemon_and_no_spark() -> None:
     loaded = loaded_by("queue", "list", "--help")
     assert "openmsmq.client.sync" in loaded
-    unused = ("openmsmq.server", "openmsmq.store", "openmsmq.queueing", "openmsmq.spark", "openmsmq.bulk", "pyspark")
-    assert not [m for m in loaded if m.startswith((*unused, "pyarrow", "rich"))]
+    ours = ("server", "store", "queueing", "spark", "bulk", "protection")
+    unused = (*(f"openmsmq.{package}" for package in ours), "pyspark", "pyarrow", "rich")
+    assert not [m for m in loaded if m.startswith(unused)]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

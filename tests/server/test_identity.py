@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ NAME = ".\\private$\\orders"
 
 
 def names_of(directory, name):
-    return Daemon(directory, "--computer-name", name)
+    return Daemon(directory, "--computer-name", name, "--name-change", "moved")
 
 
 def test_a_store_under_another_name_goes_on_under_both(tmp_path):
@@ -48,6 +49,34 @@ def test_a_store_under_another_name_goes_on_under_both(tmp_path):
     with names_of(tmp_path / "data", "OLD") as again, again.connect() as manager:
         with manager.open("third\\private$\\orders", "peek"):
             assert not manager.outgoing()
+
+
+def test_a_store_of_another_name_is_not_served_until_somebody_says_what_is_meant(tmp_path):
+    data, path = tmp_path / "data", "DIRECT=OS:elsewhere\\private$\\q"
+    with Daemon(data, "--computer-name", "one") as one, one.connect() as manager:
+        manager.create_queue(NAME)
+        identifier = manager.machine_id
+        with manager.open(path, "send") as far:
+            far.send("waits", recoverable=True)
+    shutil.copytree(data, tmp_path / "copy")
+    with pytest.raises(RuntimeError, match=f"belongs to the queue manager one .{identifier}.*name_change = moved"):
+        Daemon(data, "--computer-name", "two").start()
+    with Daemon(data, "--computer-name", "two", "--aliases", "one") as two, two.connect() as manager:
+        assert manager.machine_id == identifier  # the alias says it
+    with Daemon(data, "--computer-name", "two") as two, two.connect() as manager:
+        assert manager.counts("one\\private$\\orders")["message_count"] == 0
+    with Daemon(tmp_path / "copy", "--computer-name", "two", "--name-change", "copied") as two:
+        with two.connect() as manager:
+            assert manager.machine_id != identifier
+            assert manager.management()["connected"] == "DISCONNECTED"
+            assert manager.counts(NAME)["message_count"] == 0
+            with manager.open("one\\private$\\orders", "send") as far:  # the other one is another machine now
+                far.send("for the other one")
+            assert len(manager.outgoing()) == 2
+            identifier = manager.machine_id
+    with Daemon(tmp_path / "copy", "--computer-name", "two", "--name-change", "copied") as two:
+        with two.connect() as manager:
+            assert manager.machine_id == identifier
 
 
 def test_messages_that_wait_for_a_name_that_becomes_this_machine_are_pointed_out(tmp_path):

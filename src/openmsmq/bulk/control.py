@@ -12,6 +12,7 @@ import logging
 import secrets
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from openmsmq.bulk.channel import RequestChannel
@@ -138,13 +139,14 @@ class Control:
         if not genuine:
             logger.warning("bulk plane: the Flight process named an unauthenticated caller: %s", shown(ticket))
             raise AccessDenied(detail="this caller is not authenticated")
-        return self._as_known(Caller.user(sid, name), sid)
+        return self._as_known(Caller.user(sid, name, self._users.groups_of(sid)), sid)
 
     def _demand_anonymous(self) -> None:
         if not self._accepts_anonymous:
             raise AccessDenied(detail="anonymous callers are refused: name a user")
 
     def _as_known(self, caller: Caller, sid: str | None) -> Caller:
+        caller = replace(caller, origin="flight")
         return caller.as_administrator() if self._is_administrator(sid) else caller
 
     def _signature(self, sid: str, name: str) -> str:

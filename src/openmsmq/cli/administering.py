@@ -4,35 +4,74 @@ from __future__ import annotations
 
 import click
 
-from openmsmq.cli.connection import connected
-from openmsmq.cli.explaining import explanation
+from openmsmq.cli.connection import Address, connect, connected, level_option, server_options
 from openmsmq.cli.messages import show_first
-from openmsmq.cli.output import echo, json_option, management_rows, print_json, print_table, report
-from openmsmq.cli.queues import path_of, purge_queue
+from openmsmq.cli.output import dry_run_option, echo, json_option, management_rows, print_json, print_table, report
+from openmsmq.cli.permissions import OF_MACHINE
+from openmsmq.cli.queues import purge_queue
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import Access
+from openmsmq.operating.explaining import explanation
+from openmsmq.operating.naming import path_of
 
 
-@click.command()
-@click.argument("action", type=click.Choice(["show", "connect", "disconnect", "tidy"]), default="show")
+@click.group(invoke_without_command=True)
+@json_option
+@server_options
+@level_option
+@click.pass_context
+def machine(context: click.Context, address: Address, level: str | None, as_json: bool) -> None:
+    """Show the properties of the queue manager, or act on it as an administrator."""
+    if context.invoked_subcommand is None:
+        with connect(address, level) as qm:
+            _show_machine(qm, as_json)
+
+
+for _command in OF_MACHINE:
+    machine.add_command(_command)
+
+
+@machine.command("show")
 @json_option
 @connected
-def machine(qm: QueueManager, action: str, as_json: bool) -> None:
-    """Show the properties of the queue manager, or act on it as an administrator.
+def machine_show(qm: QueueManager, as_json: bool) -> None:
+    """Show the properties of the queue manager."""
+    _show_machine(qm, as_json)
 
-    \b
-    connect, disconnect  transfer messages to other machines, or let them wait until connected or restarted
-    tidy                 release disk space that is not needed; no message is deleted
-    """
-    if action == "show":
-        properties = {"machine_id": qm.machine_id, "version": qm.version, **qm.management()}
-        if as_json:
-            print_json(properties)
-        else:
-            print_table(["property", "value"], management_rows(properties))
-        return
-    {"connect": qm.connect_machine, "disconnect": qm.disconnect_machine, "tidy": qm.tidy}[action]()
-    report(as_json, f"{action}: done", {"action": action})
+
+def _show_machine(qm: QueueManager, as_json: bool) -> None:
+    properties = {"machine_id": qm.machine_id, "version": qm.version, **qm.management()}
+    if as_json:
+        print_json(properties)
+    else:
+        print_table(["property", "value"], management_rows(properties))
+
+
+@machine.command("connect")
+@json_option
+@connected
+def machine_connect(qm: QueueManager, as_json: bool) -> None:
+    """Transfer messages to other machines again. For administrators."""
+    qm.connect_machine()
+    report(as_json, "connect: done", {"action": "connect"})
+
+
+@machine.command("disconnect")
+@json_option
+@connected
+def machine_disconnect(qm: QueueManager, as_json: bool) -> None:
+    """Let messages for other machines wait, until `connect` or a restart. For administrators."""
+    qm.disconnect_machine()
+    report(as_json, "disconnect: done", {"action": "disconnect"})
+
+
+@machine.command("tidy")
+@json_option
+@connected
+def machine_tidy(qm: QueueManager, as_json: bool) -> None:
+    """Release disk space that is not needed; no message is deleted. For administrators."""
+    qm.tidy()
+    report(as_json, "tidy: done", {"action": "tidy"})
 
 
 @click.group()
@@ -106,11 +145,12 @@ def peek(qm: QueueManager, name: str, count: int, as_json: bool) -> None:
 @outgoing.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@dry_run_option
 @json_option
 @connected
-def purge(qm: QueueManager, name: str, yes: bool, as_json: bool) -> None:
+def purge(qm: QueueManager, name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Delete the messages that wait for transfer. For administrators."""
-    purge_queue(qm, path_of(name), Access.RECEIVE_ADMIN, yes, as_json)
+    purge_queue(qm, path_of(name), Access.RECEIVE_ADMIN, yes, dry_run, as_json)
 
 
 def _act(qm: QueueManager, action: str, name: str, as_json: bool) -> None:

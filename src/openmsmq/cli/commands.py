@@ -16,6 +16,10 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "audit": Entry(
+        "auditing", "Show who changed what, from where and how much: the audit log in the data directory of a daemon."
+    ),
+    "backup": Entry("backup", "Copy the data directory of a daemon, which may run meanwhile, into a new DIRECTORY."),
     "certificates": Entry("keyring", "Manage the certificates by which senders of signed messages are known."),
     "connect-test": Entry(
         "remote",
@@ -27,8 +31,12 @@ COMMANDS = {
         "decoding",
         "Show what bytes from the network mean: DCE/RPC PDUs with the fields of their calls, and message packets.",
     ),
+    "definitions": Entry(
+        "definitions",
+        "Write down queues, rights, users and settings; compare them with a file; make them as a file says.",
+    ),
     "directory": Entry("directory", "Show the directory of public queues and machines; manage distribution lists."),
-    "dlq": Entry("watching", "Show why messages became dead letters."),
+    "dlq": Entry("letters", "Show why messages became dead letters; return them, send them elsewhere, delete them."),
     "export": Entry(
         "messages",
         "Write all messages as JSON lines to FILE or standard output: every property, the body in base64.",
@@ -38,9 +46,10 @@ COMMANDS = {
         "Verify the store in a data DIRECTORY completely; the daemon reads only the log since the last checkpoint.",
     ),
     "import": Entry("messages", "Send the messages of a file that `export` wrote.", "import_"),
+    "journal": Entry("letters", "Look at journals: that of a QUEUE, or of the machine where none is named."),
     "keys": Entry("keyring", "Manage the keys with which message bodies are encrypted."),
     "machine": Entry("administering", "Show the properties of the queue manager, or act on it as an administrator."),
-    "msg": Entry("handling", "Move or reject single messages; return dead letters to their destination queues."),
+    "msg": Entry("handling", "Find messages; move, copy, change, reject or delete single ones."),
     "outgoing": Entry("administering", "Queues that hold messages for other machines."),
     "peek": Entry("messages", "Show messages without removing them."),
     "pipeline": Entry(
@@ -49,11 +58,17 @@ COMMANDS = {
     "protocols": Entry(
         "service", "List the interfaces and operations that are served, with the tests that prove them."
     ),
-    "queue": Entry("queues", "Create, list, show, change, delete and purge queues."),
+    "queue": Entry("queues", "Create, list, show, change, delete and purge queues; say who may use them."),
     "receive": Entry("messages", "Receive messages: each is removed after it has been written out."),
+    "restore": Entry(
+        "backup", "Make the data directory of a daemon from the backup in DIRECTORY; it must be empty or new."
+    ),
     "send": Entry("messages", "Send one message: BODY, a file, or standard input."),
     "serve": Entry("service", "Run the queue manager until SIGTERM."),
     "tail": Entry("watching", "Show each message that arrives and leave it in the queue."),
+    "top": Entry(
+        "top", "Show the fullest queues, again and again: messages, how their number changes, the age of the first."
+    ),
     "user": Entry("service", "Manage the users that NTLM authenticates."),
 }
 

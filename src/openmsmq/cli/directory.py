@@ -11,7 +11,7 @@ from uuid import UUID
 import click
 
 from openmsmq.cli.exit_codes import EXISTS, NOT_FOUND, UNREACHABLE
-from openmsmq.cli.output import counted, echo, json_option, print_json, print_table, report, time_text
+from openmsmq.cli.output import echo, json_option, print_json, print_table, report
 from openmsmq.directory import tables
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.directory.lookup import Filter, Relation
@@ -26,6 +26,7 @@ from openmsmq.directory.provider import (
 )
 from openmsmq.model import names
 from openmsmq.model.errors import IllegalFormatName
+from openmsmq.model.text import counted, time_text
 from openmsmq.server.config import ConfigurationError, load
 
 T = TypeVar("T")

@@ -1,196 +1,178 @@
-"""`openmsmq msg`: move or reject single messages, and return dead letters to their destination queues."""
+"""`openmsmq msg`: find messages, move, copy, change, reject or delete them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import Any
+import time
+from contextlib import closing
 
 import click
 
-from openmsmq.cli.body_text import show
-from openmsmq.cli.connection import connected
-from openmsmq.cli.output import echo, json_option, print_json, print_table, time_text
-from openmsmq.cli.queues import path_of
-from openmsmq.cli.showing import class_name
-from openmsmq.client.dead_letters import DEAD_LETTER_QUEUES, send_back, walk
+from openmsmq.cli.connection import connected, protocol_option
+from openmsmq.cli.editing import changes_options
+from openmsmq.cli.letters import purge, resend
+from openmsmq.cli.output import echo, json_option
+from openmsmq.cli.selecting import Wanted, carry_out, criteria_options, selection_options
+from openmsmq.cli.showing import show_message
+from openmsmq.client.dead_letters import Forwarding
 from openmsmq.client.sync import Cursor, QueueManager
-from openmsmq.model.constants import MessageClass
-from openmsmq.model.errors import MessageNotFound, ReceiveTimeout
 from openmsmq.model.message import Message
-from openmsmq.model.text import printable
+from openmsmq.model.text import counted
+from openmsmq.operating.editing import Changes
+from openmsmq.operating.naming import path_of
+from openmsmq.operating.queues import is_transactional
+from openmsmq.operating.selection import Criteria, Selection, search
 
-_PREVIEW = 200  # characters of a body
-
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-id_option = click.option("--id", "ids", multiple=True, help="Message identifier, as peek shows it; may be repeated.")
-all_option = click.option("--all", "everything", is_flag=True, help="All messages of the queue.")
+_SCAN = 100_000  # messages that a search looks at unless told otherwise
+_FOUND = 100
+_to_queue = click.option("--to-queue", help="Any queue, also of another machine (DIRECT=OS:...).")
+_transaction = click.option(
+    "--transaction", is_flag=True, help="The target is transactional: needed where it is remote."
+)
 
 
 @click.group()
 def msg() -> None:
-    """Move or reject single messages; return dead letters to their destination queues."""
+    """Find messages; move, copy, change, reject or delete single ones."""
 
 
 @msg.command()
 @click.argument("queue")
-@id_option
-@all_option
-@click.option("--to", "subqueue", default="", help="Subqueue to move to; without it back to the queue itself.")
-@dry_run_option
+@criteria_options
+@click.option("--limit", type=click.IntRange(min=0), default=_FOUND, show_default=True, help="Show so many (0: all).")
+@click.option("--scan", type=click.IntRange(min=0), default=_SCAN, show_default=True, help="Look at so many (0: all).")
+@protocol_option
 @json_option
 @connected
+def find(qm: QueueManager, queue: str, criteria: Criteria, limit: int, scan: int, protocol: str, as_json: bool) -> None:
+    """Show the messages of QUEUE that match all options."""
+    found = Selection()
+    look = search(qm, path_of(queue), criteria, time.time(), found, limit=limit, scan=scan, protocol=protocol)
+    with closing(look):
+        for number, message in enumerate(look):
+            show_message(message, number, as_json)
+    scanned = f"found {len(found.chosen)}, looked at {counted(found.scanned, 'message')}"
+    echo(scanned if found.complete else f"{scanned} and stopped there: see --limit and --scan", err=True)
+
+
+@msg.command()
+@click.argument("queue")
+@selection_options
+@click.option("--to", "subqueue", default="", help="Subqueue to move to; without it back to the queue itself.")
+@_to_queue
+@_transaction
+@connected
 def move(
-    qm: QueueManager, queue: str, ids: tuple[str, ...], everything: bool, subqueue: str, dry_run: bool, as_json: bool
-) -> None:
-    """Move messages between QUEUE and its subqueues. QUEUE;NAME is a subqueue; it is created by moving a message into
-    it."""
+    qm: QueueManager, queue: str, wanted: Wanted, subqueue: str, to_queue: str | None, transaction: bool,
+    dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Move messages between QUEUE and its subqueues, or to another queue.
+
+    QUEUE;NAME is a subqueue; it is created by moving a message into it. A move within a queue is one step. To another
+    queue a message goes in one transaction if both are here and transactional; otherwise it is sent first and removed
+    afterwards. The result says which it was.
+    """
     name = path_of(queue)
+    if to_queue is not None:
+        if subqueue:
+            raise click.UsageError("give --to or --to-queue, not both")
+        _move_away(qm, wanted, name, path_of(to_queue), transaction, dry_run, as_json)
+        return
     head = name.partition(";")[0]
     target = f"{head};{subqueue}" if subqueue else head
     if target.lower() == name.lower():
         raise click.UsageError(
-            f"the messages are already in {queue}; give --to SUBQUEUE, or QUEUE;SUBQUEUE without --to"
+            f"the messages are already in {queue}; give --to SUBQUEUE, QUEUE;SUBQUEUE without --to, or --to-queue"
         )
-    wanted = _selection(ids, everything)
     with qm.open(name, protocol="remoteread") as opened:
-        chosen = [message for message in opened if wanted(message)]
-        _check_found(ids, chosen)
-        done = []
-        for message in chosen:
-            if not dry_run:
-                try:
-                    opened.move(message.lookup_identifier, subqueue)
-                except MessageNotFound:  # somebody was faster
-                    continue
-            done.append(message)
-    _show_done(done, as_json, dry_run, "moved", lambda message: target)
+
+        def action(_: Cursor, message: Message) -> str:
+            opened.move(message.lookup_identifier, subqueue)
+            return "moved"
+
+        carry_out(qm, wanted, [name], action, verb="moved", to=lambda chosen: target, dry_run=dry_run, as_json=as_json)
+
+
+def _move_away(
+    qm: QueueManager, wanted: Wanted, name: str, target: str, transaction: bool, dry_run: bool, as_json: bool
+) -> None:
+    goes_in = transaction or is_transactional(qm, target)
+    both = goes_in and is_transactional(qm, name)
+    with Forwarding(qm) as forwarding:
+
+        def action(cursor: Cursor, message: Message) -> str:
+            return forwarding.forward(cursor, message, target, both=both, in_transaction=goes_in)
+
+        carry_out(qm, wanted, [name], action, verb="moved", to=lambda chosen: target, dry_run=dry_run, as_json=as_json)
 
 
 @msg.command()
 @click.argument("queue")
-@id_option
-@dry_run_option
-@json_option
+@selection_options
+@click.option("--to-queue", required=True, help="Any queue, also of another machine (DIRECT=OS:...).")
+@_transaction
 @connected
-def reject(qm: QueueManager, queue: str, ids: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
+def copy(
+    qm: QueueManager, queue: str, wanted: Wanted, to_queue: str, transaction: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Send copies of messages of QUEUE to another queue, and leave them where they are."""
+    target = path_of(to_queue)
+    goes_in = transaction or is_transactional(qm, target)
+    with Forwarding(qm) as forwarding:
+
+        def action(_: Cursor, message: Message) -> str:
+            return forwarding.copy(message, target, in_transaction=goes_in)
+
+        carry_out(
+            qm, wanted, [path_of(queue)], action, verb="copied", to=lambda chosen: target, dry_run=dry_run,
+            as_json=as_json,
+        )  # fmt: skip
+
+
+@msg.command("resend")
+@click.argument("queue")
+@selection_options
+@changes_options
+@click.option("--to-queue", help="Another queue; default: QUEUE itself.")
+@click.option("--keep", is_flag=True, help="Send a copy and leave the message where it is.")
+@_transaction
+@connected
+def resend_(
+    qm: QueueManager, queue: str, wanted: Wanted, changes: Changes, edit: bool, to_queue: str | None, keep: bool,
+    transaction: bool, dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Send messages of QUEUE changed, with new identifiers and at the end of the queue, and remove the old ones."""
+    name = path_of(queue)
+    target = path_of(to_queue or queue)
+    resend(
+        qm, wanted, [name], changes, edit, target, keep=keep, dry_run=dry_run, as_json=as_json,
+        transaction=transaction or is_transactional(qm, target), both=is_transactional(qm, name),
+    )  # fmt: skip
+
+
+@msg.command()
+@click.argument("queue")
+@selection_options
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@connected
+def delete(qm: QueueManager, queue: str, wanted: Wanted, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Delete messages of QUEUE: they are received, and nobody gets them."""
+    purge(qm, wanted, [path_of(queue)], yes, dry_run, as_json)
+
+
+@msg.command()
+@click.argument("queue")
+@selection_options
+@connected
+def reject(qm: QueueManager, queue: str, wanted: Wanted, dry_run: bool, as_json: bool) -> None:
     """Reject messages of a transactional QUEUE: they are removed, and the sender's dead-letter copy and negative
     acknowledgment are made as the sender requested."""
-    if not ids:
-        raise click.UsageError("give --id for each message to reject")
     name = path_of(queue)
-    with qm.open(name, "peek", protocol="remoteread") as remote:
-        chosen = [message for message in remote if message.id in ids]
-    _check_found(ids, chosen)
-    if not dry_run:
-        with qm.open(name, protocol="remoteread") as remote, qm.open(name, protocol="qmcomm") as local:
-            for message in chosen:
-                with qm.transaction() as transaction, local.cursor() as cursor:
-                    _stand_on(cursor, message.id)
-                    cursor.receive(0, transaction=transaction)
-                    remote.reject(message.lookup_identifier)
-    _show_done(chosen, as_json, dry_run, "rejected", lambda message: class_name(MessageClass.NACK_RECEIVE_REJECTED))
+    with qm.open(name, protocol="remoteread") as remote:
 
+        def action(cursor: Cursor, message: Message) -> str:
+            with qm.transaction() as transaction:
+                cursor.receive(0, transaction=transaction)
+                remote.reject(message.lookup_identifier)
+            return "rejected"
 
-def _reason(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    """The name of a class of dead letters, which may be given without NACK_, or its number."""
-    if value is None:
-        return None
-    if re.fullmatch("0x[0-9a-f]{1,4}", value.lower()):
-        return class_name(int(value, 16))
-    known = [kind.name for kind in MessageClass if kind.name.startswith("NACK_")]
-    for name in (value.upper(), f"NACK_{value.upper()}"):
-        if name in known:
-            return name
-    raise click.BadParameter(f"{value!r}, allowed: {', '.join(known)}, or a number like 0x8001")
-
-
-@msg.command("return")
-@click.argument("queue", required=False)
-@id_option
-@all_option
-@click.option("--reason", callback=_reason, help="Only messages with this reason: a class as `dlq reasons` shows it.")
-@click.option("--meant-for", help="Only those whose destination contains this text.")
-@dry_run_option
-@json_option
-@connected
-def return_(
-    qm: QueueManager,
-    queue: str | None,
-    ids: tuple[str, ...],
-    everything: bool,
-    reason: str | None,
-    meant_for: str | None,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Send dead letters again to their destination queues, and remove them from the dead-letter queue.
-
-    Without QUEUE from both dead-letter queues. Each transactional message is moved in a transaction: it is in one of
-    the two places, never in both. Others are sent first and removed afterwards.
-    """
-    filtered = reason is not None or meant_for is not None
-    wanted = _selection(ids, everything or (filtered and not ids))
-    done: list[Message] = []
-    for name in [path_of(queue)] if queue else DEAD_LETTER_QUEUES:
-        with qm.open(name, protocol="qmcomm") as dead:
-            for cursor, message in walk(dead):
-                named = reason is None or class_name(message.message_class) == reason
-                meant = meant_for is None or meant_for.lower() in message.destination_queue_format_name.lower()
-                if named and meant and wanted(message):
-                    if not dry_run:
-                        send_back(qm, cursor, message)
-                    done.append(message)
-    _check_found(ids, done)
-    _show_done(done, as_json, dry_run, "returned", lambda message: message.destination_queue_format_name)
-
-
-def _stand_on(cursor: Cursor, identifier: str) -> None:
-    """Move a new cursor to a message. Raises MessageNotFound."""
-    try:
-        message = cursor.peek(0)
-        while message.id != identifier:
-            message = cursor.peek_next(0)
-    except ReceiveTimeout:
-        raise MessageNotFound(detail=f"message {identifier} is no longer in the queue") from None
-
-
-def _selection(ids: tuple[str, ...], everything: bool) -> Callable[[Message], bool]:
-    if bool(ids) == everything:
-        raise click.UsageError("give either --id, which may be repeated, or --all")
-    return (lambda message: message.id in ids) if ids else (lambda message: True)
-
-
-def _check_found(ids: tuple[str, ...], found: list[Message]) -> None:
-    missing = set(ids) - {message.id for message in found}
-    if missing:
-        raise MessageNotFound(detail=f"no such message: {', '.join(sorted(missing))}")
-
-
-def _show_done(
-    messages: list[Message], as_json: bool, dry_run: bool, verb: str, where: Callable[[Message], str]
-) -> None:
-    """A line for each message; people get a table with a preview."""
-    rows: list[dict[str, Any]] = [
-        {
-            "id": message.id,
-            "sent": time_text(message.sent_time),
-            "reason": class_name(message.message_class),
-            "label": message.label,
-            "to": where(message),
-            "body": _preview(message),
-        }
-        for message in messages
-    ]
-    if as_json:
-        for row in rows:
-            print_json({**row, "done": not dry_run})
-        return
-    if rows:
-        print_table(list(rows[0]), [list(row.values()) for row in rows])
-    echo(f"{'would be ' if dry_run else ''}{verb}: {len(rows)}")
-
-
-def _preview(message: Message) -> str:
-    text = printable(" ".join(show(message).text.split()))
-    return text if len(text) <= _PREVIEW else text[: _PREVIEW - 1] + "…"
+        carry_out(qm, wanted, [name], action, verb="rejected", to=lambda chosen: "", dry_run=dry_run, as_json=as_json)

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,18 @@ from openmsmq.cli.connection import (
     protocol_option,
     server_options,
 )
-from openmsmq.cli.output import counted, echo, json_option, progress, report
-from openmsmq.cli.queues import path_of
+from openmsmq.cli.output import echo, json_option, progress, report
 from openmsmq.cli.remote import is_elsewhere, send_directly
-from openmsmq.cli.showing import from_json, show_message, to_json
+from openmsmq.cli.showing import show_message
+from openmsmq.client.dead_letters import Forwarding, sendable, walk
 from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
 from openmsmq.model.constants import Access
-from openmsmq.model.errors import QueueNotFound, ReceiveTimeout
+from openmsmq.model.errors import ReceiveTimeout
 from openmsmq.model.message import Message
-from openmsmq.model.text import printable_json
+from openmsmq.model.text import counted, printable_json
+from openmsmq.operating.message_json import from_json, to_json
+from openmsmq.operating.naming import path_of
+from openmsmq.operating.queues import is_transactional
 
 _BATCH = 200  # messages in one transaction when many are moved
 
@@ -164,7 +167,7 @@ def receive(
     """Receive messages: each is removed after it has been written out. From a transactional queue, each in a
     transaction."""
     with qm.open(path_of(queue), protocol=protocol) as opened:
-        transactional = _is_transactional(qm, queue)
+        transactional = is_transactional(qm, path_of(queue))
         number = 0
         while not count or number < count:
             try:
@@ -193,17 +196,6 @@ def _write(message: Message, number: int, body_only: bool, as_json: bool) -> Non
         show_message(message, number, as_json)
 
 
-def _is_transactional(qm: QueueManager, queue: str) -> bool:
-    path = path_of(queue)
-    is_connector = path.upper().startswith("CONNECTOR=")
-    if (";" in path and not is_connector) or path.upper().startswith("MACHINE="):
-        return False  # journals and dead-letter queues are read without
-    try:
-        return bool(qm.management(path)["transactional"] == "YES")
-    except QueueNotFound:  # of another machine, and nothing has been sent there; or missing, as opening it will show
-        return False
-
-
 @click.command()
 @click.argument("source")
 @click.argument("target")
@@ -214,36 +206,27 @@ def copy(qm: QueueManager, source: str, target: str, move: bool, as_json: bool) 
     """Copy all messages of one queue to another, with their properties."""
     source, target = path_of(source), path_of(target)
     wanted = qm.counts(source)["message_count"]
-    transactional = _is_transactional(qm, target)
-    with qm.open(source, "receive" if move else "peek") as incoming, qm.open(target, "send") as outgoing:
-        if move:
-            copied = _move_all(qm, incoming, outgoing, wanted, transactional)
-        else:
+    transactional = is_transactional(qm, target)
+    if move:
+        copied = _move_all(qm, source, target, wanted, transactional)
+    else:
+        with qm.open(source, "peek") as incoming, qm.open(target, "send") as outgoing:
             copied = _send_all(qm, outgoing, _limited(incoming, wanted), wanted, transactional, "copying")
     verb = "moved" if move else "copied"
     document = {verb: copied, "source": source, "target": target}
     report(as_json, f"{verb} {counted(copied, 'message')} from {source} to {target}", document)
 
 
-def _move_all(
-    qm: QueueManager, incoming: MessageQueue, outgoing: MessageQueue, wanted: int, transactional: bool
-) -> int:
-    """Each message is sent first and removed afterwards, by a cursor that stands on it: none is lost."""
+def _move_all(qm: QueueManager, source: str, target: str, wanted: int, transactional: bool) -> int:
+    """Each message in one transaction where both queues want one; otherwise it is sent first and removed afterwards. No
+    more than there were at the beginning."""
+    both = transactional and is_transactional(qm, source)
     count = 0
-    with incoming.cursor() as cursor, progress("moving") as bar:
+    with qm.open(source, protocol="qmcomm") as incoming, Forwarding(qm) as forwarding, progress("moving") as bar:
         task = bar.add_task("", total=wanted, rate="")
         started = time.monotonic()
-        while count < wanted:
-            try:
-                message = cursor.peek(0)
-            except ReceiveTimeout:
-                break
-            if transactional:
-                with qm.transaction() as transaction:
-                    outgoing.send(_own(message), transaction=transaction)
-            else:
-                outgoing.send(_own(message))
-            cursor.receive(0)
+        for cursor, message in islice(walk(incoming), wanted):
+            forwarding.forward(cursor, message, target, both=both, in_transaction=transactional)
             count += 1
             bar.update(task, completed=count, rate=_rate(count, started))
     return count
@@ -335,7 +318,7 @@ def import_(qm: QueueManager, queue: str, file: Path, restart: bool, as_json: bo
         state.write_text(json.dumps({"queue": target, "lines": done + count}), encoding="utf-8")
 
     with qm.open(target, "send") as opened:
-        transactional = _is_transactional(qm, queue)
+        transactional = is_transactional(qm, path_of(queue))
         messages = _read_messages(file, done)
         count = _send_all(qm, opened, messages, total - done, transactional, "importing", remember)
     state.unlink(missing_ok=True)
@@ -378,7 +361,7 @@ def _send_all(
             for message in messages:
                 if transactional and transaction is None:
                     transaction = qm.transaction()
-                target.send(_own(message), transaction=transaction)
+                target.send(sendable(message), transaction=transaction)
                 count += 1
                 if transaction is not None and count % _BATCH == 0:
                     transaction.commit()
@@ -393,12 +376,6 @@ def _send_all(
             if transaction is not None:
                 transaction.abort()
     return count
-
-
-def _own(message: Message) -> Message:
-    """What a sender may give: a class other than normal needs a connector type, which a copy has not; a signature is
-    that of another message, because destination and queue manager are signed too."""
-    return replace(message, message_class=0, signature=b"", multiple_destination_signature=b"")
 
 
 def _rate(count: int, started: float) -> str:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
 
-from openmsmq.model.text import printable, printable_json
+from openmsmq.model.text import printable, printable_json, time_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
+    from rich.table import Table
 
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document per line.")
 
 _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}  # what rich would make of text
@@ -36,11 +39,6 @@ def report(as_json: bool, text: str, document: Mapping[str, Any], err: bool = Fa
         print_json(document)
     else:
         echo(text, err=err)
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """`1 message`, `1,200 messages`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _plain(value: Any) -> Any:
@@ -70,22 +68,39 @@ def _cell(name: str, value: Any) -> str:
     return str(value)
 
 
-def time_text(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ").replace("+00:00", " UTC")
-
-
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    from rich.console import Console
+    _console().print(_table(columns, rows))
+
+
+@contextmanager
+def live_table(columns: Sequence[str], as_json: bool) -> Iterator[Callable[[Iterable[Sequence[Any]], str], None]]:
+    """What it gives shows rows and a title in place of those before; one table after the other where that is no
+    terminal."""
+    if as_json or not sys.stdout.isatty():
+        yield lambda rows, title: print_table(columns, rows)
+        return
+    from rich.live import Live
+
+    with Live(console=_console(), auto_refresh=False) as live:
+        yield lambda rows, title: live.update(_table(columns, rows, title), refresh=True)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*[Text(printable(str(cell))) for cell in row])  # a Text is not searched for markup
-    console = Console(soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 200, **_PLAIN)
-    console.print(table)
+    return table
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 200, **_PLAIN)
 
 
 def progress(description: str) -> Progress:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from openmsmq.cli.connection import FLIGHT_PORT, Address, flight_options, server_options
-from openmsmq.cli.handling import dry_run_option
 from openmsmq.cli.holding import COMMANDS
-from openmsmq.cli.output import counted, json_option, print_json, print_table, progress, report
+from openmsmq.cli.output import dry_run_option, json_option, print_json, print_table, progress, report
+from openmsmq.model.text import counted
 
 if TYPE_CHECKING:
     from openmsmq.spark.jobs import DeadLetters, Server

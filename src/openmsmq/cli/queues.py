@@ -7,30 +7,34 @@ from typing import Any
 import click
 
 from openmsmq.cli.connection import connected
-from openmsmq.cli.output import counted, json_option, management_rows, print_json, print_table, report, time_text
+from openmsmq.cli.output import dry_run_option, json_option, management_rows, print_json, print_table, report
+from openmsmq.cli.permissions import OF_QUEUE
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.operations import PROPERTIES
 from openmsmq.client.sync import COUNTS, QueueManager
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.security import SecurityDescriptor
+from openmsmq.model.text import counted, time_text
+from openmsmq.operating import permissions
+from openmsmq.operating.naming import path_of
 
 _FLAGS = ("journal", "transactional", "authenticate")
 _NUMBERS = ("quota", "journal_quota", "base_priority", "priv_level")
 _TEXTS = ("label", "multicast_address")
 
 
-def path_of(name: str) -> str:
-    """`orders` is short for `.\\private$\\orders`."""
-    return name if "\\" in name or "=" in name else f".\\private$\\{name}"
-
-
 @click.group()
 def queue() -> None:
-    """Create, list, show, change, delete and purge queues.
+    """Create, list, show, change, delete and purge queues; say who may use them.
 
-    NAME is a path name (.\\private$\\orders), a format name (DIRECT=OS:...), or just the name of a private queue.
+    NAME is a path name (.\\private$\\orders), a format name (DIRECT=OS:...), just the name of a private queue,
+    NAME;journal, or deadletter, xactdeadletter, journal of the machine.
     """
+
+
+for _command in OF_QUEUE:
+    queue.add_command(_command)
 
 
 @queue.command()
@@ -41,11 +45,21 @@ def queue() -> None:
 @click.option("--quota", type=int, help="Quota of the queue in kilobytes.")
 @click.option("--journal-quota", type=int, help="Quota of the journal in kilobytes.")
 @click.option("--multicast-address", help="address:port")
+@click.option("--authenticate", is_flag=True, help="Take messages of authenticated senders only.")
+@click.option(
+    "--priv-level", type=click.IntRange(0, 2), help="Bodies: 0 clear only, 1 both (default), 2 encrypted only."
+)
+@dry_run_option
 @json_option
 @connected
-def create(qm: QueueManager, name: str, as_json: bool, **options: Any) -> None:
+def create(qm: QueueManager, name: str, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Create a private queue."""
     properties = {key: value for key, value in options.items() if value not in (None, False)}
+    if dry_run:
+        there = any(path.lower().endswith(path_of(name).lower().lstrip(".")) for path in qm.queues())
+        said = f"{path_of(name)} exists" if there else f"would be created: {path_of(name)}"
+        report(as_json, said, {"path_name": path_of(name), "exists": there, "done": False})
+        return
     format_name = qm.create_queue(path_of(name), **properties)
     report(as_json, f"created {path_of(name)}", {"path_name": path_of(name), "format_name": format_name})
 
@@ -103,8 +117,8 @@ def show(qm: QueueManager, name: str, as_json: bool) -> None:
         properties[key] = time_text(properties[key])
     shown = {key: value for key, value in management.items() if key not in properties and value is not None}
     rows = [*properties.items(), *management_rows(shown), ("owner", descriptor.owner)]
-    kinds = {0: "allow", 1: "deny"}
-    rows += [("access", f"{kinds.get(a.type, a.type)} {a.sid} 0x{a.mask:08x}") for a in descriptor.dacl or ()]
+    access = permissions.entries(descriptor, {})
+    rows += [("access", f"{entry.kind} {entry.name} {' '.join(entry.rights)}") for entry in access]
     print_table(["property", "value"], rows)
 
 
@@ -117,11 +131,17 @@ def _has_properties(path: str, management: dict[str, Any]) -> bool:
 @queue.command("set")
 @click.argument("name")
 @click.argument("assignments", nargs=-1, required=True, metavar="PROPERTY=VALUE...")
+@dry_run_option
 @json_option
 @connected
-def set_(qm: QueueManager, name: str, assignments: tuple[str, ...], as_json: bool) -> None:
+def set_(qm: QueueManager, name: str, assignments: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Change properties: label, journal, quota, journal_quota, authenticate, priv_level, ..."""
     values = dict(_assignment(a) for a in assignments)
+    if dry_run:
+        before = qm.properties(path_of(name), *values)
+        said = ", ".join(f"{key} {before[key]!r} -> {value!r}" for key, value in values.items())
+        report(as_json, f"would be changed: {said}", {"queue": path_of(name), "before": before, "after": values})
+        return
     qm.set_properties(path_of(name), **values)
     report(as_json, f"changed {path_of(name)}", {"queue": path_of(name), "changed": values})
 
@@ -146,11 +166,18 @@ def _assignment(text: str) -> tuple[str, Any]:
 @queue.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@dry_run_option
 @json_option
 @connected
-def delete(qm: QueueManager, name: str, yes: bool, as_json: bool) -> None:
+def delete(qm: QueueManager, name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Delete a queue with its messages."""
-    count = qm.counts(path_of(name))["message_count"]
+    counts = qm.counts(path_of(name))
+    count = counts["message_count"]
+    if dry_run:
+        journal = counts["journal_message_count"]
+        said = f"would be deleted: {path_of(name)} with {counted(count, 'message')}, and {journal:,} in its journal"
+        report(as_json, said, {"queue": path_of(name), "messages": count, "journal": journal, "done": False})
+        return
     if count and not yes:
         click.confirm(f"{path_of(name)} holds {count} messages. Delete?", abort=True, err=True)
     qm.delete_queue(path_of(name))
@@ -160,16 +187,21 @@ def delete(qm: QueueManager, name: str, yes: bool, as_json: bool) -> None:
 @queue.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@dry_run_option
 @json_option
 @connected
-def purge(qm: QueueManager, name: str, yes: bool, as_json: bool) -> None:
-    """Delete all messages of a queue."""
-    purge_queue(qm, path_of(name), Access.RECEIVE, yes, as_json)
+def purge(qm: QueueManager, name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Delete all messages of a queue. Of what comes meanwhile some may go, too: `msg delete` takes only what it saw."""
+    purge_queue(qm, path_of(name), Access.RECEIVE, yes, dry_run, as_json)
 
 
-def purge_queue(qm: QueueManager, path: str, access: Access, yes: bool, as_json: bool) -> None:
+def purge_queue(qm: QueueManager, path: str, access: Access, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Delete all messages, after a question unless `yes`."""
     count = qm.counts(path)["message_count"]
+    if dry_run:
+        document = {"queue": path, "messages": count, "done": False}
+        report(as_json, f"would be purged: {path}, {counted(count, 'message')}", document)
+        return
     if count and not yes:
         click.confirm(f"Delete {count} messages of {path}?", abort=True, err=True)
     with qm.open(path, access) as opened:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from openmsmq.cli.output import echo, json_option, print_json, print_table
+from openmsmq.cli.recording import LocalAudit
 from openmsmq.rpc.users import UsersFile, UsersFileError
 from openmsmq.server.config import Configuration, ConfigurationError, load
 from openmsmq.server.interfaces import check_interfaces
@@ -22,7 +23,7 @@ _KINDS = {"int": int, "int | None": int, "float": float, "str": str, "bool": boo
 def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """One option for each setting of the configuration."""
     for field in reversed(fields(Configuration)):
-        if "file_only" in field.metadata:
+        if "file_only" in field.metadata or "internal" in field.metadata:
             continue
         kind = str(field.type)
         flag = "--" + field.name.replace("_", "-")
@@ -50,9 +51,10 @@ def serve(config: Path | None, **options: Any) -> None:
     try:
         configuration = load(config, options=options)
         check_interfaces(configuration)
+        code = run(configuration)  # which finds settings that do not fit the store
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
-    sys.exit(run(configuration))
+    sys.exit(code)
 
 
 @click.group()
@@ -65,8 +67,9 @@ def user(context: click.Context, data_dir: Path | None, users_file: Path | None)
         configuration = load(options={"data_dir": data_dir, "users_file": users_file})
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
-    context.obj = UsersFile(configuration.users_path)
     configuration.users_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    record = LocalAudit(configuration)
+    context.obj = UsersFile(configuration.users_path, on_change=lambda action, name: record(action, "user", name))
 
 
 def _password(given: bool) -> str:
@@ -108,15 +111,20 @@ def user_admin(users: UsersFile, name: str, revoke: bool) -> None:
 @json_option
 @click.pass_obj
 def user_list(users: UsersFile, as_json: bool) -> None:
-    """List users with their SIDs."""
+    """List users with their SIDs and groups."""
     with _users_errors():
-        found = users.list()
+        found, groups = users.list(), users.groups()
+    within = {user.sid: [group.name for group in groups if user.sid in group.members] for user in found}
     if as_json:
         for entry in found:
-            print_json({"name": entry.name, "sid": entry.sid, "administrator": entry.administrator})
+            print_json({"name": entry.name, "sid": entry.sid, "administrator": entry.administrator,
+                        "groups": within[entry.sid]})  # fmt: skip
     else:
-        rows = [[entry.name, entry.sid, "yes" if entry.administrator else ""] for entry in found]
-        print_table(["user", "SID", "administrator"], rows)
+        rows = [
+            [entry.name, entry.sid, "yes" if entry.administrator else "", ", ".join(within[entry.sid])]
+            for entry in found
+        ]
+        print_table(["user", "SID", "administrator", "groups"], rows)
 
 
 @user.command("remove")
@@ -136,6 +144,69 @@ def user_passwd(users: UsersFile, name: str, password_stdin: bool) -> None:
     """Change the password of a user."""
     with _users_errors():
         users.set_password(name, _password(password_stdin))
+
+
+@user.group("group")
+def user_group() -> None:
+    """Manage groups of users: a right that is given to a group counts for each member."""
+
+
+@user_group.command("add")
+@click.argument("name")
+@click.argument("members", nargs=-1, metavar="[USER]...")
+@click.pass_obj
+def group_add(users: UsersFile, name: str, members: tuple[str, ...]) -> None:
+    """Add a group, with members if any are named; prints its SID."""
+    with _users_errors():
+        sid = users.add_group(name, members).sid
+    echo(sid)
+
+
+@user_group.command("remove")
+@click.argument("name")
+@click.pass_obj
+def group_remove(users: UsersFile, name: str) -> None:
+    """Remove a group. Rights that were given to it stay where they are, for nobody."""
+    with _users_errors():
+        users.remove_group(name)
+
+
+@user_group.command("join")
+@click.argument("name")
+@click.argument("members", nargs=-1, required=True, metavar="USER...")
+@click.pass_obj
+def group_join(users: UsersFile, name: str, members: tuple[str, ...]) -> None:
+    """Make users members of a group, from their next call on."""
+    with _users_errors():
+        users.change_members(name, join=members)
+
+
+@user_group.command("leave")
+@click.argument("name")
+@click.argument("members", nargs=-1, required=True, metavar="USER...")
+@click.pass_obj
+def group_leave(users: UsersFile, name: str, members: tuple[str, ...]) -> None:
+    """Make users members of a group no longer."""
+    with _users_errors():
+        users.change_members(name, leave=members)
+
+
+@user_group.command("list")
+@json_option
+@click.pass_obj
+def group_list(users: UsersFile, as_json: bool) -> None:
+    """List groups with their SIDs and members."""
+    with _users_errors():
+        found, names = users.groups(), users.names()
+    rows: list[dict[str, Any]] = [
+        {"name": group.name, "sid": group.sid, "members": sorted(names.get(sid, sid) for sid in group.members)}
+        for group in found
+    ]
+    if as_json:
+        for row in rows:
+            print_json(row)
+    else:
+        print_table(["group", "SID", "members"], [[r["name"], r["sid"], ", ".join(r["members"])] for r in rows])
 
 
 class _users_errors:

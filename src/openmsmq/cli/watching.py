@@ -1,20 +1,18 @@
-"""`openmsmq tail` and `openmsmq dlq`: watch queues and dead letters without changing them."""
+"""`openmsmq tail`: watch a queue without changing it."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 import click
 
 from openmsmq.cli.connection import connected, protocol_option
-from openmsmq.cli.output import echo, json_option, print_json, print_table, time_text
-from openmsmq.cli.queues import path_of
-from openmsmq.cli.showing import class_name, show_message
-from openmsmq.client.dead_letters import DEAD_LETTER_QUEUES
+from openmsmq.cli.output import json_option
+from openmsmq.cli.showing import show_message
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import ReceiveTimeout
 from openmsmq.model.message import Message
+from openmsmq.operating.naming import path_of
 
 
 @click.command()
@@ -53,34 +51,3 @@ def _behind_the_last(cursor: Cursor) -> Callable[[float | None], Message]:
             cursor.peek_next(0)
     except ReceiveTimeout:
         return cursor.peek_next
-
-
-@click.group()
-def dlq() -> None:
-    """Show why messages became dead letters."""
-
-
-@dlq.command()
-@json_option
-@connected
-def reasons(qm: QueueManager, as_json: bool) -> None:
-    """Count the messages in both dead-letter queues by reason and by destination queue."""
-    counts: Counter[tuple[str, str]] = Counter()
-    latest: dict[tuple[str, str], int] = {}
-    for name in DEAD_LETTER_QUEUES:
-        with qm.open(name, "peek") as opened:
-            for message in opened:
-                key = class_name(message.message_class), message.destination_queue_format_name
-                counts[key] += 1
-                latest[key] = max(latest.get(key, 0), message.sent_time)
-    rows = [
-        {"count": count, "reason": reason, "queue": queue, "last_sent": time_text(latest[reason, queue])}
-        for (reason, queue), count in counts.most_common()
-    ]
-    if as_json:
-        for row in rows:
-            print_json(row)
-    elif rows:
-        print_table(list(rows[0]), [list(row.values()) for row in rows])
-    else:
-        echo("no dead letters")

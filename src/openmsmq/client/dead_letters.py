@@ -1,10 +1,11 @@
-"""Dead letters: iterating over a queue with a cursor that may receive, and sending a message again to its
-destination."""
+"""Taking messages from where a cursor stands and sending them on: dead letters back to where they were meant, others
+wherever they are wanted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Final
 
 from openmsmq.client.sync import Cursor, MessageQueue, QueueManager
 from openmsmq.model.constants import MessageClass
@@ -12,6 +13,12 @@ from openmsmq.model.errors import HResult, MsmqError, ReceiveTimeout
 from openmsmq.model.message import Message
 
 DEAD_LETTER_QUEUES = ("DIRECT=OS:.\\SYSTEM$;DEADLETTER", "DIRECT=OS:.\\SYSTEM$;DEADXACT")
+
+#: How a message went, and so what a crash amid it may leave: one of two places, or both.
+IN_ONE_TRANSACTION: Final = "in one transaction"
+SENT_THEN_REMOVED: Final = "sent, then removed"
+REMOVED: Final = "removed"
+COPIED: Final = "copied"
 
 
 def walk(queue: MessageQueue) -> Iterator[tuple[Cursor, Message]]:
@@ -40,18 +47,63 @@ def _next_of(cursor: Cursor) -> Callable[[float | None], Message]:
     return look
 
 
-def send_back(qm: QueueManager, cursor: Cursor, message: Message) -> None:
-    """Send the message that the cursor stands on to its destination queue, and remove it.
+def sendable(message: Message) -> Message:
+    """What a sender may give of a message that was received: a class other than normal needs a connector type, which a
+    copy has not; a signature is that of another message, because identifier and queue manager are signed too."""
+    return replace(message, message_class=MessageClass.NORMAL, signature=b"", multiple_destination_signature=b"")
 
-    A transactional message is moved in a transaction: it is in one of the two places, never in both. Others are sent
-    first and removed afterwards.
-    """
-    copy = replace(message, message_class=MessageClass.NORMAL)
-    with qm.open(message.destination_queue_format_name, "send") as target:
-        if message.is_transactional:
-            with qm.transaction() as transaction:
+
+class Forwarding:
+    """Sends messages on by one queue manager, with an open handle for each destination. A context manager."""
+
+    def __init__(self, qm: QueueManager) -> None:
+        self._qm = qm
+        self._targets: dict[str, MessageQueue] = {}
+
+    def __enter__(self) -> Forwarding:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for target in self._targets.values():
+            target.close()
+        self._targets.clear()
+
+    def send_back(self, cursor: Cursor, message: Message, *, in_transaction: bool = False) -> str:
+        """Send the dead letter that the cursor stands on to its destination queue, and remove it; returns how.
+
+        A transactional message is moved in a transaction: it is in one of the two places, never in both. Others are
+        sent first, `in_transaction` if wanted, and removed afterwards. Raises MsmqError; then it is where it was, or it
+        has been sent and somebody else has removed it meanwhile.
+        """
+        name = message.destination_queue_format_name
+        return self.forward(cursor, message, name, both=message.is_transactional, in_transaction=in_transaction)
+
+    def forward(self, cursor: Cursor, message: Message, to: str, *, both: bool, in_transaction: bool = False) -> str:
+        """Send a message on, which may have been changed since it was read, and remove the one that the cursor stands
+        on. `both`: the queue that it is in and the queue that it goes to are transactional. Returns how."""
+        copy, target = sendable(message), self._target(to)
+        if both:
+            with self._qm.transaction() as transaction:
                 cursor.receive(0, transaction=transaction)
                 target.send(copy, transaction=transaction)
+            return IN_ONE_TRANSACTION
+        self._send(target, copy, in_transaction)
+        cursor.receive(0)
+        return SENT_THEN_REMOVED
+
+    def copy(self, message: Message, to: str, *, in_transaction: bool = False) -> str:
+        """Send a copy, and leave the message where it is."""
+        self._send(self._target(to), sendable(message), in_transaction)
+        return COPIED
+
+    def _send(self, target: MessageQueue, message: Message, in_transaction: bool) -> None:
+        if in_transaction:
+            with self._qm.transaction() as transaction:
+                target.send(message, transaction=transaction)
         else:
-            target.send(copy)
-            cursor.receive(0)
+            target.send(message)
+
+    def _target(self, name: str) -> MessageQueue:
+        if name not in self._targets:
+            self._targets[name] = self._qm.open(name, "send")
+        return self._targets[name]

@@ -509,7 +509,7 @@ class MessageQueue(_Closing):
         self._check_open()
         return Cursor(self, self._pool.run(self._handle.cursor()))
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Generator[Message, None, None]:
         with self.cursor() as cursor:
             try:
                 yield cursor.peek(0)

@@ -71,9 +71,11 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`trusts_sender_identifiers`: the SID that a message names decides what it may do, although nothing proves it."""
+    """`trusts_sender_identifiers`: the SID that a message names decides what it may do, although nothing proves it.
+    `groups_of`: the SIDs of the groups that a sender is in, by its SID."""
 
     trusts_sender_identifiers: bool = False
+    groups_of: Callable[[str], frozenset[str]] = lambda sid: frozenset()
 
 
 class Origin(NamedTuple):
@@ -336,7 +338,7 @@ class Arrival:
         proved = verdict.authentication_level > 0 or self._policy.trusts_sender_identifiers
         if not proved or verdict.sender in (ANONYMOUS, EVERYONE):
             return Caller.anonymous()
-        return Caller.user(verdict.sender)
+        return Caller.user(verdict.sender, groups=self._policy.groups_of(verdict.sender))
 
 
 @lru_cache(NAMES_KEPT)

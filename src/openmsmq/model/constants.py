@@ -10,7 +10,7 @@ MAXIMUM_MESSAGE_SIZE = 4 * 1024 * 1024  # bytes, headers included
 
 
 class MessageClass(IntEnum):
-    """[MS-MQMQ] 2.2.18.1.6. Applications may use other values of the mask 0xE1FF."""
+    """[MS-MQMQ] 2.2.18.1.6, and two more of [MC-MQAC] 2.2.2.9. Applications may use other values of the mask 0xE1FF."""
 
     NORMAL = 0x0000
     REPORT = 0x0001
@@ -29,9 +29,11 @@ class MessageClass(IntEnum):
     NACK_NOT_TRANSACTIONAL_Q = 0x8009
     NACK_NOT_TRANSACTIONAL_MSG = 0x800A
     NACK_UNSUPPORTED_CRYPTO_PROVIDER = 0x800B
+    NACK_SOURCE_COMPUTER_GUID_CHANGED = 0x800C
     NACK_Q_DELETED = 0xC000
     NACK_Q_PURGED = 0xC001
     NACK_RECEIVE_TIMEOUT = 0xC002
+    NACK_RECEIVE_TIMEOUT_AT_SENDER = 0xC003
     NACK_RECEIVE_REJECTED = 0xC004
 
 

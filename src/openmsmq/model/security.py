@@ -136,15 +136,20 @@ class SecurityDescriptor:
                 break
             if ace.flags & INHERIT_ONLY_ACE or ace.sid not in sids:
                 continue
-            mask = ace.mask
-            for generic, specific in _GENERIC.items():
-                if mask & generic:
-                    mask |= specific
+            mask = specific(ace.mask)
             if ace.type == ACCESS_ALLOWED_ACE_TYPE:
                 remaining &= ~mask
             elif ace.type == ACCESS_DENIED_ACE_TYPE and remaining & mask:
                 return False
         return not remaining
+
+
+def specific(mask: int) -> int:
+    """A mask with the rights of queues that its generic rights stand for."""
+    for generic, rights in _GENERIC.items():
+        if mask & generic:
+            mask |= rights
+    return mask
 
 
 def allow(sid: str, mask: int) -> Ace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from datetime import UTC, datetime
 from typing import Any
 
 _LINE_ENDS = re.compile("\r\n?")
@@ -36,3 +37,13 @@ def printable_json(value: Any, default: Any = None) -> str:
 def is_visible(character: str) -> bool:
     """Whether a character shows itself, or is a space of some width, and does nothing else."""
     return character.isprintable() or unicodedata.category(character) == "Zs"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 message`, `1,200 messages`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def time_text(seconds: int) -> str:
+    """Seconds since 1970 as `2026-11-22 12:00:00 UTC`."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ").replace("+00:00", " UTC")

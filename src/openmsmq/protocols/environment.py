@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from openmsmq.directory.connection import DirectoryConnection
@@ -26,6 +26,7 @@ MSMQ_VERSION = "6.3.0"
 
 
 T = TypeVar("T")
+_CALLERS_KEPT = 4096  # of all hosts; made anew when there are more
 
 
 class StoreView(Protocol):
@@ -81,6 +82,8 @@ class Environment:
     tidy: Callable[[], None] = field(kw_only=True)
     # Whether a SID, or None for anonymous callers, is an administrator.
     is_administrator: Callable[[str | None], bool] = field(default=lambda sid: False)
+    # The SIDs of the groups that a user is in, by its SID.
+    groups_of: Callable[[str], frozenset[str]] = field(default=lambda sid: frozenset())
     # Who is served at all, and what readers on other machines need; for interfaces that judge their callers themselves.
     policy: SecurityPolicy = SecurityPolicy()
     remote_read_security: RemoteReadSecurity = RemoteReadSecurity()
@@ -90,7 +93,7 @@ class Environment:
     public_queues: PublicQueues = field(init=False)
     coordinator: Coordinator = field(init=False)
     message_security: MessageSecurity = field(init=False)
-    _callers: dict[tuple[str | None, bool], Caller] = field(default_factory=dict)
+    _callers: dict[tuple[str | None, bool, frozenset[str], str], Caller] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -124,12 +127,16 @@ class Environment:
         """Who calls, as access checks see it."""
         sid = call.caller.sid
         is_administrator = self.is_administrator(sid)
-        caller = self._callers.get((sid, is_administrator))
+        groups = frozenset[str]() if sid is None else self.groups_of(sid)
+        known = (sid, is_administrator, groups, call.peer)
+        caller = self._callers.get(known)
         if caller is None:
-            caller = Caller.anonymous() if sid is None else Caller.user(sid, call.caller.user)
+            if len(self._callers) >= _CALLERS_KEPT:
+                self._callers.clear()
+            caller = Caller.anonymous() if sid is None else Caller.user(sid, call.caller.user, groups)
             if is_administrator:
                 caller = caller.as_administrator()
-            self._callers[sid, is_administrator] = caller
+            caller = self._callers[known] = replace(caller, origin=f"rpc {call.peer}")
         return caller
 
     @staticmethod

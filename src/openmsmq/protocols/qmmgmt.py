@@ -73,7 +73,9 @@ class QmMgmt(NdrInterface):
         if name not in allowed:
             wrong = f"action {q.lpwszAction[:100]!r}; allowed for this object: {', '.join(allowed)}"
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, wrong)
-        self.manager.authorization.authorize(self.environment.caller(call), None, Right.ADMINISTER)
+        caller = self.environment.caller(call)
+        what = "the machine" if is_machine else _shown(q.pObjectFormat)
+        self.manager.authorization.authorize(caller, None, Right.ADMINISTER, f"{name} {what}")
         allowed[name]()
         return m.R_QMMgmtAction_Response()
 
@@ -97,6 +99,14 @@ class QmMgmt(NdrInterface):
     def _outgoing(self, target: m.MGMT_OBJECT) -> OutgoingQueue:
         queue = self._queue(target)
         return queue if isinstance(queue, OutgoingQueue) else _not_outgoing(queue)
+
+
+def _shown(target: m.MGMT_OBJECT) -> str:
+    """A queue for the audit log; whether there is one shows later, to who may know."""
+    try:
+        return str(from_queue_format(present(target.pQueueFormat, "pQueueFormat")))
+    except MsmqError:
+        return "a queue"
 
 
 def _reject_null_arrays(variants: list[PROPVARIANT]) -> None:

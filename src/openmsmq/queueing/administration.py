@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 from uuid import UUID
 
 from openmsmq.model import names
 from openmsmq.model.constants import MessageClass, PropId, SecurityInformation
 from openmsmq.model.errors import HResult, IllegalQueuePathName, InsufficientResources, MsmqError, QueueExists
+from openmsmq.model.sddl import to_sddl
 from openmsmq.model.security import SecurityDescriptor, sid_bytes
 from openmsmq.queueing import properties as queue_properties
+from openmsmq.queueing.auditing import Auditor, Deed
 from openmsmq.queueing.authorization import Authorization, Caller, Record, Right, default_queue_security
 from openmsmq.queueing.consumer_groups import ConsumerGroups
 from openmsmq.queueing.handles import Handles
@@ -40,6 +42,7 @@ class Administration:
         groups: ConsumerGroups,
         clock: Callable[[], int],
         random: Callable[[int], bytes],
+        auditor: Auditor,
     ) -> None:
         self._registry: Final = registry
         self._authorization: Final = authorization
@@ -49,6 +52,7 @@ class Administration:
         self._groups: Final = groups
         self._clock: Final = clock
         self._random: Final = random
+        self._auditor: Final = auditor
 
     def create_queue(
         self,
@@ -76,7 +80,9 @@ class Administration:
                 raise MsmqError(
                     HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE, f"PROPID_Q_PATHNAME {repeated} differs from {path}"
                 )
-        return registry.create(self._properties(path, values, security, caller, registry.machine.computer_name))
+        properties = self._properties(path, values, security, caller, registry.machine.computer_name)
+        self._auditor.record(Deed(caller.actor, "queue.create", "queue", properties.path_name))
+        return registry.create(properties)
 
     def public_properties(
         self, path: names.PathName, values: Mapping[int, Any], caller: Caller, elsewhere: Record | None = None
@@ -156,6 +162,9 @@ class Administration:
                 HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
                 f"{queue.properties.path_name}: only private queues can be deleted",
             )
+        count = sum(len(member) for member in self._registry.family(queue))
+        deed = Deed(caller.actor, "queue.delete", "queue", queue.properties.path_name, count=count)
+        self._auditor.record(deed)
         self._delete(queue)
 
     def _delete(self, queue: Queue) -> None:
@@ -180,7 +189,7 @@ class Administration:
         self._authorize(caller, queue, Right.SET_PROPERTIES)
         self._only_private(queue)
         updated = queue_properties.changed(queue.properties, values, creating=False)
-        self._registry.update(queue, replace(updated, modify_time=self._clock() // 1000))
+        self._update(queue, replace(updated, modify_time=self._clock() // 1000), caller, "queue.properties")
 
     def get_properties(self, queue: Queue, propids: list[int], caller: Caller) -> list[Any]:
         """The values of PROPIDs, in order. Raises MsmqError for one that is no queue property, and AccessDenied."""
@@ -218,7 +227,16 @@ class Administration:
         if information & SecurityInformation.OWNER and given.owner is None:
             raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "a new owner is announced, but there is none")
         merged = current.merge(given, information)
-        self._registry.update(queue, replace(queue.properties, security=merged.pack()))
+        action = "queue.owner" if parts == SecurityInformation.OWNER else "queue.permissions"
+        self._update(queue, replace(queue.properties, security=merged.pack()), caller, action)
+
+    def _update(self, queue: Queue, properties: QueueProperties, caller: Caller, action: str) -> None:
+        """Each change of a queue that there is."""
+        before, after = _differing(queue.properties, properties)
+        self._auditor.record(
+            Deed(caller.actor, action, "queue", queue.properties.path_name, before=before, after=after)
+        )
+        self._registry.update(queue, properties)
 
     def get_security(self, queue: Queue, information: int, caller: Caller) -> bytes:
         """The parts of the security descriptor that `information` names, self-relative.
@@ -247,3 +265,17 @@ class Administration:
                 HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
                 f"{queue.properties.path_name} is no private queue but a {queue.kind.value} queue",
             )
+
+
+def _differing(old: QueueProperties, new: QueueProperties) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values that differ, before and after; descriptors as SDDL, which people can read and give back."""
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
+    for item in fields(QueueProperties):
+        values = getattr(old, item.name), getattr(new, item.name)
+        if values[0] == values[1] or item.name == "modify_time":
+            continue
+        for shown, value in zip((before, after), values, strict=True):
+            is_descriptor = item.name == "security" and value
+            shown[item.name] = to_sddl(SecurityDescriptor.parse(value)) if is_descriptor else value
+    return before, after

@@ -7,7 +7,7 @@ is not listed is denied. docs/security.md has the same table in words.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Final
@@ -16,6 +16,7 @@ from openmsmq.model import security
 from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.security import SecurityDescriptor
+from openmsmq.queueing.auditing import Actor, Auditor, Deed, NoAudit
 from openmsmq.queueing.queue import SYSTEM_JOURNAL, Queue, QueueKind
 
 
@@ -26,6 +27,11 @@ class Caller:
     sid: str
     sids: frozenset[str]
     name: str = ""
+    origin: str = field(default="", compare=False)  # for the audit log: from where
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(self.sid, self.name, self.origin)
 
     @classmethod
     def anonymous(cls) -> Caller:
@@ -33,8 +39,9 @@ class Caller:
         return cls(security.ANONYMOUS, frozenset([security.ANONYMOUS, security.EVERYONE]), "anonymous")
 
     @classmethod
-    def user(cls, sid: str, name: str = "") -> Caller:
-        return cls(sid, frozenset([sid, security.EVERYONE, security.AUTHENTICATED_USERS]), name)
+    def user(cls, sid: str, name: str = "", groups: frozenset[str] = frozenset()) -> Caller:
+        """`groups`: the SIDs of those that the user is in."""
+        return cls(sid, groups | {sid, security.EVERYONE, security.AUTHENTICATED_USERS}, name)
 
     def as_administrator(self) -> Caller:
         """The same caller as a member of Administrators."""
@@ -142,27 +149,47 @@ GATES: Final[dict[Right, dict[Target, int]]] = {
 }
 
 
+#: What the audit log hears of when it is denied, and what it calls that; of the other rights use is not a change.
+AUDITED: Final = {
+    _R.CREATE_QUEUE: "queue.create", _R.DELETE_QUEUE: "queue.delete", _R.SET_PROPERTIES: "queue.properties",
+    _R.SET_PERMISSIONS: "queue.permissions", _R.TAKE_OWNERSHIP: "queue.owner", _R.ADMINISTER: "machine.act",
+    _R.READ_OUTGOING: "outgoing.open", _R.RECEIVE: "messages.open",
+}  # fmt: skip
+#: Of these it hears when it is allowed, too: no other part tells it.
+_ALONE: Final = (_R.ADMINISTER, _R.READ_OUTGOING, _R.RECEIVE)
+_ADMINISTRATIVE: Final = (_T.MACHINE_JOURNAL, _T.DEAD_LETTERS, _T.JOURNAL, _T.OUTGOING)  # to receive from
+
+
 class Authorization:
-    """Decides by the machine's descriptor, and by those of its queues."""
+    """Decides by the machine's descriptor, and by those of its queues, and tells the auditor."""
 
-    def __init__(self, machine: SecurityDescriptor) -> None:
+    def __init__(self, machine: SecurityDescriptor, auditor: Auditor | None = None) -> None:
         self.machine = machine
+        self._auditor: Final = auditor or NoAudit()
 
-    def authorize(self, caller: Caller, target: Subject, right: Right) -> None:
+    def authorize(self, caller: Caller, target: Subject, right: Right, act: str = "") -> None:
         """Raises AccessDenied, naming the caller, what was wanted and on what, unless the caller has the right.
 
         Args:
             target: None for the queue manager itself.
+            act: what is to be done with the right, for the audit log.
         """
         if isinstance(target, Owned) and target.sid == caller.sid:
             return
-        wanted = GATES[right].get(_kind_of(target))
+        kind = _kind_of(target)
+        wanted = GATES[right].get(kind)
+        allowed = wanted is not None and self._decides(target).grants(caller.sids, wanted)
+        if right in AUDITED and _is_told(target, kind, right, allowed):
+            after = {"act": act} if act else None
+            deed = Deed(caller.actor, AUDITED[right], kind.value, _name_of(target), denied=not allowed, after=after)
+            self._auditor.record(deed)
+        if allowed:
+            return
         if wanted is None:
             raise AccessDenied(detail=f"{caller.name or caller.sid}: nobody may {right.value} on {_name_of(target)}")
-        if not self._decides(target).grants(caller.sids, wanted):
-            raise AccessDenied(
-                detail=f"{caller.name or caller.sid} lacks 0x{wanted:08x} on {_name_of(target)} ({right.value})"
-            )
+        raise AccessDenied(
+            detail=f"{caller.name or caller.sid} lacks 0x{wanted:08x} on {_name_of(target)} ({right.value})"
+        )
 
     def allows(self, caller: Caller, target: Subject, right: Right) -> bool:
         """Whether `authorize` raises nothing."""
@@ -208,6 +235,18 @@ def _kind_of(target: Subject) -> Target:
     return _TARGETS[target.kind]
 
 
+def _is_told(target: Subject, kind: Target, right: Right, allowed: bool) -> bool:
+    """Whether the audit log hears of a decision here: see `auditing`."""
+    if right is Right.RECEIVE:
+        return kind in _ADMINISTRATIVE
+    return not allowed or right in _ALONE or isinstance(target, Record)
+
+
+def is_administrative(queue: Queue) -> bool:
+    """Whether receiving from a queue is an act of administration: from journals, system queues, outgoing queues."""
+    return _kind_of(queue) in _ADMINISTRATIVE
+
+
 def _name_of(target: Subject) -> str:
     if target is None:
         return "the queue manager"
@@ -226,12 +265,16 @@ def default_queue_security(owner: str) -> SecurityDescriptor:
     )
 
 
+READ_SYSTEM_QUEUES: Final = (
+    MachineAccessMask.RECEIVE_DEADLETTER_MESSAGE | MachineAccessMask.RECEIVE_JOURNAL_QUEUE_MESSAGE
+)
+
+
 def default_machine_security(readers: Iterable[str] = ()) -> SecurityDescriptor:
     """Workgroup mode: Everyone may create queues; only the system changes the machine. Deviation D-23 from
     [MS-MQDMPR] 3.1.7.1.3.1: the system queues hold messages of queues that a caller may not read, so administrators
     read them, and `readers` (SIDs)."""
     everyone = MachineAccessMask.CREATE_QUEUE | MachineAccessMask.GET_MACHINE_PROPERTIES
-    reading = MachineAccessMask.RECEIVE_DEADLETTER_MESSAGE | MachineAccessMask.RECEIVE_JOURNAL_QUEUE_MESSAGE
     return SecurityDescriptor(
         owner=security.ADMINISTRATORS,
         group=security.ADMINISTRATORS,
@@ -239,6 +282,6 @@ def default_machine_security(readers: Iterable[str] = ()) -> SecurityDescriptor:
             security.allow(security.ADMINISTRATORS, MachineAccessMask.GENERIC_ALL),
             security.allow(security.LOCAL_SYSTEM, MachineAccessMask.GENERIC_ALL),
             security.allow(security.EVERYONE, everyone),
-            *(security.allow(reader, reading) for reader in readers),
+            *(security.allow(reader, READ_SYSTEM_QUEUES) for reader in readers),
         ),
     )

@@ -11,6 +11,7 @@ from openmsmq.model.constants import Access, Share
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.model.names import FormatName
+from openmsmq.queueing.auditing import Actor
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.unit_of_work import Transaction
 
@@ -48,6 +49,8 @@ class OpenQueueDescriptor:
     held: set[int] = field(default_factory=set)
     waiting: dict[int, WaitingMessageReadOperation] = field(default_factory=dict)
     remote_read_state: RemoteReadState = RemoteReadState.NONE
+    opener: Actor | None = None  # for the audit log
+    taken: int = 0  # messages, by receives that it has answered
     name: str = ""  # the text of `format_name`, which every message sent here carries
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from contextlib import suppress
 from typing import Final
 
 from openmsmq.model import names
@@ -16,7 +17,8 @@ from openmsmq.model.errors import (
     QueueNotFound,
     SharingViolation,
 )
-from openmsmq.queueing.authorization import Authorization, Caller, Right
+from openmsmq.queueing.auditing import Auditor, Deed
+from openmsmq.queueing.authorization import Authorization, Caller, Right, is_administrative
 from openmsmq.queueing.descriptors import Charge, Cursor, OpenQueueDescriptor, RemoteReadState
 from openmsmq.queueing.holds import Holds
 from openmsmq.queueing.outgoing import Outgoing
@@ -51,6 +53,7 @@ class Handles:
         reading: Reading,
         holds: Holds,
         random: Callable[[int], bytes],
+        auditor: Auditor,
     ) -> None:
         self._registry: Final = registry
         self._authorization: Final = authorization
@@ -58,6 +61,7 @@ class Handles:
         self._reading: Final = reading
         self._holds: Final = holds
         self._random: Final = random
+        self._auditor: Final = auditor
         self.descriptors: dict[int, OpenQueueDescriptor] = {}
 
     def descriptor(self, handle: int) -> OpenQueueDescriptor:
@@ -91,7 +95,7 @@ class Handles:
         if isinstance(queue, OutgoingQueue):
             queue.touched = True
         handle = self.unused_handle(self.descriptors)
-        descriptor = OpenQueueDescriptor(handle, format_name, access, share, queue, owner)
+        descriptor = OpenQueueDescriptor(handle, format_name, access, share, queue, owner, opener=caller.actor)
         _count(queue, descriptor, 1)
         self.descriptors[descriptor.handle] = descriptor
         return descriptor
@@ -204,6 +208,11 @@ class Handles:
         if queue is None:
             return
         _count(queue, descriptor, -1)
+        taken = descriptor.taken - len(descriptor.held)  # what is held is put back
+        if taken and descriptor.opener is not None and is_administrative(queue):
+            name = queue.properties.path_name
+            with suppress(MsmqError):  # they are taken already
+                self._auditor.record(Deed(descriptor.opener, "messages.receive", "queue", name, count=taken))
         for reader in list(descriptor.waiting.values()):
             self._reading.cancel(reader)
         descriptor.queue = None

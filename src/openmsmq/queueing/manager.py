@@ -13,6 +13,7 @@ from typing import Final
 
 from openmsmq.queueing.administration import Administration
 from openmsmq.queueing.arrivals import Arrivals
+from openmsmq.queueing.auditing import Auditor, NoAudit
 from openmsmq.queueing.authorization import Authorization, default_machine_security
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.consumer_group import GROUP_PREFIX
@@ -59,28 +60,30 @@ class QueueManager:
         outside: Outside | None = None,
         transport: Transport | None = None,
         can_seal: CanSeal = seals_nothing,
+        auditor: Auditor | None = None,
     ) -> None:
         """`outside` is the owner, who calls `turn` and `expire`. `recovered` holds the live messages by queue number,
         `prepared` the transactions whose outcome is not known, as the store found them. `transport` drains outgoing
-        queues, `can_seal` knows for whom it can encrypt."""
+        queues, `can_seal` knows for whom it can encrypt, `auditor` keeps what callers change."""
         self.machine: Final = machine
         self.store: Final = store
         self.clock: Final = clock
-        self.authorization: Final = Authorization(machine.security or default_machine_security())
+        auditor = auditor or NoAudit()
+        self.authorization: Final = Authorization(machine.security or default_machine_security(), auditor)
         self.registry: Final = Registry(machine, store)
         self._outbox: Final = Outbox(outside or Alone())
         self.changes: Final = Changes(store, self.registry, self._outbox, clock)
         self.holds: Final = Holds(self.registry, self.changes, self._outbox, clock)
         self.transactions: Final = Transactions(store, self.registry, self.changes, self.holds, prepared or ())
         self.sending: Final = Sending(self.changes, self.transactions, can_seal)
-        self.reading: Final = Reading(self.changes, self.holds, self.transactions, self._outbox, clock)
+        self.reading: Final = Reading(self.changes, self.holds, self.transactions, self._outbox, clock, auditor)
         self.subqueues: Final = Subqueues(self.changes, self.holds, self.transactions)
         self.outgoing: Final = Outgoing(
             self.registry, self.changes, self.holds, self._outbox, clock, transport or NoTransport()
         )
         self.arrivals: Final = Arrivals(self.changes)
         self.handles: Final = Handles(
-            self.registry, self.authorization, self.outgoing, self.reading, self.holds, random
+            self.registry, self.authorization, self.outgoing, self.reading, self.holds, random, auditor
         )
         self.sinks: Final = Sinks(store, self.authorization, clock)
         self.staged_writes: Final = StagedWrites(
@@ -92,7 +95,7 @@ class QueueManager:
         )
         self.administration: Final = Administration(
             self.registry, self.authorization, self.holds, self.reading, self.handles, self.consumer_groups, clock,
-            random,
+            random, auditor,
         )  # fmt: skip
         self._recover(recovered or {}, prepared or {})
         for queue in self.outgoing.declare_sites(machine.foreign_sites, random):

@@ -13,6 +13,7 @@ from openmsmq.model.constants import INFINITE, Action, MessageClass, MessageSeek
 from openmsmq.model.errors import HResult, MessageStorageFailed, MsmqError, QueueDeleted, TransactionSequence
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import Message
+from openmsmq.queueing.auditing import Auditor, Deed
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.descriptors import START, Accept, Cursor, OpenQueueDescriptor, Reply, WaitingMessageReadOperation
@@ -42,12 +43,14 @@ class Reading:
     """Looks at messages and takes them; keeps the reads that wait, by queue, in the order in which they came."""
 
     def __init__(
-        self, changes: Changes, holds: Holds, transactions: Transactions, outbox: Outbox, clock: Callable[[], int]
-    ) -> None:
+        self, changes: Changes, holds: Holds, transactions: Transactions, outbox: Outbox, clock: Callable[[], int],
+        auditor: Auditor,
+    ) -> None:  # fmt: skip
         self._changes: Final = changes
         self._holds: Final = holds
         self._transactions: Final = transactions
         self._clock: Final = clock
+        self._auditor: Final = auditor
         self._numbers = itertools.count(1)
         self._lines: dict[int, dict[int, WaitingMessageReadOperation]] = {}  # by number of queue and of read
         self.timeouts: Timers[WaitingMessageReadOperation] = Timers(_is_waiting, outbox.deadline_changed)
@@ -233,7 +236,9 @@ class Reading:
         if status != HResult.MQ_OK:
             _answered(reader, status, None)
             return Offer.REFUSED
+        reader.descriptor.taken += reader.destructive
         if not _answered(reader, HResult.MQ_OK, message) and reader.destructive:
+            reader.descriptor.taken -= 1
             self._undo(reader, queue, position, message)
         elif cursor is not None and reader.destructive:
             cursor.dequeued(position)
@@ -279,6 +284,7 @@ class Reading:
             raise TransactionSequence(detail=f"{descriptor.name}: the message is not locked by this reader")
         if not delete and not lock.purge_pending:
             self._holds.release(queue, lookup_identifier)
+            descriptor.taken -= 1
         else:
             reason = MessageClass.NACK_Q_PURGED if lock.purge_pending else MessageClass.ACK_RECEIVE
             self._holds.remove(queue, lookup_identifier, self._holds.readable(queue, lookup_identifier), reason)
@@ -299,6 +305,9 @@ class Reading:
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.name}: purging requires receive access")
         if queue is None:
             raise QueueDeleted(detail=descriptor.name)
+        if descriptor.opener is not None:
+            name = queue.properties.path_name
+            self._auditor.record(Deed(descriptor.opener, "messages.purge", "queue", name, count=len(queue)))
         for lock in queue.locked.values():
             if lock.kind is not LockKind.ENQUEUE:
                 lock.purge_pending = True

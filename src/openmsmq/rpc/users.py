@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -41,16 +41,35 @@ class User:
     administrator: bool = False
 
 
-class UsersFile:
-    """Users on disk. `lookup` reads the file again when it has changed, so the daemon needs no notification."""
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Users to whom rights are given together. `members` are SIDs of users."""
 
-    def __init__(self, path: Path, *, random: Callable[[int], bytes] = os.urandom) -> None:
+    name: str
+    sid: str
+    members: frozenset[str] = frozenset()
+
+
+class UsersFile:
+    """Users and groups on disk. `lookup` reads the file again when it has changed: the daemon needs no notification."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        random: Callable[[int], bytes] = os.urandom,
+        on_change: Callable[[str, str], object] = lambda action, name: None,
+    ) -> None:
+        """`on_change` gets an action (`user.add`) and a name before each change is written; may raise to prevent it."""
         self._path = path
+        self._on_change = on_change
         self._random = random
         self._seen: tuple[int, int, int] | None = None
         self._machine_sid = ""
         self._next_rid = FIRST_RID
         self._users: dict[str, User] = {}
+        self._groups: dict[str, Group] = {}
+        self._groups_of: dict[str, frozenset[str]] = {}
         self._administrators: frozenset[str] = frozenset()
         self._logged = ""
 
@@ -62,24 +81,89 @@ class UsersFile:
     def add(self, name: str, password: str, *, administrator: bool = False) -> User:
         """A new user with a new SID. Raises `UsersFileError` if the name is taken or impossible, or for an empty
         password, with which anybody could log in."""
-        if not name or len(name) > MAX_NAME or _FORBIDDEN.search(name):
-            raise UsersFileError(f"{name!r} cannot be a user name")
         _check_password(name, password)
-        self._load()
-        if name.casefold() in self._users:
-            raise UsersFileError(f"user {name} exists")
-        user = User(name, f"{self._machine_sid}-{self._next_rid}", nt_hash(password), administrator)
-        self._next_rid += 1
+        return self.restore(name, nt_hash(password), administrator=administrator)
+
+    def restore(self, name: str, hashed: bytes, *, administrator: bool = False) -> User:
+        """A new user with a new SID, and the NT hash that another file had. Raises `UsersFileError` if the name is
+        taken or impossible, or if that is no hash of a password."""
+        if len(hashed) != 16 or hashed == nt_hash(""):
+            raise UsersFileError(f"user {name}: no NT hash of a password")
+        user = User(name, self._new_sid(name), hashed, administrator)
         self._users[name.casefold()] = user
-        self._save()
+        self._save("user.add", name)
         return user
 
-    def remove(self, name: str) -> None:
-        """Raises `UsersFileError` if there is no such user."""
+    def _new_sid(self, name: str) -> str:
+        """The SID of a new user or group: they share names and numbers. Raises `UsersFileError` if the name is taken or
+        impossible."""
+        if not name or len(name) > MAX_NAME or _FORBIDDEN.search(name) or name.upper().startswith("S-1-"):
+            raise UsersFileError(f"{name!r} cannot be the name of a user or a group")
         self._load()
-        self._get(name)
+        for known, what in ((self._users, "user"), (self._groups, "group")):
+            if name.casefold() in known:
+                raise UsersFileError(f"{what} {name} exists")
+        sid = f"{self._machine_sid}-{self._next_rid}"
+        self._next_rid += 1
+        return sid
+
+    def remove(self, name: str) -> None:
+        """Its groups lose it, too. Raises `UsersFileError` if there is no such user."""
+        self._load()
+        sid = self._get(name).sid
         del self._users[name.casefold()]
-        self._save()
+        self._groups = {key: replace(group, members=group.members - {sid}) for key, group in self._groups.items()}
+        self._save("user.remove", name)
+
+    # -- groups ----------------------------------------------------------------------------------------------------
+
+    def groups(self) -> tuple[Group, ...]:
+        """All groups, by name. Raises `UsersFileError`."""
+        self._load()
+        return tuple(sorted(self._groups.values(), key=lambda group: group.name.casefold()))
+
+    def add_group(self, name: str, members: Iterable[str] = ()) -> Group:
+        """A new group with a new SID. Raises `UsersFileError` if the name is taken or impossible, or for a member that
+        is no user."""
+        group = Group(name, self._new_sid(name), frozenset(self._get(user).sid for user in members))
+        self._groups[name.casefold()] = group
+        self._save("group.add", name)
+        return group
+
+    def remove_group(self, name: str) -> None:
+        """Rights that were given to it stay in descriptors, for nobody. Raises `UsersFileError` if there is none."""
+        self._load()
+        self._get_group(name)
+        del self._groups[name.casefold()]
+        self._save("group.remove", name)
+
+    def change_members(self, name: str, join: Iterable[str] = (), leave: Iterable[str] = ()) -> Group:
+        """Users, by name, join and leave a group. Raises `UsersFileError` if there is no such group or user."""
+        self._load()
+        group = self._get_group(name)
+        members = group.members | {self._get(user).sid for user in join}
+        members -= {self._get(user).sid for user in leave}
+        self._groups[name.casefold()] = changed = replace(group, members=members)
+        self._save("group.members", name)
+        return changed
+
+    def groups_of(self, sid: str) -> frozenset[str]:
+        """The SIDs of the groups that a user is in. A file that can't be read knows none, and the log says so."""
+        return self._groups_of.get(sid, frozenset()) if self._readable() else frozenset()
+
+    def sid_of(self, name: str) -> str | None:
+        """The SID of a user or a group; None for a name that is neither's. Raises `UsersFileError`."""
+        self._load()
+        found = self._users.get(name.casefold()) or self._groups.get(name.casefold())
+        return found.sid if found else None
+
+    def names(self) -> dict[str, str]:
+        """SID -> name, of users and groups. Raises `UsersFileError`."""
+        self._load()
+        users = {user.sid: user.name for user in self._users.values()}
+        return users | {group.sid: group.name for group in self._groups.values()}
+
+    # -- users -----------------------------------------------------------------------------------------------------
 
     def set_password(self, name: str, password: str) -> None:
         """Raises `UsersFileError` if there is no such user, or for an empty password."""
@@ -87,24 +171,18 @@ class UsersFile:
         self._load()
         user = self._get(name)
         self._users[name.casefold()] = replace(user, nt_hash=nt_hash(password))
-        self._save()
+        self._save("user.password", name)
 
     def set_administrator(self, name: str, administrator: bool) -> None:
         """Make a user an administrator of the queue manager, or one no longer. Raises `UsersFileError` if there is no
         such user."""
         self._load()
         self._users[name.casefold()] = replace(self._get(name), administrator=administrator)
-        self._save()
+        self._save("user.administrator" if administrator else "user.no-administrator", name)
 
     def is_administrator(self, sid: str) -> bool:
         """Whether the user of a SID is an administrator. A file that cannot be read knows nobody."""
-        try:
-            self._load()
-        except UsersFileError as error:
-            self._log_once(error)
-            return False
-        self._logged = ""
-        return sid in self._administrators
+        return self._readable() and sid in self._administrators
 
     @property
     def machine_sid(self) -> str:
@@ -117,12 +195,8 @@ class UsersFile:
 
         A file that cannot be read knows nobody, and the log says so.
         """
-        try:
-            self._load()
-        except UsersFileError as error:
-            self._log_once(error)
+        if not self._readable():
             return None
-        self._logged = ""
         found = self._users.get(user.casefold())
         return (found.nt_hash, found.sid) if found else None
 
@@ -130,17 +204,29 @@ class UsersFile:
         """Read the file. Raises `UsersFileError` if that is not possible; one that does not exist holds no users."""
         self._load()
 
-    def _log_once(self, error: UsersFileError) -> None:
-        """At each login it would be the same line."""
-        if str(error) != self._logged:
-            self._logged = str(error)
-            logger.error("users can't be authenticated: %s", error)
+    def _readable(self) -> bool:
+        """Load the file; if that fails, the log says so once: at each login it would be the same line."""
+        try:
+            self._load()
+        except UsersFileError as error:
+            if str(error) != self._logged:
+                self._logged = str(error)
+                logger.error("users can't be authenticated: %s", error)
+            return False
+        self._logged = ""
+        return True
 
     def _get(self, name: str) -> User:
         user = self._users.get(name.casefold())
         if user is None:
             raise UsersFileError(f"there is no user {name}")
         return user
+
+    def _get_group(self, name: str) -> Group:
+        group = self._groups.get(name.casefold())
+        if group is None:
+            raise UsersFileError(f"there is no group {name}; `openmsmq user group list` shows those that there are")
+        return group
 
     def _load(self) -> None:
         try:
@@ -152,9 +238,10 @@ class UsersFile:
                 if status.st_mode & 0o077:
                     raise UsersFileError(f"{self._path} may be read by others; make its mode 0600")
                 content = json.load(file)
-            users, machine_sid, next_rid = _parse(content)
+            users, groups, machine_sid, next_rid = _parse(content)
         except FileNotFoundError:
-            self._users, self._administrators, self._next_rid, self._seen = {}, frozenset(), FIRST_RID, None
+            self._users, self._groups, self._groups_of = {}, {}, {}
+            self._administrators, self._next_rid, self._seen = frozenset(), FIRST_RID, None
             self._machine_sid = self._machine_sid or self._new_machine_sid()
             return
         except PermissionError as error:
@@ -167,20 +254,34 @@ class UsersFile:
             raise UsersFileError(f"{self._path}: {error}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsersFileError(f"{self._path} is no file of users: {error!r}") from error
-        self._users, self._machine_sid, self._next_rid, self._seen = users, machine_sid, next_rid, seen
+        self._users, self._groups, self._machine_sid, self._next_rid = users, groups, machine_sid, next_rid
+        self._seen = seen
+        self._groups_of = {
+            user.sid: frozenset(group.sid for group in groups.values() if user.sid in group.members)
+            for user in users.values()
+        }
         self._administrators = frozenset(user.sid for user in users.values() if user.administrator)
 
     def _new_machine_sid(self) -> str:
         parts = (int.from_bytes(self._random(4), "little") for _ in range(3))
         return "S-1-5-21-" + "-".join(map(str, parts))
 
-    def _save(self) -> None:
+    def _save(self, action: str, name: str) -> None:
+        try:
+            self._on_change(action, name)
+        except BaseException:
+            self._seen = None  # what the file says counts, and not what was to be
+            raise
         content = {
             "machine_sid": self._machine_sid,
             "next_rid": self._next_rid,
             "users": [
                 {"name": user.name, "sid": user.sid, "nt_hash": user.nt_hash.hex(), "administrator": user.administrator}
                 for _, user in sorted(self._users.items())
+            ],
+            "groups": [
+                {"name": group.name, "sid": group.sid, "members": sorted(group.members)}
+                for _, group in sorted(self._groups.items())
             ],
         }
         temporary = self._path.with_name(self._path.name + ".new")
@@ -220,7 +321,7 @@ def _check_password(name: str, password: str) -> None:
         raise UsersFileError(f"the password of {name} is empty; it needs one character or more")
 
 
-def _parse(content: Any) -> tuple[dict[str, User], str, int]:
+def _parse(content: Any) -> tuple[dict[str, User], dict[str, Group], str, int]:
     users = {}
     for entry in content["users"]:
         administrator = entry.get("administrator", False) is True
@@ -228,4 +329,10 @@ def _parse(content: Any) -> tuple[dict[str, User], str, int]:
         if len(user.nt_hash) != 16 or not user.sid.startswith("S-1-"):
             raise ValueError(f"entry of {user.name} is malformed")
         users[user.name.casefold()] = user
-    return users, str(content["machine_sid"]), int(content["next_rid"])
+    groups = {}
+    for entry in content.get("groups", []):  # files before groups have none
+        group = Group(str(entry["name"]), str(entry["sid"]), frozenset(map(str, entry["members"])))
+        if not group.sid.startswith("S-1-"):
+            raise ValueError(f"group {group.name} is malformed")
+        groups[group.name.casefold()] = group
+    return users, groups, str(content["machine_sid"]), int(content["next_rid"])

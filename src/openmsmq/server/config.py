@@ -21,6 +21,7 @@ from uuid import UUID
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
 from openmsmq.model.names import PublicFormatName, Suffix, parse_format_name, parse_path_name
+from openmsmq.operating.audit import FILES, MEGABYTES
 from openmsmq.protection.policy import Policy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.machine import Machine
@@ -41,6 +42,7 @@ STANDARD_PORTS = {
     "endpoint_mapper_port": 135, "rpc_port": STANDARD_PORT, "message_port": 1801, "peer_message_port": 1801,
     "ping_port": 3527, "flight_port": 18020,
 }  # fmt: skip
+NAME_CHANGES = ("ask", "moved", "copied")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -84,6 +86,14 @@ class Configuration:
     computer_name: str = field(default="", metadata={"help": "name in path names; default: the host's"})
     aliases: str = field(
         default="", metadata={"help": "further names of this machine in path names, separated by commas"}
+    )
+    name_change: str = field(
+        default="ask",
+        metadata={
+            "help": "what a computer name means that the store does not know: ask (do not start), moved (the queue "
+            "manager has another name now, and keeps the old ones), copied (another one goes on under the old name: "
+            "this one gets an identifier of its own)"
+        },
     )
     directory_provider: str = field(
         default="sqlite",
@@ -203,15 +213,25 @@ class Configuration:
         default=Policy(),
         metadata={"help": "what signatures and encryption of messages are accepted: a table", "file_only": True},
     )
+    audit: bool = field(default=True, metadata={"help": "keep a log of who changes what (audit.jsonl)"})
+    audit_required: bool = field(
+        default=False, metadata={"help": "refuse changes that can't be recorded in the audit log"}
+    )
+    audit_megabytes: int = field(
+        default=MEGABYTES, metadata={"help": f"size of one file of the audit log; there are {FILES} at most"}
+    )
     shutdown_grace_seconds: int = field(default=1, metadata={"help": "seconds to wait for pending calls at shutdown"})
     dead_peer_seconds: int = field(
         default=DEAD_PEER,
         metadata={"help": "seconds without a TCP acknowledgment after which a client's connection is closed"},
     )
     log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
+    # Setting -> file, environment or option; what is not in it has its default.
+    source_of: Mapping[str, str] = field(default_factory=dict, compare=False, metadata={"internal": True})
 
     def __post_init__(self) -> None:
         _check(self.minimum_level in LEVELS, "minimum_level", self.minimum_level, f"one of {', '.join(LEVELS)}")
+        _check(self.name_change in NAME_CHANGES, "name_change", self.name_change, f"one of {', '.join(NAME_CHANGES)}")
         provider = self.directory_provider
         _check(provider in ("none", "sqlite"), "directory_provider", provider, "none, sqlite")
         for interface, level in self.levels_by_interface.items():
@@ -235,6 +255,8 @@ class Configuration:
         _check(self.stage_time_limit >= 180, "stage_time_limit", self.stage_time_limit, "180 seconds or more")
         _check(self.minimum_free_megabytes >= 0, "minimum_free_megabytes", self.minimum_free_megabytes, "0 or more")
         _check(self.checkpoint_megabytes > 0, "checkpoint_megabytes", self.checkpoint_megabytes, "1 or more")
+        _check(self.audit_megabytes > 0, "audit_megabytes", self.audit_megabytes, "1 or more")
+        _check(self.audit or not self.audit_required, "audit", self.audit, "true, because audit_required is true")
         _check(self.shutdown_grace_seconds >= 0, "shutdown_grace_seconds", self.shutdown_grace_seconds, "0 or more")
         least = self.dead_peer_seconds >= LEAST_DEAD_PEER
         _check(least, "dead_peer_seconds", self.dead_peer_seconds, f"{LEAST_DEAD_PEER} or more")
@@ -320,6 +342,19 @@ class Configuration:
             self.remote_read_allow_none_security_client,
         )
 
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Each setting with its value and where that came from, for people. None of them is a secret: passwords and
+        keys are in files that settings name."""
+        return {
+            item.name: {"value": getattr(self, item.name), "source": self.source_of.get(item.name, "default")}
+            for item in fields(self)
+            if item.name != "source_of"
+        }
+
+    def changed(self) -> dict[str, Any]:
+        """The settings that are not the default, for the audit log."""
+        return {name: entry["value"] for name, entry in self.described().items() if entry["source"] != "default"}
+
     @property
     def on_loopback(self) -> bool:
         return self.listen == "localhost" or ipaddress.ip_address(self.listen).is_loopback
@@ -367,7 +402,19 @@ def load(
         if name.startswith(_PREFIX) and (setting := name.removeprefix(_PREFIX).lower()) in _TYPES:
             values[setting] = text
     values.update({name: value for name, value in (options or {}).items() if value is not None})
-    return Configuration(**{name: _convert(name, value) for name, value in values.items()})
+    converted = {name: _convert(name, value) for name, value in values.items()}
+    return Configuration(**converted, source_of=sources(file, environment, options))
+
+
+def sources(
+    file: Path | None, environment: Mapping[str, str] | None, options: Mapping[str, Any] | None
+) -> dict[str, str]:
+    """Where `load` takes each setting from that is not the default: file, environment or option."""
+    found = dict.fromkeys(_read_file(file), "file") if file is not None else {}
+    for name in os.environ if environment is None else environment:
+        if name.startswith(_PREFIX) and (setting := name.removeprefix(_PREFIX).lower()) in _TYPES:
+            found[setting] = "environment"
+    return found | {name: "option" for name, value in (options or {}).items() if value is not None}
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
@@ -385,7 +432,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 _PREFIX = "OPENMSMQ_"
 # What the client and the command line read.
 CLIENT_VARIABLES = tuple(_PREFIX + name for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD"))
-_TYPES = {f.name: str(f.type) for f in fields(Configuration)}
+_TYPES = {f.name: str(f.type) for f in fields(Configuration) if "internal" not in f.metadata}
 
 
 def _read_file(file: Path) -> dict[str, Any]:

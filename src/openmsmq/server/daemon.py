@@ -31,11 +31,13 @@ from openmsmq.link.routing_table import load as load_routing
 from openmsmq.link.service import MessageService
 from openmsmq.model import security
 from openmsmq.model.constants import Access
+from openmsmq.operating.audit import AuditLog, Entry
+from openmsmq.operating.settings import write_settings
+from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.message_security import MessageSecurity
 from openmsmq.protocols.public_queues import PublicQueues
-from openmsmq.queueing.authorization import default_machine_security
 from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import NoTransport, OutgoingQueue
@@ -50,16 +52,17 @@ from openmsmq.rpc.spnego import ntlm_acceptor
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server import logs
 from openmsmq.server.addresses import local_addresses
+from openmsmq.server.auditing import Audit
 from openmsmq.server.automation import AutomationObjects
 from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
 from openmsmq.server.directory import connect_to_directory, keep_in_step
 from openmsmq.server.identity import (
-    aliases_of,
     fully_qualified_name,
-    identifier_of,
+    identity_of,
     warn_of_own_outgoing_queues,
 )
 from openmsmq.server.interfaces import served
+from openmsmq.server.machine_security import MachineSecurity
 from openmsmq.server.protections import Protections
 from openmsmq.server.remote import Peers
 from openmsmq.server.supervision import Supervision
@@ -94,6 +97,8 @@ class Daemon:
         self._qualified_name = fully_qualified_name()
         self._directory = connect_to_directory(configuration)
         self.protections = Protections(configuration.data_dir, configuration.security, self._directory)
+        self._audit = _audit(configuration)
+        self._machine_security = MachineSecurity(configuration.data_dir, _readers(configuration))
         self.manager = self._recover()
         try:
             self._routing = load_routing(configuration.routing_file, self.manager.machine.identifier)
@@ -119,18 +124,20 @@ class Daemon:
 
     def _recover(self) -> QueueManager:
         configuration, store = self.configuration, self.store
+        name = configuration.machine_name
+        identity = identity_of(store, name, configuration.alias_names, configuration.name_change)
         machine = Machine(
-            configuration.machine_name,
-            identifier_of(store),
+            name,
+            identity.identifier,
             qualified_name=self._qualified_name,
             addresses=local_addresses(configuration.listen),
             own_loopback=configuration.on_loopback and configuration.listen != "localhost",
-            aliases=aliases_of(store, configuration.machine_name, configuration.alias_names),
+            aliases=identity.aliases,
             quota=configuration.machine_quota,
             journal_quota=configuration.journal_quota,
             default_time_to_reach_queue=configuration.time_to_reach_queue,
             foreign_sites=configuration.foreign_site,
-            security=default_machine_security(_readers(configuration)),
+            security=self._machine_security.current(),
             limits=MachineLimits(
                 configuration.max_queues, configuration.max_queues_per_owner, configuration.max_outgoing_queues
             ),
@@ -138,7 +145,7 @@ class Daemon:
         recovered = store.recovered
         manager = QueueManager(
             machine, store, _milliseconds, os.urandom, recovered.queues, recovered.prepared, self, self,
-            can_seal=self.protections.can_seal,
+            can_seal=self.protections.can_seal, auditor=self._audit,
         )  # fmt: skip
         recovered.queues.clear()  # the manager has its own index
         _give_back_memory()
@@ -148,6 +155,8 @@ class Daemon:
             sum(len(queue) for queue in manager.registry.queues.values()),
             " from a checkpoint" if recovered.report.from_checkpoint else "",
         )
+        if identity.is_copy:
+            manager.outgoing.set_online(False)
         warn_of_own_outgoing_queues(manager)
         return manager
 
@@ -173,6 +182,7 @@ class Daemon:
             is_administrator=lambda sid: (
                 configuration.anonymous_is_administrator if sid is None else users.is_administrator(sid)
             ),
+            groups_of=users.groups_of,
             policy=policy,
             remote_read_security=configuration.remote_read_security,
             directory=self._directory,
@@ -223,8 +233,15 @@ class Daemon:
         self._resolving = asyncio.create_task(environment.coordinator.run(loop.time))
         if configuration.flight:
             await self._start_flight(committer, users, environment)
-        await self._start_messages(committer, environment.public_queues)
+        await self._start_messages(committer, environment.public_queues, users)
         self._announce_security()
+        try:
+            write_settings(configuration.data_dir, configuration.described())
+        except KeyringError as error:  # a full disk, which is to be emptied by receiving
+            logger.warning("the settings in force could not be written down: %s", error)
+        if self._audit is not None:
+            self._audit.started(Entry("daemon.start", "machine", configuration.machine_name, "system",
+                                      after=configuration.changed()))  # fmt: skip
         self._committer = committer
         self._serving = True
         self.manager.turn()
@@ -232,7 +249,7 @@ class Daemon:
         self._housekeeping = asyncio.create_task(self._keep_house())
         self._following = asyncio.create_task(keep_in_step(environment.public_queues))
 
-    async def _start_messages(self, committer: Committer, public_queues: PublicQueues) -> None:
+    async def _start_messages(self, committer: Committer, public_queues: PublicQueues, users: UsersFile) -> None:
         """Take messages of other queue managers, and send those for them. Raises OSError when the port can't be had."""
         configuration = self.configuration
         options = Options(
@@ -243,7 +260,7 @@ class Daemon:
             hosts=configuration.hosts_of_peers,
             routing=self._routing,
             directory=self._directory,
-            policy=Policy(configuration.trust_sender_identifiers),
+            policy=Policy(configuration.trust_sender_identifiers, users.groups_of),
             ping=configuration.ping,
             ping_port=configuration.port("ping_port", self._offset),
             report_messages=configuration.report_messages,
@@ -457,6 +474,7 @@ class Daemon:
         while True:
             self._control_flow()
             self._return_memory()
+            self.manager.authorization.machine = self._machine_security.current()
             if self.store.end != self.store.durable_end:  # nobody waits for it, but it is not to wait long
                 self._committer.request()
             with suppress(TimeoutError):
@@ -542,6 +560,13 @@ def _trim() -> None:
         logger.debug("this C library has no malloc_trim")
 
 
+def _audit(configuration: Configuration) -> Audit | None:
+    if not configuration.audit:
+        return None
+    log = AuditLog(configuration.data_dir, size=configuration.audit_megabytes << 20)
+    return Audit(log, required=configuration.audit_required)
+
+
 def _readers(configuration: Configuration) -> list[str]:
     """The SIDs of `system_queue_readers`. Raises ConfigurationError for a user that is not known."""
     users = UsersFile(configuration.users_path)
@@ -551,14 +576,13 @@ def _readers(configuration: Configuration) -> list[str]:
         if sid is None and name.upper().startswith("S-1-"):
             sid = name.upper()
         if sid is None:
-            known = users.lookup("", name)
-            if known is None:
+            sid = users.sid_of(name)
+            if sid is None:
                 allowed = ", ".join(security.WELL_KNOWN)
                 raise ConfigurationError(
                     f"system_queue_readers: {name!r} is no user in {configuration.users_path}; allowed are users, "
-                    f"SIDs and {allowed}"
+                    f"groups, SIDs and {allowed}"
                 )
-            sid = known[1]
         readers.append(sid)
     return readers
 

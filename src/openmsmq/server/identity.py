@@ -1,8 +1,10 @@
 """Under which names this queue manager is known: the store remembers the computer names with which it was run.
 
 A queue manager is who its identifier says, which the store holds. A computer name is only how others reach it, and may
-change: the store is restored on another host, or a container is given another name. So each name stays a name of this
-machine; otherwise messages for it would wait in outgoing queues for a machine that is not there any more.
+change: the store is restored on another host, or a container is given another name. Then each name stays a name of this
+machine; otherwise messages for it would wait in outgoing queues for a machine that is not there any more. But where the
+store is a copy of one that is still in use, both would answer to one name and one identifier. Nothing here tells the
+one case from the other, so an operator has to.
 """
 
 from __future__ import annotations
@@ -12,10 +14,13 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
 
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.records import decode_properties
 from openmsmq.queueing.registry import QUEUE_PREFIX
+from openmsmq.server.config import ConfigurationError
 from openmsmq.store import Put, Store
 
 logger = logging.getLogger(__name__)
@@ -24,42 +29,86 @@ _IDENTIFIER = b"queue-manager-identifier"
 _NAMES = b"computer-names"  # JSON: a list of names, the oldest first
 
 
-def identifier_of(store: Store) -> bytes:
-    """The GUID of the queue manager, 16 bytes; drawn when the store is new. Raises OSError, StoreError."""
+class UnknownName(ConfigurationError):
+    """The store belongs to a queue manager of another name, and nobody has said what is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the queue manager is: its GUID, 16 bytes, and names of this machine besides its computer name, in lower case.
+    `is_copy`: it has just become another one than the one whose store it was."""
+
+    identifier: bytes
+    aliases: frozenset[str]
+    is_copy: bool = False
+
+
+def identity_of(store: Store, computer_name: str, configured: Sequence[str], name_change: str) -> Identity:
+    """Who a store is on a computer of this name, which it remembers.
+
+    Queues of a store that was written before it remembered names say theirs. A name that is new to the store may mean
+    that the queue manager has moved, or that this is a copy of one that goes on elsewhere; `name_change` says which
+    (moved, copied), and names in `configured` count as moved.
+
+    Raises UnknownName if nothing says so, OSError, StoreError.
+    """
     identifier = store.definitions.get(_IDENTIFIER)
+    earlier = _remembered(store)
+    is_new = bool(earlier) and computer_name.lower() not in {name.lower() for name in earlier}
+    said = {name.lower() for name in configured} & {name.lower() for name in earlier}
+    if is_new and name_change == "ask" and not said:
+        raise UnknownName(_question(identifier, earlier, computer_name))
+    is_copy = is_new and name_change == "copied"
+    if is_copy:
+        logger.warning(
+            "this is a copy of the queue manager %s (%s), which goes on elsewhere: it gets an identifier of its own "
+            "and starts disconnected; look through its outgoing queues, whose messages the other one sends too, then "
+            "`openmsmq machine connect`",
+            UUID(bytes_le=identifier) if identifier else "?", ", ".join(earlier),
+        )  # fmt: skip
+        identifier, earlier = None, []
+    changes: list[Put] = []
     if identifier is None:
         identifier = os.urandom(16)
-        store.append([Put(_IDENTIFIER, identifier)])
+        changes.append(Put(_IDENTIFIER, identifier))
+    known = computer_name.lower() in {name.lower() for name in earlier}
+    names = json.dumps(earlier if known else [*earlier, computer_name]).encode()
+    if store.definitions.get(_NAMES) != names:
+        changes.append(Put(_NAMES, names))
+    if changes:
+        store.append(changes)
         store.sync()
-    return identifier
+    others = [name for name in earlier if name.lower() != computer_name.lower()]
+    if others:
+        logger.warning(
+            "the computer name was %s and is now %s; both names are accepted as this machine",
+            ", ".join(others),
+            computer_name,
+        )
+    return Identity(identifier, frozenset(name.lower() for name in (*others, *configured)), is_copy)
 
 
-def aliases_of(store: Store, computer_name: str, configured: Sequence[str]) -> frozenset[str]:
-    """Names of this machine besides `computer_name`, in lower case: earlier ones, and those that are configured.
-
-    The store remembers `computer_name`. Queues of a store that was written before it remembered names say theirs.
-    """
+def _remembered(store: Store) -> list[str]:
+    """The computer names with which the store was run, the oldest first."""
     remembered: list[str] = json.loads(store.definitions.get(_NAMES, b"[]"))
-    known = {name.lower() for name in remembered}
-    if not remembered:
-        of_queues = {
+    if remembered:
+        return remembered
+    return sorted(
+        {
             decode_properties(value).path_name.partition("\\")[0]
             for name, value in store.definitions.items()
             if name.startswith(QUEUE_PREFIX)
         }
-        remembered += sorted(name for name in of_queues if name.lower() != computer_name.lower())
-        known = {name.lower() for name in remembered}
-    if computer_name.lower() not in known:
-        store.append([Put(_NAMES, json.dumps([*remembered, computer_name]).encode())])
-        store.sync()
-    earlier = [name for name in remembered if name.lower() != computer_name.lower()]
-    if earlier:
-        logger.warning(
-            "the computer name was %s and is now %s; both names are accepted as this machine",
-            ", ".join(earlier),
-            computer_name,
-        )
-    return frozenset(name.lower() for name in (*earlier, *configured))
+    )
+
+
+def _question(identifier: bytes | None, earlier: Sequence[str], computer_name: str) -> str:
+    return (
+        f"the store belongs to the queue manager {', '.join(earlier)} "
+        f"({UUID(bytes_le=identifier) if identifier else 'without an identifier'}), and this computer is "
+        f"{computer_name}. Say what is meant: name_change = moved if that queue manager is here now and nowhere else; "
+        f"name_change = copied if it goes on elsewhere; computer_name = {earlier[-1]} if the name should stay"
+    )
 
 
 def warn_of_own_outgoing_queues(manager: QueueManager) -> None:

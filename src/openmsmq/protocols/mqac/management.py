@@ -61,7 +61,8 @@ class Remote:
 
     async def act(self, caller: Caller, name: str | None, action: str) -> None:
         """Raises MsmqError."""
-        self._environment.manager.authorization.authorize(caller, None, Right.ADMINISTER)
+        act = f"{action} {name or 'the machine'} of {self.machine}"
+        self._environment.manager.authorization.authorize(caller, None, Right.ADMINISTER, act)
         await self._environment.remote.act(self.machine, name, action)
 
 
@@ -247,7 +248,7 @@ class MSMQManagement(MqacObject):
         queue, manager = self._queue(context), self.environment.manager
         if not isinstance(queue, OutgoingQueue):
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{self._text} is no outgoing queue")
-        manager.authorization.authorize(self.caller(context), None, Right.ADMINISTER)
+        manager.authorization.authorize(self.caller(context), None, Right.ADMINISTER, f"{action} {self._text}")
         actions = {
             "PAUSE": manager.outgoing.pause,
             "RESUME": manager.outgoing.resume,
@@ -345,7 +346,8 @@ class MSMQApplication(MqacObject):
         elsewhere = remote(self.environment, self._computer_name)
         if elsewhere is not None:
             return elsewhere.act(self.caller(context), None, action)
-        self.environment.manager.authorization.authorize(self.caller(context), None, Right.ADMINISTER)
+        caller = self.caller(context)
+        self.environment.manager.authorization.authorize(caller, None, Right.ADMINISTER, f"{action} the machine")
         locally()
         return None
 

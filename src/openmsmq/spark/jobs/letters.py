@@ -10,9 +10,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from openmsmq.client.dead_letters import DEAD_LETTER_QUEUES, send_back, walk
-from openmsmq.model.constants import MessageClass
+from openmsmq.client.dead_letters import DEAD_LETTER_QUEUES, Forwarding, walk
 from openmsmq.model.errors import MsmqError
+from openmsmq.model.reasons import class_name
 from openmsmq.model.security import sid_text
 from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure, restricted
@@ -105,26 +105,18 @@ def return_to_source(
     if dry_run:
         return list(chosen.values())
     done = []
-    with server.connect() as qm:
+    with server.connect() as qm, Forwarding(qm) as forwarding:
         for source in {source for source, _ in chosen}:
             with qm.open(SOURCES[source], protocol="qmcomm") as queue:
                 for cursor, message in walk(queue):
                     letter = chosen.get((source, message.id))
                     if letter is not None:
                         try:
-                            send_back(qm, cursor, message)
+                            forwarding.send_back(cursor, message)
                         except MsmqError as error:
                             letter.error = str(error)
                         done.append(letter)
     return done
-
-
-def class_name(value: int) -> str:
-    """The name of a message class, or its number."""
-    try:
-        return MessageClass(value).name
-    except ValueError:
-        return f"0x{value:04x}"
 
 
 def _chosen(spark: SparkSession, server: Server, where: str | None) -> DataFrame:

@@ -11,9 +11,10 @@ from uuid import UUID
 
 import pytest
 
-from openmsmq.cli.body_text import HEX_LINES, show
-from openmsmq.cli.showing import from_json, show_message, to_json
+from openmsmq.cli.showing import show_message
 from openmsmq.model.message import Message
+from openmsmq.operating.body_text import HEX_LINES, show
+from openmsmq.operating.message_json import from_json, to_json
 
 NRBF_STRING = bytes.fromhex("0001000000FFFFFFFF01000000000000000601000000054865 6C6C6F0B")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from openmsmq.cli.output import counted, time_text
+from openmsmq.model.text import counted, time_text
 
 # ConnectionHistory.Status ([MS-MQMQ] 2.3.12.25): what happened, and what to do. `{hop}` is the address.
 _STATUS = {

@@ -1,0 +1,55 @@
+"""Options that change messages before they are sent again, and an editor for one."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from openmsmq.model.message import Message
+from openmsmq.operating.editing import Changes, document, edited
+
+_OPTIONS = (
+    click.option("--edit", is_flag=True, help="Open each message in $EDITOR first, as JSON."),
+    click.option("--set-label", help="New label."),
+    click.option("--set-text", help="New body, as text."),
+    click.option(
+        "--set-body", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="New body from a file."
+    ),
+    click.option("--priority", type=click.IntRange(0, 7), help="New priority."),
+    click.option("--ttl", type=click.IntRange(min=1), help="New time to be received, in seconds from now."),
+    click.option("--reach-ttl", type=click.IntRange(min=1), help="New time to reach the queue, in seconds from now."),
+)
+
+
+def changes_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `changes` and `edit`."""
+
+    @functools.wraps(command)
+    def wrapper(
+        *args: Any, set_label: str | None, set_text: str | None, set_body: Path | None, priority: int | None,
+        ttl: int | None, reach_ttl: int | None, **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        if set_text is not None and set_body is not None:
+            raise click.UsageError("give --set-text or --set-body, not both")
+        body = set_text if set_body is None else set_body.read_bytes()
+        return command(*args, changes=Changes(set_label, body, priority, reach_ttl, ttl), **kwargs)
+
+    for option in reversed(_OPTIONS):
+        wrapper = option(wrapper)
+    return wrapper
+
+
+def edit_in_editor(message: Message) -> Message:
+    """The message as somebody has left it in an editor. Raises Abort where it was not saved."""
+    text = click.edit(json.dumps(document(message), indent=1, ensure_ascii=False), extension=".json")
+    if text is None:
+        raise click.Abort()
+    try:
+        return edited(message, json.loads(text))
+    except ValueError as error:
+        raise click.ClickException(f"{message.id} was not sent: {error}") from None

@@ -1,0 +1,288 @@
+"""`openmsmq dlq` and `openmsmq journal`: dead letters and journals."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import click
+
+from openmsmq.cli.connection import connected
+from openmsmq.cli.editing import changes_options, edit_in_editor
+from openmsmq.cli.output import echo, json_option, print_json, print_table
+from openmsmq.cli.selecting import Wanted, carry_out, criteria_options, selection_options
+from openmsmq.cli.showing import show_message
+from openmsmq.client.dead_letters import REMOVED, Forwarding
+from openmsmq.client.sync import Cursor, QueueManager
+from openmsmq.model.message import Message
+from openmsmq.model.reasons import reason_of
+from openmsmq.model.text import counted, time_text
+from openmsmq.operating.editing import Changes
+from openmsmq.operating.letters import groups
+from openmsmq.operating.naming import DEAD_LETTER_QUEUES, path_of
+from openmsmq.operating.selection import Chosen, Criteria, Selection, search, select
+
+_queue_option = click.option(
+    "--queue", help="Only this one: deadletter or xactdeadletter; default both.", metavar="NAME"
+)
+_count = click.option("--count", "-n", type=click.IntRange(min=0), default=10, show_default=True, help="0: all.")
+_transaction = click.option(
+    "--transaction", is_flag=True, help="Send in a transaction, to a transactional queue, what was sent without one."
+)
+
+
+def _queues(queue: str | None) -> list[str]:
+    return [path_of(name) for name in ([queue] if queue else DEAD_LETTER_QUEUES)]
+
+
+def remove(cursor: Cursor, _: Message) -> str:
+    """Take the message that the cursor stands on, and nothing else."""
+    cursor.receive(0)
+    return REMOVED
+
+
+# -- dead letters --------------------------------------------------------------------------------------------------
+
+
+@click.group()
+def dlq() -> None:
+    """Show why messages became dead letters; return them, send them elsewhere, delete them."""
+
+
+@dlq.command("list")
+@_queue_option
+@criteria_options
+@json_option
+@connected
+def dlq_list(qm: QueueManager, queue: str | None, criteria: Criteria, as_json: bool) -> None:
+    """Count dead letters by reason and destination, and say what each reason means and what to do."""
+    found = groups(select(qm, _queues(queue), criteria, time.time(), previews=False).chosen)
+    if as_json:
+        for group in found:
+            print_json({"count": group.messages, "bytes": group.bytes, "reason": group.reason.name,
+                        "slug": group.reason.slug, "code": f"0x{group.reason.code:04X}", "queue": group.destination,
+                        "first_sent": time_text(group.first), "last_sent": time_text(group.last),
+                        "meaning": group.reason.sentence, "remedy": group.reason.remedy})  # fmt: skip
+        return
+    if not found:
+        echo("no dead letters")
+        return
+    print_table(
+        ["count", "reason", "queue", "first sent", "last sent"],
+        [[g.messages, g.reason.slug, g.destination, time_text(g.first), time_text(g.last)] for g in found],
+    )
+    echo()
+    for reason in {group.reason.code: group.reason for group in found}.values():
+        again = " It would die again as it is." if reason.fails_again else ""
+        echo(f"{reason.slug} ({reason.name}, 0x{reason.code:04X}): {reason.sentence} {reason.remedy}{again}")
+
+
+@dlq.command("show")
+@_queue_option
+@criteria_options
+@_count
+@json_option
+@connected
+def dlq_show(qm: QueueManager, queue: str | None, criteria: Criteria, count: int, as_json: bool) -> None:
+    """Show dead letters with all that is known of them."""
+    found = Selection()
+    for name in _queues(queue):
+        with closing(search(qm, name, criteria, time.time(), found, limit=count, scan=0)) as look:
+            for number, message in enumerate(look):
+                show_message(message, number, as_json)
+                if not as_json:
+                    reason = reason_of(message.message_class)
+                    echo(f"{'reason:':13}{reason.sentence} {reason.remedy}")
+
+
+@dlq.command("return")
+@_queue_option
+@selection_options
+@click.option("--ttl", type=click.IntRange(min=1), help="New time to be received, in seconds from now.")
+@click.option("--reach-ttl", type=click.IntRange(min=1), help="New time to reach the queue, in seconds from now.")
+@_transaction
+@connected
+def dlq_return(
+    qm: QueueManager, queue: str | None, wanted: Wanted, ttl: int | None, reach_ttl: int | None, transaction: bool,
+    dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Send dead letters to the queues that they were meant for, and remove them from the dead-letter queue.
+
+    What was sent in a transaction is moved in one: it is in one of the two places, never in both. Everything else is
+    sent first and removed afterwards; if this command dies in between, it is in both. The result says which it was.
+    """
+    changes = Changes(time_to_be_received=ttl, time_to_reach_queue=reach_ttl)
+    with Forwarding(qm) as forwarding:
+
+        def action(cursor: Cursor, message: Message) -> str:
+            return forwarding.send_back(cursor, changes.apply(message), in_transaction=transaction)
+
+        carry_out(
+            qm, wanted, _queues(queue), action, verb="returned", to=_destination, dry_run=dry_run, as_json=as_json
+        )
+
+
+def _destination(chosen: Chosen) -> str:
+    again = " (must fail again)" if reason_of(chosen.message_class).fails_again else ""
+    return chosen.destination + again
+
+
+@dlq.command("resend")
+@_queue_option
+@selection_options
+@changes_options
+@click.option("--to", help="Another queue; default: the one that each was meant for.")
+@_transaction
+@connected
+def dlq_resend(
+    qm: QueueManager, queue: str | None, wanted: Wanted, changes: Changes, edit: bool, to: str | None,
+    transaction: bool, dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Send dead letters changed, or to another queue, and remove them from the dead-letter queue."""
+    resend(
+        qm, wanted, _queues(queue), changes, edit, to, transaction=transaction, keep=False, dry_run=dry_run,
+        as_json=as_json,
+    )  # fmt: skip
+
+
+@dlq.command("purge")
+@_queue_option
+@selection_options
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@connected
+def dlq_purge(
+    qm: QueueManager, queue: str | None, wanted: Wanted, yes: bool, dry_run: bool, as_json: bool
+) -> None:  # fmt: skip
+    """Delete dead letters."""
+    purge(qm, wanted, _queues(queue), yes, dry_run, as_json)
+
+
+# -- journals ------------------------------------------------------------------------------------------------------
+
+
+def _journal_of(queue: str | None) -> str:
+    if queue is None:
+        return path_of("journal")
+    path = path_of(queue)
+    return path if path.lower().endswith(";journal") else f"{path};journal"
+
+
+def _journal(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `path`, that of the journal of a queue or of the machine."""
+
+    @click.argument("queue", required=False)
+    @functools.wraps(command)
+    def wrapper(*args: Any, queue: str | None, **kwargs: Any) -> Any:
+        return command(*args, path=_journal_of(queue), **kwargs)
+
+    return wrapper
+
+
+@click.group()
+def journal() -> None:
+    """Look at journals: that of a QUEUE, or of the machine where none is named."""
+
+
+@journal.command("list")
+@json_option
+@connected
+def journal_list(qm: QueueManager, as_json: bool) -> None:
+    """List journals that hold messages."""
+    rows = []
+    for name in (None, *sorted(qm.queues())):
+        counts = qm.counts(path_of("journal") if name is None else name)
+        messages = counts["message_count" if name is None else "journal_message_count"]
+        if messages:
+            size = counts["bytes_in_queue" if name is None else "bytes_in_journal"]
+            rows.append({"queue": name or "journal", "messages": messages, "bytes": size})
+    if as_json:
+        for row in rows:
+            print_json(row)
+    elif rows:
+        print_table(["queue", "messages", "bytes"], [list(row.values()) for row in rows])
+    else:
+        echo("the journals are empty")
+
+
+@journal.command("show")
+@_journal
+@criteria_options
+@_count
+@json_option
+@connected
+def journal_show(qm: QueueManager, path: str, criteria: Criteria, count: int, as_json: bool) -> None:
+    """Show messages of a journal."""
+    with closing(search(qm, path, criteria, time.time(), Selection(), limit=count, scan=0)) as look:
+        for number, message in enumerate(look):
+            show_message(message, number, as_json)
+
+
+@journal.command("resend")
+@_journal
+@selection_options
+@changes_options
+@click.option("--to", help="Another queue; default: the one that each was sent to.")
+@click.option("--remove", is_flag=True, help="Remove them from the journal.")
+@_transaction
+@connected
+def journal_resend(
+    qm: QueueManager, path: str, wanted: Wanted, changes: Changes, edit: bool, to: str | None, remove: bool,
+    transaction: bool, dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Send copies of what is in a journal; the journal keeps them unless --remove is given."""
+    resend(
+        qm, wanted, [path], changes, edit, to, transaction=transaction, keep=not remove, dry_run=dry_run,
+        as_json=as_json,
+    )  # fmt: skip
+
+
+@journal.command("purge")
+@_journal
+@selection_options
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@connected
+def journal_purge(qm: QueueManager, path: str, wanted: Wanted, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Delete messages of a journal."""
+    purge(qm, wanted, [path], yes, dry_run, as_json)
+
+
+# -- what is the same ----------------------------------------------------------------------------------------------
+
+
+def resend(
+    qm: QueueManager, wanted: Wanted, queues: list[str], changes: Changes, edit: bool, to: str | None, *,
+    transaction: bool, keep: bool, dry_run: bool, as_json: bool, both: bool | None = None,
+) -> None:  # fmt: skip
+    """Send changed copies, and remove the messages unless they are to be kept. `both`: the queue that they are in is
+    transactional; for None that is what each message says that goes back to its own destination."""
+    target = path_of(to) if to else None
+    with Forwarding(qm) as forwarding:
+
+        def action(cursor: Cursor, message: Message) -> str:
+            changed = changes.apply(edit_in_editor(message) if edit else message)
+            name = target or message.destination_queue_format_name
+            if keep:
+                return forwarding.copy(changed, name, in_transaction=transaction)
+            together = target is None and message.is_transactional if both is None else both and transaction
+            return forwarding.forward(cursor, changed, name, both=together, in_transaction=transaction)
+
+        carry_out(
+            qm, wanted, queues, action, verb="sent again", to=lambda chosen: target or chosen.destination,
+            dry_run=dry_run, as_json=as_json,
+        )  # fmt: skip
+
+
+def purge(qm: QueueManager, wanted: Wanted, queues: list[str], yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Delete what is selected, after a question unless `yes`."""
+
+    def confirm(count: int) -> None:
+        if count and not yes:
+            click.confirm(f"Delete {counted(count, 'message')}?", abort=True, err=True)
+
+    carry_out(
+        qm, wanted, queues, remove, verb="deleted", to=lambda chosen: "", confirm=confirm, dry_run=dry_run,
+        as_json=as_json,
+    )  # fmt: skip

@@ -1,0 +1,51 @@
+"""Records in the audit log of what a command changes in a data directory by itself."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from openmsmq.cli.output import echo
+from openmsmq.operating.audit import AuditLog, Entry
+
+if TYPE_CHECKING:
+    from openmsmq.server.config import Configuration
+
+
+class LocalAudit:
+    """Records what this command changes, under the name of who runs it."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+
+    def __call__(
+        self, action: str, kind: str, name: str, before: dict[str, Any] | None = None,
+        after: dict[str, Any] | None = None, count: int | None = None,
+    ) -> None:  # fmt: skip
+        """Called before the change is made. Raises ClickException if it is not to be made then. Where there is no data
+        directory there is no daemon, and nothing is recorded."""
+        configuration = self._configuration
+        if not configuration.audit or not configuration.data_dir.is_dir():
+            return
+        log = AuditLog(configuration.data_dir, size=configuration.audit_megabytes << 20)
+        entry = Entry(action, kind, name, _who(), origin="cli", before=before, after=after, count=count)
+        try:
+            log.append(entry)
+        except OSError as error:
+            if configuration.audit_required:
+                raise click.ClickException(
+                    f"nothing was changed: the audit log can't be written ({error}), and audit_required is set"
+                ) from None
+            echo(f"the audit log can't be written: {error}", err=True)
+
+
+def _who() -> str:
+    """The user of the process, and behind sudo who that was."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = f"uid {os.getuid()}"
+    return f"{name} (sudo: {os.environ['SUDO_USER']})" if os.environ.get("SUDO_USER") else name

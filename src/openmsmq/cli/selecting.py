@@ -1,0 +1,215 @@
+"""Options that say which messages are meant, and how a command shows what it did to them."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from openmsmq.cli.output import echo, json_option, print_json, print_table
+from openmsmq.client.sync import QueueManager
+from openmsmq.model.constants import MessageClass
+from openmsmq.model.errors import MessageNotFound
+from openmsmq.model.reasons import class_name, find_reason
+from openmsmq.model.text import counted, time_text
+from openmsmq.operating.naming import shown
+from openmsmq.operating.selection import (
+    Action,
+    Chosen,
+    Criteria,
+    Done,
+    Selection,
+    Token,
+    act,
+    parse_age,
+    parse_size,
+    parse_token,
+    select,
+)
+
+T = TypeVar("T")
+
+
+def _parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
+    """A callback for an option: what `parse` says is wrong is wrong with the option."""
+
+    def callback(_: click.Context, __: click.Parameter, text: str | None) -> T | None:
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
+
+
+def _class_of(text: str) -> int:
+    """A class by the name or number of a message class, or as a reason of dead letters."""
+    known = {kind.name: int(kind) for kind in MessageClass}
+    return known[text.upper()] if text.upper() in known else find_reason(text).code
+
+
+_AGE, _SIZE = _parsed(parse_age), _parsed(parse_size)
+_CRITERIA = (
+    click.option("--id", "ids", multiple=True, help="Message identifier, as peek shows it; may be repeated."),
+    click.option("--label", help="Text in the label, or a pattern with * and ?."),
+    click.option("--correlation", metavar="ID", help="Correlation identifier."),
+    click.option("--class", "class_", callback=_parsed(_class_of), help="Class: NORMAL, ACK_RECEIVE, 0x4000, ..."),
+    click.option(
+        "--reason",
+        callback=_parsed(lambda text: find_reason(text).code),
+        help="Reason of dead letters: a word (expired-unread), a name (RECEIVE_TIMEOUT) or a number (0xC002).",
+    ),
+    click.option("--meant-for", help="Text in the format name of the destination."),
+    click.option("--older", callback=_AGE, metavar="TIME", help="At least so long in the queue: 90, 10m, 2h, 3d."),
+    click.option("--newer", callback=_AGE, metavar="TIME", help="At most so long in the queue."),
+    click.option("--larger", callback=_SIZE, metavar="BYTES", help="Bodies of at least 4096, 64k, 2m bytes."),
+    click.option("--smaller", callback=_SIZE, metavar="BYTES", help="Bodies of at most so many bytes."),
+    click.option("--text", help="Text in the body."),
+)
+_BOUNDS = (
+    click.option("--limit", type=click.IntRange(min=0), default=0, help="At most so many messages (0: no limit)."),
+    click.option(
+        "--selection", "token", callback=_parsed(parse_token), metavar="TOKEN", help="Just what a dry run has found."
+    ),
+    click.option("--all", "everything", is_flag=True, help="All messages."),
+    click.option("--dry-run", is_flag=True, help="Only show what would be done, and a token for --selection."),
+)
+
+
+def criteria_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `criteria`."""
+
+    @functools.wraps(command)
+    def wrapper(
+        *args: Any,
+        ids: tuple[str, ...],
+        class_: int | None,
+        reason: int | None,
+        meant_for: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        values = {name: kwargs.pop(name) for name in
+                  ("label", "correlation", "older", "newer", "larger", "smaller", "text")}  # fmt: skip
+        classes = frozenset(kind for kind in (class_, reason) if kind is not None)
+        criteria = Criteria(
+            ids=frozenset(ids) or None, classes=classes or None, destination=meant_for or None, **values
+        )
+        return command(*args, criteria=criteria, **kwargs)
+
+    for option in reversed(_CRITERIA):
+        wrapper = option(wrapper)
+    return wrapper
+
+
+def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that changes something `wanted`, which selects, `dry_run` and `as_json`."""
+
+    @criteria_options
+    @json_option
+    @functools.wraps(command)
+    def wrapper(
+        *args: Any, criteria: Criteria, limit: int, token: Token | None, everything: bool, dry_run: bool, **kwargs: Any
+    ) -> Any:
+        if (criteria == Criteria()) != everything:
+            raise click.UsageError("say which messages: give --id, --reason, --label, ... or --all, not both")
+        return command(*args, wanted=Wanted(criteria, limit, token), dry_run=dry_run, **kwargs)
+
+    for option in reversed(_BOUNDS):
+        wrapper = option(wrapper)
+    return wrapper
+
+
+class Wanted:
+    """Which messages the options mean."""
+
+    def __init__(self, criteria: Criteria, limit: int, token: Token | None) -> None:
+        self._criteria, self._limit, self._token = criteria, limit, token
+
+    def select(self, qm: QueueManager, queues: Iterable[str]) -> Selection:
+        """Raises MessageNotFound for an identifier that is not there, UsageError if more is there than the dry run has
+        found; says so if less is there."""
+        found = select(qm, queues, self._criteria, time.time(), limit=self._limit, token=self._token)
+        missing = (self._criteria.ids or frozenset()) - {chosen.id for chosen in found.chosen}
+        if missing:
+            raise MessageNotFound(detail=f"no such message: {', '.join(sorted(missing))}")
+        if self._token is not None and len(found.chosen) > self._token.found:
+            raise click.UsageError(
+                f"the dry run has found {self._token.found} messages and there are {len(found.chosen)} now: a "
+                "transaction has ended meanwhile, or other options were given; make the dry run again"
+            )
+        if self._token is not None and len(found.chosen) < self._token.found:
+            echo(f"{self._token.found - len(found.chosen)} of what the dry run found is gone", err=True)
+        return found
+
+
+def carry_out(
+    qm: QueueManager,
+    wanted: Wanted,
+    queues: Iterable[str],
+    action: Action,
+    *,
+    verb: str,
+    to: Callable[[Chosen], str],
+    dry_run: bool,
+    as_json: bool,
+    confirm: Callable[[int], None] = lambda count: None,
+) -> None:
+    """Select, act and show. `confirm` gets the number and may abort. Ends with exit code 1 if a message could not be
+    dealt with."""
+    found = wanted.select(qm, queues)
+    if dry_run:
+        _show((Done(chosen, "dry run", None) for chosen in found.chosen), to, as_json, False)
+        if not as_json:
+            size = sum(chosen.size for chosen in found.chosen)
+            echo(f"would be {verb}: {len(found.chosen)} ({size:,} bytes)")
+            if found.chosen and found.token:
+                echo(f"just these: --selection {found.token}")
+            elif found.chosen:
+                echo("this server gives no sequence numbers by MS-MQMP: a later run may find more messages", err=True)
+        elif found.chosen:
+            print_json({"selection": found.token, "count": len(found.chosen)})
+        return
+    confirm(len(found.chosen))
+    done = _show(act(qm, found, action), to, as_json, True)
+    failed = [entry for entry in done if entry.error is not None]
+    count = sum(entry.how is not None for entry in done)
+    if not as_json:
+        echo(f"{verb}: {count}")
+        gone = len(done) - count - len(failed)
+        if gone:
+            echo(f"{counted(gone, 'message')} had been taken by somebody else", err=True)
+    if failed:
+        raise click.ClickException(
+            f"{counted(len(failed), 'message')} of {len(done)} could not be {verb} and stay where they are: "
+            f"{failed[0].error}"
+        )
+
+
+def _show(entries: Iterable[Done], to: Callable[[Chosen], str], as_json: bool, done: bool) -> list[Done]:
+    """A line for each message, as it is dealt with where machines read it."""
+    seen = []
+    rows = []
+    for entry in entries:
+        seen.append(entry)
+        chosen = entry.chosen
+        row = {
+            "id": chosen.id,
+            "queue": shown(chosen.queue),
+            "sent": time_text(chosen.sent),
+            "reason": class_name(chosen.message_class),
+            "label": chosen.label,
+            "to": to(chosen),
+            "body": chosen.preview,
+        }
+        result = str(entry.error) if entry.error is not None else entry.how or "gone"
+        if as_json:
+            print_json({**row, "result": result, "done": done and entry.how is not None})
+        else:
+            rows.append([*row.values(), *([result] if done else [])])
+    if rows:
+        columns = ["id", "queue", "sent", "class", "label", "to", "body", *(["result"] if done else [])]
+        print_table(columns, rows)
+    return seen

@@ -1,0 +1,102 @@
+"""Why messages become dead letters: the classes of [MC-MQAC] 2.2.2.9 and [MS-MQMQ] 2.2.18.1.6, each in a sentence for
+people, with what they can do about it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from openmsmq.model.constants import MessageClass as C
+
+
+class Reason(NamedTuple):
+    """`name` is the specified one, `slug` the one that people type. `remedy` says what to do. `fails_again`: a message
+    that is sent again as it is must die again, for the same reason."""
+
+    code: int
+    name: str
+    slug: str
+    sentence: str
+    remedy: str
+    fails_again: bool = False
+
+
+def _reason(kind: C, slug: str, sentence: str, remedy: str, fails_again: bool = False) -> Reason:
+    return Reason(int(kind), kind.name, slug, sentence, remedy, fails_again)
+
+
+REASONS: Final = (
+    _reason(C.NACK_BAD_DST_Q, "no-queue", "The queue does not exist, or is not open to the sender.",
+            "Check the name; create the queue; return the messages."),
+    _reason(C.NACK_DELETED, "deleted", "It was removed on its way, before it reached its queue.",
+            "The audit log of the machine that held it says who purged the outgoing queue."),
+    _reason(C.NACK_REACH_QUEUE_TIMEOUT, "expired-on-the-way", "It did not reach its queue in time.",
+            "`openmsmq outgoing show` says why it waited; return it with a longer --reach-ttl."),
+    _reason(C.NACK_Q_EXCEED_QUOTA, "queue-full", "The quota of the queue was used up.",
+            "Raise the quota or start readers; then return the messages."),
+    _reason(C.NACK_ACCESS_DENIED, "not-allowed", "The sender may not send to this queue.",
+            "Grant WriteMessage to the sender; return the messages."),
+    _reason(C.NACK_HOP_COUNT_EXCEEDED, "too-many-hops", "It passed more machines than a message may.",
+            "Look for a loop in the routes; return the messages."),
+    _reason(C.NACK_BAD_SIGNATURE, "bad-signature", "Its signature does not fit it, or its certificate is not known.",
+            "Register the sender's certificate; the program has to send it anew.", True),
+    _reason(C.NACK_BAD_ENCRYPTION, "bad-encryption", "The destination could not decrypt it.",
+            "Renew the key of the destination here; the program has to send it anew.", True),
+    _reason(C.NACK_COULD_NOT_ENCRYPT, "not-encrypted", "The sending machine could not encrypt it.",
+            "Register the key of the destination here; the program has to send it anew.", True),
+    _reason(C.NACK_NOT_TRANSACTIONAL_Q, "queue-not-transactional",
+            "It was sent in a transaction, and the queue is not transactional.",
+            "Create the queue anew as a transactional one; return the messages."),
+    _reason(C.NACK_NOT_TRANSACTIONAL_MSG, "message-not-transactional",
+            "It was sent without a transaction, and the queue is transactional.",
+            "Return it with --transaction; change the program that sends."),
+    _reason(C.NACK_UNSUPPORTED_CRYPTO_PROVIDER, "unknown-cipher",
+            "The destination lacks the cryptographic provider that was used.",
+            "Agree on one; the program has to send it anew.", True),
+    _reason(C.NACK_SOURCE_COMPUTER_GUID_CHANGED, "sender-renewed",
+            "The sending machine has got another identifier since it was sent.",
+            "Was the machine restored from a backup? Look for doubles, then return the messages."),
+    _reason(C.NACK_Q_DELETED, "queue-deleted", "The queue was deleted while the message was in it.",
+            "The audit log says who; create the queue again; return the messages."),
+    _reason(C.NACK_Q_PURGED, "purged", "The queue was purged.", "The audit log says who; return the messages."),
+    _reason(C.NACK_RECEIVE_TIMEOUT, "expired-unread", "It reached its queue, and nobody received it in time.",
+            "See whether the reader runs; return it with a longer --ttl if it is still of use."),
+    _reason(C.NACK_RECEIVE_TIMEOUT_AT_SENDER, "expired-at-sender",
+            "The time in which it was to be received ended before it left the sending machine.",
+            "`openmsmq outgoing show` says why it waited; return it with a longer --ttl."),
+    _reason(C.NACK_RECEIVE_REJECTED, "rejected", "The program that received it refused it.",
+            "The log of that program says why; edit it and send it again (`openmsmq msg resend --edit`)."),
+)  # fmt: skip
+_BY_CODE: Final = {reason.code: reason for reason in REASONS}
+_NUMBER: Final = re.compile("0x[0-9a-f]{1,4}")
+
+
+def reason_of(code: int) -> Reason:
+    """The reason that a message class says; one of the unknown kind for a class that is none of `REASONS`."""
+    if code in _BY_CODE:
+        return _BY_CODE[code]
+    name = class_name(code)
+    return Reason(code, name, name.lower(), f"Unknown reason {code:#06x}.", "Look at the message and at who sent it.")
+
+
+def class_name(code: int) -> str:
+    """The specified name of a message class, or its number."""
+    try:
+        return C(code).name
+    except ValueError:
+        return f"0x{code:04x}"
+
+
+def find_reason(text: str) -> Reason:
+    """The reason that a person means: a slug, a name with or without `NACK_`, or a number such as 0xC002.
+
+    Raises ValueError naming all slugs.
+    """
+    wanted = text.strip().lower()
+    if _NUMBER.fullmatch(wanted):
+        return reason_of(int(wanted, 16))
+    for reason in REASONS:
+        if wanted in (reason.slug, reason.name.lower(), reason.name.lower().removeprefix("nack_")):
+            return reason
+    known = ", ".join(reason.slug for reason in REASONS)
+    raise ValueError(f"{text!r}, allowed: {known}, their names (RECEIVE_TIMEOUT), or a number such as 0xC002")

@@ -1,0 +1,193 @@
+"""The audit log: who changed what, from where and how much of it. JSON lines in files of bounded size.
+
+Several processes write it, the daemon and commands that work on its data directory, so each record is appended under a
+lock. `audit.jsonl` is the newest file, `audit.jsonl.1` the one before it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from openmsmq.model.text import printable
+
+AUDIT_FILE: Final = "audit.jsonl"
+FILES: Final = 10  # the newest and those before it
+MEGABYTES: Final = 10  # of one
+_VERSION: Final = 1
+_LONGEST: Final = 256  # characters of a value
+_PATIENCE: Final = 0.5  # seconds
+_TAIL: Final = 64 << 10  # bytes at the end of a file in which the last record begins
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a record says. `origin` is the door and the address behind it: `rpc 10.0.0.7`, `flight`, `cli`."""
+
+    action: str
+    kind: str
+    name: str
+    actor: str
+    sid: str = ""
+    origin: str = ""
+    result: str = "ok"
+    count: int | None = None
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
+
+
+class AuditLog:
+    """The files of one data directory."""
+
+    def __init__(self, data_dir: Path, *, size: int = MEGABYTES << 20, files: int = FILES) -> None:
+        """`size` in bytes, of one of `files`."""
+        self._path = data_dir / AUDIT_FILE
+        self._size, self._files = size, files
+        self._end = (0, 0, 0)  # inode, length and number of the last record that was written here
+
+    def append(self, entry: Entry, *, sync: bool = True) -> None:
+        """Write a record, and wait for the disk with `sync`. Raises OSError."""
+        with self._locked() as handle:
+            number = self._last_number(handle) + 1
+            line = (json.dumps(_document(entry, number, time.time()), ensure_ascii=True) + "\n").encode()
+            status = os.fstat(handle)
+            at = status.st_size
+            try:
+                if os.write(handle, line) != len(line):
+                    raise OSError("the record was not written whole: is the disk full?")
+                if sync:
+                    os.fdatasync(handle)
+            except OSError:
+                os.ftruncate(handle, at)  # or the next record would stand behind half of this one
+                raise
+            self._end = status.st_ino, at + len(line), number
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """All records, the oldest first. What is damaged is left out. Raises OSError."""
+        for number in range(self._files - 1, -1, -1):
+            path = self._path if number == 0 else self._numbered(number)
+            if not path.exists():
+                continue
+            with path.open("rb") as lines:
+                for line in lines:
+                    try:
+                        yield json.loads(line)
+                    except ValueError:
+                        continue
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The newest file, with room in it, and nobody else writes it."""
+        while True:
+            handle = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                _lock(handle)
+                status = os.fstat(handle)
+                if self._is_current(status):
+                    if status.st_size < self._size:
+                        self._keep_owner(handle, status)
+                        yield handle
+                        return
+                    self._rotate(handle)
+            finally:
+                os.close(handle)
+
+    def _is_current(self, status: os.stat_result) -> bool:
+        """Somebody else may have rotated the files while this waited for the lock."""
+        try:
+            return os.path.samestat(status, self._path.stat())
+        except FileNotFoundError:
+            return False
+
+    def _rotate(self, handle: int) -> None:
+        """The first record of the new file goes on with the numbers."""
+        number = self._last_number(handle)
+        for index in range(self._files - 2, 0, -1):
+            if self._numbered(index).exists():
+                self._numbered(index).replace(self._numbered(index + 1))
+        self._path.replace(self._numbered(1))
+        fresh = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._keep_owner(fresh, os.fstat(fresh))
+            rotated = Entry("audit.rotate", "audit", AUDIT_FILE, "system")
+            os.write(fresh, (json.dumps(_document(rotated, number + 1, time.time())) + "\n").encode())
+        finally:
+            os.close(fresh)
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
+
+    def _keep_owner(self, handle: int, status: os.stat_result) -> None:
+        """Root may write for a daemon that runs as another user: a new file belongs to the owner of the directory."""
+        if status.st_size == 0 and os.geteuid() == 0:
+            owner = self._path.parent.stat()
+            os.fchown(handle, owner.st_uid, owner.st_gid)
+
+    def _last_number(self, handle: int) -> int:
+        status = os.fstat(handle)
+        if (status.st_ino, status.st_size) == self._end[:2]:
+            return self._end[2]
+        start = max(0, status.st_size - _TAIL)
+        lines = os.pread(handle, _TAIL, start).splitlines()
+        for line in reversed(lines):
+            try:
+                return int(json.loads(line)["seq"])
+            except (ValueError, KeyError, TypeError):
+                continue
+        return 0
+
+
+def _lock(handle: int) -> None:
+    """Raises OSError for a lock that somebody keeps: a daemon must not wait for a process that was stopped."""
+    give_up = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                raise OSError(f"another process has kept the lock for {_PATIENCE} seconds") from None
+            time.sleep(0.005)
+
+
+def _document(entry: Entry, number: int, now: float) -> dict[str, Any]:
+    door, _, peer = entry.origin.partition(" ")
+    return {
+        "v": _VERSION,
+        "seq": str(number),
+        "time": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "actor": {"name": _short(entry.actor), "sid": entry.sid or None},
+        "from": {"door": door or "daemon", "peer": peer or None},
+        "action": entry.action,
+        "object": {"type": entry.kind, "name": _short(entry.name)},
+        "count": entry.count,
+        "before": _values(entry.before),
+        "after": _values(entry.after),
+        "result": entry.result,
+    }
+
+
+def _values(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if values is None:
+        return None
+    return {
+        name: value if isinstance(value, bool | int | float) or value is None else _short(_text(value))
+        for name, value in values.items()
+    }
+
+
+def _text(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _short(text: str) -> str:
+    text = printable(text)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

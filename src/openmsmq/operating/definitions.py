@@ -1,0 +1,288 @@
+"""Queues, rights, users and settings as one document: to look at, to compare, and to make another queue manager the
+same.
+
+A document has the members `queues`, and where the data directory is at hand `machine`, `groups`, `users` and
+`settings`. Rights are in words and with names, because SIDs of users differ from machine to machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+from uuid import UUID
+
+from openmsmq.client.calls import UNANSWERED
+from openmsmq.client.sync import QueueManager
+from openmsmq.model.constants import SecurityInformation
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, Right, mask_of
+from openmsmq.model.sddl import from_sddl, to_sddl
+from openmsmq.model.security import SecurityDescriptor, allow, deny
+from openmsmq.operating import permissions
+from openmsmq.operating.guards import Guard, QueueGuard
+from openmsmq.rpc.users import UsersFile
+
+FORMAT: Final = 1
+_PROPERTIES: Final = (
+    "label", "transactional", "journal", "quota", "journal_quota", "authenticate", "priv_level", "base_priority",
+    "type", "multicast_address",
+)  # fmt: skip
+_FIXED: Final = ("transactional",)  # what only a new queue can have otherwise
+_KNOWN: Final = ("format", "computer", "queues", "machine", "groups", "users", "settings")
+_EVERYTHING: Final = SecurityInformation.OWNER | SecurityInformation.DACL
+
+SidOf = Callable[[str], str]  # the SID of a name; raises ValueError
+Document = dict[str, Any]
+
+
+class DefinitionsError(Exception):
+    """A document is no document of definitions; the message says where."""
+
+
+class Step(NamedTuple):
+    """One difference between what there is and what a document wants, and how to end it. `apply` is None for what can't
+    be done, or is not done by an import; `said` says why then."""
+
+    said: str
+    apply: Callable[[], object] | None
+
+
+class Local(Protocol):
+    """What the data directory adds; see `cli.accounts`."""
+
+    users: UsersFile
+    machine: Guard
+
+
+# -- export --------------------------------------------------------------------------------------------------------
+
+
+def export(
+    qm: QueueManager, names: Mapping[str, str], local: Local | None = None, settings: Mapping[str, Any] | None = None,
+    *, secrets: bool = False,
+) -> Document:  # fmt: skip
+    """The document of a queue manager. `names`: SID -> name. Without `secrets` users have no hashes, which are as good
+    as passwords. Raises MsmqError, UsersFileError."""
+    document: Document = {"format": FORMAT, "queues": [_queue(qm, path, names) for path in _sorted(qm.queues())]}
+    if local is not None:
+        document["machine"] = _rights(local.machine.read(), names, MACHINE_RIGHTS)
+        document["groups"] = [
+            {"name": group.name, "members": sorted(names.get(sid, sid) for sid in group.members)}
+            for group in local.users.groups()
+        ]
+        document["users"] = [
+            {"name": user.name, "administrator": user.administrator}
+            | ({"nt_hash": user.nt_hash.hex()} if secrets else {})
+            for user in local.users.list()
+        ]
+    if settings is not None:
+        document["settings"] = dict(sorted(settings.items()))
+    return document
+
+
+def _sorted(paths: list[str]) -> list[str]:
+    return sorted(paths, key=lambda path: (_short(path).lower(), path))
+
+
+def _short(path: str) -> str:
+    """The name of a private queue without its computer, which differs between machines."""
+    return path.partition("\\")[2].partition("\\")[2] or path
+
+
+def _queue(qm: QueueManager, path: str, names: Mapping[str, str]) -> Document:
+    values = qm.properties(path, *_PROPERTIES)
+    properties = {name: str(value) if isinstance(value, UUID) else value for name, value in values.items()}
+    try:
+        rights = _rights(QueueGuard(qm, path).read(), names, QUEUE_RIGHTS)
+    except UNANSWERED:
+        raise
+    except MsmqError as error:  # not for this caller
+        rights = {"unreadable": error.name}
+    return {"name": _short(path), **properties, **rights}
+
+
+def _rights(descriptor: SecurityDescriptor, names: Mapping[str, str], rights: tuple[Right, ...]) -> Document:
+    """In words, or as SDDL where words do not say all."""
+    simple = all(ace.type in (0, 1) and not ace.flags for ace in descriptor.dacl or ())
+    if descriptor.sacl is not None or descriptor.dacl is None or not simple:
+        return {"sddl": to_sddl(descriptor)}
+    owner = permissions.name_for(descriptor.owner, names) if descriptor.owner else None
+    entries = permissions.entries(descriptor, names, rights)
+    return {"owner": owner, "permissions": [" ".join((e.kind, e.name, *e.rights)) for e in entries]}
+
+
+# -- what differs --------------------------------------------------------------------------------------------------
+
+
+def check(document: Any) -> Document:
+    """Raises DefinitionsError for what `plan` could not work with."""
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise DefinitionsError(f"no definitions of format {FORMAT}")
+    for name in document:
+        if name not in _KNOWN:
+            raise DefinitionsError(f"{name!r} is unknown; known are {', '.join(_KNOWN)}")
+    for part in ("queues", "users", "groups"):
+        entries = document.get(part, [])
+        if not isinstance(entries, list) or not all(isinstance(e, dict) and isinstance(e.get("name"), str)
+                                                    for e in entries):  # fmt: skip
+            raise DefinitionsError(f"{part}: a list of objects with a name")
+        lowered = [entry["name"].lower() for entry in entries]
+        if len(set(lowered)) != len(lowered):
+            raise DefinitionsError(f"{part}: a name is there twice")
+    for entry in document.get("queues", []):
+        allowed = ("name", *_PROPERTIES, "owner", "permissions", "sddl", "unreadable")
+        odd = next((key for key in entry if key not in allowed), None)
+        if odd is not None:
+            raise DefinitionsError(f"queue {entry['name']}: {odd!r} is unknown; known are {', '.join(allowed)}")
+    return document
+
+
+def plan(qm: QueueManager, wanted: Document, here: Document, sid_of: SidOf, local: Local | None = None) -> list[Step]:
+    """The steps from `here` to `wanted`, in the order in which they have to go: groups and users before the rights that
+    name them. What is here only stays. Raises DefinitionsError."""
+    steps: list[Step] = []
+    if local is not None:
+        steps += _of_users(wanted, here, local)
+    theirs = {entry["name"].lower(): entry for entry in here["queues"]}
+    for entry in wanted.get("queues", []):
+        steps += _of_queue(qm, entry, theirs.pop(entry["name"].lower(), None), sid_of)
+    steps += [Step(f"queue {entry['name']} is here only: kept", None) for entry in theirs.values()]
+    if local is not None and "machine" in wanted:
+        steps += _of_rights("the queue manager", local.machine, wanted["machine"], here.get("machine", {}), sid_of)
+    for name, value in wanted.get("settings", {}).items():
+        known = here.get("settings", {}).get(name)
+        if "settings" in here and known != value:
+            steps.append(
+                Step(f"setting {name} is {_value(known)} and not {_value(value)}: the configuration says it", None)
+            )
+    return steps
+
+
+def _value(setting: Any) -> str:
+    return f"{setting.get('value')!r}" if isinstance(setting, dict) else "unset"
+
+
+def _of_queue(qm: QueueManager, wanted: Document, here: Document | None, sid_of: SidOf) -> list[Step]:
+    name, path = wanted["name"], f".\\private$\\{wanted['name']}"
+    properties = {key: wanted[key] for key in _PROPERTIES if key in wanted}
+    guard = QueueGuard(qm, path)
+    if here is None:
+        given: dict[str, Any] = {key: UUID(value) if key == "type" else value for key, value in properties.items()
+                 if not (key == "multicast_address" and not value)}  # fmt: skip
+        created = Step(f"create queue {name}", lambda: qm.create_queue(path, **given))
+        return [created, *_of_rights(f"queue {name}", guard, wanted, {}, sid_of)]
+    steps = []
+    differing = {key: value for key, value in properties.items() if here.get(key) != value}
+    for key in [key for key in differing if key in _FIXED]:
+        steps.append(
+            Step(f"queue {name}: {key} is {here[key]} and can't be changed; delete it, and import again", None)
+        )
+        del differing[key]
+    if differing:
+        said = ", ".join(f"{key} {here.get(key)!r} -> {value!r}" for key, value in differing.items())
+        changed = {key: UUID(value) if key == "type" else value for key, value in differing.items()}
+        steps.append(Step(f"queue {name}: {said}", lambda: qm.set_properties(path, **changed)))
+    return steps + _of_rights(f"queue {name}", guard, wanted, here, sid_of)
+
+
+def _of_rights(said: str, guard: Guard, wanted: Document, here: Document, sid_of: SidOf) -> list[Step]:
+    """Owner and entries, each only if it differs: a new owner needs another right."""
+    parts = SecurityInformation(0)
+    if "sddl" in wanted:
+        if wanted["sddl"] == here.get("sddl"):
+            return []
+        parts = _EVERYTHING
+    else:
+        if wanted.get("owner") is not None and wanted["owner"] != here.get("owner"):
+            parts |= SecurityInformation.OWNER
+        if "permissions" in wanted and wanted["permissions"] != here.get("permissions"):
+            parts |= SecurityInformation.DACL
+    if not parts:
+        return []
+    shown = [wanted["sddl"]] if "sddl" in wanted else []
+    if parts & SecurityInformation.OWNER and "owner" in wanted:
+        shown.append(f"owner {wanted['owner']}")
+    if parts & SecurityInformation.DACL:
+        shown += wanted.get("permissions", [])
+
+    def change() -> None:
+        given = _descriptor(wanted, guard.rights, sid_of)
+        before = guard.read()
+        owner_stays = given.owner is None or given.owner == before.owner
+        guard.write(given, parts & ~SecurityInformation.OWNER if owner_stays else parts)
+
+    return [Step(f"{said}: {'; '.join(shown)}", change)]
+
+
+def _descriptor(wanted: Document, rights: tuple[Right, ...], sid_of: SidOf) -> SecurityDescriptor:
+    """Raises ValueError naming the entry that is wrong."""
+    if "sddl" in wanted:
+        return from_sddl(wanted["sddl"])
+    aces = []
+    for text in wanted.get("permissions", []):
+        kind, who, words = _entry(text, rights)
+        aces.append((deny if kind == "deny" else allow)(sid_of(who), mask_of(words, rights)))
+    owner = wanted.get("owner")
+    return SecurityDescriptor(owner=sid_of(owner) if owner else None, dacl=tuple(aces))
+
+
+def _entry(text: str, rights: tuple[Right, ...]) -> tuple[str, str, list[str]]:
+    """`allow NAME RIGHT...`, where the name may have spaces: the rights are the last words that are rights."""
+    kind, _, rest = text.partition(" ")
+    words = rest.split(" ")
+    cut = len(words)
+    while cut > 1 and _is_right(words[cut - 1], rights):
+        cut -= 1
+    if kind not in ("allow", "deny") or cut == len(words):
+        raise ValueError(f"{text!r} is no entry; allowed: allow or deny, a name, and rights")
+    return kind, " ".join(words[:cut]), words[cut:]
+
+
+def _is_right(word: str, rights: tuple[Right, ...]) -> bool:
+    try:
+        return bool(mask_of([word], rights))
+    except ValueError:
+        return False
+
+
+def _of_users(wanted: Document, here: Document, local: Local) -> list[Step]:
+    users = local.users
+    known = {entry["name"].lower(): entry for entry in here.get("users", [])}
+    steps = []
+    for entry in wanted.get("users", []):
+        name, administrator, theirs = entry["name"], bool(entry.get("administrator")), known.get(entry["name"].lower())
+        if theirs is None and "nt_hash" not in entry:
+            steps.append(Step(f"user {name} is missing, and its password is not in the file: openmsmq user add", None))
+        elif theirs is None:
+            steps.append(Step(f"add user {name}", _adding(users, name, entry["nt_hash"], administrator)))
+        elif theirs["administrator"] != administrator:
+            said = f"user {name}: administrator {theirs['administrator']} -> {administrator}"
+            steps.append(Step(said, _setting(users, name, administrator)))
+    groups = {entry["name"].lower(): set(entry["members"]) for entry in here.get("groups", [])}
+    for entry in wanted.get("groups", []):
+        name, members = entry["name"], set(entry.get("members", []))
+        theirs_ = groups.get(name.lower())
+        if theirs_ is None:
+            steps.append(Step(f"add group {name} with {', '.join(sorted(members)) or 'nobody'}",
+                              _grouping(users, name, members)))  # fmt: skip
+        elif theirs_ != members:
+            joins, leaves = sorted(members - theirs_), sorted(theirs_ - members)
+            said = f"group {name}: " + ", ".join([f"+{user}" for user in joins] + [f"-{user}" for user in leaves])
+            steps.append(Step(said, _regrouping(users, name, joins, leaves)))
+    return steps
+
+
+def _adding(users: UsersFile, name: str, nt_hash: str, administrator: bool) -> Callable[[], object]:
+    return lambda: users.restore(name, bytes.fromhex(nt_hash), administrator=administrator)
+
+
+def _setting(users: UsersFile, name: str, administrator: bool) -> Callable[[], object]:
+    return lambda: users.set_administrator(name, administrator)
+
+
+def _grouping(users: UsersFile, name: str, members: set[str]) -> Callable[[], object]:
+    return lambda: users.add_group(name, sorted(members))
+
+
+def _regrouping(users: UsersFile, name: str, joins: list[str], leaves: list[str]) -> Callable[[], object]:
+    return lambda: users.change_members(name, joins, leaves)

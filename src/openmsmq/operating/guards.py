@@ -1,0 +1,37 @@
+"""Security descriptors that can be looked at and changed, wherever they are. That of a queue is at its queue
+manager."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from openmsmq.client.sync import QueueManager
+from openmsmq.model.constants import SecurityInformation
+from openmsmq.model.rights import QUEUE_RIGHTS, Right
+from openmsmq.model.security import SecurityDescriptor
+
+
+class Guard(Protocol):
+    """A security descriptor that can be looked at and changed."""
+
+    name: str
+    rights: tuple[Right, ...]
+
+    def read(self) -> SecurityDescriptor: ...
+
+    def write(self, descriptor: SecurityDescriptor, parts: SecurityInformation) -> None: ...
+
+
+class QueueGuard:
+    """That of a queue; raises MsmqError."""
+
+    rights: tuple[Right, ...] = QUEUE_RIGHTS
+
+    def __init__(self, qm: QueueManager, name: str) -> None:
+        self._qm, self.name = qm, name
+
+    def read(self) -> SecurityDescriptor:
+        return SecurityDescriptor.parse(self._qm.security(self.name))
+
+    def write(self, descriptor: SecurityDescriptor, parts: SecurityInformation) -> None:
+        self._qm.set_security(self.name, descriptor.pack(), parts)

@@ -1,0 +1,38 @@
+"""Dead letters by reason and destination, with what an operator can do about each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from openmsmq.model.reasons import Reason, reason_of
+from openmsmq.operating.selection import Chosen
+
+
+class Group(NamedTuple):
+    """Dead letters of one reason that were meant for one queue; `first` and `last` are when they were sent."""
+
+    reason: Reason
+    destination: str
+    messages: int
+    bytes: int
+    first: int
+    last: int
+
+
+def groups(letters: Iterable[Chosen]) -> list[Group]:
+    """The largest first."""
+    found: dict[tuple[int, str], Group] = {}
+    for letter in letters:
+        key = letter.message_class, letter.destination
+        known = found.get(key)
+        if known is None:
+            found[key] = Group(
+                reason_of(letter.message_class), letter.destination, 1, letter.size, letter.sent, letter.sent
+            )
+        else:
+            found[key] = known._replace(
+                messages=known.messages + 1, bytes=known.bytes + letter.size,
+                first=min(known.first, letter.sent), last=max(known.last, letter.sent),
+            )  # fmt: skip
+    return sorted(found.values(), key=lambda group: (-group.messages, group.reason.code, group.destination))

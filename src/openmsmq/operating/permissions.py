@@ -1,0 +1,148 @@
+"""What granting and revoking makes of a security descriptor, and what somebody may do by it. Nothing here asks a queue
+manager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from openmsmq.model import security
+from openmsmq.model.constants import QueueAccessMask
+from openmsmq.model.rights import QUEUE_RIGHTS, Right, words_of
+from openmsmq.model.sddl import canonical
+from openmsmq.model.security import (
+    ACCESS_ALLOWED_ACE_TYPE,
+    ACCESS_DENIED_ACE_TYPE,
+    Ace,
+    SecurityDescriptor,
+    allow,
+    deny,
+    sid_bytes,
+    specific,
+)
+
+#: What people call those that every machine has.
+WELL_KNOWN: Final = {
+    "everyone": security.EVERYONE, "anonymous": security.ANONYMOUS, "anonymous logon": security.ANONYMOUS,
+    "authenticated": security.AUTHENTICATED_USERS, "authenticated users": security.AUTHENTICATED_USERS,
+    "administrators": security.ADMINISTRATORS, "system": security.LOCAL_SYSTEM,
+}  # fmt: skip
+_NAMES: Final = {
+    security.EVERYONE: "Everyone", security.ANONYMOUS: "Anonymous", security.AUTHENTICATED_USERS: "Authenticated",
+    security.ADMINISTRATORS: "Administrators", security.LOCAL_SYSTEM: "System",
+}  # fmt: skip
+_KINDS: Final = {ACCESS_ALLOWED_ACE_TYPE: "allow", ACCESS_DENIED_ACE_TYPE: "deny"}
+
+
+class Entry(NamedTuple):
+    """One entry for people: `kind` is allow, deny or the number of another type; `inherit_only` counts for nothing."""
+
+    kind: str
+    sid: str
+    name: str
+    rights: tuple[str, ...]
+    mask: int
+    inherit_only: bool
+
+
+def sid_for(who: str, look_up: Callable[[str], str | None]) -> str:
+    """The SID of a user or a group: a SID, a well-known name, or a name that `look_up` knows. Raises ValueError."""
+    if who.lower() in WELL_KNOWN:
+        return WELL_KNOWN[who.lower()]
+    if who.upper().startswith("S-1-"):
+        sid_bytes(who.upper())
+        return who.upper()
+    sid = look_up(who.rpartition("\\")[2])
+    if sid is None:
+        known = "everyone, anonymous, authenticated, administrators, system"
+        raise ValueError(f"{who!r} is no user or group of the users file; allowed are these, SIDs, and {known}")
+    return sid
+
+
+def name_for(sid: str, names: Mapping[str, str]) -> str:
+    """What people call a SID; the SID itself where nobody knows it."""
+    return _NAMES.get(sid) or names.get(sid) or sid
+
+
+def entries(
+    descriptor: SecurityDescriptor, names: Mapping[str, str], rights: tuple[Right, ...] = QUEUE_RIGHTS
+) -> Iterator[Entry]:
+    """The entries of the access control list in the order in which they are checked."""
+    for ace in descriptor.dacl or ():
+        kind = _KINDS.get(ace.type, f"type {ace.type}")
+        name = name_for(ace.sid, names) if ace.sid else "?"
+        words = tuple(words_of(specific(ace.mask) & 0xFFFFFFF, rights))
+        yield Entry(kind, ace.sid, name, words, ace.mask, bool(ace.flags & security.INHERIT_ONLY_ACE))
+
+
+def granted(descriptor: SecurityDescriptor, sid: str, mask: int) -> SecurityDescriptor:
+    """With these rights for a SID. What was denied of them to the same SID no longer is."""
+    return _with(_without(descriptor, sid, mask, ACCESS_DENIED_ACE_TYPE), allow(sid, mask))
+
+
+def denied(descriptor: SecurityDescriptor, sid: str, mask: int) -> SecurityDescriptor:
+    """With these rights denied to a SID, whatever its groups have. What was granted of them to it no longer is."""
+    return _with(_without(descriptor, sid, mask, ACCESS_ALLOWED_ACE_TYPE), deny(sid, mask))
+
+
+def revoked(descriptor: SecurityDescriptor, sid: str, mask: int, *, denials: bool = False) -> SecurityDescriptor:
+    """Without these rights for a SID, as Set-MsmqQueueAcl -Remove; with `denials` without the denials of them. What
+    groups have is left."""
+    return _without(descriptor, sid, mask, ACCESS_DENIED_ACE_TYPE if denials else ACCESS_ALLOWED_ACE_TYPE)
+
+
+def effective(descriptor: SecurityDescriptor, sids: Collection[str], rights: tuple[Right, ...] = QUEUE_RIGHTS) -> int:
+    """The rights that a caller has who is all of `sids`."""
+    bits = {1 << bit for right in rights for bit in range(32) if right.mask & (1 << bit)}
+    return sum(bit for bit in bits if descriptor.grants(sids, bit))
+
+
+def lost(before: SecurityDescriptor, after: SecurityDescriptor, sids: Collection[str]) -> list[str]:
+    """What a caller who is all of `sids` can no longer do, in sentences: empty unless it locks itself, or everybody,
+    out of the permissions."""
+    change = int(QueueAccessMask.CHANGE_QUEUE_PERMISSIONS)
+    said = []
+    if not _somebody(after, change):
+        said.append("nobody may change the permissions afterwards; only an owner could")
+    elif before.grants(sids, change) and not after.grants(sids, change):
+        said.append("you may not change the permissions afterwards")
+    read = int(QueueAccessMask.GET_QUEUE_PERMISSIONS)
+    if before.grants(sids, read) and not after.grants(sids, read):
+        said.append("you may not see the permissions afterwards")
+    return said
+
+
+def _somebody(descriptor: SecurityDescriptor, mask: int) -> bool:
+    if descriptor.owner is not None or descriptor.dacl is None:
+        return True
+    return any(descriptor.grants({ace.sid}, mask) for ace in descriptor.dacl if ace.sid)
+
+
+def _with(descriptor: SecurityDescriptor, entry: Ace) -> SecurityDescriptor:
+    """The entry joins one of its kind for the same SID. No list, which grants everything, becomes one that says so."""
+    aces = descriptor.dacl
+    if aces is None:
+        aces = (allow(security.EVERYONE, int(QueueAccessMask.GENERIC_ALL)),)
+    for index, ace in enumerate(aces):
+        if (ace.type, ace.sid, ace.flags) == (entry.type, entry.sid, 0):
+            aces = (*aces[:index], replace(ace, mask=specific(ace.mask) | entry.mask), *aces[index + 1 :])
+            break
+    else:
+        aces = (*aces, entry)
+    return replace(descriptor, dacl=canonical(aces))
+
+
+def _without(descriptor: SecurityDescriptor, sid: str, mask: int, kind: int) -> SecurityDescriptor:
+    """Entries of other kinds, and what is inherited only, stay as they are."""
+    if descriptor.dacl is None:
+        return descriptor
+    kept = []
+    for ace in descriptor.dacl:
+        if (ace.type, ace.sid) == (kind, sid) and not ace.flags & security.INHERIT_ONLY_ACE:
+            left = (specific(ace.mask) & 0xFFFFFFF) & ~mask if specific(ace.mask) & mask else ace.mask
+            if not left:
+                continue
+            ace = replace(ace, mask=left)
+        kept.append(ace)
+    return replace(descriptor, dacl=tuple(kept))

@@ -1,0 +1,50 @@
+"""What is told to the audit log: changes that callers make, and their tries that were denied.
+
+Three parts tell it. `Authorization` tells what is denied, and what is allowed of acts that change no queue of this
+machine: acting on the machine, looking into outgoing queues, receiving from journals and system queues, changing public
+queues in the directory. `Administration` tells each change of a queue, just before it is made. `Reading` tells purges,
+`Handles` how many messages went through a handle of which the opening was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+
+class Actor(NamedTuple):
+    """Who does something: a SID, the name that goes with it, and from where (`rpc 10.0.0.7`, empty for the queue
+    manager itself)."""
+
+    sid: str
+    name: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What was done, or tried: `before` and `after` are the values that differ, `count` messages."""
+
+    actor: Actor
+    action: str
+    kind: str
+    name: str
+    denied: bool = False
+    count: int | None = None
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
+
+
+class Auditor(Protocol):
+    """Keeps deeds."""
+
+    def record(self, deed: Deed) -> None:
+        """Called before a change is made. Raises MsmqError if it is not to be made, because it can't be recorded."""
+
+
+class NoAudit:
+    """For a queue manager that nobody audits."""
+
+    def record(self, deed: Deed) -> None:
+        return None

@@ -1,0 +1,75 @@
+"""The audit log of the daemon: what the queue manager tells, as records; what happens when they can't be written."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from openmsmq.model.errors import InsufficientResources
+from openmsmq.operating.audit import AuditLog, Entry
+from openmsmq.queueing.auditing import Deed
+
+_OPENINGS: Final = ("messages.open", "outgoing.open")
+_ONCE_IN: Final = 60.0  # seconds
+_MOST_OPENINGS: Final = 1000  # that are remembered
+
+logger = logging.getLogger(__name__)
+
+
+class Audit:
+    """See `queueing.auditing.Auditor`."""
+
+    def __init__(self, log: AuditLog, *, required: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        """`required`: a change that can't be recorded is refused; otherwise it is made, and the log says so."""
+        self._log: Final = log
+        self._required: Final = required
+        self._clock: Final = clock
+        self._failing = False
+        self._opened: dict[tuple[str, str, str, str], float] = {}  # when each opening was recorded last
+
+    def record(self, deed: Deed) -> None:
+        """Raises InsufficientResources for a change that is not to be made. What was denied, and what only opens a
+        queue, changes nothing, so nobody waits for the disk because of it."""
+        actor = deed.actor
+        if deed.action in _OPENINGS and not deed.denied and self._is_recent(deed):
+            return
+        entry = Entry(
+            deed.action, deed.kind, deed.name, actor.name or actor.sid, actor.sid, actor.origin,
+            "denied" if deed.denied else "ok", deed.count, deed.before, deed.after,
+        )  # fmt: skip
+        try:
+            self._log.append(entry, sync=not deed.denied and deed.action not in _OPENINGS)
+        except OSError as error:
+            self._say(error, deed)
+            if self._required and not deed.denied:
+                raise InsufficientResources(
+                    detail=f"{deed.action}: the audit log can't be written ({error}), and audit_required is set"
+                ) from error
+        else:
+            self._failing = False
+
+    def _is_recent(self, deed: Deed) -> bool:
+        """A stream that reads a journal opens it for each of its batches: once a minute is enough to know."""
+        key, now = (deed.actor.sid, deed.actor.origin, deed.action, deed.name), self._clock()
+        if now - self._opened.get(key, -_ONCE_IN) < _ONCE_IN:
+            return True
+        if len(self._opened) >= _MOST_OPENINGS:
+            self._opened.clear()
+        self._opened[key] = now
+        return False
+
+    def started(self, entry: Entry) -> None:
+        """A record of the daemon's own, which starts in any case: what it refuses then are changes."""
+        try:
+            self._log.append(entry)
+        except OSError as error:
+            logger.error("the audit log can't be written: %s", error)
+
+    def _say(self, error: OSError, deed: Deed) -> None:
+        """Once for each time that it fails, and each change that is made all the same."""
+        if not self._failing or not (self._required or deed.denied):
+            self._failing = True
+            logger.error("the audit log can't be written: %s; not recorded: %s %s by %s",
+                         error, deed.action, deed.name, deed.actor.name or deed.actor.sid)  # fmt: skip

@@ -1,0 +1,37 @@
+"""Who may do what with the queue manager itself: a file in the data directory, or the default."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from openmsmq.model import security
+from openmsmq.model.security import SecurityDescriptor
+from openmsmq.operating.machine_guard import machine_file
+from openmsmq.protection.keyring import KeyringError
+from openmsmq.queueing.authorization import READ_SYSTEM_QUEUES, default_machine_security
+
+
+class MachineSecurity:
+    """The descriptor that holds now. `readers`, the SIDs of `system_queue_readers`, are added to what the file says."""
+
+    def __init__(self, data_dir: Path, readers: Sequence[str]) -> None:
+        """Raises KeyringError for a file that can't be read: what it denies is not to be granted instead."""
+        self._file = machine_file(data_dir)
+        self._readers = tuple(readers)
+        self._descriptor = self._read()
+
+    def current(self) -> SecurityDescriptor:
+        """A file that can't be read any more changes nothing; the log says so, once."""
+        with suppress(KeyringError):
+            self._descriptor = self._read()
+        return self._descriptor
+
+    def _read(self) -> SecurityDescriptor:
+        given = self._file.value() or default_machine_security()
+        if given.dacl is None:
+            return given
+        mask = int(READ_SYSTEM_QUEUES)
+        return replace(given, dacl=(*given.dacl, *(security.allow(reader, mask) for reader in self._readers)))

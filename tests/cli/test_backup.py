@@ -1,0 +1,116 @@
+"""Backups of a daemon at work, restored elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from command_line import add_user, at, checked, invoke
+from daemon import Daemon, eventually
+from openmsmq.store import fsck
+
+BODY = b"x" * 200_000
+KEPT, PASSING = ".\\private$\\load", ".\\private$\\passing"
+
+
+class Load(threading.Thread):
+    """Sends numbered messages and takes every other one, with bodies so large that the log loses its old end."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        super().__init__()
+        self.daemon_ = daemon
+        self.acknowledged: set[str] = set()
+        self.taken: set[str] = set()
+        self.ending = threading.Event()
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with self.daemon_.connect() as qm, qm.open(KEPT, "send") as sender, qm.open(PASSING, "send") as passing:
+                with qm.open(PASSING) as receiver:
+                    number = 0
+                    while not self.ending.is_set():
+                        number += 1
+                        sender.send(b"kept", label=str(number), recoverable=True)
+                        self.acknowledged.add(str(number))
+                        passing.send(BODY, recoverable=True)
+                        receiver.receive(5)
+        except BaseException as error:
+            self.failure = error
+
+
+def test_a_backup_under_load_holds_every_durable_message_once(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data", "--computer-name", "one") as one:
+        add_user(one.directory, "alice", "Secret#1")
+        with one.connect() as qm:
+            qm.create_queue(KEPT)
+            qm.create_queue(PASSING)
+        load = Load(one)
+        load.start()
+        try:
+            eventually(lambda: len(load.acknowledged) > 200 or load.failure)
+            before = set(load.acknowledged)
+            options = ("--data-dir", str(one.directory), "--json")
+            done = json.loads(checked("backup", str(tmp_path / "backup"), *options))
+        finally:
+            load.ending.set()
+            load.join()
+        assert load.failure is None
+        assert done["messages"] >= len(before) > 200
+    assert fsck.verify(str(tmp_path / "backup" / "store")).clean
+    target = tmp_path / "restored"
+    assert "restored" in checked("restore", str(tmp_path / "backup"), "--data-dir", str(target))
+    assert stat.S_IMODE((target / "users.json").stat().st_mode) == 0o600
+    moved = ("--computer-name", "two", "--name-change", "moved")
+    with Daemon(target, *moved) as two, two.connect(user="alice", password="Secret#1") as qm:
+        with qm.open(KEPT, "peek") as queue:
+            found = Counter(message.label for message in queue)
+        assert set(found.values()) == {1}
+        assert before <= set(found)
+        with qm.open(KEPT, "send") as queue:
+            queue.send("new", recoverable=True)
+
+
+def test_what_is_no_sound_backup_is_not_restored(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        checked("queue", "create", "orders", **at(daemon))
+        checked("send", "orders", "x", "--recoverable", **at(daemon))
+    data = ("--data-dir", str(tmp_path / "data"))
+    checked("backup", str(tmp_path / "backup"), *data)  # of a daemon that does not run
+    target = ("--data-dir", str(tmp_path / "new"))
+
+    def refused(*arguments: str) -> str:
+        ended = invoke(*arguments)
+        assert ended.code == 1, ended
+        return ended.stderr
+
+    assert "is not empty" in refused("backup", str(tmp_path / "backup"), *data)
+    assert "is not empty" in refused("restore", str(tmp_path / "backup"), *data)
+    assert "holds no store" in refused("backup", str(tmp_path / "other"), *target)
+    (segment, *_) = sorted((tmp_path / "backup" / "store").glob("segment-*"))
+    content = bytearray(segment.read_bytes())
+    content[5000] ^= 1
+    segment.write_bytes(content)
+    assert "is not as the backup wrote it" in refused("restore", str(tmp_path / "backup"), *target)
+    (tmp_path / "backup" / "backup.json").unlink()
+    assert "not finished" in refused("restore", str(tmp_path / "backup"), *target)
+    assert not (tmp_path / "new" / "store").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root restores for others")
+def test_what_root_restores_belongs_to_the_owner_of_the_data_directory(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data"):
+        pass
+    checked("backup", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "data"))
+    target = tmp_path / "new"
+    target.mkdir(mode=0o700)
+    os.chown(target, 4711, 4712)
+    checked("restore", str(tmp_path / "backup"), "--data-dir", str(target))
+    owners = {(path.stat().st_uid, path.stat().st_gid) for path in target.rglob("*")}
+    assert owners == {(4711, 4712)}

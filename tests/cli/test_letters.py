@@ -1,0 +1,238 @@
+"""Dead letters, journals, and messages that are found, moved, changed and deleted, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from command_line import at, command, invoke
+from daemon import Daemon, eventually
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("letters") / "data") as running:
+        yield running
+    assert "Traceback" not in running.log
+
+
+@pytest.fixture
+def run(service: Daemon) -> Run:
+    def call(*arguments: str, code: int = 0, stdin: str = "", **environment: str) -> str:
+        ended = invoke(*arguments, stdin=stdin, **{**at(service), **environment})
+        assert ended.code == code, (arguments, *ended)
+        return ended.stdout if code == 0 else ended.stderr
+
+    return call
+
+
+def sent(run: Run, queue: str, *arguments: str) -> str:
+    return run("send", queue, *arguments).strip()
+
+
+def messages(run: Run, queue: str) -> list[dict]:
+    return [json.loads(line) for line in run("peek", queue, "--count", "0", "--json").splitlines()]
+
+
+def listed(run: Run, queue: str) -> list[str]:
+    return [message["id"] for message in messages(run, queue)]
+
+
+def dying(run: Run, queue: str, count: int, *options: str) -> None:
+    """Messages for a queue that are dead letters when this returns."""
+    for number in range(count):
+        run("send", queue, f"body {number}", "--label", f"{queue} {number}", "--ttl", "1", "--deadletter", *options)
+    eventually(lambda: len(meant_for(run, queue)) >= count)
+
+
+def meant_for(run: Run, queue: str) -> list[str]:
+    return [
+        m["id"]
+        for dead in ("deadletter", "xactdeadletter")
+        for m in messages(run, dead)
+        if m["destination_queue_format_name"].endswith(queue)
+    ]
+
+
+def test_dead_letters_are_grouped_with_sentence_and_remedy(run: Run) -> None:
+    run("queue", "create", "grouped")
+    dying(run, "grouped", 2)
+    (group,) = (g for g in map(json.loads, run("dlq", "list", "--json").splitlines()) if "grouped" in g["queue"])
+    assert (group["count"], group["slug"], group["code"]) == (2, "expired-unread", "0xC002")
+    assert "nobody received it in time" in group["meaning"] and group["remedy"]
+    shown = run("dlq", "list", "--meant-for", "grouped")
+    assert "expired-unread (NACK_RECEIVE_TIMEOUT, 0xC002): It reached its queue" in shown
+    assert "nobody received it in time" in run("dlq", "show", "--meant-for", "grouped")
+    assert run("dlq", "list", "--meant-for", "nowhere").strip() == "no dead letters"
+
+
+@pytest.mark.parametrize("reason", ["expired-unread", "RECEIVE_TIMEOUT", "nack_receive_timeout", "0xC002"])
+def test_a_reason_is_given_by_word_name_or_number(run: Run, reason: str) -> None:
+    run("queue", "create", "brief" + reason)
+    dying(run, "brief" + reason, 1)
+    meant = ("--meant-for", "brief" + reason, "--json", "--dry-run")
+    first = run("dlq", "return", "--reason", reason, *meant).splitlines()[0]
+    assert json.loads(first)["reason"] == "NACK_RECEIVE_TIMEOUT"
+    assert run("dlq", "return", "--reason", "purged", *meant) == ""
+    assert "allowed: no-queue, " in run("dlq", "return", "--reason", "EXPIRED", code=2)
+
+
+def test_dead_letters_go_back_and_only_those_that_the_dry_run_showed(run: Run) -> None:
+    run("queue", "create", "back")
+    dying(run, "back", 3)
+    before = meant_for(run, "back")
+    wanted = ("dlq", "return", "--meant-for", "$\\back")
+    dry = run(*wanted, "--dry-run")
+    assert "would be returned: 3" in dry and meant_for(run, "back") == before
+    token = dry.split("--selection ")[1].strip()
+    dying(run, "back", 4)  # one more dies in between
+    done = run(*wanted, "--selection", token, "--ttl", "3600")
+    assert "returned: 3" in done and "sent, then removed" in done
+    assert not set(meant_for(run, "back")) & set(before) and len(meant_for(run, "back")) == 4
+    ttls = [message["time_to_be_received"] for message in messages(run, "back")]
+    assert len(ttls) == 3 and all(ttl > 3000 for ttl in ttls)
+
+
+def test_a_transactional_letter_goes_back_in_one_transaction(run: Run) -> None:
+    run("queue", "create", "rejecting", "--transactional")
+    identifier = sent(run, "rejecting", "bad", "--transaction", "--deadletter")
+    kept = sent(run, "rejecting", "good", "--transaction", "--deadletter")
+    assert "would be rejected: 1" in run("msg", "reject", "rejecting", "--id", identifier, "--dry-run")
+    run("msg", "reject", "rejecting", "--id", identifier)
+    assert listed(run, "rejecting") == [kept] and identifier in listed(run, "xactdeadletter")
+    done = run("dlq", "return", "--queue", "xactdeadletter", "--id", identifier)
+    assert "returned: 1" in done and "in one transaction" in done
+    assert identifier not in listed(run, "xactdeadletter") and len(listed(run, "rejecting")) == 2
+
+
+def test_what_cannot_go_back_stays_and_the_others_go(run: Run) -> None:
+    for queue in ("failing", "living"):
+        run("queue", "create", queue)
+        dying(run, queue, 1)
+    run("queue", "delete", "failing", "--yes")
+    said = run("dlq", "return", "--reason", "expired-unread", "--meant-for", "ing", code=1)
+    assert "MQ_ERROR_QUEUE_NOT_FOUND" in said and "stay where they are" in said
+    assert len(meant_for(run, "failing")) == 1 and meant_for(run, "living") == []
+    assert "deleted: 1" in run("dlq", "purge", "--meant-for", "failing", "--yes")
+    assert meant_for(run, "failing") == []
+
+
+def test_a_dead_letter_is_changed_and_sent_elsewhere(run: Run) -> None:
+    run("queue", "create", "wrong")
+    run("queue", "create", "right")
+    dying(run, "wrong", 1)
+    run("dlq", "resend", "--meant-for", "wrong", "--to", "right", "--set-label", "mended", "--set-text", "new",
+        "--ttl", "60")  # fmt: skip
+    (message,) = messages(run, "right")
+    assert (message["label"], message["decoded"]["value"]) == ("mended", "new")
+    assert meant_for(run, "wrong") == []
+
+
+def test_a_message_is_changed_in_an_editor(run: Run, tmp_path) -> None:
+    run("queue", "create", "edited")
+    run("send", "edited", "colour", "--label", "old")
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nsleep 1.1\nsed -i \'s/colour/color/; s/"old"/"new"/\' "$1"\n')
+    editor.chmod(0o755)
+    run("msg", "resend", "edited", "--all", "--edit", EDITOR=str(editor))
+    (message,) = messages(run, "edited")
+    assert (message["label"], message["decoded"]["value"]) == ("new", "color")
+
+
+def test_journals_are_listed_shown_and_sent_again(run: Run) -> None:
+    run("queue", "create", "journaled", "--journal")
+    for body in ("a", "b"):
+        run("send", "journaled", body, "--label", body)
+    run("receive", "journaled", "--count", "0")
+    rows = [json.loads(line) for line in run("journal", "list", "--json").splitlines()]
+    assert next(row for row in rows if row["queue"].endswith("journaled"))["messages"] == 2
+    assert len(run("journal", "show", "journaled", "--json").splitlines()) == 2
+    assert len(listed(run, "journaled;journal")) == 2
+    assert "sent again: 1" in run("journal", "resend", "journaled", "--label", "b")
+    assert [m["label"] for m in messages(run, "journaled")] == ["b"] and len(listed(run, "journaled;journal")) == 2
+    assert "deleted: 2" in run("journal", "purge", "journaled", "--all", "--yes")
+    assert listed(run, "journaled;journal") == []
+    assert run("journal", "show") == ""
+
+
+def test_messages_are_found_by_what_they_are(run: Run) -> None:
+    run("queue", "create", "searched")
+    run("send", "searched", "the quick brown fox", "--label", "Animals/fox")
+    run("send", "searched", "x" * 5000, "--label", "large")
+    run("send", "searched", "lazy dog", "--label", "Animals/dog")
+
+    def found(*options: str) -> list[str]:
+        return [json.loads(line)["label"] for line in run("msg", "find", "searched", "--json", *options).splitlines()]
+
+    assert found("--label", "animals/*") == ["Animals/fox", "Animals/dog"]
+    assert found("--text", "BROWN") == ["Animals/fox"]
+    assert found("--larger", "4k") == ["large"]
+    assert found("--smaller", "100", "--newer", "1h", "--class", "normal", "--limit", "1") == ["Animals/fox"]
+    assert found("--older", "1h") == [] and found("--correlation", "{0}\\1") == []
+    assert "is not a time such as" in run("msg", "find", "searched", "--older", "soon", code=2)
+
+
+def test_messages_move_and_are_copied_between_queues(run: Run) -> None:
+    run("queue", "create", "here")
+    for name in ("there", "onward"):
+        run("queue", "create", name, "--transactional")
+    for body in ("a", "b", "c"):
+        run("send", "here", body, "--label", body)
+    assert "sent, then removed" in run("msg", "move", "here", "--label", "b", "--to-queue", "there")
+    assert [m["label"] for m in messages(run, "here")] == ["a", "c"]
+    assert "in one transaction" in run("msg", "move", "there", "--all", "--to-queue", "onward")
+    assert [m["label"] for m in messages(run, "onward")] == ["b"] and messages(run, "there") == []
+    assert "copied: 2" in run("msg", "copy", "here", "--all", "--to-queue", "there")
+    assert len(messages(run, "here")) == len(messages(run, "there")) == 2
+    run("msg", "copy", "here", "--label", "a", "--to-queue", "DIRECT=OS:elsewhere\\private$\\orders")
+    (waiting,) = map(json.loads, run("outgoing", "list", "--json").splitlines())
+    assert waiting["message_count"] == 1
+    assert "deleted: 1" in run("msg", "delete", "here", "--label", "c", "--yes")
+    assert run("msg", "delete", "here", "--label", "a", code=130).startswith("Delete 1 message?")
+    assert [m["label"] for m in messages(run, "here")] == ["a"]
+
+
+def test_top_shows_the_fullest_queues_and_how_they_change(run: Run) -> None:
+    run("queue", "create", "fullest")
+    run("queue", "create", "nothing-in-it")
+    run("send", "fullest", "x")
+    looks = run("top", "--count", "2", "--interval", "0.2", "--filter", "*\\fullest", "--json").splitlines()
+    first, second = map(json.loads, looks)
+    assert (first["messages"], first["change"], second["change"]) == (1, None, 0.0) and first["oldest"] > 0
+    assert "s old" in run("top", "--count", "1", "--filter", "*\\fullest")
+    assert "nothing-in-it" in run("top", "--count", "1", "--empty", "--rows", "100")
+
+
+def test_a_reader_that_goes_away_leaves_no_noise(run: Run, service: Daemon) -> None:
+    run("queue", "create", "piped")
+    for number in range(20):
+        run("send", "piped", "x" * 9000, "--label", str(number))
+    environment = {**os.environ, **at(service)}
+    find = shlex.join(command("msg", "find", "piped"))
+    done = subprocess.run(f"{find} | head -1", shell=True, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.stdout.startswith("id:") and done.stderr == ""
+
+
+def test_what_a_transaction_makes_visible_after_the_dry_run_is_not_taken(run: Run, service: Daemon) -> None:
+    run("queue", "create", "slow", "--transactional")
+    wanted = ("msg", "delete", "slow", "--label", "late", "--yes")
+    with service.connect() as qm, qm.open(".\\private$\\slow", "send") as queue:
+        with qm.transaction() as transaction:
+            queue.send("begun before", label="late", transaction=transaction)
+            run("send", "slow", "x", "--label", "late", "--transaction")
+            dry = run(*wanted, "--dry-run")
+            assert "would be deleted: 1" in dry
+        token = dry.split("--selection ")[1].strip()
+    assert "the dry run has found 1 messages and there are 2 now" in run(*wanted, "--selection", token, code=2)
+    assert len(listed(run, "slow")) == 2
+    run("send", "slow", "y", "--label", "late", "--transaction")
+    dry = run(*wanted, "--dry-run")
+    run("receive", "slow")
+    assert "deleted: 2" in run(*wanted, "--selection", dry.split("--selection ")[1].strip())

@@ -1,0 +1,123 @@
+"""Rights on the command line, against a running daemon."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from command_line import add_user, at, checked, invoke
+from daemon import Daemon, eventually
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("rights") / "data") as running:
+        for name in ("alice", "bob", "chief"):
+            add_user(running.directory, name, "Secret#1", *(["--admin"] if name == "chief" else []))
+        yield running
+
+
+@pytest.fixture
+def run(service: Daemon) -> Run:
+    def call(*arguments: str, code: int = 0, user: str | None = None) -> str:
+        who = ("--user", user) if user else ()
+        environment = {**at(service), "OPENMSMQ_PASSWORD": "Secret#1", "OPENMSMQ_DATA_DIR": str(service.directory)}
+        ended = invoke(*arguments, *who, **environment)
+        assert ended.code == code, (arguments, *ended)
+        return ended.stdout if code == 0 else ended.stderr
+
+    return call
+
+
+def test_a_user_gets_the_right_to_send_and_loses_it(run: Run) -> None:
+    run("queue", "create", "orders", user="chief")
+    run("queue", "revoke", "orders", "everyone", "--yes", user="chief")
+    assert "ACCESS_DENIED" in run("send", "orders", "x", code=5, user="alice")
+    before = run("queue", "permissions", "orders", "--sddl", user="chief")
+    assert "would be changed: alice has WriteMessage" in run(
+        "queue", "grant", "orders", "alice", "send", "--dry-run", user="chief"
+    )
+    assert run("queue", "permissions", "orders", "--sddl", user="chief") == before
+    run("queue", "grant", "orders", "alice", "send", user="chief")
+    run("send", "orders", "x", user="alice")
+    run("send", "orders", "x", code=5, user="bob")
+    assert run("queue", "permissions", "orders", "--for", "alice", user="chief").split() == ["WriteMessage"]
+    run("queue", "revoke", "orders", "alice", user="chief")
+    run("send", "orders", "x", code=5, user="alice")
+    run("queue", "permissions", "orders", "--set", before.strip().partition("D:")[0] + "D:(A;;LC;;;AU)", user="chief")
+    run("send", "orders", "x", user="bob")
+    assert "allow  Authenticated" in run("queue", "permissions", "orders", user="chief")
+
+
+def test_a_right_that_a_group_has_counts_for_its_members(run: Run) -> None:
+    run("user", "group", "add", "clerks", "alice")
+    run("queue", "create", "counter", user="chief")
+    run("queue", "revoke", "counter", "everyone", user="chief")
+    run("queue", "grant", "counter", "clerks", "send", user="chief")
+    run("send", "counter", "x", user="alice")
+    run("send", "counter", "x", code=5, user="bob")
+    run("user", "group", "join", "clerks", "bob")
+    run("send", "counter", "x", user="bob")
+    run("queue", "grant", "counter", "alice", "send", "--deny", user="chief")
+    run("send", "counter", "x", code=5, user="alice")
+    run("user", "group", "leave", "clerks", "bob")
+    run("send", "counter", "x", code=5, user="bob")
+    assert json.loads(run("user", "group", "list", "--json"))["members"] == ["alice"]
+    assert "exists" in run("user", "group", "add", "ALICE", code=1)
+    run("user", "group", "remove", "clerks")
+    assert "no group" in run("user", "group", "join", "clerks", "bob", code=1)
+
+
+def test_who_would_lock_itself_out_is_asked(run: Run) -> None:
+    run("queue", "create", "locked", user="chief")
+    said = run("queue", "revoke", "locked", "everyone", code=130, user="bob")  # no answer is an abort
+    assert "you may not change the permissions afterwards" in said
+    dry = json.loads(run("queue", "revoke", "locked", "everyone", "--dry-run", "--json", user="bob"))
+    assert len(dry["warnings"]) == 2 and not dry["done"]
+    run("queue", "owner", "locked", "bob", user="bob")
+    assert run("queue", "owner", "locked", user="bob").strip() == "bob"
+
+
+def test_mistakes_are_explained(run: Run) -> None:
+    run("queue", "create", "mistaken")
+    assert "'nobody' is no user or group" in run("queue", "grant", "mistaken", "nobody", "send", code=2)
+    assert "'Fly' is no right; allowed: FullControl" in run("queue", "grant", "mistaken", "alice", "Fly", code=2)
+    assert "--set" in run("queue", "permissions", "mistaken", "--set", "D:(A)", code=2)
+
+
+def test_rights_on_the_machine_are_granted_and_withdrawn(run: Run, service: Daemon) -> None:
+    run("queue", "create", "allowed", user="bob")
+    run("machine", "revoke", "everyone", "CreateQueue")
+    numbers = itertools.count()
+    eventually(lambda: invoke("queue", "create", f"no{next(numbers)}", **at(service)).code == 5)
+    run("machine", "grant", "bob", "CreateQueue")
+    eventually(lambda: not invoke("queue", "create", "bobs", "--user", "bob",
+                                  **at(service), OPENMSMQ_PASSWORD="Secret#1").code)  # fmt: skip
+    assert "bob" in run("machine", "permissions")
+    (service.directory / "machine.sddl").write_text("D:broken")
+    eventually(lambda: "machine.sddl can't be read" in service.log)
+    run("queue", "create", "still", code=5)
+    (service.directory / "machine.sddl").unlink()
+    eventually(lambda: not invoke("queue", "create", "again", **at(service)).code)
+
+
+def test_a_daemon_does_not_start_with_a_broken_users_file_or_machine_file(tmp_path: Path) -> None:
+    for name, content in (("users.json", "{"), ("machine.sddl", "D:broken")):
+        file = tmp_path / "data" / name
+        file.parent.mkdir(exist_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(content)
+        daemon = Daemon(tmp_path / "data")
+        with pytest.raises(RuntimeError, match=name):
+            daemon.start()
+        file.unlink()
+
+
+def test_help_names_the_rights() -> None:
+    assert "ChangeQueuePermissions" in checked("queue", "grant", "--help")

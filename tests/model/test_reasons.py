@@ -1,0 +1,29 @@
+"""Reasons of death: the table, and how people name one."""
+
+from __future__ import annotations
+
+import pytest
+
+from openmsmq.model.constants import MessageClass
+from openmsmq.model.reasons import REASONS, find_reason, reason_of
+
+
+def test_every_negative_acknowledgment_has_a_reason() -> None:
+    assert {r.code for r in REASONS} == {int(kind) for kind in MessageClass if kind >= 0x8000}
+    assert len({r.slug for r in REASONS}) == len(REASONS)
+    assert all(r.sentence.endswith(".") and r.remedy.endswith(".") for r in REASONS)
+
+
+@pytest.mark.parametrize("text", ["expired-unread", "RECEIVE_TIMEOUT", "nack_receive_timeout", "0xC002", "0xc002"])
+def test_a_reason_is_found_by_slug_name_and_number(text: str) -> None:
+    assert find_reason(text).code == 0xC002
+
+
+def test_what_is_no_reason_gets_the_list() -> None:
+    with pytest.raises(ValueError, match=r"expired-unread.*0xC002"):
+        find_reason("EXPIRED")
+
+
+def test_an_unknown_number_says_so() -> None:
+    assert find_reason("0x8abc").sentence == "Unknown reason 0x8abc."
+    assert reason_of(0x4000).name == "ACK_RECEIVE"
