@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from openmsmq import compiled
-from openmsmq.store import Store, StoreFailed
+from openmsmq.store import Put, Store, StoreFailed
 from openmsmq.store.committer import Committer
 from store.memory_vfs import MemoryVfs
 
@@ -106,6 +106,33 @@ def test_nothing_is_told_before_its_bytes_are_durable(make: Make) -> None:
         assert late == [False] * 199
         assert store.durable_end == store.end
         store.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("others_wait", [False, True])
+def test_who_is_told_may_write_and_ask_again_at_once(make: Make, others_wait: bool) -> None:
+    """A second flush amid a sync would take a batch before the one under way is finished, which ends the daemon."""
+
+    async def main() -> None:
+        vfs = MemoryVfs()
+        store = open_store(vfs)
+        committer = make(store, vfs)
+        told: list[int] = []
+
+        def ask(left: int) -> None:
+            told.append(left)
+            if left:
+                store.append([Put(b"name", bytes([left]))])
+                committer.when_durable(lambda: ask(left - 1))
+                if others_wait:
+                    committer.when_durable(lambda: None)
+
+        ask(5)
+        async with asyncio.timeout(20):
+            while told[-1]:
+                await committer.drain()
+        assert told == [5, 4, 3, 2, 1, 0]
 
     asyncio.run(main())
 

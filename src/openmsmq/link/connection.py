@@ -113,10 +113,13 @@ class Connection(asyncio.Protocol):
     # -- what the owner does -----------------------------------------------------------------------------------
 
     def send(self, message: UserMessage, token: Any) -> None:
-        """Send a message; `flush` writes it. Raises LocalProtocolError without `room`."""
+        """Send a message; `flush` writes it. Much is written at once, and may leave no room: a window full of large
+        messages is more than a peer reads in one go. Raises LocalProtocolError without `room`."""
         if self._over:
             raise LocalProtocolError("the connection has ended")
         self.session.send(message, token, self.now)
+        if self.session.unsent >= WRITE_BUFFER:
+            self.flush()
 
     def durable(self, receipts: list[int]) -> None:
         """The fates of these packets are on the disk."""

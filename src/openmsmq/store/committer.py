@@ -169,8 +169,10 @@ class Committer:
         except (StoreError, OSError) as failure:
             self._fail(failure)
             return
+        self._call(
+            callbacks
+        )  # still as if scheduled: what a callback asks for is flushed here, and not once more later
         self._scheduled = bool(self._waiting)
-        self._call(callbacks)
         if self._scheduled:
             self._flush()
 

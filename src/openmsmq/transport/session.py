@@ -132,6 +132,11 @@ class Session(Generic[Token]):
         """Bytes of a packet that has not come whole."""
         return self._framer.buffered
 
+    @property
+    def unsent(self) -> int:
+        """How many bytes `data_to_send` would return."""
+        return len(self._output)
+
     def data_to_send(self) -> bytes:
         """The bytes to be written to the connection; they are returned once."""
         data = bytes(self._output)
