@@ -27,6 +27,26 @@ def test_openings_are_recorded_once_a_minute_for_each_caller_and_denials_always(
     assert [record["result"] for record in log.read()] == ["ok", "denied", "denied", "denied", "ok"]
 
 
+def test_a_flood_of_denials_is_counted_and_hides_nobody_else(tmp_path: Path) -> None:
+    now = [0.0]
+    log = AuditLog(tmp_path)
+    audit = Audit(log, required=False, clock=lambda: now[0])
+    for number in range(500):
+        audit.record(Deed(ALICE, "queue.delete", "queue", f"queue{number}", denied=True))
+    audit.record(Deed(ALICE._replace(origin="rpc 10.0.0.8"), "queue.delete", "queue", "orders", denied=True))
+    audit.record(Deed(ALICE, "queue.create", "queue", "orders"))
+    records = list(log.read())
+    assert len(records) == 22 and [record["object"]["name"] for record in records[19:]] == [
+        "queue19",
+        "orders",
+        "orders",
+    ]
+    now[0] = 61
+    audit.record(Deed(ALICE, "queue.delete", "queue", "queue500", denied=True))
+    counted, latest = list(log.read())[22:]
+    assert (counted["count"], counted["result"]) == (480, "denied") and latest["count"] is None
+
+
 def test_a_denial_that_cannot_be_recorded_stays_a_denial(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     audit = Audit(AuditLog(tmp_path / "missing"), required=True)
     audit.record(Deed(ALICE, "queue.delete", "queue", "orders", denied=True))

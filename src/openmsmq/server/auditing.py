@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from openmsmq.model.errors import InsufficientResources
@@ -14,8 +15,18 @@ from openmsmq.queueing.auditing import Deed
 _OPENINGS: Final = ("messages.open", "outgoing.open")
 _ONCE_IN: Final = 60.0  # seconds
 _MOST_OPENINGS: Final = 1000  # that are remembered
+_DENIALS: Final = 20  # of a host and an action that are recorded in a minute; a flood must not push other records out
+_MOST_DENIED: Final = 1000  # hosts and actions that are remembered
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Denials:
+    """Of a host and an action, since a time: how many, of which `_DENIALS` were recorded."""
+
+    since: float
+    count: int = 0
 
 
 class Audit:
@@ -28,13 +39,19 @@ class Audit:
         self._clock: Final = clock
         self._failing = False
         self._opened: dict[tuple[str, str, str, str], float] = {}  # when each opening was recorded last
+        self._denied: dict[tuple[str, str], _Denials] = {}
 
     def record(self, deed: Deed) -> None:
         """Raises InsufficientResources for a change that is not to be made. What was denied, and what only opens a
         queue, changes nothing, so nobody waits for the disk because of it."""
-        actor = deed.actor
         if deed.action in _OPENINGS and not deed.denied and self._is_recent(deed):
             return
+        if deed.denied and self._is_flood(deed):
+            return
+        self._write(deed)
+
+    def _write(self, deed: Deed) -> None:
+        actor = deed.actor
         entry = Entry(
             deed.action, deed.kind, deed.name, actor.name or actor.sid, actor.sid, actor.origin,
             "denied" if deed.denied else "ok", deed.count, deed.before, deed.after,
@@ -59,6 +76,21 @@ class Audit:
             self._opened.clear()
         self._opened[key] = now
         return False
+
+    def _is_flood(self, deed: Deed) -> bool:
+        """Whether a denial is only counted. The count is recorded with the first denial of a later minute."""
+        key, now = (deed.actor.origin, deed.action), self._clock()
+        known = self._denied.get(key)
+        if known is None or now - known.since >= _ONCE_IN:
+            if known is not None and known.count > _DENIALS:
+                self._write(
+                    replace(deed, count=known.count - _DENIALS, after={"denied before, and only counted": True})
+                )
+            if len(self._denied) >= _MOST_DENIED:
+                self._denied.clear()
+            known = self._denied[key] = _Denials(now)
+        known.count += 1
+        return known.count > _DENIALS
 
     def started(self, entry: Entry) -> None:
         """A record of the daemon's own, which starts in any case: what it refuses then are changes."""
