@@ -9,10 +9,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from openmsmq.spark.jobs.letters import Count, DeadLetters
+from openmsmq.spark.jobs import plots
+from openmsmq.spark.jobs.letters import OTHERS, Count, DeadLetters
+from openmsmq.spark.jobs.naming import common_beginning
 from openmsmq.spark.jobs.reports import dead_letters_page, traffic_page
 from openmsmq.spark.jobs.traffic import ALL, Figures, Traffic
-from openmsmq.spark.jobs.units import count, seconds, size
+from openmsmq.spark.jobs.units import SECONDS, count, seconds, size
 
 NASTY = "vm\\private$\\a<script>alert('x')</script>&$b$"
 START = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -80,6 +82,54 @@ def test_totals_and_every_queue_are_on_the_page() -> None:
     assert "other queues" in page and "p99" in page and "time in queue" in page
     assert "Not known" in traffic_page(traffic(times=False), "x")
     assert "There are no messages" in traffic_page(Traffic(), "x")
+
+
+def test_what_all_names_begin_with_is_said_once() -> None:
+    page = traffic_page(traffic(), "x")
+    assert "All names begin with vm\\private$\\" in page
+    assert ">vm\\private$\\orders.1<" not in page and ">orders.1<" in page
+    alone = traffic_page(traffic(queues=1), "x")
+    assert "All names begin" not in alone and ">vm\\private$\\orders.0<" in alone
+
+
+@pytest.mark.parametrize(
+    ("names", "beginning"),
+    [
+        (["DIRECT=OS:s\\private$\\a", "DIRECT=OS:s\\private$\\b"], "DIRECT=OS:s\\private$\\"),
+        (["server\\orders", "server\\orders"], ""),
+        (["server\\orders", "server\\orders;journal"], "server\\"),
+        (["server\\", "server\\x"], ""),
+        (["one", "two"], ""),
+        (["a\\b", "a\\c"], ""),
+        ([], ""),
+    ],
+)
+def test_a_beginning_ends_at_a_separator_and_leaves_something(names: list[str], beginning: str) -> None:
+    assert common_beginning(names) == beginning
+
+
+def test_one_hour_and_one_value_are_sentences_and_no_plots() -> None:
+    page = traffic_page(traffic(hours=1), "x")
+    assert "<svg" not in page and "All in one hour, 2026-11-20 06:00 UTC: 4,500 messages" in page
+    one = DeadLetters(2, 2000, START, {"label": [Count("x", 2, 2000, START)]})
+    page = dead_letters_page(one, "x")
+    assert "<svg" not in page and "All have the same label." in page
+
+
+def test_each_reason_is_explained_with_the_command_that_returns_its_messages() -> None:
+    counts = [Count("NACK_RECEIVE_TIMEOUT", 2, 2000, START), Count("NACK_BAD_ENCRYPTION", 1, 10, START)]
+    page = dead_letters_page(DeadLetters(3, 2010, START, {"class": [*counts, Count(OTHERS, 1, 1, START)]}), "x")
+    assert "nobody received it in time" in page and "openmsmq dlq return --reason expired-unread --dry-run" in page
+    assert "They would die again as they are." in page
+
+
+def test_lines_upon_each_other_are_all_seen() -> None:
+    """The first is the broadest, so it shows at both sides of the others."""
+    values = {START + timedelta(hours=n): 5.0 for n in range(3)}
+    svg = plots.lines({name: dict(values) for name in ("p50", "p95", "p99")}, SECONDS, "x")
+    drawn = re.findall(r"stroke: (#[0-9a-f]{6}); stroke-width: ([\d.]+)", svg)
+    breadths = [max(float(breadth) for colour, breadth in drawn if colour == c.lower()) for c in plots.COLOURS[:3]]
+    assert breadths == [4.5, 3.0, 1.5]
 
 
 def test_figures_have_units() -> None:

@@ -11,30 +11,47 @@ from openmsmq import __version__
 from openmsmq.model.text import printable
 
 _STYLE = """
-:root { color-scheme: light; }
+:root { color-scheme: light dark; --ground: #fff; --ink: #1a1a1a; --quiet: #555; --rule: #ddd; --edge: #777;
+  --accent: #0072B2; --shade: rgba(0, 0, 0, .28); }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --ground: #16181c; --ink: #e6e6e6; --quiet: #a8adb4; --rule: #33373d; --edge: #8a8f96; --accent: #56B4E9;
+    --shade: rgba(0, 0, 0, .8); }
+}
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 46rem; padding: 1rem; background: #fff; color: #1a1a1a;
+body { margin: 0 auto; max-width: 46rem; padding: 1rem; background: var(--ground); color: var(--ink);
   font: 16px/1.45 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 h1 { font-size: 1.5rem; line-height: 1.2; margin: 0 0 .25rem; }
 h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 p { margin: .25rem 0 .75rem; }
-.quiet { color: #555; font-size: .875rem; overflow-wrap: anywhere; }
+.quiet { color: var(--quiet); font-size: .875rem; overflow-wrap: anywhere; }
 dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .75rem; margin: 1rem 0; }
-dl div { border-left: 3px solid #0072B2; padding-left: .6rem; }
-dt { color: #555; font-size: .8rem; }
+dl div { border-left: 3px solid var(--accent); padding-left: .6rem; }
+dt { color: var(--quiet); font-size: .8rem; }
 dd { margin: 0; font-size: 1.2rem; font-weight: 600; font-variant-numeric: tabular-nums; }
 figure { margin: 0; }
 figure svg { display: block; width: 100%; height: auto; }
-.scroll { overflow-x: auto; }
+/* Plots name these colours, and say nothing of text, which is that of the page. */
+figure svg text { fill: var(--ink) !important; }
+figure svg [stroke="#777777"], figure svg [style*="stroke: #777777"] { stroke: var(--edge) !important; }
+figure svg [style*="stroke: #dddddd"] { stroke: var(--rule) !important; }
+/* A shadow at each side where something is hidden: it lies under a cover that scrolls with the table. */
+.scroll { overflow-x: auto; background:
+  linear-gradient(to right, var(--ground) 30%, transparent) 0 / 2.5rem 100% no-repeat local,
+  linear-gradient(to left, var(--ground) 30%, transparent) 100% / 2.5rem 100% no-repeat local,
+  radial-gradient(farthest-side at 0 50%, var(--shade), transparent) 0 / .8rem 100% no-repeat scroll,
+  radial-gradient(farthest-side at 100% 50%, var(--shade), transparent) 100% / .8rem 100% no-repeat scroll; }
+.scroll:focus-visible { outline: 2px solid var(--accent); }
+code { font: .85em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
+h3 { font-size: 1rem; margin: 1.25rem 0 .25rem; }
 table { border-collapse: collapse; width: 100%; font-size: .85rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .6rem .3rem 0; text-align: right; vertical-align: top; border-bottom: 1px solid #ddd;
+th, td { padding: .3rem .6rem .3rem 0; text-align: right; vertical-align: top; border-bottom: 1px solid var(--rule);
   white-space: nowrap; }
-th { color: #555; font-weight: 600; border-bottom-color: #777; }
+th { color: var(--quiet); font-weight: 600; border-bottom-color: var(--edge); }
 th.text, td.text { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 8rem; }
 @media print {
   @page { margin: 15mm; }
   body { max-width: none; padding: 0; font-size: 10pt; }
-  .scroll { overflow: visible; }
+  .scroll { overflow: visible; background: none; }
   table { font-size: 7.5pt; }
   th { white-space: normal; }
   h2 { break-after: avoid; }
@@ -72,6 +89,12 @@ class Page:
     def text(self, text: str) -> None:
         self._parts.append(f'<p class="quiet">{escape(text)}</p>')
 
+    def explained(self, heading: str, sentence: str, command: str) -> None:
+        """A smaller heading, what it means, and a command that does something about it."""
+        self._parts.append(
+            f"<h3>{escape(heading)}</h3><p>{escape(sentence)}</p><p><code>{escape(command)}</code></p>"
+        )  # fmt: skip
+
     def figure(self, svg: str) -> None:
         """A plot of `plots`."""
         self._parts.append(f"<figure>{svg}</figure>")
@@ -85,9 +108,8 @@ class Page:
             return f"<tr>{inner}</tr>"
 
         body = "".join(row(cells, "td") for cells in rows)
-        self._parts.append(
-            f'<div class="scroll"><table><thead>{row(columns, "th")}</thead><tbody>{body}</tbody></table></div>'
-        )
+        table = f"<table><thead>{row(columns, 'th')}</thead><tbody>{body}</tbody></table>"
+        self._parts.append(f'<div class="scroll" tabindex="0">{table}</div>')
 
     def html(self) -> str:
         return (

@@ -56,14 +56,21 @@ def stacked_hours(series: Mapping[str, Mapping[datetime, float]], unit: Unit, na
 
 
 def lines(series: Mapping[str, Mapping[datetime, float]], unit: Unit, name: str) -> str:
-    """A line for each series, over several powers: a low value is as easily seen as a high one."""
+    """A line for each series, over several powers: a low value is as easily seen as a high one. The first is the
+    broadest, so that lines which lie upon each other are all seen."""
     hours = sorted({hour for values in series.values() for hour in values})
 
     def draw(axes: Axes) -> None:
-        for (label, values), colour, marker in zip(series.items(), COLOURS, "os^Dv<>", strict=False):
+        for index, ((label, values), colour, marker) in enumerate(
+            zip(series.items(), COLOURS, "os^Dv<>", strict=False)
+        ):
             known = sorted(values)
             middles: Any = [hour + _HOUR / 2 for hour in known]
-            axes.plot(middles, [values[h] for h in known], label=label, color=colour, marker=marker, markersize=4)
+            breadth = 1.5 * (len(series) - index)  # points
+            axes.plot(
+                middles, [values[h] for h in known], label=label, color=colour, marker=marker,
+                linewidth=breadth, markersize=3 + 1.5 * breadth,
+            )  # fmt: skip
         _time_axis(axes, hours)
         _mark_powers(axes, [value for values in series.values() for value in values.values()], unit)
 

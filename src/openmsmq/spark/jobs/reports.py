@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
+from openmsmq.model.reasons import find_reason
 from openmsmq.spark.jobs import plots
-from openmsmq.spark.jobs.letters import DeadLetters
+from openmsmq.spark.jobs.letters import OTHERS, Count, DeadLetters
+from openmsmq.spark.jobs.naming import without_beginning
 from openmsmq.spark.jobs.page import Page
 from openmsmq.spark.jobs.traffic import PERCENTILES, Figures, Traffic
 from openmsmq.spark.jobs.units import COUNT, SECONDS, SIZE, count, seconds, size
 
 _SHOWN = len(plots.COLOURS) - 1  # queues with a colour of their own
 _OTHERS = "other queues"
+_NO_NAMES = (OTHERS, "(none)", "(anonymous)", "(empty)")
 
 
 def traffic_page(traffic: Traffic, about: str) -> str:
@@ -34,25 +37,34 @@ def traffic_page(traffic: Traffic, about: str) -> str:
     if total.times is not None:
         facts.append((f"{what}, p50 / p99", f"{seconds(total.times[0])} / {seconds(total.times[-1])}"))
     page.facts(facts)
+    shown, left_out = without_beginning([_named(f) for f in traffic.queues])
+    several = len(traffic.all_hours) > 1
     page.heading("Messages by hour")
-    page.figure(plots.stacked_hours(_by_queue(traffic, "messages"), COUNT, "Messages by hour"))
-    page.heading("Bytes by hour")
-    page.figure(plots.stacked_hours(_by_queue(traffic, "bytes"), SIZE, "Bytes by hour"))
+    if several:
+        page.figure(plots.stacked_hours(_by_queue(traffic, "messages", shown), COUNT, "Messages by hour"))
+        page.heading("Bytes by hour")
+        page.figure(plots.stacked_hours(_by_queue(traffic, "bytes", shown), SIZE, "Bytes by hour"))
+    else:
+        page.text(f"All in one hour, {_hour(busiest)} UTC: {count(total.messages)} messages, {size(total.bytes)}.")
     page.heading(what.capitalize())
     if any(f.times for f in traffic.all_hours):
-        page.figure(plots.lines(_percentiles(traffic.all_hours, "times"), SECONDS, f"{what} by hour"))
+        if several:
+            page.figure(plots.lines(_percentiles(traffic.all_hours, "times"), SECONDS, f"{what} by hour"))
         page.text("Of messages that are in their queues still, until now." if traffic.is_age else
                   "From arrival to being received; in journals from sending, as journals do not keep the arrival. "
                   "Times of queues are whole seconds.")  # fmt: skip
     else:
         page.text("Not known: these messages were only looked at, not received.")
-    page.heading("Size by hour")
-    page.figure(plots.lines(_percentiles(traffic.all_hours, "sizes"), SIZE, "Size by hour"))
+    if several:
+        page.heading("Size by hour")
+        page.figure(plots.lines(_percentiles(traffic.all_hours, "sizes"), SIZE, "Size by hour"))
     page.heading("Queues")
+    if left_out:
+        page.text(left_out)
     columns = ["messages", "bytes", *[f"size p{p}" for p in PERCENTILES], *[f"{what} p{p}" for p in PERCENTILES]]
-    page.table(["queue", *columns], [[_named(f), *_cells(f)] for f in traffic.queues])
+    page.table(["queue", *columns], [[shown(_named(f)), *_cells(f)] for f in traffic.queues])
     page.heading("Queues by hour (UTC)")
-    page.table(["hour", "queue", *columns], [[_hour(f), _named(f), *_cells(f)] for f in traffic.hours], 2)
+    page.table(["hour", "queue", *columns], [[_hour(f), shown(_named(f)), *_cells(f)] for f in traffic.hours], 2)
     return page.html()
 
 
@@ -64,22 +76,47 @@ def dead_letters_page(letters: DeadLetters, about: str) -> str:
         page.text("No message died.")
     for aspect, counts in letters.by.items():
         if counts:
-            page.heading(f"By {aspect}")
-            page.figure(plots.bars([(c.value, c.messages) for c in counts[:12]], COUNT, f"Dead letters by {aspect}"))
-            rows = [[c.value, count(c.messages), size(c.bytes), f"{c.last:%Y-%m-%d %H:%M}"] for c in counts]
-            page.table([aspect, "messages", "bytes", "last died (UTC)"], rows)
+            _aspect(page, aspect, counts)
     return page.html()
 
 
-def _by_queue(traffic: Traffic, what: str) -> dict[str, dict[datetime, float]]:
-    """The queues with most messages, and the others together."""
+def _aspect(page: Page, aspect: str, counts: list[Count]) -> None:
+    page.heading(f"By {aspect}")
+    shown, left_out = without_beginning([c.value for c in counts if c.value not in _NO_NAMES])
+    if len(counts) > 1:
+        bars = [(shown(c.value), c.messages) for c in counts[:12]]
+        page.figure(plots.bars(bars, COUNT, f"Dead letters by {aspect}"))
+    else:
+        page.text(f"All have the same {aspect}.")
+    if left_out:
+        page.text(left_out)
+    rows = [[shown(c.value), count(c.messages), size(c.bytes), f"{c.last:%Y-%m-%d %H:%M}"] for c in counts]
+    page.table([aspect, "messages", "bytes", "last died (UTC)"], rows)
+    if aspect == "class":
+        for one in counts:
+            _explain(page, one.value)
+
+
+def _explain(page: Page, name: str) -> None:
+    """What a reason means, and the command that sends its messages back."""
+    try:
+        reason = find_reason(name)
+    except ValueError:  # the row of all others
+        return
+    again = " They would die again as they are." if reason.fails_again else ""
+    command = f"openmsmq dlq return --reason {reason.slug} --dry-run"
+    page.explained(f"{reason.slug} ({reason.name})", f"{reason.sentence} {reason.remedy}{again}", command)
+
+
+def _by_queue(traffic: Traffic, what: str, shown: Callable[[str], str]) -> dict[str, dict[datetime, float]]:
+    """The queues with most messages, by their names as they are `shown`, and the others together."""
     named = [_named(f) for f in traffic.queues[:_SHOWN]]
     series: dict[str, Counter[datetime]] = {name: Counter() for name in named}
     for figures in traffic.hours:
         name = _named(figures)
         assert figures.hour is not None
         series.setdefault(name if name in named else _OTHERS, Counter())[figures.hour] += getattr(figures, what)
-    return {name: dict(values) for name, values in series.items()}
+    return {name if name == _OTHERS else shown(name): dict(values) for name, values in series.items()}
 
 
 def _percentiles(hours: Iterable[Figures], what: str) -> dict[str, dict[datetime, float]]:

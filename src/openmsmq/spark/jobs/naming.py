@@ -1,0 +1,29 @@
+"""Names of queues where there is little room: what all have in common goes, and what tells them apart stays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+
+_WORTH = 6  # characters that a common beginning needs before it is dropped
+_BREAK = re.compile(r"[\\/;:=]")
+
+
+def common_beginning(names: Collection[str]) -> str:
+    """What all names begin with, up to a separator; empty where that is short, or a name would be left empty."""
+    different = set(names)
+    if len(different) < 2:
+        return ""
+    first, last = min(different), max(different)  # what these two share, all that stand between them have too
+    shared = first[: next((n for n, pair in enumerate(zip(first, last, strict=False)) if len({*pair}) > 1), len(first))]
+    breaks = [found.end() for found in _BREAK.finditer(shared)]
+    prefix = shared[: breaks[-1]] if breaks else ""
+    return prefix if len(prefix) >= _WORTH and all(len(name) > len(prefix) for name in different) else ""
+
+
+def without_beginning(names: Collection[str]) -> tuple[Callable[[str], str], str]:
+    """How names are shown, and a sentence that says what is left out, empty if nothing is."""
+    prefix = common_beginning(names)
+    if not prefix:
+        return str, ""
+    return (lambda name: name.removeprefix(prefix)), f"All names begin with {prefix}"
