@@ -34,7 +34,7 @@ def test_the_files_are_bounded_and_numbers_go_on(tmp_path: Path) -> None:
     log = AuditLog(tmp_path, size=2000, files=3)
     for number in range(100):
         log.append(entry(f"q{number}"), sync=False)
-    files = sorted(path.name for path in tmp_path.iterdir())
+    files = sorted(path.name for path in tmp_path.glob("*.jsonl*"))
     assert files == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
     assert all(path.stat().st_size < 2500 for path in tmp_path.iterdir())
     numbers = [int(record["seq"]) for record in log.read()]
@@ -75,7 +75,7 @@ def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.M
 def test_a_process_that_keeps_the_lock_holds_nobody_up(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.append(entry())
-    with (tmp_path / "audit.jsonl").open() as held:
+    with (tmp_path / "audit.lock").open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(OSError, match="kept the lock"):
             log.append(entry())

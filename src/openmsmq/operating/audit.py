@@ -20,6 +20,7 @@ from typing import Any, Final
 from openmsmq.model.text import printable
 
 AUDIT_FILE: Final = "audit.jsonl"
+_LOCK_FILE: Final = "audit.lock"
 FILES: Final = 10  # the newest and those before it
 MEGABYTES: Final = 10  # of one
 _VERSION: Final = 1
@@ -85,51 +86,45 @@ class AuditLog:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """The newest file, with room in it, and nobody else writes it."""
-        while True:
-            handle = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """The newest file, with room in it, and nobody else writes it. A file of its own is locked: those with records
+        change their names."""
+        lock = self._open(self._path.with_name(_LOCK_FILE))
+        try:
+            _lock(lock)
+            handle = self._open(self._path)
             try:
-                _lock(handle)
-                status = os.fstat(handle)
-                if self._is_current(status):
-                    if status.st_size < self._size:
-                        self._keep_owner(handle, status)
-                        yield handle
-                        return
-                    self._rotate(handle)
+                if os.fstat(handle).st_size >= self._size:
+                    handle = self._rotate(handle)
+                yield handle
             finally:
                 os.close(handle)
+        finally:
+            os.close(lock)
 
-    def _is_current(self, status: os.stat_result) -> bool:
-        """Somebody else may have rotated the files while this waited for the lock."""
-        try:
-            return os.path.samestat(status, self._path.stat())
-        except FileNotFoundError:
-            return False
+    def _open(self, path: Path) -> int:
+        """A file, made if it is not there. Root may write for a daemon that runs as another user: what is new belongs
+        to the owner of the directory."""
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if os.geteuid() == 0 and os.fstat(handle).st_size == 0:
+            owner = path.parent.stat()
+            os.fchown(handle, owner.st_uid, owner.st_gid)
+        return handle
 
-    def _rotate(self, handle: int) -> None:
-        """The first record of the new file goes on with the numbers."""
+    def _rotate(self, handle: int) -> int:
+        """Begin a new file, whose first record goes on with the numbers; returns it in place of `handle`."""
         number = self._last_number(handle)
         for index in range(self._files - 2, 0, -1):
             if self._numbered(index).exists():
                 self._numbered(index).replace(self._numbered(index + 1))
         self._path.replace(self._numbered(1))
-        fresh = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            self._keep_owner(fresh, os.fstat(fresh))
-            rotated = Entry("audit.rotate", "audit", AUDIT_FILE, "system")
-            os.write(fresh, (json.dumps(_document(rotated, number + 1, time.time())) + "\n").encode())
-        finally:
-            os.close(fresh)
+        os.close(handle)
+        fresh = self._open(self._path)
+        rotated = Entry("audit.rotate", "audit", AUDIT_FILE, "system")
+        os.write(fresh, (json.dumps(_document(rotated, number + 1, time.time())) + "\n").encode())
+        return fresh
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
-
-    def _keep_owner(self, handle: int, status: os.stat_result) -> None:
-        """Root may write for a daemon that runs as another user: a new file belongs to the owner of the directory."""
-        if status.st_size == 0 and os.geteuid() == 0:
-            owner = self._path.parent.stat()
-            os.fchown(handle, owner.st_uid, owner.st_gid)
 
     def _last_number(self, handle: int) -> int:
         status = os.fstat(handle)
