@@ -66,10 +66,6 @@ def fill(port: int, name: str, kind: str, size: int, count: int) -> float:
     return time.perf_counter() - started
 
 
-def waiting(qm: openmsmq.QueueManager, name: str) -> int:
-    return next((int(row["message_count"]) for row in qm.outgoing() if row["format_name"] == name), 0)
-
-
 def measure(kind: str, size: int, count: int) -> dict[str, Any]:
     """One kind of message: seconds and rates."""
     count -= count % CLIENTS
@@ -82,15 +78,16 @@ def measure(kind: str, size: int, count: int) -> dict[str, Any]:
         with daemon(directory / "a", SENDERS, "ALPHA") as (sender, port), openmsmq.connect(SENDERS, port) as qm:
             local = fill(port, name, kind, size, count)
             with daemon(directory / "b", RECEIVERS, "BETA") as (receiver, other):
-                while waiting(qm, name) == count:
-                    time.sleep(0.005)
-                started, left, before = time.perf_counter(), waiting(qm, name), (cpu(sender), cpu(receiver))
+                path = f".\\private$\\{queue}"
                 with openmsmq.connect(RECEIVERS, other) as far:
-                    path = f".\\private$\\{queue}"
+                    while not (already := int(far.management(path)["message_count"])):
+                        time.sleep(0.002)
+                    started, before = time.perf_counter(), (cpu(sender), cpu(receiver))
                     while (arrived := int(far.management(path)["message_count"])) < count:
                         time.sleep(0.02)
                 seconds = time.perf_counter() - started
                 assert arrived == count
+                left = count - already
                 spent = [after - then for after, then in zip((cpu(sender), cpu(receiver)), before, strict=True)]
     return {
         "kind": kind, "size": size, "messages": left, "local_per_second": round(count / local),
