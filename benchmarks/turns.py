@@ -45,8 +45,9 @@ def daemon(checkout: Path, directory: Path) -> Iterator[tuple[int, dict[str, int
     """The queue manager of a checkout: process identifier and ports by endpoint."""
     python = checkout / ".venv/bin/python"
     command = [python, "-m", "openmsmq.cli", "serve", "--data-dir", directory, "--endpoint-mapper-port", "0"]
+    command += ["--rpc-port", "0", "--message-port", "0"]  # several may be up at once
     with subprocess.Popen(
-        [*map(str, command), "--rpc-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=checkout
+        [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=checkout
     ) as process:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())

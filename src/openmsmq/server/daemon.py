@@ -34,7 +34,9 @@ from openmsmq.model.constants import Access
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.message_security import MessageSecurity
+from openmsmq.protocols.plain_calls import PlainCalls
 from openmsmq.protocols.public_queues import PublicQueues
+from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.queueing.authorization import default_machine_security
 from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
@@ -157,8 +159,9 @@ class Daemon:
         loop = asyncio.get_running_loop()
         self._syncer = _syncer(loop)
         committer = Committer(
-            self.store, loop, on_failure=self._store_failed, syncer=self._syncer, before=self.manager.turn
-        )
+            self.store, loop, on_failure=self._store_failed, syncer=self._syncer, before=self._before_sync,
+            after=self._after_sync, calls=self._calls,
+        )  # fmt: skip
         configuration = self.configuration
         policy = SecurityPolicy(configuration.accepts_anonymous, LEVELS[configuration.minimum_level])
         users = UsersFile(configuration.users_path)
@@ -201,6 +204,9 @@ class Daemon:
             interface(environment, configuration.minimum_level_of(interface.description.name))
             for interface in served(configuration)
         )
+        if PlainCalls.are_served():
+            (sending,) = (interface for interface in table if isinstance(interface, QmComm2))
+            rpc.together = PlainCalls(environment, sending)
         table.add(Management(table, rpc.statistics))
         mapper = EndpointMapper()
         mapper_table = InterfaceTable([mapper])
@@ -404,6 +410,21 @@ class Daemon:
         self.stopping.set()
 
     # -- time ------------------------------------------------------------------------------------------------
+
+    def _calls(self) -> int:
+        """How many RPC calls have come."""
+        return self._rpc.statistics.calls_in if self._rpc is not None else 0
+
+    def _before_sync(self) -> None:
+        """What can share a sync does."""
+        if self._rpc is not None:
+            self._rpc.serve_gathered()
+        self.manager.turn()
+
+    def _after_sync(self) -> None:
+        """Who has waited gets the answer at once, before the loop looks for more to do."""
+        if self._rpc is not None:
+            self._rpc.flush()
 
     def turn_wanted(self) -> None:
         """See `queueing.outbox.Outside`."""
