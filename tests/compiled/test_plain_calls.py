@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 import seeds
+from compiled.test_stubs import some_receive, some_send
 from openmsmq.interfaces import ms_mqmp as m
-from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1
 from openmsmq.interfaces.ms_mqmq import OBJECTID
-from openmsmq.model.constants import INFINITE, Access, Action
-from openmsmq.model.message import NULL_IDENTIFIER, Message
-from openmsmq.ndr import NULL, Interface, NdrError, Operation
-from openmsmq.protocols import receive_stubs, send_stubs
+from openmsmq.model.constants import Access
+from openmsmq.model.message import Message
+from openmsmq.ndr import Interface, Operation
 from openmsmq.protocols.plain_calls import PlainCalls
 from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.rpc.call import UNAUTHENTICATED, Call, Caller, InterfaceTable
@@ -25,7 +24,7 @@ from openmsmq.rpc.pdu import AuthLevel, SyntaxId
 from openmsmq.rpc.security import Identity
 from openmsmq.rpc.server import MOST_GATHERED, RpcServer
 from openmsmq.rpc.server_connection import ServerConnection
-from openmsmq.transfer.receive_buffer import BufferSizes, receive_buffer
+from openmsmq.transfer.receive_buffer import receive_buffer
 from openmsmq.transfer.send_buffer import send_buffer
 from protocols.clients import Server, queue_format
 
@@ -37,8 +36,6 @@ PROGRAMS, STEPS = 12, 120
 TARGETS = (
     "a", "a", "a", "b", "b", "journaled", "small", "xact", "signed", "sealed", "DIRECT=TCP:192.0.2.7\\private$\\x",
 )  # fmt: skip
-LABELS = ("", "label", "Größe", "日本語", "😀", "a\0b", "x" * 249, "x" * 250, "é" * 200)
-SIDS = (b"", bytes.fromhex("010500000000000515000000010000000200000003000000e9030000"), b"\1\2bad", bytes(16))
 
 
 class Connection:
@@ -116,107 +113,13 @@ class Door:
         return found
 
 
-def some_message(chance: random.Random) -> tuple[Message, dict[str, Any]]:
-    """A message, plain in half of all cases, and members of its buffer that no message has."""
-    message = Message(
-        body=chance.randbytes(chance.choice((0, 1, 10, 1000, 3000))), label=chance.choice(LABELS[:4]),
-        delivery_guarantee=chance.randrange(2), priority=chance.randrange(8), application_tag=chance.randrange(1 << 32),
-        body_type=chance.choice((0, 8, 0x1011)), time_to_reach_queue=chance.choice((INFINITE, 5, 0)),
-    )  # fmt: skip
-    if chance.random() < 0.3:
-        message.correlation_identifier, message.extension = chance.randbytes(20), chance.randbytes(9)
-    odd: dict[str, Any] = {}
-    if chance.random() < 0.5:
-        name, values = chance.choice((
-            ("label", LABELS), ("time_to_be_received", (0, 1, 100)), ("journaling_requested", (1, 2, 3, 4)),
-            ("acknowledgements_requested", (1, 2, 15, 16)), ("tracing_requested", (1, 2)), ("priority", (8, 255)),
-            ("delivery_guarantee", (2,)), ("body_type", (0x10000,)), ("privacy_level", (1, 2, 4)),
-            ("message_class", (1, 0x8000)), ("response_queue_format_name", ("DIRECT=OS:.\\private$\\a",)),
-            ("administration_queue_format_name", ("DIRECT=OS:.\\private$\\b",)),
-            ("connector_type_identifier", (bytes(range(16)),)), ("sender_certificate", (b"certificate",)),
-            ("sender_identifier", SIDS), ("correlation_identifier", (NULL_IDENTIFIER,)),
-        ))  # fmt: skip
-        setattr(message, name, chance.choice(values))
-        if name == "sender_identifier":
-            message.sender_identifier_type = chance.choice((0, 1, 2, 3))
-    if chance.random() < 0.3:
-        name, values = chance.choice((
-            ("pulHashAlg", (0, 0x8004, 0x8005)), ("pulEncryptAlg", (0x6602, 1)), ("pulSenderIDType", (0, 1, 2)),
-            ("pulPrivLevel", (0, 1)), ("bEncrypted", (1,)), ("uSenderIDLen", (3,)), ("ulSenderCertLen", (1,)),
-            ("pSentTime", (1,)), ("pulVersion", (16,)), ("pAuthenticated", (1,)), ("ppSrcQMID", (bytes(range(16)),)),
-            ("ppMessageID", (OBJECTID(bytes(16), 7),)), ("ulAuthLevel", (9,)), ("pPriority", (None,)),
-            ("pulRelativeTimeToQueue", (1,)), ("pulRelativeTimeToLive", (1,)), ("ulSignatureSize", (1,)),
-        ))  # fmt: skip
-        odd[name] = chance.choice(values)
-    return message, odd
-
-
-def some_stub(chance: random.Random, handle: bytes) -> bytes:
-    message, odd = some_message(chance)
-    ptb = send_buffer(message, chance.choice((None, None, None, bytes(16), b"u" * 16)))
-    for name, value in odd.items():
-        setattr(ptb.old, name, value)
-    if chance.random() < 0.1:
-        ptb.pbFirstInXact, ptb.ppXactID = 1, OBJECTID(bytes(16), 3)
-    wanted = OBJECTID(bytes(16), 0) if chance.random() < 0.8 else None
-    try:
-        stub = SEND.encode_request(m.rpc_ACSendMessageEx_Request(handle, ptb, wanted))
-    except NdrError:  # what can't be said is not sent
-        return some_stub(chance, handle)
-    return damaged(chance, stub)
-
-
-def some_receive(chance: random.Random, context: int) -> bytes:
-    sizes = BufferSizes(
-        chance.choice((3000, 3000, 1000, 0)),
-        chance.choice((9, 9, 0)),
-        chance.choice((68, 0)),
-        chance.choice((64, 0, 10)),
-    )
-    uow = chance.choice((None, None, bytes(16), b"u" * 16))
-    ptb = receive_buffer(Action.RECEIVE, chance.choice((0, 0, 0, INFINITE)), chance.choice((0, 0, 0, 1)), uow, sizes)
-    old = ptb.old
-    assert old.Receive is not None
-    old.Receive.Action = int(chance.choice((Action.RECEIVE, Action.RECEIVE, Action.RECEIVE, Action.PEEK_CURRENT)))
-    for name in CACTransferBufferV1.__slots__:
-        if name.startswith("p") and chance.random() < 0.02:
-            setattr(old, name, chance.choice((None, NULL)) if name.startswith("pp") else None)
-    if chance.random() < 0.2:
-        old.ppwcsProvName, old.ulProvNameLen = "\0" * 9, 9
-        old.ppSignature, old.ulSignatureSize, old.pulSignatureSizeProp = bytes(9), 9, 0
-    if chance.random() < 0.2:
-        old.ppTitle, old.ulTitleBufferSizeInWCHARs = "\0" * 100, 100
-        old.pulTitleBufferSizeInWCHARs = chance.randrange(120)
-    if chance.random() < 0.2:
-        old.ulAllocBodyBufferInBytes += chance.randrange(50)
-    try:
-        stub = RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(context, ptb))
-    except NdrError:
-        return some_receive(chance, context)
-    return damaged(chance, stub)
-
-
-def damaged(chance: random.Random, stub: bytes) -> bytes:
-    """The stub, or in some cases one that differs from it."""
-    dice = chance.random()
-    if dice < 0.1:
-        changed = bytearray(stub)
-        for _ in range(chance.randrange(1, 4)):
-            at = chance.choice((chance.randrange(len(changed)), chance.randrange(20, 400) % len(changed)))
-            changed[at] = chance.choice((0, 1, 0x7F, 0xFF, chance.randrange(256)))
-        return bytes(changed)
-    if dice < 0.13:
-        return stub[: chance.randrange(len(stub))]
-    return stub + chance.randbytes(5) if dice < 0.16 else stub
-
-
 def step(door: Door, chance: random.Random) -> None:
     number = chance.randrange(2)
     client = door.clients[number]
     dice = chance.random()
     if dice < 0.6:
         handle = chance.choice(door.handles[number]) if chance.random() < 0.97 else door.handles[1 - number][0]
-        client.call(m.qmcomm2, SEND.opnum, some_stub(chance, handle))
+        client.call(m.qmcomm2, SEND.opnum, some_send(chance, handle))
     elif dice < 0.85:
         client.call(m.qmcomm2, RECEIVE.opnum, some_receive(chance, chance.choice(door.readers[number])))
     elif dice < 0.94:
@@ -314,21 +217,3 @@ def test_plain_receives_are_served_together() -> None:
         assert len(door.server.world.queue("a")) == 0
 
     in_a_loop(work)
-
-
-def test_what_is_no_layout_is_refused() -> None:
-    for layout in (b"", bytes(111), bytes(113)):
-        with pytest.raises(ValueError, match="layout"):
-            receive_stubs.answer(b"", b"", layout, 1)
-
-
-def test_what_is_no_form_is_refused() -> None:
-    form = (bytes(4), b"", b"", 0)
-    for stubs, forms, layout, error in (
-        ([b""], [], bytes(60), ValueError), ([b""], [form], bytes(59), ValueError),
-        ([b""], [form[:3]], bytes(60), TypeError),
-        ([1], [form], bytes(60), TypeError), ([b""], [form], bytes(60), TypeError),
-        ([b""], [(bytes(0), b"", b"", -1)], bytes(60), OverflowError),
-    ):  # fmt: skip
-        with pytest.raises(error):
-            send_stubs.records(stubs, forms, layout, 1, 2, 3)  # type: ignore[arg-type]

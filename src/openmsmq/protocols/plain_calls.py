@@ -7,7 +7,6 @@ follows from its receipt. Every other call, and every one that is refused, is `Q
 
 from __future__ import annotations
 
-import struct
 from array import array
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,8 +16,9 @@ from openmsmq.model.message import Message
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, find_owned_descriptor
 from openmsmq.protocols.qmcomm2 import QmComm2
+from openmsmq.protocols.record_layouts import READ, WRITTEN
 from openmsmq.queueing.descriptors import START, OpenQueueDescriptor
-from openmsmq.queueing.message_record import FIXED, OFFSET, PARTS, encode_message
+from openmsmq.queueing.message_record import FIXED, encode_message
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.sending import PlainMessages
 from openmsmq.queueing.storage import UNREADABLE
@@ -34,26 +34,6 @@ except ImportError:  # not built here: see openmsmq.compiled
 
 _MOST_FORMS = 4096  # that are kept; then they are made anew
 _CONTEXT_SIZE = 4  # bytes of hQMContext
-
-
-def _layout(*fields: str) -> bytes:
-    """A `Layout` of the C sources: where fields of a record stand."""
-    lengths = FIXED.size - 4 * len(PARTS)
-    return struct.pack(f"={len(fields) + 2}I", FIXED.size, *(OFFSET[name] for name in fields), lengths)
-
-
-_WRITTEN: Final = _layout(
-    "priority", "delivery_guarantee", "sent_milliseconds", "application_tag", "body_type", "time_to_reach_queue",
-    "sent_time", "arrival_time", "hash_algorithm", "encryption_algorithm", "sender_identifier_type", "identifier",
-    "correlation_identifier",
-)  # fmt: skip
-_READ: Final = _layout(
-    "version", "priority", "delivery_guarantee", "acknowledgements_requested", "journaling_requested",
-    "tracing_requested", "authentication_level", "flags", "message_class", "application_tag", "body_type",
-    "time_to_reach_queue", "time_to_be_received", "sent_time", "arrival_time", "privacy_level", "hash_algorithm",
-    "encryption_algorithm", "sender_identifier_type", "authentication_provider_type", "tail_size", "identifier",
-    "correlation_identifier", "source_machine_identifier", "connector_type_identifier", "transaction_identifier",
-)  # fmt: skip
 Form = tuple[bytes, bytes, bytes, int]  # of `PlainSends._form`
 
 
@@ -110,7 +90,7 @@ class PlainSends:
         if not stubs:
             return start
         now, first = environment.manager.clock(), environment.manager.changes.sequence + 1
-        found, answers = send_stubs.records(stubs, forms, _WRITTEN, first, now // 1000, now % 1000)
+        found, answers = send_stubs.records(stubs, forms, WRITTEN, first, now // 1000, now % 1000)
         count = len(answers)
         if not count:
             return start
@@ -188,7 +168,7 @@ class PlainReceives:
         except UNREADABLE:
             return answers  # `Reading.read` finds out which one it is
         for index, record in enumerate(records, start):
-            answer = receive_stubs.answer(calls[index].stub, record, _READ, now)
+            answer = receive_stubs.answer(calls[index].stub, record, READ, now)
             if answer is None:
                 break
             answers.append(answer)
