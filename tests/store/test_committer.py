@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from openmsmq.store import Store, StoreFailed
-from openmsmq.store.committer import Committer
+from openmsmq.store.committer import STAY_BESIDE, Committer
 from store.memory_vfs import MemoryVfs
 
 
@@ -250,7 +250,7 @@ def test_a_sync_holds_nobody_up_but_those_who_wait_for_it() -> None:
     async def main() -> None:
         calls, syncer, store = 0, Syncer(), open_store(MemoryVfs())
         committer = Committer(
-            store, asyncio.get_running_loop(), on_failure=unexpected, syncer=syncer, calls=lambda: calls
+            store, asyncio.get_running_loop(), on_failure=unexpected, syncer=syncer, calls=lambda: calls, slow=60
         )  # fmt: skip
         beside = []
         for key, came in enumerate((1, 2, 5, 1, 0), 1):
@@ -265,12 +265,32 @@ def test_a_sync_holds_nobody_up_but_those_who_wait_for_it() -> None:
     asyncio.run(main())
 
 
+def test_after_a_slow_sync_some_are_beside_the_loop() -> None:
+    class Syncer:
+        begun = 0
+
+        def submit(self, handles: list[int], done: Callable[[OSError | None], None]) -> None:
+            self.begun += 1
+            asyncio.get_running_loop().call_soon(done, None)
+
+    async def main() -> None:
+        syncer, store = Syncer(), open_store(MemoryVfs())
+        committer = Committer(store, asyncio.get_running_loop(), on_failure=unexpected, syncer=syncer, slow=0)
+        for key in range(1, 2 * STAY_BESIDE + 1):  # each in place is slow, and every one after it is beside
+            store.insert(1, key, 0, b"x")
+            await committer.drain()
+        assert syncer.begun == 2 * STAY_BESIDE - 2
+        store.close()
+
+    asyncio.run(main())
+
+
 def test_an_answer_to_many_calls_waits_for_many() -> None:
     async def main() -> None:
         syncs: list[bool] = []
         store = open_store(MemoryVfs())
         committer = Committer(
-            store, asyncio.get_running_loop(), on_failure=unexpected, syncer=Never(), calls=lambda: 64
+            store, asyncio.get_running_loop(), on_failure=unexpected, syncer=Never(), calls=lambda: 64, slow=60
         )  # fmt: skip
         store.insert(1, 1, 0, b"x")
         committer.when_durable(lambda: syncs.append(True), 64)

@@ -118,7 +118,8 @@ class PlainSends:
                 self._forms.clear()
             machine = self._environment.manager.machine.identifier
             template = Message(source_machine_identifier=machine, identifier=machine + bytes(4))
-            form = encode_message(template)[: FIXED.size], sender, destination.encode(), len(destination)
+            name = destination.encode("utf-8", "surrogatepass")
+            form = encode_message(template)[: FIXED.size], sender, name, len(destination)
             self._forms[destination, sender] = form
         return form
 

@@ -250,8 +250,11 @@ class RpcServer:
         while at < len(calls):
             try:
                 at = together.serve(calls, at)
-            except Exception:  # a bug; nothing that was served raises
+            except Exception:  # a bug: nobody knows which of them were served, so none is served again
                 log.exception("calls can't be served together")
+                for call in calls[at:]:
+                    self._refuse(call, NCA_S_FAULT_UNSPEC)
+                break
             if at < len(calls):
                 self._serve(calls[at])
                 at += 1

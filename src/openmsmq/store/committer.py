@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from openmsmq.store.batch import Batch
 from openmsmq.store.errors import StoreError, StoreFailed
@@ -12,6 +13,9 @@ from openmsmq.store.log import Store
 
 Callback: TypeAlias = Callable[[], object]
 OnFailure: TypeAlias = Callable[[BaseException], object]
+# Seconds. A sync in place that takes longer has a slow disk, or had to wait for a processor that others keep busy.
+SLOW_SYNC: Final = 0.001
+STAY_BESIDE: Final = 256  # syncs, after a slow one
 
 
 class Syncer(Protocol):
@@ -26,8 +30,8 @@ class Committer:
 
     The flush runs at the beginning of the loop's next turn, so that whatever all sockets asked for in this turn shares
     one sync. While all who call wait for the disk, the loop syncs by itself: what comes meanwhile waits in the sockets
-    and shares the next sync, and nothing is handed over. While others call too, whom a sync must not hold up, a syncer
-    does it beside the loop, if there is one.
+    and shares the next sync, and nothing is handed over. While others call too, whom a sync must not hold up, and for a
+    while after a slow one, a syncer does it beside the loop, if there is one.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class Committer:
         before: Callback = lambda: None,
         after: Callback = lambda: None,
         calls: Callable[[], int] = lambda: 0,
+        slow: float = SLOW_SYNC,
     ) -> None:
         """
         Args:
@@ -50,6 +55,7 @@ class Committer:
             before: called before a batch is taken, so that what it still writes shares the sync.
             after: called when those who waited have been told.
             calls: how many calls have come in so far, whether they wait for the disk or not.
+            slow: seconds; a sync in place that takes longer is a slow one.
         """
         self._store = store
         self._loop = loop
@@ -59,6 +65,8 @@ class Committer:
         self._after = after
         self._calls = calls
         self._calls_before = 0  # what that was at the last flush
+        self._slow = slow
+        self._left_beside = 0  # how many syncs are not to be in place
         self._waiting: list[Callback] = []
         self._waiting_calls = 0
         self._scheduled = False
@@ -102,7 +110,7 @@ class Committer:
         try:
             batch = self._store.take_batch()
             if batch is not None:
-                if self._syncer is not None and self._others_call():
+                if self._syncer is not None and self._belongs_beside():
                     self._start(self._syncer, batch, waiting)
                     return
                 self._sync(batch)
@@ -112,18 +120,22 @@ class Committer:
         self._scheduled = False
         self._call(waiting)
 
-    def _others_call(self) -> bool:
-        """Whether calls have come since the last flush that do not wait for the disk."""
+    def _belongs_beside(self) -> bool:
+        """Whether calls have come since the last flush that do not wait for the disk, or a sync was slow lately."""
         calls, waiting = self._calls(), self._waiting_calls
         came, self._calls_before, self._waiting_calls = calls - self._calls_before, calls, 0
-        return came > waiting
+        self._left_beside -= self._left_beside > 0
+        return came > waiting or self._left_beside > 0
 
     def _sync(self, batch: Batch) -> None:
+        started = time.monotonic()  # the loop's own time goes by milliseconds
         try:
             batch.write()
             batch.sync()
         except OSError as error:
             self._store.fail(error)
+        if time.monotonic() - started > self._slow:
+            self._left_beside = STAY_BESIDE
         self._store.finish_batch(batch)
 
     def _start(self, syncer: Syncer, batch: Batch, waiting: list[Callback]) -> None:
