@@ -7,6 +7,7 @@ follows from its receipt. Every other call, and every one that is refused, is `Q
 
 from __future__ import annotations
 
+import sys
 from array import array
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -47,8 +48,9 @@ class PlainCalls:
 
     @staticmethod
     def are_served() -> bool:
-        """Whether the machine code is there, without which one call after the other is as quick."""
-        return send_stubs is not None and receive_stubs is not None
+        """Whether the machine code is there, without which one call after the other is as quick. It reads numbers as
+        they stand in stubs, which are little-endian."""
+        return send_stubs is not None and receive_stubs is not None and sys.byteorder == "little"
 
     def takes(self, call: Call) -> bool:
         opnum = call.opnum
