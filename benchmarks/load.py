@@ -1,155 +1,126 @@
-"""The load generator, a process of its own: `python load.py JSON` repeats requests and prints what it measured.
+"""The load generator: connections that repeat prepared requests, by a native program that takes the same small share of
+the machine whatever the server is (`load.c`, made when it is first used).
 
-Each connection has one request under way. An operation ends after `seconds` or `count` answers, whichever is first.
+    python benchmarks/load.py JSON      what `load` takes, and `deliver` with "deliver": true
+
+An operation ends after `seconds` or `count` answers, whichever is first.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
-import os
+import struct
+import subprocess
 import sys
+import tempfile
 import time
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import uvloop
-from wires import WIRES, Wire, openmsmq, openmsmq_waiting
+from wires import WIRES, Wire, fixed, openmsmq, openmsmq_waiting
+
+HERE = Path(__file__).parent
+ENDLESS = 10**9
+Result = dict[str, Any]
 
 
-class Caller(asyncio.Protocol):
-    """Repeats the request of a wire on its connection."""
+@cache
+def program(name: str) -> Path:
+    """A program of this folder that is written in C, made for this process. Raises CalledProcessError."""
+    directory = tempfile.TemporaryDirectory(prefix="openmsmq-bench-")
+    atexit.register(directory.cleanup)
+    made = Path(directory.name, name)
+    subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-pthread", HERE / f"{name}.c", "-o", made], check=True)
+    return made
 
-    def __init__(self, wire: Wire, run: Run) -> None:
-        self.wire, self.run = wire, run
-        self.rest = b""
-        self.begun = 0.0
-        self.answers = 0
+
+def load(
+    *, port: int, what: str, queue: str = "", system: str = "openmsmq", connections: int = 1, seconds: float = 1e9,
+    count: int = ENDLESS, depth: int = 1,
+) -> Result:  # fmt: skip
+    """Repeat an operation, `depth` requests under way on each connection.
+
+    Returns:
+        `count`, `rate` a second, `p50`, `p99` and `p999` in microseconds, `failed`, and `cpu` seconds of the load
+        generator.
+    """
+    wires = [WIRES[system](port, what, queue) for _ in range(connections)]
+    return repeat(wires, seconds, count, depth)
+
+
+def repeat(wires: list[Wire], seconds: float, count: int = ENDLESS, depth: int = 1) -> Result:
+    """As `load`, on connections that are ready."""
+    one, prepared = wires[0], b""
+    for wire in wires:
+        wire.sock.setblocking(True)
+        prepared += struct.pack("=iI", wire.sock.fileno(), len(wire.requests))
+        prepared += b"".join(struct.pack("=I", len(request)) + request for request in wire.requests)
+    command = [program("load"), seconds, count, depth, one.cut, one.steps, *one.copies, int(one.listens)]
+    done = subprocess.run(
+        [str(argument) for argument in command], input=prepared, capture_output=True, check=False,
+        pass_fds=[wire.sock.fileno() for wire in wires],
+    )  # fmt: skip
+    for wire in wires:
+        wire.sock.close()
+    if done.returncode:
+        raise RuntimeError(done.stderr.decode()[-2000:])
+    result: Result = json.loads(done.stdout)
+    return result
+
+
+def floor(
+    port: int, request: int, answer: int, connections: int, seconds: float, count: int = ENDLESS, depth: int = 1
+) -> Result:
+    """As `load`, of the floor program."""
+    return repeat([fixed(port, request, answer) for _ in range(connections)], seconds, count, depth)
+
+
+class _End(asyncio.Protocol):
+    """One side of a delivery: says when an answer has come."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
 
-    def start(self) -> None:
-        self.begun = time.perf_counter()
-        self.transport.write(self.wire.request)
-
     def data_received(self, data: bytes) -> None:
-        received = self.rest + data if self.rest else data
-        count, failed, self.rest = self.wire.split(received)
-        if not count and not failed:
-            return
-        now = time.perf_counter()
-        self.answers += 1
-        if self.answers % self.wire.steps and not failed:
-            assert self.wire.follow is not None
-            self.transport.write(self.wire.follow(received))
-        elif self.run.note(now - self.begun, failed, now):
-            self.begun = now
-            self.transport.write(self.wire.follow(received) if self.wire.follow else self.wire.request)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.run.over.set()
+        if not self.done.done():
+            self.done.set_result(time.perf_counter())
 
 
-class Run:
-    def __init__(self, seconds: float, count: int) -> None:
-        self.seconds, self.count = seconds, count
-        self.latencies: list[float] = []
-        self.failed = 0
-        self.over = asyncio.Event()
-        self.end = self.last = 0.0
-
-    def note(self, latency: float, failed: int, now: float) -> bool:
-        """Whether to go on."""
-        if failed:
-            self.failed += failed
-            self.over.set()
-            return False
-        self.latencies.append(latency)
-        self.last = now
-        if now >= self.end or len(self.latencies) >= self.count:
-            self.over.set()
-            return False
-        return not self.over.is_set()
-
-
-async def repeat(system: str, port: int, what: str, queue: str, connections: int, seconds: float, count: int) -> Run:
-    run = Run(seconds, count)
-    loop = asyncio.get_running_loop()
-    callers = []
-    for _ in range(connections):
-        wire = WIRES[system](port, what, queue)
-        wire.sock.setblocking(False)
-        _, caller = await loop.create_connection(lambda wire=wire: Caller(wire, run), sock=wire.sock)
-        callers.append(caller)
-    begin = time.perf_counter()
-    run.end = begin + seconds
-    for caller in callers:
-        caller.start()
-    try:
-        await asyncio.wait_for(run.over.wait(), seconds + 10)
-    except TimeoutError:
-        run.failed += 1
-    run.seconds = run.last - begin
-    return run
-
-
-async def deliver(port: int, what: str, queue: str, count: int) -> Run:
+async def deliver(port: int, what: str, queue: str, count: int) -> Result:
     """From the send to the answer of a receive that waits on another connection."""
-    run = Run(0, count)
     loop = asyncio.get_running_loop()
-    answered: asyncio.Future[int] = loop.create_future()
-
-    class End(asyncio.Protocol):
-        def __init__(self, wire: Wire, receives: bool) -> None:
-            self.wire, self.receives, self.rest = wire, receives, b""
-            self.done: asyncio.Future[float] = loop.create_future()
-
-        def data_received(self, data: bytes) -> None:
-            found, failed, self.rest = self.wire.split(self.rest + data)
-            run.failed += failed
-            if found and not self.done.done():
-                self.done.set_result(time.perf_counter())
-
     ends = []
-    for wire, receives in ((openmsmq_waiting(port, "receive", queue), True), (openmsmq(port, what, queue), False)):
+    for wire in (openmsmq_waiting(port, "receive", queue), openmsmq(port, what, queue)):
         wire.sock.setblocking(False)
-        transport, end = await loop.create_connection(lambda w=wire, r=receives: End(w, r), sock=wire.sock)
-        ends.append((transport, end, wire))
-    (receiving, receiver, asking), (sending, sender, giving) = ends
-    begin = time.perf_counter()
+        _, end = await loop.create_connection(_End, sock=wire.sock)
+        ends.append((end, wire))
+    (receiver, asking), (sender, giving) = ends
+    begin, latencies = time.perf_counter(), []
     for _ in range(count):
         receiver.done, sender.done = loop.create_future(), loop.create_future()
-        receiving.write(asking.request)
+        receiver.transport.write(asking.requests[0])
         await asyncio.sleep(0.002)  # the receive waits at the server
         sent = time.perf_counter()
-        sending.write(giving.request)
-        run.latencies.append(await receiver.done - sent)
+        sender.transport.write(giving.requests[0])
+        latencies.append(await receiver.done - sent)
         await sender.done
-    run.seconds = time.perf_counter() - begin
-    answered.cancel()
-    return run
+    seconds = time.perf_counter() - begin
+    latencies.sort()
+    p50, p99 = (latencies[int(count * share)] * 1e6 for share in (0.5, 0.99))
+    return {"count": count, "rate": count / seconds, "p50": p50, "p99": p99, "failed": 0}
 
 
 def main() -> None:
     options = json.loads(sys.argv[1])
-    if options.pop("deliver", False):
-        run = uvloop.run(deliver(**options))
-    else:
-        run = uvloop.run(repeat(**options))
-    latencies = sorted(run.latencies) or [0.0]
-    used = os.times()
-    print(
-        json.dumps(
-            {
-                "count": len(run.latencies),
-                "rate": len(run.latencies) / run.seconds if run.seconds > 0 else 0,
-                "p50": latencies[len(latencies) // 2] * 1e6,
-                "p99": latencies[len(latencies) * 99 // 100] * 1e6,
-                "failed": run.failed,
-                "cpu": used.user + used.system,
-            }
-        )
-    )
+    result = uvloop.run(deliver(**options)) if options.pop("deliver", False) else load(**options)
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

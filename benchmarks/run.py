@@ -10,37 +10,32 @@ under changing load say little; the ratios within a run say more.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
-import json
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import load as generator
 import measures
 import results
 import systems
+from load import ENDLESS
+from load import load as native_load
 
-HERE = Path(__file__).parent
-ENDLESS = 10**9
 ROUNDS = 3
 CONNECTIONS = (1, 8, 64)
+# Forms of the floor program, see floor.c; the last one computes for 20 µs for each message.
+FLOORS = {"floor": ("in-place", 0), "floor, thread": ("thread", 0), "floor, 20 µs": ("in-place", 20_000)}
 Result = dict[str, Any]
 
 
-def command(**options: Any) -> list[str]:
-    return [sys.executable, str(HERE / "load.py"), json.dumps(options)]
-
-
 def load(**options: Any) -> Result:
-    done = subprocess.run(command(**options), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    result: Result = json.loads(done.stdout)
+    result = native_load(**options)
     print(f"  {options.get('system', 'openmsmq')} {options['what']} x{options.get('connections', 1)}: "
           f"{result['rate']:,.0f}/s, p50 {result['p50']:.0f}, p99 {result['p99']:.0f} us", flush=True)  # fmt: skip
     return result
@@ -102,20 +97,20 @@ class Bench:
                 )
                 self.receives("openmsmq", daemon.port, f"receive{connections}", connections)
             for what in ("express send", "durable send"):
-                self.delivered[what] = load(
-                    deliver=True, port=daemon.port, what=what, queue="deliver", count=int(300 * self.seconds)
+                self.delivered[what] = asyncio.run(
+                    generator.deliver(daemon.port, what, "deliver", int(300 * self.seconds))
                 )
-            durable = command(
-                system="openmsmq", port=daemon.port, what="durable send", queue="durable", connections=8,
-                seconds=self.seconds + 1.5, count=ENDLESS,
-            )  # fmt: skip
-            with subprocess.Popen(durable, stdout=subprocess.DEVNULL) as senders:
+            with ThreadPoolExecutor(1) as pool:
+                senders = pool.submit(
+                    load, system="openmsmq", port=daemon.port, what="durable send", queue="durable", connections=8,
+                    seconds=self.seconds + 1.5,
+                )  # fmt: skip
                 time.sleep(0.8)
                 self.express_under_load = load(
                     system="openmsmq", port=daemon.port, what="express send", queue="express", connections=1,
-                    seconds=self.seconds, count=ENDLESS,
+                    seconds=self.seconds,
                 )  # fmt: skip
-                senders.wait()
+                senders.result()
 
     def compare(self) -> None:
         """All systems in turns, several rounds: what else the machine does then hits them alike."""
@@ -135,10 +130,21 @@ class Bench:
             if there["postgresql"]:
                 ports["postgresql"] = stack.enter_context(systems.postgresql(self.directory)), "compared"
             for _ in range(ROUNDS):
-                for connections in (1, 8):
+                for connections in CONNECTIONS:
                     self.sync()
                     for system, (port, queue) in ports.items():
                         self.turn(system, port, queue, connections)
+                    for form, (options, work) in FLOORS.items():
+                        self.floor_turn(form, options, work, connections)
+
+    def floor_turn(self, name: str, form: str, work: int, connections: int) -> None:
+        """What the same system calls alone make, in the same round."""
+        for what, operation in systems.FLOOR_OPERATIONS.items():
+            with systems.floor(self.directory, form, work, operation) as (port, _):
+                result = generator.floor(port, operation.request, operation.answer, connections, self.seconds / ROUNDS)
+            assert not result["failed"], f"{name} {what}: {result['failed']} failures"
+            print(f"  {name} {what} x{connections}: {result['rate']:,.0f}/s", flush=True)
+            self.compared.setdefault((name, what, connections), []).append(float(result["rate"]))
 
     def turn(self, system: str, port: int, queue: str, connections: int) -> None:
         """Send, put more there, and receive some of it."""

@@ -12,14 +12,28 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import wires
+from load import program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from daemon import Daemon
 
 RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 START = 90.0
+
+
+class FloorOperation(NamedTuple):
+    """Bytes of a request, of what is written for it and of its answer."""
+
+    request: int
+    record: int
+    answer: int
+
+
+# What openmsmq receives, writes and answers for a message of 1 KiB.
+FLOOR_OPERATIONS = {"durable send": FloorOperation(1412, 1304, 52), "receive": FloorOperation(2740, 48, 1756)}
 
 
 def cpu(pid: int) -> float:
@@ -72,6 +86,16 @@ def openmsmq(directory: Path) -> Iterator[Daemon]:
     directory.mkdir(exist_ok=True)
     with Daemon(directory / "openmsmq", "--log-level", "error") as daemon:
         yield daemon
+
+
+@contextlib.contextmanager
+def floor(directory: Path, form: str, work: int, operation: FloorOperation) -> Iterator[tuple[int, int]]:
+    """The floor program: its port and process identifier. `work` in nanoseconds for each request."""
+    sizes = [str(size) for size in operation]
+    command = [str(program("floor")), str(directory / "floor"), form, str(work), *sizes]
+    with ended(process := subprocess.Popen(command, stdout=subprocess.PIPE)):
+        assert process.stdout is not None
+        yield int(process.stdout.readline()), process.pid
 
 
 @contextlib.contextmanager

@@ -14,17 +14,15 @@ import itertools
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from load import ENDLESS, load
 from systems import cpu
 
-HERE = Path(__file__).parent
-ENDLESS = 1 << 40
 FILL = 64  # connections that fill a queue
 
 
@@ -47,8 +45,9 @@ def daemon(checkout: Path, directory: Path) -> Iterator[tuple[int, dict[str, int
     """The queue manager of a checkout: process identifier and ports by endpoint."""
     python = checkout / ".venv/bin/python"
     command = [python, "-m", "openmsmq.cli", "serve", "--data-dir", directory, "--endpoint-mapper-port", "0"]
+    command += ["--rpc-port", "0", "--message-port", "0"]  # several may be up at once
     with subprocess.Popen(
-        [*map(str, command), "--rpc-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=checkout
+        [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=checkout
     ) as process:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
@@ -56,18 +55,6 @@ def daemon(checkout: Path, directory: Path) -> Iterator[tuple[int, dict[str, int
             yield process.pid, {name: where["port"] for name, where in ready["endpoints"].items()}
         finally:
             process.terminate()
-
-
-def load(
-    port: int, what: str, queue: str, connections: int, seconds: float, count: int = ENDLESS, system: str = "openmsmq"
-) -> int:
-    """Run the load generator; how many operations it did."""
-    options = {"system": system, "port": port, "what": what, "queue": queue, "connections": connections,
-               "seconds": seconds, "count": count}  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, str(HERE / "load.py"), json.dumps(options)], capture_output=True, text=True, check=True
-    )
-    return int(json.loads(done.stdout)["count"])
 
 
 def measure(checkout: Path, connections: int, seconds: float) -> dict[str, float]:
@@ -81,10 +68,14 @@ def measure(checkout: Path, connections: int, seconds: float) -> dict[str, float
         for operation in OPERATIONS:
             count, queue = ENDLESS, operation.queue or "a"
             if operation.queue:
-                count = max(1, load(port, "durable send", queue, FILL, seconds) - 200)
+                filled = load(port=port, what="durable send", queue=queue, connections=FILL, seconds=seconds)
+                count = max(1, filled["count"] - 200)
             before = cpu(pid)
-            done = load(port, operation.name, queue, connections, seconds, count, operation.system)
-            found[operation.name] = (cpu(pid) - before) / done * 1e6
+            done = load(
+                port=port, what=operation.name, queue=queue, connections=connections, seconds=seconds, count=count,
+                system=operation.system,
+            )  # fmt: skip
+            found[operation.name] = (cpu(pid) - before) / done["count"] * 1e6
     return found
 
 

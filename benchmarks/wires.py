@@ -1,12 +1,11 @@
 """Connections that repeat prepared requests: the load generator spends as little as it can for every system alike.
 
-Each function makes a connected socket ready with blocking calls and gives it with the bytes to repeat and a splitter,
-which takes what has arrived and says how many answers it holds, how many of them are failures, and what is left over.
+Each function makes a connected socket ready with blocking calls and gives it with the bytes to repeat, and with what
+the native load generator (`load.c`) has to know of the answers.
 """
 
 from __future__ import annotations
 
-import itertools
 import socket
 import struct
 from collections.abc import Callable
@@ -26,20 +25,35 @@ from openmsmq.transfer.send_buffer import send_buffer
 
 BODY = bytes(range(256)) * 4
 OPERATIONS = ("null", "express send", "durable send", "receive")
-LAST_FRAGMENT = 2
-Splitter = Callable[[bytes], tuple[int, int, bytes]]
 
 
 class Wire(NamedTuple):
+    """Attributes:
+    requests: sent in turn, each after the answer to the one before.
+    cut: how `load.c` tells answers apart.
+    steps: how many answers make one operation.
+    copies: from where in an answer to where in the next request how many bytes are copied.
+    listens: the server speaks first.
+    keep: what has to live as long as the connection.
+    """
+
     sock: socket.socket
-    request: bytes
-    split: Splitter
-    # What an answer demands to be sent before the next one comes, where that differs each time.
-    follow: Callable[[bytes], bytes] | None = None
-    # How many answers make one operation.
+    requests: list[bytes]
+    cut: str
     steps: int = 1
-    # Sent once before the first request; with `follow`, the only request.
+    copies: tuple[int, int, int] = (0, 0, 0)
+    listens: bool = False
     keep: Any = None
+
+
+# -- the floor program -----------------------------------------------------------------------------------------------
+
+
+def fixed(port: int, request: int, answer: int) -> Wire:
+    """Requests and answers of fixed sizes."""
+    sock = socket.create_connection(("127.0.0.1", port), 30)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Wire(sock, [bytes(request)], f"fixed:{answer}")
 
 
 # -- openmsmq --------------------------------------------------------------------------------------------------------
@@ -51,7 +65,7 @@ def openmsmq(port: int, what: str, queue: str, timeout: int = 0) -> Wire:
     qmcomm2 = connection.bind(m.qmcomm2.uuid, m.qmcomm2.version)
     if what == "null":
         connection.core.request(qmcomm, 31, bytes(4))
-        return Wire(connection._socket, connection.core.data_to_send(), _split_rpc, keep=connection)
+        return Wire(connection._socket, [connection.core.data_to_send()], "responses", keep=connection)
     name = QUEUE_FORMAT(m_qft=3, m_pDirectID=f"OS:.\\private$\\{queue}")
     operation = m.qmcomm.operation("rpc_QMOpenQueueInternal")
     access = 1 if what == "receive" else 2
@@ -68,7 +82,7 @@ def openmsmq(port: int, what: str, queue: str, timeout: int = 0) -> Wire:
         message = Message(body=BODY, delivery_guarantee=int(what == "durable send"))
         request = m.rpc_ACSendMessageEx_Request(opened.phQueue, send_buffer(message), OBJECTID())
     connection.core.request(qmcomm2, operation.opnum, operation.encode_request(request))
-    return Wire(connection._socket, connection.core.data_to_send(), _split_results, keep=connection)
+    return Wire(connection._socket, [connection.core.data_to_send()], "results", keep=connection)
 
 
 def openmsmq_waiting(port: int, what: str, queue: str) -> Wire:
@@ -92,17 +106,9 @@ def two_phases(port: int, what: str, queue: str) -> Wire:
         return bytes(connection.core.data_to_send())
 
     starting, ending = prepared(start), prepared(end)
-    turns = itertools.cycle((True, False))
-
-    def follow(answer: bytes) -> bytes:
-        if not next(turns):
-            return starting
-        if what == "remoteread":
-            return ending
-        # RemoteQMEndReceive begins with the handle that the answer begins with, each behind its header.
-        return ending[:24] + answer[24:44] + ending[44:]
-
-    return Wire(connection._socket, starting, _split_fragments, follow, 2, (connection, start, end))
+    # RemoteQMEndReceive begins with the handle that the answer begins with, each behind its header.
+    copies = (0, 0, 0) if what == "remoteread" else (24, 24, 20)
+    return Wire(connection._socket, [starting, ending], "results", 2, copies, keep=(connection, start, end))
 
 
 def _run(connection: client.Connection, steps: Any) -> Any:
@@ -123,46 +129,7 @@ def management(port: int, what: str, queue: str) -> Wire:
     syntax = connection.bind(qmmgmt.uuid, qmmgmt.version)
     call = next(operations.management(f".\\private$\\{queue}"))
     connection.core.request(syntax, call.operation.opnum, call.operation.encode_request(call.request))
-    return Wire(connection._socket, connection.core.data_to_send(), _split_results, keep=connection)
-
-
-def _split_fragments(data: bytes) -> tuple[int, int, bytes]:
-    """Answers of several fragments: only the last one ends in the result."""
-    count = failed = 0
-    while len(data) >= 16:
-        length = data[8] | data[9] << 8
-        if len(data) < length:
-            break
-        if data[3] & LAST_FRAGMENT:
-            count += 1
-            failed += data[length - 4 : length] != b"\0\0\0\0"
-        failed += data[2] != 2
-        data = data[length:]
-    return count, failed, data
-
-
-def _split_rpc(data: bytes) -> tuple[int, int, bytes]:
-    count = failed = 0
-    while len(data) >= 16:
-        length = data[8] | data[9] << 8
-        if len(data) < length:
-            break
-        count += 1
-        failed += data[2] != 2
-        data = data[length:]
-    return count, failed, data
-
-
-def _split_results(data: bytes) -> tuple[int, int, bytes]:
-    count = failed = 0
-    while len(data) >= 16:
-        length = data[8] | data[9] << 8
-        if len(data) < length:
-            break
-        count += 1
-        failed += data[2] != 2 or data[length - 4 : length] != b"\0\0\0\0"
-        data = data[length:]
-    return count, failed, data
+    return Wire(connection._socket, [connection.core.data_to_send()], "results", keep=connection)
 
 
 # -- RabbitMQ: AMQP 0-9-1, persistent messages with publisher confirms; a consumer with one message at a time ---------
@@ -224,43 +191,14 @@ def rabbitmq(port: int, what: str, queue: str) -> Wire:
         _amqp_answer(sock, 85, 11)
         publish = _method(1, 60, 40, bytes(2) + _short("") + _short(queue) + b"\0")
         header = _frame(2, 1, struct.pack(">HHQHB", 60, 0, len(BODY), 1 << 12, 2))
-        return Wire(sock, publish + header + _frame(3, 1, BODY), _split_acks)
+        return Wire(sock, [publish + header + _frame(3, 1, BODY)], "acks")
     sock.sendall(_method(1, 60, 10, struct.pack(">IHB", 0, 1, 0)))
     _amqp_answer(sock, 60, 11)
-    consume = _method(1, 60, 20, bytes(2) + _short(queue) + _short("c") + b"\0" + bytes(4))
-    return Wire(sock, consume, _split_deliveries, _acknowledge)
-
-
-def _frames(data: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
-    found = []
-    while len(data) >= 7:
-        kind, _, size = struct.unpack_from(">BHI", data)
-        if len(data) < size + 8:
-            break
-        found.append((kind, data[7 : 7 + size]))
-        data = data[size + 8 :]
-    return found, data
-
-
-def _split_acks(data: bytes) -> tuple[int, int, bytes]:
-    found, rest = _frames(data)
-    acks = sum(payload[:4] == b"\0\x3c\0\x50" for _, payload in found)
-    return acks, len(found) - acks, rest
-
-
-def _split_deliveries(data: bytes) -> tuple[int, int, bytes]:
-    found, rest = _frames(data)
-    if any(kind == 3 for kind, _ in found):
-        return 1, 0, rest
-    return (0, 0, data) if not found or found[-1][0] != 1 or found[-1][1][:4] != b"\0\x3c\0\x15" else (0, 0, rest)
-
-
-def _acknowledge(data: bytes) -> bytes:
-    for kind, payload in _frames(data)[0]:
-        if kind == 1 and payload[:4] == b"\0\x3c\0\x3c":
-            at = 5 + payload[4]
-            return _method(1, 60, 80, payload[at : at + 8] + b"\0")
-    return b""
+    sock.sendall(_method(1, 60, 20, bytes(2) + _short(queue) + _short("c") + b"\0" + bytes(4)))
+    _amqp_answer(sock, 60, 21)
+    # The delivery tag follows the consumer tag, which is one byte with its length, in the frame of basic.deliver.
+    acknowledge = _method(1, 60, 80, bytes(8) + b"\0")
+    return Wire(sock, [acknowledge], "deliveries", copies=(13, 11, 8), listens=True)
 
 
 # -- Redis: appendfsync always ---------------------------------------------------------------------------------------
@@ -274,25 +212,10 @@ def redis(port: int, what: str, queue: str) -> Wire:
     sock = socket.create_connection(("127.0.0.1", port), 30)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if what == "durable send":
-        return Wire(sock, _resp(b"XADD", queue.encode(), b"*", b"b", BODY), _split_resp)
+        return Wire(sock, [_resp(b"XADD", queue.encode(), b"*", b"b", BODY)], "redis")
     if what == "fill":
-        return Wire(sock, _resp(b"LPUSH", queue.encode() + b"-list", BODY), _split_resp)
-    return Wire(sock, _resp(b"RPOP", queue.encode() + b"-list"), _split_resp)
-
-
-def _split_resp(data: bytes) -> tuple[int, int, bytes]:
-    count = failed = 0
-    while (end := data.find(b"\r\n")) >= 0:
-        end += 2
-        if data[:1] == b"$" and (size := int(data[1 : end - 2])) >= 0:
-            end += size + 2
-            if len(data) < end:
-                break
-        elif data[:1] in (b"-", b"$"):
-            failed += 1
-        count += 1
-        data = data[end:]
-    return count, failed, data
+        return Wire(sock, [_resp(b"LPUSH", queue.encode() + b"-list", BODY)], "redis")
+    return Wire(sock, [_resp(b"RPOP", queue.encode() + b"-list")], "redis")
 
 
 # -- PostgreSQL: prepared statements, SKIP LOCKED --------------------------------------------------------------------
@@ -338,23 +261,7 @@ def postgresql(port: int, what: str, queue: str) -> Wire:
     _until_ready(sock)
     values = struct.pack(">HHHI", 1, 1, 1, len(BODY)) + BODY if what == "durable send" else struct.pack(">HH", 0, 0)
     bind = _message(b"B", b"\0s\0" + values + struct.pack(">HH", 1, 1))
-    return Wire(sock, bind + _message(b"E", b"\0" + bytes(4)) + _message(b"S", b""), _split_ready)
-
-
-def _split_ready(data: bytes) -> tuple[int, int, bytes]:
-    count = failed = at = whole = 0
-    while len(data) >= at + 5:
-        end = at + 1 + int.from_bytes(data[at + 1 : at + 5], "big")
-        if len(data) < end:
-            break
-        kind = data[at : at + 1]
-        failed += kind == b"E" or (
-            kind == b"C" and data[at + 5 : end - 1].endswith(b" 0") and data[at + 5 : at + 6] == b"D"
-        )
-        at = end
-        if kind == b"Z":
-            count, whole = count + 1, at
-    return count, failed if whole else 0, data[whole:]
+    return Wire(sock, [bind + _message(b"E", b"\0" + bytes(4)) + _message(b"S", b"")], "postgresql")
 
 
 WIRES: dict[str, Callable[[int, str, str], Wire]] = {

@@ -14,7 +14,7 @@ from typing import Final
 MODULES: Final = (
     "link.arrival", "link.memory", "link.sequences",
     "packet.headers", "packet.queue_names", "packet.reader", "packet.user_message",
-    "protocols.dispatch", "protocols.environment", "protocols.management",
+    "protocols.dispatch", "protocols.environment", "protocols.management", "protocols.plain_calls",
     "protocols.qm2qm", "protocols.qmcomm", "protocols.qmcomm2", "protocols.qmmgmt", "protocols.remote_read",
     "protocols.transaction_manager",
     "queueing.administration", "queueing.change_set", "queueing.changes",
@@ -32,7 +32,14 @@ MODULES: Final = (
     "transport.history", "transport.sequence", "transport.session", "transport.window",
 )  # fmt: skip
 # What has no Python source: whoever imports it does without where it is not there.
-WRITTEN_IN_C: Final = ("bulk.checksums", "ndr.engine", "queueing.packing", "store.framing")
+WRITTEN_IN_C: Final = (
+    "bulk.checksums",
+    "ndr.engine",
+    "protocols.receive_stubs",
+    "protocols.send_stubs",
+    "queueing.packing",
+    "store.framing",
+)
 
 
 def is_native() -> bool:

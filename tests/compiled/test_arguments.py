@@ -57,7 +57,7 @@ def test_stamps_that_lie_nowhere_are_refused() -> None:
 def test_bounds_that_are_none_are_refused() -> None:
     good = rows([b"abc", b"de"])
     for bounds in ((4, 7, 10), (4, 3, 9), (-1, 7, 9), (4, 7)):
-        bad = Rows(7, good.records, good.sizes, array("q", bounds), good.keys, good.deadlines)
+        bad = Rows(good.queues, good.records, good.sizes, array("q", bounds), good.keys, good.deadlines)
         with pytest.raises(ValueError, match="bounds"):
             frames_of(CODEC, bad, 0, PENDING, 1, 4096, 0, 4000)
     for first in (-1, 3):

@@ -88,7 +88,7 @@ class Server:
         self.environment = Environment(
             self.world.manager,
             self.world.store,
-            self.waiting_for_disk.append,
+            self.when_durable,
             {0: 2103},
             later=self.later,
             tidy=lambda: self.tidied.append(True),
@@ -100,6 +100,9 @@ class Server:
             TransactionManager(self.environment)]  # fmt: skip
         self._groups = itertools.count(1)
         self.random = itertools.count(1)
+
+    def when_durable(self, callback: Callable[[], object], calls: int = 1) -> None:
+        self.waiting_for_disk.append(callback)
 
     def sync(self) -> None:
         """The disk has caught up."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, Transport
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
-from openmsmq.store import Operation, Store, StoreFull
+from openmsmq.store import Operation, Rows, Store, StoreFull
 from store.memory_vfs import MemoryVfs
 
 ALICE = Caller.user("S-1-5-21-1-2-3-1001", "alice")
@@ -53,6 +54,10 @@ class FullableStore:
     def reserve(self, high: int) -> None:
         self._room()
         self._store.reserve(high)
+
+    def insert_rows(self, rows: Rows) -> array[int]:
+        self._room()
+        return self._store.insert_rows(rows)
 
     def append_pending(self, transaction: int, inserts: Sequence[Any]) -> list[int]:
         self._room()

@@ -186,10 +186,24 @@ class Oracle:
         records = bytearray(b"".join(insert.payload for insert in inserts))
         keys, deadlines = (array("Q", [insert[field] for insert in inserts]) for field in (1, 2))
         self.remember()
-        rows = Rows(queue, records, sizes, array("q", accumulate(sizes, initial=0)), keys, deadlines)
+        bounds = array("q", accumulate(sizes, initial=0))
+        rows = Rows(array("I", [queue]) * len(keys), records, sizes, bounds, keys, deadlines)
         for insert, place in zip(inserts, self.store.append_rows(transaction, rows), strict=True):
             self.pending[transaction][insert.key] = (queue, insert.payload, insert.deadline)
             self.pending_locations[insert.key] = place
+
+    def insert_rows(self) -> None:
+        """Messages for several queues at once, each a batch of its own."""
+        inserts = [self.new_message() for _ in range(self.chance.randrange(1, 9))]
+        sizes = array("I", [len(insert.payload) for insert in inserts])
+        queues = array("I", [insert.queue for insert in inserts])
+        keys, deadlines = (array("Q", [insert[field] for insert in inserts]) for field in (1, 2))
+        records = b"".join(insert.payload for insert in inserts)
+        rows = Rows(queues, records, sizes, array("q", accumulate(sizes, initial=0)), keys, deadlines)
+        for insert in inserts:
+            self.messages[insert.key] = (insert.queue, insert.payload, insert.deadline)
+            self.remember()
+        self.locations.update(zip(keys, self.store.insert_rows(rows), strict=True))
 
     def prepare(self, transaction: int) -> None:
         self.notes[transaction] = self.chance.randbytes(9)
@@ -269,8 +283,10 @@ class Oracle:
     def step(self) -> None:
         """One random step of a programme."""
         dice = self.chance.random()
-        if dice < 0.40:
+        if dice < 0.34:
             self.batch()
+        elif dice < 0.40:
+            self.insert_rows()
         elif dice < 0.52:
             self.sync()
         elif dice < 0.60:

@@ -24,7 +24,8 @@ def rows(payloads: Sequence[bytes], first: int = 1, queue: int = 7) -> Rows:
     sizes = array("I", map(len, payloads))
     keys = array("Q", range(first, first + len(payloads)))
     bounds = array("q", accumulate(sizes, initial=4))
-    return Rows(queue, bytearray(b"head" + b"".join(payloads)), sizes, bounds, keys, array("Q", keys))
+    records, queues = bytearray(b"head" + b"".join(payloads)), array("I", [queue]) * len(keys)
+    return Rows(queues, records, sizes, bounds, keys, array("Q", keys))
 
 
 @given(

@@ -45,6 +45,12 @@ class Timer(Protocol):
     def cancel(self) -> None: ...
 
 
+class WhenDurable(Protocol):
+    """Calls back when everything that is written up to now is durable; see `Committer.when_durable`."""
+
+    def __call__(self, callback: Callable[[], object], calls: int = 1) -> None: ...
+
+
 class NoNetwork:
     """For a queue manager that is alone: it takes part in no transaction of others."""
 
@@ -74,7 +80,7 @@ class Environment:
 
     manager: QueueManager
     store: StoreView
-    when_durable: Callable[[Callable[[], object]], None]
+    when_durable: WhenDurable
     ports: dict[int, int] = field(default_factory=dict)
     # Runs an action after so many seconds; what it returns can be cancelled.
     later: Callable[[float, Callable[[], None]], Timer] = field(kw_only=True)

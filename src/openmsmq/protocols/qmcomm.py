@@ -16,6 +16,7 @@ from openmsmq.protocols.dispatch import NdrInterface, check, present
 from openmsmq.protocols.environment import MSMQ_VERSION
 from openmsmq.protocols.proxies import HandedOver, RemoteQueueProxyHandle, forgiving
 from openmsmq.queueing.descriptors import OpenQueueDescriptor, RemoteReadState
+from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.rpc.association import NULL_HANDLE
@@ -444,9 +445,15 @@ class QmComm(NdrInterface):
 def owned_descriptor(interface: NdrInterface, call: Call, handle: int) -> OpenQueueDescriptor:
     """The open queue that a DWORD names, if it is the caller's own (deviation D-14). Raises InvalidHandle."""
     descriptor = interface.manager.handles.descriptor(handle)
-    if not descriptor.owner.admits(call.holder):
+    if find_owned_descriptor(interface.manager, call, handle) is None:
         raise InvalidHandle(detail=f"the open queue {handle:#x} belongs to another client")
     return descriptor
+
+
+def find_owned_descriptor(manager: QueueManager, call: Call, handle: int) -> OpenQueueDescriptor | None:
+    """As `owned_descriptor`, but None where that raises."""
+    descriptor = manager.handles.descriptors.get(handle)
+    return descriptor if descriptor is not None and descriptor.owner.admits(call.holder) else None
 
 
 def _unsupported_access(access: int) -> MsmqError:

@@ -32,7 +32,7 @@ from openmsmq.queueing.records import (
     route_definition,
     split_final_ack,
 )
-from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFailed, StoreFull
+from openmsmq.store import Drop, Insert, Move, Operation, Remove, RemoveMany, StoreFailed, StoreFull
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +103,13 @@ class ChangeSet:
             of_queue -= self._freed.get(queue.number, 0)
             of_machine -= sum(self._freed.values())
         return self._changes.has_room(queue, size, of_queue, of_machine)
+
+    def charge(self, queue: Queue, size: int) -> bool:
+        """As `has_room`; if there is, it is taken."""
+        has_room = self.has_room(queue, size)
+        if has_room:
+            self._added[queue.number] = self._added.get(queue.number, 0) + size
+        return has_room
 
     def added_to(self, queue: Queue) -> int:
         """Bytes that this change adds to a queue."""
@@ -202,6 +209,19 @@ class ChangeSet:
         """Remove a message whose record can't be decoded: nothing follows, because nobody knows what it asked for."""
         assert queue.location(lookup_identifier) is not None  # what is in memory needs no decoding
         self._take_out(queue, lookup_identifier)
+
+    def take(self, queues: Sequence[Queue], positions: Sequence[int]) -> None:
+        """Remove stored messages of whose removal nothing follows, each from the queue beside it."""
+        locations = []
+        for queue, key in zip(queues, positions, strict=True):
+            location = queue.location(key)
+            assert location is not None  # it is stored
+            locations.append(location)
+        if len(positions) == 1:
+            self._operations.append(Remove(sequence_of(positions[0]), locations[0]))
+        else:
+            self._operations.append(RemoveMany([sequence_of(key) for key in positions], locations))
+        self._removals += zip(queues, positions, strict=True)
 
     def _is_own(self, message: Message) -> bool:
         """Whether this queue manager sent the message."""

@@ -84,6 +84,10 @@ class Changes:
         """The next SequentialID: rises over the whole queue manager, never reused, also after a restart."""
         return self.next_sequences(1)
 
+    def has_numbers(self, count: int) -> bool:
+        """Whether so many numbers can be had without a record in the log."""
+        return self.sequence + count <= self._reserved
+
     def next_sequences(self, count: int) -> int:
         """The first of so many that follow each other. Raises StoreFull."""
         first = self.sequence + 1

@@ -283,6 +283,12 @@ class Queue:
         else:
             self.locked[key] = lock
 
+    def place(self, lookup_identifier: int, location: int, size: int) -> None:
+        """Add an available position whose message is stored."""
+        self.entries[lookup_identifier] = size << _LOCATION_BITS | location
+        self.total_bytes += size
+        self.available.add(lookup_identifier)
+
     def load(self, keys: list[int], values: list[Stored], total_bytes: int) -> None:
         """Fill an empty queue from what the store recovered: lookup identifiers and their entries."""
         self.entries = dict(zip(keys, values, strict=True))

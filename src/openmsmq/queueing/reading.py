@@ -19,12 +19,12 @@ from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.descriptors import START, Accept, Cursor, OpenQueueDescriptor, Reply, WaitingMessageReadOperation
 from openmsmq.queueing.holds import Holds
 from openmsmq.queueing.outbox import Outbox
-from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Lock, LockKind, Queue, QueueKind
 from openmsmq.queueing.storage import UNREADABLE, storing
 from openmsmq.queueing.timers import Timers
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction
-from openmsmq.store import StoreFailed
+from openmsmq.store import StoreFailed, StoreFull
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +102,25 @@ class Reading:
         if timeout != INFINITE:
             self.timeouts.add(self._clock() + timeout, reader.number, reader)
         return reader
+
+    def plainly(self, descriptor: OpenQueueDescriptor) -> Queue | None:
+        """The queue of which a receive may take the first message, if nothing follows from that; None if a look at more
+        than the message's record is needed, which is `read`'s."""
+        queue = descriptor.queue
+        if queue is None or not descriptor.destructive or queue.kind not in APPLICATION_QUEUES:
+            return None
+        return None if queue.properties.journaling or queue.arrived or queue.aborts else queue
+
+    def take_plain(self, queues: list[Queue], positions: list[int]) -> bool:
+        """Remove stored messages that nobody holds and that ask for nothing, each from the queue beside it, all or
+        none. False: they can't be removed; nothing has changed."""
+        change = ChangeSet(self._changes)
+        change.take(queues, positions)
+        try:
+            change.commit()
+        except (StoreFull, StoreFailed):
+            return False
+        return True
 
     def read_by_lookup_identifier(
         self,

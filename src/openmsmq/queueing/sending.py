@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from openmsmq.model.admission import check_message
-from openmsmq.model.constants import Access, Delivery
+from openmsmq.model.admission import MAXIMUM_MESSAGE_FORMAT_NAME, check_message
+from openmsmq.model.constants import INFINITE, Access, Delivery
 from openmsmq.model.errors import (
     HResult,
     InsufficientResources,
@@ -21,11 +22,12 @@ from openmsmq.model.names import FormatName, parse_format_name
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes, new_identifier
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
+from openmsmq.queueing.message_record import decode_message
 from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
-from openmsmq.queueing.queue import Queue, QueueKind, over_quota
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind, over_quota
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
-from openmsmq.store import StoreFailed, StoreFull
+from openmsmq.store import Rows, StoreFailed, StoreFull
 
 #: Whether a body can be encrypted for the queue manager behind a format name, with a privacy level or a better one.
 CanSeal: TypeAlias = Callable[[FormatName, int], bool]
@@ -35,6 +37,24 @@ _SEALING = 2048  # bytes that encryption adds to a packet, at most: padding, and
 def seals_nothing(name: FormatName, level: int) -> bool:
     """For a queue manager that knows no keys of others."""
     return False
+
+
+@dataclass(slots=True)
+class PlainMessages:
+    """Messages without transaction, of which nothing follows but their arrival: no journaling, no acknowledgment, no
+    time to be received, no security. Their records are complete.
+
+    Attributes:
+        queues: of each the queue, to which `Sending.plainly` led.
+        rows: their records; the keys begin with `changes.sequence` + 1.
+        charged: array('I'), what each counts for in quotas, `Message.size`.
+        recoverable: all of them, or none.
+    """
+
+    queues: list[Queue]
+    rows: Rows
+    charged: array[int]
+    recoverable: bool
 
 
 class Sending:
@@ -100,6 +120,58 @@ class Sending:
         else:
             self._transactions.send(transaction, copies)
         return copies[0][1].identifier
+
+    def plainly(self, descriptor: OpenQueueDescriptor) -> Queue | None:
+        """The queue that takes plain messages (`PlainMessages`) without a look at each of them, None if none does: what
+        is checked, and refused, message by message is `enqueue`'s."""
+        queue = descriptor.queue
+        if (
+            queue is None
+            or queue.waiters
+            or queue.kind not in APPLICATION_QUEUES
+            or descriptor.access is not Access.SEND
+        ):
+            return None
+        properties = queue.properties
+        if properties.transactional or properties.authentication or properties.privacy_level == PRIV_LEVEL_BODY:
+            return None
+        return queue if len(descriptor.name) <= MAXIMUM_MESSAGE_FORMAT_NAME // 2 else None
+
+    def enqueue_plain(self, messages: PlainMessages) -> bool:
+        """Put many messages into their queues, all or none. False: one of them has to be refused, for lack of room in a
+        quota or on the disk, or is the one for which numbers are reserved; nothing has changed."""
+        changes, rows, recoverable = self._changes, messages.rows, messages.recoverable
+        if changes.throttled or changes.has_failed or not changes.has_numbers(len(rows)):
+            return False
+        if not self._have_room(messages):
+            return False
+        try:
+            locations = changes.store.insert_rows(rows) if recoverable else rows.keys
+        except (StoreFull, StoreFailed):
+            return False
+        changes.next_sequences(len(rows))
+        try:
+            for index, queue in enumerate(messages.queues):
+                key = rows.deadlines[index] | rows.keys[index]
+                if recoverable:
+                    queue.place(key, locations[index], rows.sizes[index])
+                else:
+                    record = bytes(rows.records[rows.bounds[index] : rows.bounds[index + 1]])
+                    queue.insert(decode_message(record, key), None, messages.charged[index])
+        except Exception as error:
+            changes.fail(error)
+        return True
+
+    def _have_room(self, messages: PlainMessages) -> bool:
+        """Whether the quotas allow all of them."""
+        changes, queues = self._changes, messages.queues
+        limited = changes.machine.quota != INFINITE
+        for queue in queues:
+            limited = limited or queue.properties.quota != INFINITE
+        if not limited:
+            return True
+        change = ChangeSet(changes)
+        return all(change.charge(queue, size) for queue, size in zip(queues, messages.charged, strict=True))
 
     def _why_full(self, queue: Queue) -> str:
         if self._changes.throttled:

@@ -76,6 +76,11 @@ class SortedKeys:
         if not self._chunks:
             self.update([key])
             return
+        if key > self._lasts[-1] and len(self._chunks[-1]) < 2 * _CHUNK - 1:  # mostly
+            self._chunks[-1].append(key)
+            self._lasts[-1] = key
+            self._count += 1
+            return
         index = min(bisect_left(self._lasts, key), len(self._chunks) - 1)
         chunk = self._chunks[index]
         insort(chunk, key)

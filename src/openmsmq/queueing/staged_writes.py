@@ -193,7 +193,7 @@ class StagedWrites:
                 words[index] = deadline_word(position, queue.deadline_of(decode_message(record, position)))
             if is_asking(record):
                 asking.append(position)
-        rows = Rows(queue.number, records, sizes, bounds, keys, words)
+        rows = Rows(array("I", [queue.number]) * len(keys), records, sizes, bounds, keys, words)
         with storing():
             locations = self._store.append_rows(stage.transaction.number, rows)
         stage.transaction.wrote_pending = True

@@ -105,6 +105,11 @@ class ContextHandles:
             raise Fault(RPC_S_ACCESS_DENIED)
         return entry[1]
 
+    def find(self, holder: Holder, handle: bytes, kind: str) -> Any:
+        """As `get`, but None where that raises."""
+        entry = self._entries.get(handle)
+        return entry[1] if entry is not None and entry[0] == kind and entry[3].admits(holder) else None
+
     def close(self, holder: Holder, handle: bytes, kind: str) -> Any:
         """Forget the handle without running it down, and return what it stood for. Raises as `get` does."""
         obj = self.get(holder, handle, kind)
@@ -142,6 +147,10 @@ class HeldHandles:
     def get(self, handle: bytes, kind: str) -> Any:
         """See `ContextHandles.get`."""
         return self._handles.get(self.holder, handle, kind)
+
+    def find(self, handle: bytes, kind: str) -> Any:
+        """See `ContextHandles.find`."""
+        return self._handles.find(self.holder, handle, kind)
 
     def close(self, handle: bytes, kind: str) -> Any:
         """See `ContextHandles.close`."""

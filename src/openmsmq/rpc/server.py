@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from openmsmq.ndr import BadStubData
 from openmsmq.rpc.assembly import Budget
@@ -46,6 +46,8 @@ FLUSH_TIME: Final = 0.5  # seconds that peers have to take what has been answere
 LISTEN_BACKLOG: Final = 1024
 # Replies are handed to the transport when so much has gathered, which shows whether the peer reads them.
 FLUSH_SIZE: Final = 256 * 1024
+# Calls that are served together, at most: fewer than may be pending on one connection.
+MOST_GATHERED: Final = 256
 # What calls with handles of others end in.
 _GUESSES: Final = frozenset([RPC_S_ACCESS_DENIED, NCA_S_FAULT_CONTEXT_MISMATCH])
 
@@ -105,6 +107,17 @@ class Statistics:
     connections: int = 0
 
 
+class Together(Protocol):
+    """Serves calls that came in one turn of the event loop together."""
+
+    def takes(self, call: Call) -> bool:
+        """Whether a call is one of those."""
+
+    def serve(self, calls: list[Call], start: int) -> int:
+        """Serve calls from index `start` on, as many as it can. Returns the index of the first one that is left: its
+        interface serves it, then this goes on behind it."""
+
+
 class RpcServer:
     """Serves interfaces on any number of endpoints, which share associations and therefore context handles.
 
@@ -134,6 +147,8 @@ class RpcServer:
         self.failures = PeerFailures(time.monotonic, self.server_limits.failures)
         self.connections: set[_Connection] = set()
         self.peers: Counter[str] = Counter()  # connections by host
+        self.together: Together | None = None
+        self._gathered: list[Call] = []
         self._unflushed: list[_Connection] = []
         self._servers: list[asyncio.Server] = []
         self._sweep_period = sweep_period
@@ -159,10 +174,11 @@ class RpcServer:
     def flush_soon(self, connection: _Connection) -> None:
         """Have a connection's replies leave in the loop's next turn, with those of others: one sync makes many."""
         if not self._unflushed:
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self.flush)
         self._unflushed.append(connection)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Have what `flush_soon` was told of leave now."""
         connections, self._unflushed = self._unflushed, []
         for connection in connections:
             try:
@@ -212,12 +228,49 @@ class RpcServer:
         as RPC_X_BAD_STUB_DATA, anything else, which is a bug, as nca_s_fault_unspec with a traceback in the log.
         """
         self.statistics.calls_in += 1
+        together = self.together
+        if together is not None and together.takes(call) and self._admits(call):
+            if not self._gathered:
+                asyncio.get_running_loop().call_soon(self.serve_gathered)
+            self._gathered.append(call)
+            if len(self._gathered) >= MOST_GATHERED:
+                self.serve_gathered()
+            return
+        if self._gathered:
+            self.serve_gathered()
+        self._serve(call)
+
+    def serve_gathered(self) -> None:
+        """Serve the calls that wait for others: before any other call, and before the loop's next turn."""
+        together, calls = self.together, self._gathered
+        if together is None or not calls:
+            return
+        self._gathered = []
+        at = 0
+        while at < len(calls):
+            try:
+                at = together.serve(calls, at)
+            except Exception:  # a bug: nobody knows which of them were served, so none is served again
+                log.exception("calls can't be served together")
+                for call in calls[at:]:
+                    self._refuse(call, NCA_S_FAULT_UNSPEC)
+                break
+            if at < len(calls):
+                self._serve(calls[at])
+                at += 1
+        self.flush()
+
+    def _admits(self, call: Call) -> bool:
+        """Whether the caller may call the operation."""
+        interface = call.interface
+        return self.policy.admits(call.caller, interface.minimum_level) or call.opnum in interface.open_opnums
+
+    def _serve(self, call: Call) -> None:
         interface, opnum = call.interface, call.opnum
         try:
             if not interface.accepts(opnum):
                 raise Fault(NCA_S_OP_RNG_ERROR)
-            admitted = self.policy.admits(call.caller, interface.minimum_level)
-            if not admitted and opnum not in interface.open_opnums:
+            if not self._admits(call):
                 raise Fault(RPC_S_ACCESS_DENIED)
             interface.call(call)
         except Fault as fault:
@@ -259,6 +312,7 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._interfaces = interfaces
         self._transport: asyncio.Transport | None = None
+        self._descriptor = -1
         self._core: ServerConnection | None = None
         self._corked = False
         self._backlog: list[Event] = []
@@ -299,6 +353,7 @@ class _Connection(asyncio.Protocol):
         self._core.on_output = self._output_ready
         sock = transport.get_extra_info("socket")
         if sock is not None:
+            self._descriptor = sock.fileno()
             set_options(sock, server.dead_peer_seconds)
             self._core.hung_up = partial(peer_has_closed, sock.fileno())
         server.connections.add(self)
@@ -331,6 +386,7 @@ class _Connection(asyncio.Protocol):
                     if isinstance(event, Call):
                         self._server.dispatch(event)
                     elif isinstance(event, CallCancelled):
+                        self._server.serve_gathered()
                         self._cancel(event.call)
                     else:
                         self._end(event)
@@ -341,6 +397,7 @@ class _Connection(asyncio.Protocol):
                             return
                 if not core.more:
                     break
+                self._server.serve_gathered()
                 events = core.receive_data(b"")
         except Exception:
             # Nothing above is meant to raise; if it does, this connection cannot be trusted any more.
@@ -352,6 +409,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
+        self._server.serve_gathered()  # what it has sent was sent
         core, self._core = self._core, None
         if core is not None:
             self._server.peers[core.peer_host] -= 1
@@ -443,12 +501,24 @@ class _Connection(asyncio.Protocol):
             self._flush_scheduled = True
             self._server.flush_soon(self)
 
+    def _write(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Send at once what the socket takes: the transport of an event loop would wait for the end of its turn, and
+        the peer has its next request ready by then."""
+        if self._descriptor >= 0 and not transport.get_write_buffer_size():
+            try:
+                sent = os.write(self._descriptor, data)
+            except OSError:  # full, or gone: the transport finds out
+                sent = 0
+            data = data[sent:]
+        if data:
+            transport.write(data)
+
     def flush(self) -> None:
         self._flush_scheduled = False
         if self._core is not None and self._transport is not None:
             data = self._core.data_to_send()
             if data and not self._transport.is_closing():
                 self._server.statistics.packets_out += 1
-                self._transport.write(data)
+                self._write(self._transport, data)
                 if self._paused_since is not None:
                     self._check_unread()

@@ -103,7 +103,8 @@ class Bookkeeping:
             columns.insert(insert.key, location, len(insert.payload), insert.deadline)
 
     def add_pending_rows(self, transaction: int, rows: Rows, locations: array[int]) -> None:
-        columns = self.pending.setdefault(transaction, {}).setdefault(rows.queue, QueueColumns())
+        """All of them are for one queue."""
+        columns = self.pending.setdefault(transaction, {}).setdefault(rows.queues[0], QueueColumns())
         added = QueueColumns(rows.keys, locations, rows.sizes, rows.deadlines)
         if not columns.keys or rows.keys[0] > columns.keys[-1]:
             columns.extend(added)

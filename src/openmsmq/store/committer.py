@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from openmsmq.store.batch import Batch
 from openmsmq.store.errors import StoreError, StoreFailed
@@ -13,12 +13,9 @@ from openmsmq.store.log import Store
 
 Callback: TypeAlias = Callable[[], object]
 OnFailure: TypeAlias = Callable[[BaseException], object]
-
-
-# Part of the time of a sync for which one is put off, so that clients who were answered a moment ago can share it.
-_PATIENCE = 0.5
-_LONGEST_WAIT = 0.002  # seconds
-_FADING = 0.9  # per sync, of the number of clients that are believed to be busy
+# Seconds. A sync in place that takes longer has a slow disk, or had to wait for a processor that others keep busy.
+SLOW_SYNC: Final = 0.001
+STAY_BESIDE: Final = 256  # syncs, after a slow one
 
 
 class Syncer(Protocol):
@@ -31,12 +28,10 @@ class Syncer(Protocol):
 class Committer:
     """Syncs a store on behalf of an event loop.
 
-    With a syncer the loop goes on while a sync runs, and a batch is what was asked for meanwhile.
-
-    Without one, the flush runs at the beginning of the loop's next turn, so that whatever all sockets asked for in this
-    turn shares one sync. Clients that wait for their answers would fall into two groups, each asking while the other
-    one's sync runs, and each sync would carry half of what it could: so it is put off by some turns until as many have
-    asked as were busy a moment ago, and for half the time of a sync at most.
+    The flush runs at the beginning of the loop's next turn, so that whatever all sockets asked for in this turn shares
+    one sync. While all who call wait for the disk, the loop syncs by itself: what comes meanwhile waits in the sockets
+    and shares the next sync, and nothing is handed over. While others call too, whom a sync must not hold up, and for a
+    while after a slow one, a syncer does it beside the loop, if there is one.
     """
 
     def __init__(
@@ -47,6 +42,9 @@ class Committer:
         on_failure: OnFailure,
         syncer: Syncer | None = None,
         before: Callback = lambda: None,
+        after: Callback = lambda: None,
+        calls: Callable[[], int] = lambda: 0,
+        slow: float = SLOW_SYNC,
     ) -> None:
         """
         Args:
@@ -55,36 +53,40 @@ class Committer:
             on_failure: called once when a sync has failed; nothing is acknowledged afterwards.
             syncer: syncs beside the loop.
             before: called before a batch is taken, so that what it still writes shares the sync.
+            after: called when those who waited have been told.
+            calls: how many calls have come in so far, whether they wait for the disk or not.
+            slow: seconds; a sync in place that takes longer is a slow one.
         """
         self._store = store
         self._loop = loop
         self._on_failure = on_failure
         self._syncer = syncer
         self._before = before
+        self._after = after
+        self._calls = calls
+        self._calls_before = 0  # what that was at the last flush
+        self._slow = slow
+        self._left_beside = 0  # how many syncs are not to be in place
         self._waiting: list[Callback] = []
+        self._waiting_calls = 0
         self._scheduled = False
         self._failed = False
-        self._overlapping = 0  # requests that came while the last sync ran
-        self._counts_overlapping = False
-        self._busy = 0.0  # clients that are believed to ask again and again
-        self._sync_time = 0.0  # seconds, on average
-        self._put_off_until: float | None = None
         self._drains: set[asyncio.Future[None]] = set()
 
-    def when_durable(self, callback: Callback) -> None:
-        """Call `callback` once everything appended up to now is durable; never, if a sync fails before."""
+    def when_durable(self, callback: Callback, calls: int = 1) -> None:
+        """Call `callback`, which answers so many calls, once everything appended up to now is durable; never, if a sync
+        fails before."""
         if self._failed:
             return
         self._waiting.append(callback)
-        if self._counts_overlapping:
-            self._overlapping += 1
+        self._waiting_calls += calls
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._flush)
 
     def request(self) -> None:
         """Have what was appended synced soon, with nobody waiting for it."""
-        self.when_durable(_nothing)
+        self.when_durable(_nothing, 0)
 
     async def drain(self) -> None:
         """Return when everything appended up to now is durable.
@@ -103,15 +105,12 @@ class Committer:
     def _flush(self) -> None:
         if self._failed:
             return
-        if self._syncer is None and self._more_will_come():
-            self._loop.call_soon(self._flush)
-            return
         self._before()
         waiting, self._waiting = self._waiting, []
         try:
             batch = self._store.take_batch()
             if batch is not None:
-                if self._syncer is not None:
+                if self._syncer is not None and self._belongs_beside():
                     self._start(self._syncer, batch, waiting)
                     return
                 self._sync(batch)
@@ -119,11 +118,14 @@ class Committer:
             self._fail(error)
             return
         self._scheduled = False
-        self._busy = max(self._busy * _FADING, len(waiting))
         self._call(waiting)
-        if self._syncer is None:
-            self._overlapping, self._counts_overlapping = 0, True
-            self._loop.call_soon(self._overlap_ends, len(waiting))
+
+    def _belongs_beside(self) -> bool:
+        """Whether calls have come since the last flush that do not wait for the disk, or a sync was slow lately."""
+        calls, waiting = self._calls(), self._waiting_calls
+        came, self._calls_before, self._waiting_calls = calls - self._calls_before, calls, 0
+        self._left_beside -= self._left_beside > 0
+        return came > waiting or self._left_beside > 0
 
     def _sync(self, batch: Batch) -> None:
         started = time.monotonic()  # the loop's own time goes by milliseconds
@@ -132,26 +134,9 @@ class Committer:
             batch.sync()
         except OSError as error:
             self._store.fail(error)
-        self._sync_time += (time.monotonic() - started - self._sync_time) / 8
+        if time.monotonic() - started > self._slow:
+            self._left_beside = STAY_BESIDE
         self._store.finish_batch(batch)
-
-    def _overlap_ends(self, answered: int) -> None:
-        """What has been read by now was sent while the sync ran, by others than those answered after it.
-
-        So it is with uvloop, which reads between the two; loops of the standard library read later, and put less off.
-        """
-        self._counts_overlapping = False
-        self._busy = max(self._busy, answered + self._overlapping)
-
-    def _more_will_come(self) -> bool:
-        """Whether to put the sync off by one more turn of the loop."""
-        now = time.monotonic()
-        if self._put_off_until is None:
-            self._put_off_until = now + min(self._sync_time * _PATIENCE, _LONGEST_WAIT)
-        if len(self._waiting) < int(self._busy) and now < self._put_off_until:
-            return True
-        self._put_off_until = None
-        return False
 
     def _start(self, syncer: Syncer, batch: Batch, waiting: list[Callback]) -> None:
         """Write, and sync beside the loop; `_scheduled` stays set, so that nothing else is flushed meanwhile."""
@@ -169,9 +154,8 @@ class Committer:
         except (StoreError, OSError) as failure:
             self._fail(failure)
             return
-        self._call(
-            callbacks
-        )  # still as if scheduled: what a callback asks for is flushed here, and not once more later
+        # Still scheduled meanwhile: what a callback asks for is flushed here, and not once more in the next turn.
+        self._call(callbacks)
         self._scheduled = bool(self._waiting)
         if self._scheduled:
             self._flush()
@@ -183,6 +167,7 @@ class Committer:
             except Exception as error:
                 # One caller's mistake must not keep the others from their replies.
                 self._loop.call_exception_handler({"message": "callback of a durable write failed", "exception": error})
+        self._after()
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True

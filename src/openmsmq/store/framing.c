@@ -38,7 +38,7 @@ static Py_ssize_t fitting(const int64_t *bounds, Py_ssize_t count, Py_ssize_t le
 }
 
 static void write_frames(unsigned char *into, uint64_t *locations, const unsigned char *data, const int64_t *bounds,
-                         const uint64_t *keys, const uint64_t *extras, Py_ssize_t count, Header common,
+                         const uint64_t *keys, const uint64_t *extras, const uint32_t *queues, Py_ssize_t count, Header common,
                          uint64_t origin, uint32_t seed)
 {
     CrcRecord records[SIDE_BY_SIDE];
@@ -51,6 +51,7 @@ static void write_frames(unsigned char *into, uint64_t *locations, const unsigne
         header.length = (uint32_t)length;
         header.key = keys[i];
         header.extra = extras[i];
+        header.queue = queues[i];
         header.group = (uint32_t)(common.position - origin);
         memcpy(into, &header, sizeof header);
         memcpy(into + sizeof header, data + bounds[i], length);
@@ -71,25 +72,26 @@ static void write_frames(unsigned char *into, uint64_t *locations, const unsigne
 
 static PyObject *frames(PyObject *module, PyObject *arguments)
 {
-    Py_buffer data, bounds, keys, extras;
+    Py_buffer data, bounds, keys, extras, queues;
     Py_ssize_t first, room, total;
-    unsigned int kind, flags, queue, transaction, tag, seed;
+    unsigned int kind, flags, transaction, tag, seed;
     unsigned long long position, origin;
-    if (!PyArg_ParseTuple(arguments, "y*y*y*y*nIIIIIIKKn", &data, &bounds, &keys, &extras, &first, &kind, &flags,
-                          &queue, &transaction, &tag, &seed, &position, &origin, &room))
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*nIIIIIKKn", &data, &bounds, &keys, &extras, &queues, &first, &kind,
+                          &flags, &transaction, &tag, &seed, &position, &origin, &room))
         return NULL;
     PyObject *made = NULL, *locations = NULL, *result = NULL;
     Py_ssize_t count = keys.len / 8, some = -1;
-    if (first >= 0 && first <= count && keys.len == 8 * count && extras.len == keys.len && bounds.len == keys.len + 8)
+    if (first >= 0 && first <= count && keys.len == 8 * count && extras.len == keys.len && bounds.len == keys.len + 8
+        && queues.len == 4 * count)
         some = fitting((const int64_t *)bounds.buf + first, count - first, data.len, room, &total);
     if (some < 0)
         PyErr_SetString(PyExc_ValueError, "the columns differ in length, or the bounds are not within the data");
     else if ((made = PyBytes_FromStringAndSize(NULL, total)) && (locations = PyBytes_FromStringAndSize(NULL, 8 * some))) {
-        Header common = {.position = position, .queue = queue, .transaction = transaction, .kind = (uint8_t)kind,
-                         .flags = (uint8_t)flags, .tag = (uint16_t)tag};
+        Header common = {.position = position, .transaction = transaction, .kind = (uint8_t)kind, .flags = (uint8_t)flags,
+                         .tag = (uint16_t)tag};
         write_frames((unsigned char *)PyBytes_AsString(made), (uint64_t *)PyBytes_AsString(locations), data.buf,
                      (const int64_t *)bounds.buf + first, (const uint64_t *)keys.buf + first,
-                     (const uint64_t *)extras.buf + first, some, common, origin, seed);
+                     (const uint64_t *)extras.buf + first, (const uint32_t *)queues.buf + first, some, common, origin, seed);
         result = PyTuple_Pack(2, made, locations);
     }
     Py_XDECREF(made);
@@ -98,12 +100,13 @@ static PyObject *frames(PyObject *module, PyObject *arguments)
     PyBuffer_Release(&bounds);
     PyBuffer_Release(&keys);
     PyBuffer_Release(&extras);
+    PyBuffer_Release(&queues);
     return result;
 }
 
 static PyMethodDef functions[] = {
     {"frames", frames, METH_VARARGS,
-     "frames(data, bounds, keys, extras, first, kind, flags, queue, transaction, tag, seed, position, origin, room): "
+     "frames(data, bounds, keys, extras, queues, first, kind, flags, transaction, tag, seed, position, origin, room): "
      "those that fit, and their locations"},
     {NULL},
 };

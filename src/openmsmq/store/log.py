@@ -33,6 +33,8 @@ from openmsmq.store.writer import LogWriter
 
 #: Read together with the header; most messages fit.
 READ_AHEAD: Final = 4096 - HEADER_SIZE
+#: Bytes that are read together when many messages are wanted.
+WINDOW: Final = 32 << 10
 #: Bytes that are read together when only the heads of messages are wanted.
 HEADS_WINDOW: Final = 16 << 10
 #: Bytes of the oldest segment that one step of compaction goes through.
@@ -203,9 +205,21 @@ class Store:
             Their locations, array('Q').
         """
         self._check()
-        locations = self._writer.rows(rows, transaction)
+        locations = self._writer.rows(rows, PENDING, transaction)
         self._books.add_pending_rows(transaction, rows, locations)
         return locations
+
+    def insert_rows(self, rows: Rows) -> array[int]:
+        """`insert` for many messages, each a batch of its own, in a fraction of the time: all are appended, or none.
+
+        Returns:
+            Their locations, array('Q').
+
+        Raises:
+            As `append`.
+        """
+        self._check()
+        return self._writer.rows(rows, INSERT)
 
     def prepare(self, transaction: int, note: bytes, inserts: Sequence[Insert] = ()) -> list[int]:
         """Write the last messages of a transaction and its note, together or not at all: it survives a restart from now
@@ -330,6 +344,32 @@ class Store:
         """
         payload = self._writer.buffered(location)
         return self._read_frame(location)[1] if payload is None else payload
+
+    def read_all(self, locations: Sequence[int]) -> list[bytes]:
+        """`read` for many messages, in fewer system calls the nearer they lie. Raises as `read`."""
+        found: list[bytes] = []
+        start, data = 0, b""
+        for location in locations:
+            payload = self._writer.buffered(location)
+            if payload is None:
+                at = location - start
+                fields = self._codec.check(data, at, location) if 0 <= at < len(data) else None
+                if fields is None:
+                    start, data = location, self._read_window(location, WINDOW if len(locations) > 1 else READ_AHEAD)
+                    at, fields = 0, self._codec.check(data, 0, location)
+                if fields is None or fields[8] not in (INSERT, PENDING):
+                    payload = self._read_frame(location)[1]  # longer than the window, or damaged
+                else:
+                    payload = data[at + HEADER_SIZE : at + HEADER_SIZE + fields[1]]
+            found.append(payload)
+        return found
+
+    def _read_window(self, location: int, size: int) -> bytes:
+        number, offset = divmod(location, self._codec.segment_size)
+        segment = self._books.segments.get(number)
+        if segment is None:
+            raise DamagedRecord(location, "", offset, "no such segment")
+        return self._vfs.pread(self._handles.handle(segment), HEADER_SIZE + size, offset)
 
     def heads(self, locations: Sequence[int], length: int) -> list[bytes]:
         """The first bytes of the payloads of many messages, quicker than by `read` the nearer they lie. They are not

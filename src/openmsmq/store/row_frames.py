@@ -1,4 +1,4 @@
-"""Many messages for one queue in one buffer, and their frames: by machine code where `framing.c` is compiled."""
+"""Many messages in one buffer, and their frames: by machine code where `framing.c` is compiled."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ except ImportError:  # not built here: see openmsmq.compiled
 
 @dataclass(slots=True)
 class Rows:
-    """Messages for a queue, end to end.
+    """Messages, end to end.
 
     Attributes:
-        queue: number of the queue, u32.
+        queues: array('I'), numbers of the queues that they are for.
         records: the messages.
         sizes: array('I'), of the messages.
         bounds: array('q'); where each of them begins, and where the last one ends.
@@ -28,7 +28,7 @@ class Rows:
         deadlines: array('Q'), opaque to the store.
     """
 
-    queue: int
+    queues: array[int]
     records: bytes | bytearray
     sizes: array[int]
     bounds: array[int]
@@ -60,7 +60,7 @@ def frames_of(
     if framing is None:
         return frames_in_python(codec, rows, first, kind, transaction, position, origin, room)
     made, locations = framing.frames(
-        rows.records, rows.bounds, rows.keys, rows.deadlines, first, kind, ALONE, rows.queue, transaction,
+        rows.records, rows.bounds, rows.keys, rows.deadlines, rows.queues, first, kind, ALONE, transaction,
         codec.tag, codec.seed, position, origin, room,
     )  # fmt: skip
     return made, array("Q", locations)
@@ -78,8 +78,8 @@ def frames_in_python(
         if size > room:
             break
         header = codec.header(
-            kind, ALONE, position, position - origin, payload, rows.keys[index], rows.deadlines[index], rows.queue,
-            transaction,
+            kind, ALONE, position, position - origin, payload, rows.keys[index], rows.deadlines[index],
+            rows.queues[index], transaction,
         )  # fmt: skip
         parts += (header, payload, PADDING[len(payload) & 7])
         locations.append(position)

@@ -100,8 +100,8 @@ class LogWriter:
         tail.volume += length
         return location
 
-    def rows(self, rows: Rows, transaction: int) -> array[int]:
-        """Append messages of a transaction, which count once it commits.
+    def rows(self, rows: Rows, kind: int, transaction: int = 0) -> array[int]:
+        """Append messages: INSERT, or PENDING of a transaction, which count once it commits.
 
         Returns:
             Their locations, array('Q').
@@ -114,7 +114,7 @@ class LogWriter:
         while len(locations) < len(rows):
             first, position = len(locations), self.position
             room = self._limit - self._offset
-            data, places = frames_of(self._codec, rows, first, PENDING, transaction, position, self._write_start, room)
+            data, places = frames_of(self._codec, rows, first, kind, transaction, position, self._write_start, room)
             if not places:
                 self._roll()
                 continue

@@ -1,0 +1,223 @@
+/* The floor: what the system calls of a durable message cost on this machine, and nothing else.
+
+   It receives requests of a fixed size, appends a record for each to a file, syncs it and answers with a fixed number
+   of bytes. So the rate of any server that does the same, and gives the message a meaning besides, lies below. Sizes are
+   arguments: a send takes much and answers little, a receive the other way round.
+
+       floor FILE FORM WORK REQUEST RECORD ANSWER
+
+   FORM is `in-place` (the loop writes, syncs and answers for all that one turn has brought) or `thread` (another thread
+   does, while the loop goes on receiving). WORK is nanoseconds of computing for each request. Prints its port. */
+
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FILE_SIZE = 256 << 20, BATCH_SIZE = 16 << 20, EVENTS = 256, BACKLOG = 1024, PIECE = 1 << 20 };
+
+typedef struct {
+    int socket;
+    size_t used;
+    char data[64 << 10];
+} Connection;
+
+/* Records that share a sync, and who waits for it. */
+typedef struct {
+    size_t size, answers;
+    char data[BATCH_SIZE];
+    int sockets[BATCH_SIZE / 64];
+} Batch;
+
+static int file;
+static off_t position;
+static long work;
+static size_t request_size, record_size, answer_size;
+static char *answer;
+
+static void fail(const char *what)
+{
+    perror(what);
+    exit(1);
+}
+
+static long nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000L + now.tv_nsec;
+}
+
+static void compute(void)
+{
+    if (work)
+        for (long end = nanoseconds() + work; nanoseconds() < end;)
+            ;
+}
+
+static void add(Batch *batch, const Connection *from)
+{
+    if (batch->size + record_size > BATCH_SIZE || batch->answers == sizeof batch->sockets / sizeof(int)) {
+        fputs("more requests in one turn than there is room for\n", stderr);
+        exit(1);
+    }
+    size_t copied = record_size < request_size ? record_size : request_size;
+    memcpy(batch->data + batch->size, from->data, copied);
+    batch->size += record_size;
+    batch->sockets[batch->answers++] = from->socket;
+}
+
+/* Write, sync, answer: the promise of every durable server. */
+static void carry_out(Batch *batch)
+{
+    if (position + (off_t)batch->size > FILE_SIZE)
+        position = 0;
+    if (pwrite(file, batch->data, batch->size, position) != (ssize_t)batch->size || fdatasync(file))
+        fail("file");
+    position += batch->size;
+    for (size_t i = 0; i < batch->answers; i++)
+        send(batch->sockets[i], answer, answer_size, MSG_NOSIGNAL);
+    batch->size = batch->answers = 0;
+}
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t filled = PTHREAD_COND_INITIALIZER;
+static Batch *filling; /* what the loop adds to */
+static bool writer_waits;
+
+static void *write_beside(void *nothing)
+{
+    Batch *mine = calloc(1, sizeof *mine);
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        writer_waits = true;
+        while (!filling->answers)
+            pthread_cond_wait(&filled, &lock);
+        writer_waits = false;
+        Batch *taken = filling;
+        filling = mine;
+        mine = taken;
+        pthread_mutex_unlock(&lock);
+        carry_out(mine);
+    }
+    return nothing;
+}
+
+static void hand_over(const Connection *from)
+{
+    pthread_mutex_lock(&lock);
+    add(filling, from);
+    bool wake = writer_waits;
+    pthread_mutex_unlock(&lock);
+    if (wake)
+        pthread_cond_signal(&filled);
+}
+
+/* Take what has arrived. Returns whether the connection stays. */
+static bool serve(Connection *connection, bool in_place)
+{
+    ssize_t count = recv(connection->socket, connection->data + connection->used,
+                         sizeof connection->data - connection->used, 0);
+    if (count <= 0)
+        return false;
+    connection->used += count;
+    while (connection->used >= request_size) {
+        compute();
+        if (in_place)
+            add(filling, connection);
+        else
+            hand_over(connection);
+        connection->used -= request_size;
+        memmove(connection->data, connection->data + request_size, connection->used);
+    }
+    return true;
+}
+
+static void watch(int queue, int descriptor, void *what)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
+    if (epoll_ctl(queue, EPOLL_CTL_ADD, descriptor, &event))
+        fail("epoll_ctl");
+}
+
+static void accept_one(int queue, int listener)
+{
+    int socket = accept(listener, NULL, NULL), one = 1;
+    Connection *connection = calloc(1, sizeof *connection);
+    if (socket < 0 || connection == NULL)
+        fail("accept");
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    connection->socket = socket;
+    watch(queue, socket, connection);
+}
+
+static int listen_somewhere(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&address, size) || listen(listener, BACKLOG)
+        || getsockname(listener, (struct sockaddr *)&address, &size))
+        fail("listen");
+    printf("%d\n", ntohs(address.sin_port));
+    fflush(stdout);
+    return listener;
+}
+
+/* A file whose blocks are all there, so that a sync writes data alone, as the segments of a log have them. */
+static void prepare_file(const char *path)
+{
+    char *zeros = calloc(1, PIECE);
+    file = open(path, O_RDWR | O_CREAT, 0600);
+    if (file < 0)
+        fail(path);
+    for (off_t at = 0; at < FILE_SIZE; at += PIECE)
+        if (pwrite(file, zeros, PIECE, at) != PIECE)
+            fail(path);
+    if (fsync(file))
+        fail(path);
+    free(zeros);
+}
+
+int main(int count, char **arguments)
+{
+    if (count != 7) {
+        fputs("floor FILE in-place|thread WORK REQUEST RECORD ANSWER\n", stderr);
+        return 2;
+    }
+    bool in_place = strcmp(arguments[2], "thread") != 0;
+    work = atol(arguments[3]);
+    request_size = atol(arguments[4]), record_size = atol(arguments[5]), answer_size = atol(arguments[6]);
+    answer = calloc(1, answer_size);
+    filling = calloc(1, sizeof *filling);
+    prepare_file(arguments[1]);
+    pthread_t writer;
+    if (!in_place && pthread_create(&writer, NULL, write_beside, NULL))
+        fail("pthread_create");
+    int queue = epoll_create1(0), listener = listen_somewhere();
+    watch(queue, listener, NULL);
+    for (;;) {
+        struct epoll_event events[EVENTS];
+        int ready = epoll_wait(queue, events, EVENTS, -1);
+        for (int i = 0; i < ready; i++) {
+            Connection *connection = events[i].data.ptr;
+            if (connection == NULL)
+                accept_one(queue, listener);
+            else if (!serve(connection, in_place)) {
+                close(connection->socket);
+                free(connection);
+            }
+        }
+        if (in_place && filling->answers)
+            carry_out(filling);
+    }
+}

@@ -1,0 +1,193 @@
+"""Plain sends and receives, served together: what all connections brought in one turn of the event loop is decoded,
+stored or removed, and answered at once, where `send_stubs.c` and `receive_stubs.c` are compiled.
+
+A send is plain if nothing follows from it but a message in a queue, a receive if the message is there and nothing
+follows from its receipt. Every other call, and every one that is refused, is `QmComm2`'s.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from openmsmq.interfaces import ms_mqmp as m
+from openmsmq.model.message import Message
+from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, find_owned_descriptor
+from openmsmq.protocols.qmcomm2 import QmComm2
+from openmsmq.protocols.record_layouts import READ, WRITTEN
+from openmsmq.queueing.descriptors import START, OpenQueueDescriptor
+from openmsmq.queueing.message_record import FIXED, encode_message
+from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.sending import PlainMessages
+from openmsmq.queueing.storage import UNREADABLE
+from openmsmq.rpc.association import HANDLE_SIZE
+from openmsmq.rpc.call import Call
+from openmsmq.store import Rows
+
+try:
+    from openmsmq.protocols import receive_stubs, send_stubs
+except ImportError:  # not built here: see openmsmq.compiled
+    if not TYPE_CHECKING:
+        receive_stubs = send_stubs = None
+
+_MOST_FORMS = 4096  # that are kept; then they are made anew
+_CONTEXT_SIZE = 4  # bytes of hQMContext
+Form = tuple[bytes, bytes, bytes, int]  # of `PlainSends._form`
+
+
+class PlainCalls:
+    """See `rpc.server.Together`."""
+
+    def __init__(self, environment: Environment, interface: QmComm2) -> None:
+        self._interface: Final = interface
+        self._sends: Final = PlainSends(environment)
+        self._receives: Final = PlainReceives(environment)
+
+    @staticmethod
+    def are_served() -> bool:
+        """Whether the machine code is there, without which one call after the other is as quick. It reads numbers as
+        they stand in stubs, which are little-endian."""
+        return send_stubs is not None and receive_stubs is not None and sys.byteorder == "little"
+
+    def takes(self, call: Call) -> bool:
+        opnum = call.opnum
+        return call.interface is self._interface and (opnum == self._sends.opnum or opnum == self._receives.opnum)
+
+    def serve(self, calls: list[Call], start: int) -> int:
+        if calls[start].opnum == self._sends.opnum:
+            return self._sends.serve(calls, start)
+        return self._receives.serve(calls, start)
+
+
+class PlainSends:
+    def __init__(self, environment: Environment) -> None:
+        self._environment: Final = environment
+        self._forms: dict[tuple[str, bytes], Form] = {}
+        self.opnum: Final[int] = m.qmcomm2.operation("rpc_ACSendMessageEx").opnum
+
+    def serve(self, calls: list[Call], start: int) -> int:
+        """See `rpc.server.Together`; all but sends are left."""
+        environment = self._environment
+        sending = environment.manager.sending
+        stubs: list[bytes] = []
+        forms: list[Form] = []
+        queues: list[Queue] = []
+        for index in range(start, len(calls)):
+            call = calls[index]
+            if call.opnum != self.opnum or call.byte_order != "<":
+                break
+            stub = call.stub
+            descriptor = call.handles.find(stub[:HANDLE_SIZE], RPC_QUEUE_HANDLE)
+            if not isinstance(descriptor, OpenQueueDescriptor):
+                break
+            queue = sending.plainly(descriptor)
+            if queue is None:
+                break
+            stubs.append(stub)
+            forms.append(self._form(descriptor.name, environment.sender_sid(call)))
+            queues.append(queue)
+        if not stubs:
+            return start
+        now, first = environment.manager.clock(), environment.manager.changes.sequence + 1
+        found, answers = send_stubs.records(stubs, forms, WRITTEN, first, now // 1000, now % 1000)
+        count = len(answers)
+        if not count:
+            return start
+        del queues[count:]
+        recoverable, records, bounds, keys, words, sizes, charged = found
+        rows = Rows(
+            array("I", [queue.number for queue in queues]), records, array("I", sizes), array("q", bounds),
+            array("Q", keys), array("Q", words),
+        )  # fmt: skip
+        if not sending.enqueue_plain(PlainMessages(queues, rows, array("I", charged), recoverable)):
+            return start
+        served = calls[start : start + count]
+        if recoverable:
+            environment.when_durable(partial(_answer, served, answers), count)
+        else:
+            _answer(served, answers)
+        return start + count
+
+    def _form(self, destination: str, sender: bytes) -> Form:
+        """What the records of a sender for a queue have in common, and who sends where it is left open: the fixed part,
+        sender, destination and its length in characters."""
+        form = self._forms.get((destination, sender))
+        if form is None:
+            if len(self._forms) >= _MOST_FORMS:
+                self._forms.clear()
+            machine = self._environment.manager.machine.identifier
+            template = Message(source_machine_identifier=machine, identifier=machine + bytes(4))
+            name = destination.encode("utf-8", "surrogatepass")
+            form = encode_message(template)[: FIXED.size], sender, name, len(destination)
+            self._forms[destination, sender] = form
+        return form
+
+
+class PlainReceives:
+    def __init__(self, environment: Environment) -> None:
+        self._environment: Final = environment
+        self.opnum: Final[int] = m.qmcomm2.operation("rpc_ACReceiveMessageEx").opnum
+
+    def serve(self, calls: list[Call], start: int) -> int:
+        """See `rpc.server.Together`; all but receives are left."""
+        environment = self._environment
+        manager = environment.manager
+        queues: list[Queue] = []
+        positions: list[int] = []
+        locations: list[int] = []
+        latest: dict[int, int] = {}  # position by number of queue
+        for index in range(start, len(calls)):
+            call = calls[index]
+            if call.opnum != self.opnum or call.byte_order != "<":
+                break
+            queue = self._queue(call)
+            if queue is None or call.abandoned:
+                break
+            position = queue.after(latest.get(queue.number, START))
+            location = None if position is None else queue.location(position)
+            if position is None or location is None:
+                break
+            queues.append(queue)
+            positions.append(position)
+            locations.append(location)
+            latest[queue.number] = position
+        answers = self._answers(calls, start, locations)
+        count = len(answers)
+        if not count or not manager.reading.take_plain(queues[:count], positions[:count]):
+            return start
+        environment.when_durable(partial(_answer, calls[start : start + count], answers), count)
+        return start + count
+
+    def _answers(self, calls: list[Call], start: int, locations: list[int]) -> list[bytes]:
+        """The answers to calls from `start` on, up to the first one that is not plain."""
+        manager = self._environment.manager
+        now = manager.clock() // 1000
+        answers: list[bytes] = []
+        try:
+            records = manager.store.read_all(locations)
+        except UNREADABLE:
+            return answers  # `Reading.read` finds out which one it is
+        for index, record in enumerate(records, start):
+            answer = receive_stubs.answer(calls[index].stub, record, READ, now)
+            if answer is None:
+                break
+            answers.append(answer)
+        return answers
+
+    def _queue(self, call: Call) -> Queue | None:
+        """The queue that the caller has opened."""
+        environment = self._environment
+        context = int.from_bytes(call.stub[:_CONTEXT_SIZE], "little")
+        descriptor = find_owned_descriptor(environment.manager, call, context)
+        if descriptor is None or context in environment.proxies:
+            return None
+        return environment.manager.reading.plainly(descriptor)
+
+
+def _answer(calls: list[Call], answers: list[bytes]) -> None:
+    for call, answer in zip(calls, answers, strict=True):
+        if not call.over:
+            call.reply(answer)

@@ -1,0 +1,490 @@
+/* From the stub of an rpc_ACReceiveMessageEx ([MS-MQMP] 3.1.5.3) and the record of a message to the stub of the answer,
+   for plain ones: a receive without cursor and transaction, whose buffers are large enough, of a message whose receipt
+   has no consequences.
+
+   At anything else, and at what is not as declared, there is no answer; the Python code (`transfer.receive_buffer`,
+   `queueing.reading`) takes the call, and knows what to say of it. What a record holds is declared in
+   `queueing.message_record`; `openmsmq.protocols.record_layouts` says where. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include "stub_reader.h"
+
+/* Where the fields of a record stand. */
+typedef struct {
+    uint32_t size; /* of the fixed part */
+    uint32_t version, priority, delivery, acknowledgements, journaling, tracing, authentication, flags, message_class, tag,
+        body_type, time_to_reach, time_to_be_received, sent, arrived, privacy, hash, encryption, sender_type, provider_type,
+        tail, identifier, correlation, machine, connector, transaction, lengths;
+} Layout;
+
+/* The parts of a record, whose lengths, uint32 each, end its fixed part. */
+enum { BODY, EXTENSION, SENDER, CERTIFICATE, KEY, SIGNATURE, LABEL, DESTINATION, ADMINISTRATION, RESPONSE, STATUS, PROVIDER,
+       PARTS };
+enum { RECORD_VERSION = 1, PACKET_VERSION = 0x10, IDENTIFIER = 20, GUID = 16, LONGEST_NAME = 1024, FIRST_REFERENT = 0x20000 };
+static const uint32_t INFINITE = UINT32_MAX;
+
+/* CACTransferBufferV2 ([MS-MQMP] 2.2.3.2) as words: the Receive arm, and from word 18 on the members from pClass on. */
+enum { TRANSFER_TYPE, ARM, TIMEOUT, ACTION, ASYNCHRONOUS, CURSOR, FIRST_MEMBER = 18, WORDS = 74, AT = 4 };
+enum { CACTB_RECEIVE = 1, ACTION_RECEIVE = 0 };
+enum { SENDER_WORD = FIRST_MEMBER + 41 }; /* bEncrypted, bAuthenticated, uSenderIDLen */
+
+typedef enum {
+    PLAIN, /* no pointer: comes back as it was */
+    BYTE, HALF, WORD, /* behind one pointer */
+    UNIT,             /* of work, behind one pointer: comes back as it was */
+    STRUCTURE,        /* behind two pointers, `size` bytes */
+    COUNTED,          /* the same as a varying array of that size */
+    VARYING, CONFORMANT, /* bytes behind two pointers */
+    TITLE, NAME, PROVIDER_NAME, /* texts behind two pointers: a varying array, and conformant ones */
+} Kind;
+
+typedef struct {
+    Kind kind;
+    uint8_t size; /* bytes of a structure; for arrays the word with the size */
+    uint8_t part; /* of the record */
+} Member;
+
+#define M(index) (FIRST_MEMBER + (index))
+static const Member members[WORDS] = {
+    [7] = {NAME, 6, RESPONSE}, [8] = {WORD, 0, 0}, [10] = {NAME, 9, ADMINISTRATION}, [11] = {WORD, 0, 0},
+    [13] = {NAME, 12, DESTINATION}, [14] = {WORD, 0, 0}, [16] = {NAME, 15, STATUS}, [17] = {WORD, 0, 0},
+    [M(0)] = {HALF, 0, 0},                            /* pClass */
+    [M(1)] = {STRUCTURE, IDENTIFIER, 0},              /* ppMessageID */
+    [M(2)] = {COUNTED, IDENTIFIER, 0},                /* ppCorrelationID */
+    [M(3)] = {WORD, 0, 0}, [M(4)] = {WORD, 0, 0},     /* pSentTime, pArrivedTime */
+    [M(5)] = {BYTE, 0, 0}, [M(6)] = {BYTE, 0, 0},     /* pPriority, pDelivery */
+    [M(7)] = {BYTE, 0, 0}, [M(8)] = {BYTE, 0, 0},     /* pAcknowledge, pAuditing */
+    [M(9)] = {WORD, 0, 0},                            /* pApplicationTag */
+    [M(10)] = {VARYING, M(11), BODY}, [M(13)] = {WORD, 0, 0},
+    [M(14)] = {TITLE, M(15), LABEL}, [M(16)] = {WORD, 0, 0},
+    [M(18)] = {WORD, 0, 0}, [M(20)] = {WORD, 0, 0},   /* pulRelativeTimeToQueue, pulRelativeTimeToLive */
+    [M(21)] = {BYTE, 0, 0}, [M(22)] = {WORD, 0, 0},   /* pTrace, pulSenderIDType */
+    [M(23)] = {CONFORMANT, SENDER_WORD, SENDER}, [M(24)] = {WORD, 0, 0},
+    [M(25)] = {WORD, 0, 0}, [M(27)] = {BYTE, 0, 0},   /* pulPrivLevel, pAuthenticated */
+    [M(28)] = {WORD, 0, 0}, [M(29)] = {WORD, 0, 0},   /* pulHashAlg, pulEncryptAlg */
+    [M(30)] = {CONFORMANT, M(31), CERTIFICATE}, [M(32)] = {WORD, 0, 0},
+    [M(33)] = {PROVIDER_NAME, M(34), PROVIDER}, [M(35)] = {WORD, 0, 0}, [M(36)] = {WORD, 0, 0},
+    [M(38)] = {CONFORMANT, M(39), KEY}, [M(40)] = {WORD, 0, 0},
+    [M(42)] = {CONFORMANT, M(43), SIGNATURE}, [M(44)] = {WORD, 0, 0},
+    [M(45)] = {STRUCTURE, GUID, 0}, [M(46)] = {UNIT, GUID, 0}, /* ppSrcQMID, pUow */
+    [M(47)] = {VARYING, M(48), EXTENSION}, [M(49)] = {WORD, 0, 0},
+    [M(50)] = {STRUCTURE, GUID, 0},                   /* ppConnectorType */
+    [M(51)] = {WORD, 0, 0}, [M(52)] = {WORD, 0, 0},   /* pulBodyType, pulVersion */
+    [M(53)] = {BYTE, 0, 0}, [M(54)] = {BYTE, 0, 0},   /* pbFirstInXact, pbLastInXact */
+    [M(55)] = {STRUCTURE, IDENTIFIER, 0},             /* ppXactID */
+};
+
+typedef struct {
+    const unsigned char *data;
+    uint32_t size, units; /* bytes; of a text its UTF-16 code units */
+} Part;
+
+typedef struct {
+    uint32_t words[WORDS];
+    uint32_t values[WORDS];                 /* what WORD, HALF and BYTE members hold: first the client's, then ours */
+    bool has_buffer[WORDS];                 /* of arrays: the client gave one */
+    const unsigned char *structures[WORDS]; /* of STRUCTURE and COUNTED members: what goes there */
+} Buffer;
+
+/* ----------------------------------------------------------------------------------------------------- the request */
+
+static uint32_t size_of(const uint32_t *words, const Member *member)
+{
+    return member->size == SENDER_WORD ? words[SENDER_WORD] >> 16 : words[member->size];
+}
+
+/* An array behind an inner pointer. Returns whether it is there. */
+static bool read_array(Reader *in, uint32_t room, uint32_t count, bool varying, size_t element)
+{
+    if (!read_word(in))
+        return false;
+    bool right = read_word(in) == room;
+    if (varying) {
+        right = read_word(in) == 0 && right;
+        right = read_word(in) == count && count <= room && right;
+    }
+    if (!right || count > in->size)
+        in->plain = false;
+    else
+        take(in, count * element);
+    return true;
+}
+
+/* Read what the client asks for. Returns whether that is plain. */
+static bool read_buffer(Buffer *buffer, const unsigned char *stub, size_t size)
+{
+    static const unsigned char no_transaction[GUID];
+    uint32_t *words = buffer->words;
+    if (size < AT + 4 * WORDS)
+        return false;
+    memcpy(words, stub + AT, 4 * WORDS);
+    if (words[TRANSFER_TYPE] != CACTB_RECEIVE || words[ARM] != CACTB_RECEIVE || words[ACTION] != ACTION_RECEIVE
+        || words[CURSOR])
+        return false;
+    Reader in = {stub, AT + 4 * WORDS, size, true};
+    for (int w = 0; w < WORDS && in.plain; w++) {
+        const Member *member = &members[w];
+        bool array = member->kind >= VARYING;
+        if (member->kind == NAME && words[member->size] > LONGEST_NAME)
+            return false;
+        if (!words[w]) { /* no pointer, or NULL; a size without a buffer is an error in some cases */
+            if (array && size_of(words, member) && (member->kind == NAME || member->kind == TITLE || member->kind == VARYING))
+                return false;
+            continue;
+        }
+        uint32_t count = array ? size_of(words, member) : 0;
+        switch (member->kind) {
+        case PLAIN:
+            break;
+        case BYTE:
+            buffer->values[w] = byte_of(&in, 1, 0);
+            break;
+        case HALF:
+            buffer->values[w] = half_of(&in, 1);
+            break;
+        case WORD:
+            buffer->values[w] = read_word(&in);
+            break;
+        case UNIT: {
+            const unsigned char *unit = take(&in, GUID);
+            if (unit == NULL || memcmp(unit, no_transaction, GUID))
+                return false;
+            break;
+        }
+        case STRUCTURE:
+            if (read_word(&in))
+                take(&in, member->size);
+            break;
+        case COUNTED:
+            read_array(&in, member->size, member->size, true, 1);
+            break;
+        case VARYING:
+            buffer->has_buffer[w] = read_array(&in, words[w == M(10) ? M(12) : member->size], count, true, 1);
+            break;
+        case CONFORMANT:
+            buffer->has_buffer[w] = read_array(&in, count, count, false, 1);
+            break;
+        case TITLE:
+            buffer->has_buffer[w] = read_array(&in, count, count, true, 2);
+            break;
+        case NAME:
+        case PROVIDER_NAME:
+            buffer->has_buffer[w] = read_array(&in, count, count, false, 2);
+            break;
+        }
+    }
+    return in.plain;
+}
+
+/* ------------------------------------------------------------------------------------------------------ the record */
+
+static uint32_t remaining(uint32_t seconds, uint32_t sent, uint32_t now)
+{
+    uint64_t end = (uint64_t)sent + seconds;
+    return seconds == INFINITE ? INFINITE : end > now ? (uint32_t)(end - now) : 0;
+}
+
+/* The next code point of UTF-8, which may be half of a surrogate pair; -1 for what is none. */
+static int32_t next_point(const unsigned char **at, const unsigned char *end)
+{
+    static const int32_t least[] = {0, 0x80, 0x800, 0x10000};
+    unsigned char first = *(*at)++;
+    int more = first < 0x80 ? 0 : first < 0xC0 ? -1 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : first < 0xF8 ? 3 : -1;
+    if (more < 0 || end - *at < more)
+        return -1;
+    int32_t point = more ? first & (0x3F >> more) : first;
+    for (int i = 0; i < more; i++) {
+        if ((**at & 0xC0) != 0x80)
+            return -1;
+        point = point << 6 | (*(*at)++ & 0x3F);
+    }
+    return point < least[more] || point > 0x10FFFF ? -1 : point;
+}
+
+static bool count_units(Part *text)
+{
+    const unsigned char *at = text->data, *end = at + text->size;
+    text->units = 0;
+    while (at < end) {
+        int32_t point = next_point(&at, end);
+        if (point < 0)
+            return false;
+        text->units += point > 0xFFFF ? 2 : 1;
+    }
+    return true;
+}
+
+/* Take a record apart. Returns whether its receipt has no consequences. */
+static bool read_record(Buffer *buffer, Part *parts, const unsigned char *record, size_t size, const Layout *layout,
+                        uint32_t now)
+{
+    static const unsigned char no_identifier[IDENTIFIER];
+    uint32_t *values = buffer->values;
+    uint64_t at = layout->size;
+    if (size < layout->size || record[layout->version] != RECORD_VERSION || record[layout->flags]
+        || record[layout->acknowledgements] || word_at(record, layout->tail)
+        || memcmp(record + layout->transaction, no_identifier, IDENTIFIER))
+        return false;
+    for (int part = 0; part < PARTS; part++) {
+        parts[part] = (Part){record + at, word_at(record, layout->lengths + 4 * part), 0};
+        at += parts[part].size;
+    }
+    if (at != size)
+        return false;
+    for (int part = LABEL; part < PARTS; part++)
+        if (!count_units(&parts[part]))
+            return false;
+    uint32_t sent = word_at(record, layout->sent);
+    values[M(0)] = record[layout->message_class] | record[layout->message_class + 1] << 8;
+    values[M(3)] = sent;
+    values[M(4)] = word_at(record, layout->arrived);
+    values[M(5)] = record[layout->priority];
+    values[M(6)] = record[layout->delivery];
+    values[M(7)] = 0;
+    values[M(8)] = record[layout->journaling];
+    values[M(9)] = word_at(record, layout->tag);
+    values[M(18)] = remaining(word_at(record, layout->time_to_reach), sent, now);
+    values[M(20)] = remaining(word_at(record, layout->time_to_be_received), sent, now);
+    values[M(21)] = record[layout->tracing];
+    values[M(22)] = word_at(record, layout->sender_type);
+    values[M(25)] = word_at(record, layout->privacy);
+    values[M(27)] = record[layout->authentication];
+    values[M(28)] = word_at(record, layout->hash);
+    values[M(29)] = word_at(record, layout->encryption);
+    values[M(36)] = word_at(record, layout->provider_type);
+    values[M(51)] = word_at(record, layout->body_type);
+    values[M(52)] = PACKET_VERSION;
+    values[M(53)] = values[M(54)] = 0;
+    buffer->structures[M(1)] = record + layout->identifier;
+    buffer->structures[M(2)] = record + layout->correlation;
+    buffer->structures[M(45)] = record + layout->machine;
+    buffer->structures[M(50)] = record + layout->connector;
+    buffer->structures[M(55)] = record + layout->transaction;
+    return true;
+}
+
+/* Whether everything fits; sets what is said of lengths. The word behind a buffer of texts, and two or three behind one
+   of bytes, is the pointer to its length. */
+static bool measure(Buffer *buffer, const Part *parts)
+{
+    uint32_t *words = buffer->words, *values = buffer->values;
+    for (int w = 0; w < WORDS; w++) {
+        const Member *member = &members[w];
+        if (member->kind < VARYING)
+            continue;
+        const Part *part = &parts[member->part];
+        int prop = member->kind == NAME || member->part == SENDER ? w + 1 : w + (member->part == BODY ? 3 : 2);
+        uint32_t size = size_of(words, member), length = part->size;
+        if (member->kind >= TITLE) {
+            length = part->units || member->kind == TITLE ? part->units + 1 : 0;
+            if (member->kind != PROVIDER_NAME && words[prop] && values[prop] < size)
+                size = values[prop];
+        }
+        if (buffer->has_buffer[w]) {
+            if (length > size || (member->kind == PROVIDER_NAME && !size))
+                return false;
+            if (member->kind == TITLE)
+                words[member->size] = length;
+            else if (member->kind == NAME) {
+                words[member->size] = length;
+                if (!length) /* comes back as NULL */
+                    words[w] = 0;
+            }
+        }
+        values[prop] = length;
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------ the answer */
+
+typedef struct {
+    unsigned char *data;
+    size_t at, room;
+    uint32_t referent;
+    bool fits;
+} Writer;
+
+static unsigned char *place(Writer *out, size_t size)
+{
+    if (!out->fits || size > out->room - out->at) {
+        out->fits = false;
+        return NULL;
+    }
+    out->at += size;
+    return out->data + out->at - size;
+}
+
+static void pad(Writer *out, size_t to)
+{
+    size_t size = -out->at & (to - 1);
+    unsigned char *at = place(out, size);
+    if (at != NULL)
+        memset(at, 0, size);
+}
+
+static void put_word(Writer *out, uint32_t value)
+{
+    pad(out, 4);
+    unsigned char *at = place(out, 4);
+    if (at != NULL)
+        memcpy(at, &value, 4);
+}
+
+static void put_referent(Writer *out)
+{
+    put_word(out, out->referent);
+    out->referent += 4;
+}
+
+/* Bytes, and zeros up to `size`. */
+static void put_bytes(Writer *out, const unsigned char *data, size_t length, size_t size)
+{
+    unsigned char *at = place(out, size);
+    if (at == NULL)
+        return;
+    if (length)
+        memcpy(at, data, length);
+    memset(at + length, 0, size - length);
+}
+
+/* A text with its terminator, and zeros up to `size` code units. */
+static void put_text(Writer *out, const Part *text, size_t size)
+{
+    unsigned char *into = place(out, 2 * size);
+    const unsigned char *at = text->data, *end = at + text->size;
+    if (into == NULL)
+        return;
+    memset(into, 0, 2 * size);
+    while (at < end) {
+        int32_t point = next_point(&at, end);
+        uint16_t units[2] = {(uint16_t)point, 0};
+        int count = 1;
+        if (point > 0xFFFF) {
+            units[0] = (uint16_t)(0xD800 | (point - 0x10000) >> 10);
+            units[1] = (uint16_t)(0xDC00 | ((point - 0x10000) & 0x3FF));
+            count = 2;
+        }
+        for (int i = 0; i < count; i++) {
+            *into++ = (unsigned char)units[i];
+            *into++ = (unsigned char)(units[i] >> 8);
+        }
+    }
+}
+
+static void put_member(Writer *out, const Buffer *buffer, const Part *parts, int w)
+{
+    static const unsigned char no_transaction[GUID];
+    const Member *member = &members[w];
+    const Part *part = &parts[member->part];
+    uint32_t size = member->kind >= VARYING ? size_of(buffer->words, member) : member->size;
+    unsigned char *at;
+    switch (member->kind) {
+    case PLAIN:
+        return;
+    case BYTE:
+        at = place(out, 1);
+        if (at != NULL)
+            *at = (unsigned char)buffer->values[w];
+        return;
+    case HALF:
+        pad(out, 2);
+        at = place(out, 2);
+        if (at != NULL)
+            at[0] = (unsigned char)buffer->values[w], at[1] = (unsigned char)(buffer->values[w] >> 8);
+        return;
+    case WORD:
+        put_word(out, buffer->values[w]);
+        return;
+    case UNIT:
+        put_bytes(out, no_transaction, GUID, GUID);
+        return;
+    default:
+        break;
+    }
+    if (member->kind >= VARYING && !buffer->has_buffer[w]) {
+        put_word(out, 0);
+        return;
+    }
+    put_referent(out);
+    if (member->kind != STRUCTURE)
+        put_word(out, w == M(10) ? buffer->words[M(12)] : size);
+    if (member->kind == COUNTED || member->kind == VARYING || member->kind == TITLE) {
+        put_word(out, 0);
+        put_word(out, size);
+    }
+    if (member->kind == STRUCTURE || member->kind == COUNTED)
+        put_bytes(out, buffer->structures[w], size, size);
+    else if (member->kind < TITLE)
+        put_bytes(out, part->data, part->size, size);
+    else
+        put_text(out, part, size);
+}
+
+static void write_answer(Writer *out, const Buffer *buffer, const Part *parts)
+{
+    for (int w = 0; w < WORDS; w++)
+        if (members[w].kind != PLAIN && buffer->words[w])
+            put_referent(out);
+        else
+            put_word(out, buffer->words[w]);
+    for (int w = 0; w < WORDS; w++)
+        if (buffer->words[w])
+            put_member(out, buffer, parts, w);
+    put_word(out, 0); /* MQ_OK */
+}
+
+static PyObject *answer(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer stub, record, described;
+    unsigned int now;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*I", &stub, &record, &described, &now))
+        return NULL;
+    PyObject *result = NULL;
+    Buffer buffer;
+    Part parts[PARTS];
+    memset(&buffer, 0, sizeof buffer);
+    bool plain = false;
+    if (described.len != sizeof(Layout))
+        PyErr_SetString(PyExc_ValueError, "a layout is needed");
+    else
+        plain = read_buffer(&buffer, stub.buf, stub.len)
+            && read_record(&buffer, parts, record.buf, record.len, described.buf, now) && measure(&buffer, parts);
+    if (plain) {
+        /* Nothing is larger than in the request but structures that the client left out. */
+        Writer out = {NULL, 0, stub.len + 1024, FIRST_REFERENT, true};
+        result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)out.room);
+        if (result != NULL) {
+            out.data = (unsigned char *)PyBytes_AS_STRING(result);
+            write_answer(&out, &buffer, parts);
+            if (out.fits)
+                _PyBytes_Resize(&result, (Py_ssize_t)out.at);
+            else {
+                Py_CLEAR(result);
+                plain = false;
+            }
+        }
+    }
+    if (!plain && !PyErr_Occurred())
+        result = Py_NewRef(Py_None);
+    PyBuffer_Release(&stub);
+    PyBuffer_Release(&record);
+    PyBuffer_Release(&described);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"answer", answer, METH_VARARGS, "answer(stub, record, layout, seconds): of a plain receive; None for another one"},
+    {NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "openmsmq.protocols.receive_stubs", "Answers of plain receives.", -1, functions,
+};
+
+PyMODINIT_FUNC PyInit_receive_stubs(void)
+{
+    return PyModule_Create(&definition);
+}

@@ -1,0 +1,210 @@
+"""Stubs of plain calls: machine code makes of them what the Python code makes of them, or nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import seeds
+from openmsmq.interfaces import ms_mqmp as m
+from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1
+from openmsmq.interfaces.ms_mqmq import OBJECTID, XACTUOW
+from openmsmq.model.constants import INFINITE, Action
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.lookup_id import lookup_id
+from openmsmq.model.message import NULL_IDENTIFIER, Message
+from openmsmq.ndr import NULL, BadStubData, NdrError
+from openmsmq.protocols import receive_stubs, send_stubs
+from openmsmq.protocols.record_layouts import READ, WRITTEN
+from openmsmq.queueing.message_record import FIXED, encode_message
+from openmsmq.transfer.receive_buffer import BufferSizes, check_sizes, fill, receive_buffer
+from openmsmq.transfer.send_buffer import message_from_send, send_buffer
+
+SEND = m.qmcomm2.operation("rpc_ACSendMessageEx")
+RECEIVE = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
+LABELS = ("", "label", "Größe", "日本語", "😀", "a\0b", "x" * 249, "x" * 250, "é" * 200)
+SIDS = (b"", bytes.fromhex("010500000000000515000000010000000200000003000000e9030000"), b"\1\2bad", bytes(16))
+MACHINE, SID, NAME = bytes(range(1, 17)), SIDS[1], "DIRECT=OS:.\\private$\\größe"
+CASES = 3000
+
+
+def some_message(chance: random.Random) -> tuple[Message, dict[str, Any]]:
+    """A message, plain in half of all cases, and members of its buffer that no message has."""
+    message = Message(
+        body=chance.randbytes(chance.choice((0, 1, 10, 1000, 3000))), label=chance.choice(LABELS[:4]),
+        delivery_guarantee=chance.randrange(2), priority=chance.randrange(8), application_tag=chance.randrange(1 << 32),
+        body_type=chance.choice((0, 8, 0x1011)), time_to_reach_queue=chance.choice((INFINITE, 5, 0)),
+    )  # fmt: skip
+    if chance.random() < 0.3:
+        message.correlation_identifier, message.extension = chance.randbytes(20), chance.randbytes(9)
+    odd: dict[str, Any] = {}
+    if chance.random() < 0.5:
+        name, values = chance.choice((
+            ("label", LABELS), ("time_to_be_received", (0, 1, 100)), ("journaling_requested", (1, 2, 3, 4)),
+            ("acknowledgements_requested", (1, 2, 15, 16)), ("tracing_requested", (1, 2)), ("priority", (8, 255)),
+            ("delivery_guarantee", (2,)), ("body_type", (0x10000,)), ("privacy_level", (1, 2, 4)),
+            ("message_class", (1, 0x8000)), ("response_queue_format_name", ("DIRECT=OS:.\\private$\\a",)),
+            ("administration_queue_format_name", ("DIRECT=OS:.\\private$\\b",)),
+            ("connector_type_identifier", (bytes(range(16)),)), ("sender_certificate", (b"certificate",)),
+            ("sender_identifier", SIDS), ("correlation_identifier", (NULL_IDENTIFIER,)),
+        ))  # fmt: skip
+        setattr(message, name, chance.choice(values))
+        if name == "sender_identifier":
+            message.sender_identifier_type = chance.choice((0, 1, 2, 3))
+    if chance.random() < 0.3:
+        name, values = chance.choice((
+            ("pulHashAlg", (0, 0x8004, 0x8005)), ("pulEncryptAlg", (0x6602, 1)), ("pulSenderIDType", (0, 1, 2)),
+            ("pulPrivLevel", (0, 1)), ("bEncrypted", (1,)), ("uSenderIDLen", (3,)), ("ulSenderCertLen", (1,)),
+            ("pSentTime", (1,)), ("pulVersion", (16,)), ("pAuthenticated", (1,)), ("ppSrcQMID", (bytes(range(16)),)),
+            ("ppMessageID", (OBJECTID(bytes(16), 7),)), ("ulAuthLevel", (9,)), ("pPriority", (None,)),
+            ("pulRelativeTimeToQueue", (1,)), ("pulRelativeTimeToLive", (1,)), ("ulSignatureSize", (1,)),
+        ))  # fmt: skip
+        odd[name] = chance.choice(values)
+    return message, odd
+
+
+def some_send(chance: random.Random, handle: bytes) -> bytes:
+    message, odd = some_message(chance)
+    ptb = send_buffer(message, chance.choice((None, None, None, bytes(16), b"u" * 16)))
+    for name, value in odd.items():
+        setattr(ptb.old, name, value)
+    if chance.random() < 0.1:
+        ptb.pbFirstInXact, ptb.ppXactID = 1, OBJECTID(bytes(16), 3)
+    wanted = OBJECTID(bytes(16), 0) if chance.random() < 0.8 else None
+    try:
+        stub = SEND.encode_request(m.rpc_ACSendMessageEx_Request(handle, ptb, wanted))
+    except NdrError:  # what can't be said is not sent
+        return some_send(chance, handle)
+    return damaged(chance, stub)
+
+
+def some_receive(chance: random.Random, context: int) -> bytes:
+    sizes = BufferSizes(
+        chance.choice((3000, 3000, 1000, 0)),
+        chance.choice((9, 9, 0)),
+        chance.choice((68, 0)),
+        chance.choice((64, 0, 10)),
+    )
+    uow = chance.choice((None, None, bytes(16), b"u" * 16))
+    ptb = receive_buffer(Action.RECEIVE, chance.choice((0, 0, 0, INFINITE)), chance.choice((0, 0, 0, 1)), uow, sizes)
+    old = ptb.old
+    assert old.Receive is not None
+    old.Receive.Action = int(chance.choice((Action.RECEIVE, Action.RECEIVE, Action.RECEIVE, Action.PEEK_CURRENT)))
+    for name in CACTransferBufferV1.__slots__:
+        if name.startswith("p") and chance.random() < 0.02:
+            setattr(old, name, chance.choice((None, NULL)) if name.startswith("pp") else None)
+    if chance.random() < 0.2:
+        old.ppwcsProvName, old.ulProvNameLen = "\0" * 9, 9
+        old.ppSignature, old.ulSignatureSize, old.pulSignatureSizeProp = bytes(9), 9, 0
+    if chance.random() < 0.2:
+        old.ppTitle, old.ulTitleBufferSizeInWCHARs = "\0" * 100, 100
+        old.pulTitleBufferSizeInWCHARs = chance.randrange(120)
+    if chance.random() < 0.2:
+        old.ulAllocBodyBufferInBytes += chance.randrange(50)
+    try:
+        stub = RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(context, ptb))
+    except NdrError:
+        return some_receive(chance, context)
+    return damaged(chance, stub)
+
+
+def damaged(chance: random.Random, stub: bytes) -> bytes:
+    """The stub, or in some cases one that differs from it."""
+    dice = chance.random()
+    if dice < 0.1:
+        changed = bytearray(stub)
+        for _ in range(chance.randrange(1, 4)):
+            at = chance.choice((chance.randrange(len(changed)), chance.randrange(20, 400) % len(changed)))
+            changed[at] = chance.choice((0, 1, 0x7F, 0xFF, chance.randrange(256)))
+        return bytes(changed)
+    if dice < 0.13:
+        return stub[: chance.randrange(len(stub))]
+    return stub + chance.randbytes(5) if dice < 0.16 else stub
+
+
+def answered(work: Callable[[], bytes | None]) -> bytes | None:
+    """What the Python code says, None for an error."""
+    try:
+        return work()
+    except (BadStubData, MsmqError, NdrError):
+        return None
+
+
+def test_records_of_sends() -> None:
+    chance, plain = seeds.chance("stubs of sends"), 0
+    machine = Message(source_machine_identifier=MACHINE, identifier=MACHINE + bytes(4))
+    template = encode_message(machine)[: FIXED.size]
+    for sequence in range(1, CASES):
+        stub, sender = some_send(chance, bytes(20)), chance.choice((b"", SID))
+        form = (template, sender, NAME.encode(), len(NAME))
+        found, answers = send_stubs.records([stub], [form], WRITTEN, sequence, 1000, 7)
+        if not answers:
+            continue
+        plain += 1
+        request = SEND.decode_request(stub)
+        message = message_from_send(request.ptb, sender)
+        message.destination_queue_format_name, message.source_machine_identifier = NAME, MACHINE
+        message.identifier = MACHINE + sequence.to_bytes(4, "little")
+        message.sent_time = message.arrival_time = 1000
+        message.sent_milliseconds = 7
+        recoverable, records, bounds, keys, words, sizes, charged = found
+        numbers = [int.from_bytes(column, "little") for column in (bounds[8:], keys, words, sizes, charged)]
+        assert records == encode_message(message)
+        assert (recoverable, *numbers) == (
+            message.recoverable, len(records), sequence, lookup_id(message.priority, 0), len(records), message.size,
+        )  # fmt: skip
+        identity = OBJECTID(MACHINE, sequence) if request.pMessageID is not None else None
+        assert answers == [SEND.encode_response(m.rpc_ACSendMessageEx_Response(pMessageID=identity))]
+        assert not (message.journaling_requested or message.acknowledgements_requested or message.deadline())
+    assert plain > CASES / 4
+
+
+def test_answers_of_receives() -> None:
+    chance, plain = seeds.chance("stubs of receives"), 0
+    for _ in range(CASES):
+        message, _ = some_message(chance)
+        message.sent_time, message.identifier, message.arrival_time = chance.randrange(100), chance.randbytes(20), 7
+        message.destination_queue_format_name = chance.choice((NAME, "x" * 63, "x" * 64))
+        message.authentication_provider_name = chance.choice(("", "", "provider"))
+        record, stub = encode_message(message), some_receive(chance, 7)
+
+        def answer(stub: bytes = stub, message: Message = message) -> bytes | None:
+            ptb = RECEIVE.decode_request(stub).ptb
+            receive = ptb.old.Receive
+            if (
+                receive is None
+                or receive.Action
+                or receive.Cursor
+                or (ptb.old.pUow or XACTUOW(bytes(16))).rgb.strip(b"\0")
+            ):
+                return None
+            check_sizes(ptb)
+            if fill(ptb, message, 60) or message.acknowledgements_requested:
+                return None
+            return RECEIVE.encode_response(m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=0))
+
+        found = receive_stubs.answer(stub, record, READ, 60)
+        plain += found is not None
+        assert found is None or found == answered(answer)
+        assert receive_stubs.answer(stub, record[: chance.randrange(len(record))], READ, 60) is None
+    assert plain > CASES / 30
+
+
+def test_what_is_no_layout_is_refused() -> None:
+    for layout in (b"", READ[:-1], READ + b"\0"):
+        with pytest.raises(ValueError, match="layout"):
+            receive_stubs.answer(b"", b"", layout, 1)
+
+
+def test_what_is_no_form_is_refused() -> None:
+    form = (bytes(4), b"", b"", 0)
+    for stubs, forms, layout, error in (
+        ([b""], [], WRITTEN, ValueError), ([b""], [form], WRITTEN[1:], ValueError),
+        ([b""], [form[:3]], WRITTEN, TypeError), ([1], [form], WRITTEN, TypeError), ([b""], [form], WRITTEN, TypeError),
+        ([b""], [(bytes(FIXED.size), b"", b"", -1)], WRITTEN, OverflowError),
+    ):  # fmt: skip
+        with pytest.raises(error):
+            send_stubs.records(stubs, forms, layout, 1, 2, 3)  # type: ignore[arg-type]

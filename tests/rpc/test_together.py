@@ -1,0 +1,148 @@
+"""Calls that are served together: when, in which order, and what becomes of them when that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from openmsmq.rpc.association import AssociationTable
+from openmsmq.rpc.call import UNAUTHENTICATED, Call
+from openmsmq.rpc.faults import NCA_S_FAULT_UNSPEC, RPC_S_ACCESS_DENIED
+from openmsmq.rpc.pdu import AuthLevel
+from openmsmq.rpc.server import MOST_GATHERED, RpcServer, SecurityPolicy
+
+PLAIN, ODD, OTHER = 1, 2, 3  # operations; the first two are gathered
+Log = list[tuple[str, int]]
+
+
+class Everything:
+    """An interface that serves each call at once."""
+
+    name, uuid, version, minimum_level = "everything", UUID(int=1), (1, 0), AuthLevel.NONE
+    open_opnums: frozenset[int] = frozenset()
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def accepts(self, opnum: int) -> bool:
+        return True
+
+    def call(self, call: Call) -> None:
+        self.log.append(("alone", call.call_id))
+        call.reply(b"")
+
+
+class Plain:
+    """Serves those that are plain."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def takes(self, call: Call) -> bool:
+        return call.opnum != OTHER
+
+    def serve(self, calls: list[Call], start: int) -> int:
+        at = start
+        while at < len(calls) and calls[at].opnum == PLAIN:
+            self.log.append(("together", calls[at].call_id))
+            calls[at].reply(b"")
+            at += 1
+        return at
+
+
+class Broken(Plain):
+    def serve(self, calls: list[Call], start: int) -> int:
+        super().serve(calls[: start + 1], start)
+        raise RuntimeError("a bug")
+
+
+class Connection:
+    peer_host, hung_up = "192.0.2.1", None
+
+    def __init__(self, server: RpcServer) -> None:
+        self.association, self.failures = AssociationTable(os.urandom).join(0, self.peer_host), server.failures
+        self.said: list[tuple[int, int | None]] = []
+
+    def send_reply(self, call: Call, stub: bytes) -> None:
+        self.said.append((call.call_id, None))
+
+    def send_fault(self, call: Call, status: int) -> None:
+        self.said.append((call.call_id, status))
+
+
+def in_a_loop(work: Callable[[], Any]) -> None:
+    async def run() -> None:
+        work()
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+
+
+def dispatched(server: RpcServer, log: Log, *opnums: int) -> Connection:
+    connection, interface = Connection(server), Everything(log)
+    for number, opnum in enumerate(opnums):
+        server.dispatch(Call(connection, interface, UNAUTHENTICATED, None, number, 0, opnum, b""))  # type: ignore[arg-type]
+    return connection
+
+
+def test_they_wait_for_the_next_turn_and_keep_their_order() -> None:
+    log: Log = []
+    server = RpcServer()
+    server.together = Plain(log)
+    in_a_loop(lambda: (dispatched(server, log, PLAIN, PLAIN, ODD, PLAIN), log.append(("the turn ends", 0))))
+    assert log == [("the turn ends", 0), ("together", 0), ("together", 1), ("alone", 2), ("together", 3)]
+
+
+def test_they_are_served_before_any_other_call() -> None:
+    log: Log = []
+    server = RpcServer()
+    server.together = Plain(log)
+    in_a_loop(lambda: (dispatched(server, log, PLAIN, ODD, OTHER), log.append(("the turn ends", 0))))
+    assert log == [("together", 0), ("alone", 1), ("alone", 2), ("the turn ends", 0)]
+
+
+def test_no_more_are_gathered_than_one_connection_may_have() -> None:
+    log: Log = []
+    server = RpcServer()
+    server.together = Plain(log)
+
+    def work() -> None:
+        dispatched(server, log, *[PLAIN] * (MOST_GATHERED - 1))
+        assert not log
+        dispatched(server, log, PLAIN)
+        assert len(log) == MOST_GATHERED
+
+    assert server.limits.max_pending >= MOST_GATHERED + 64
+    in_a_loop(work)
+
+
+def test_callers_who_are_not_admitted_are_refused_at_once() -> None:
+    log: Log = []
+    server = RpcServer(policy=SecurityPolicy(allow_anonymous=False))
+    server.together = Plain(log)
+
+    def work() -> None:
+        assert dispatched(server, log, PLAIN).said == [(0, RPC_S_ACCESS_DENIED)]
+
+    in_a_loop(work)
+    assert not log
+
+
+def test_a_failure_ends_all_of_them_and_none_is_served_twice(caplog: pytest.LogCaptureFixture) -> None:
+    log: Log = []
+    server = RpcServer()
+    server.together = Broken(log)
+
+    def work() -> None:
+        connection = dispatched(server, log, PLAIN, PLAIN, PLAIN)
+        server.serve_gathered()
+        assert connection.said == [(0, None), (1, NCA_S_FAULT_UNSPEC), (2, NCA_S_FAULT_UNSPEC)]
+
+    in_a_loop(work)
+    assert log == [("together", 0)]
+    assert "can't be served together" in caplog.text
