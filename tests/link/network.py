@@ -114,16 +114,18 @@ class Socket(asyncio.Transport):
         self.number = network.next_number()
         self._arrives = 0.0  # when the latest bytes reach the other end
         self._inbox: deque[bytes] = deque()
+        self._high = 64 << 10  # bytes under way above which the writer is to pause
+        self._under_way, self._paused = 0, False
         self.broken = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return (self.peer, 40000) if name == "peername" else default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is no buffer."""
+        self._high = high or self._high
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self._under_way
 
     def is_closing(self) -> bool:
         return self.closed
@@ -136,6 +138,10 @@ class Socket(asyncio.Transport):
         if chance.random() < 0.2 and len(data) > 1:
             cut = chance.randrange(1, len(data))
             pieces = [pieces[0][:cut], pieces[0][cut:]]
+        self._under_way += len(data)
+        if self._under_way > self._high and not self._paused:
+            self._paused = True
+            self.protocol.pause_writing()
         for piece in pieces:
             self._arrives = max(self._arrives + 1e-6, network.loop.time() + chance.uniform(0.0001, network.slowness))
             network.loop.call_at(self._arrives, self.other._arrived, piece)
@@ -144,13 +150,26 @@ class Socket(asyncio.Transport):
         self._inbox.append(data)
         self._deliver()
 
+    def _has_left(self, size: int) -> None:
+        """The other end has read so many bytes."""
+        self._under_way -= size
+        if self._paused and self._under_way <= self._high // 4 and not self.closed:
+            self._paused = False
+            self.network.loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if not self.closed and not self._paused:
+            self.protocol.resume_writing()
+
     def _deliver(self) -> None:
         """What has arrived, unless the machine is cut off: then TCP tries again, as long as somebody waits."""
         if self._inbox and self.network.severed(self.own, self.peer):
             self.network.loop.call_later(1, self._deliver)
             return
         while self._inbox and not self.closed and not self.broken:
-            self.protocol.data_received(self._inbox.popleft())
+            data = self._inbox.popleft()
+            self.other._has_left(len(data))
+            self.protocol.data_received(data)
 
     def close(self) -> None:
         if not self.closed:

@@ -19,6 +19,7 @@ from seeds import SEED
 
 RUNS = int(os.environ.get("SIMULATIONS", "24"))
 FAULTS = 60.0  # seconds of trouble
+SIZES = [0, 10, 5000] * 10 + [300_000]  # bytes of bodies: a window of the largest is more than is written at once
 HEALING = 6 * 3600.0  # seconds after which everything must have arrived; the simulation needs little of it
 
 
@@ -41,8 +42,9 @@ async def _keep_sending(network: Network, sender: Node, receiver: Node, story: S
         labels = [f"{sender.name}-{number + k}" for k in range(chance.choice([1, 1, 2, 5, 80]))]
         number += len(labels)
         story.tried[kind] |= set(labels)
+        body = bytes(chance.choice(SIZES))
         messages = [
-            Message(label=label, body=bytes(chance.choice([0, 10, 5000])), delivery_guarantee=Delivery.RECOVERABLE
+            Message(label=label, body=body, delivery_guarantee=Delivery.RECOVERABLE
                     if kind == "recoverable" else Delivery.EXPRESS)
             for label in labels
         ]  # fmt: skip
