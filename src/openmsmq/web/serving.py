@@ -18,6 +18,7 @@ from openmsmq.web.application import Web
 from openmsmq.web.bounded import BoundedProtocol, sweep
 from openmsmq.web.limits import CONNECTIONS, HEADERS, HEADERS_SECONDS
 from openmsmq.web.managers import Managers
+from openmsmq.web.pages import Console
 from openmsmq.web.resources import OPERATIONS
 from openmsmq.web.services import Rows, Services, Settings
 
@@ -36,7 +37,7 @@ def main() -> None:
     services = Services(settings, link, Managers(settings.socket), Rows(link))
     web = Web(services, OPERATIONS)
     config = uvicorn.Config(
-        web.application(health.routes(web)),
+        web.application([*health.routes(web), *Console(web).routes]),
         http=BoundedProtocol,
         ws="none",
         lifespan="off",
