@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from openmsmq.bulk.control import Control
-from openmsmq.bulk.framing import HEADER, MAXIMUM_BYTES, frame
 from openmsmq.model.errors import HResult
 from openmsmq.model.security import sid_bytes
+from openmsmq.processes.framing import HEADER, MAXIMUM_BYTES, frame
 from openmsmq.rpc.users import UsersFile
 from queueing.pipeline import draft
 from queueing.world import World

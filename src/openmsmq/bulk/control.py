@@ -15,14 +15,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from openmsmq.bulk.channel import RequestChannel
 from openmsmq.bulk.claiming import Claiming
 from openmsmq.bulk.context import Context
-from openmsmq.bulk.framing import frame
 from openmsmq.bulk.requests import REQUESTS, check, invalid, shown
 from openmsmq.bulk.slicing import Slicing
 from openmsmq.bulk.staging import Staging
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
+from openmsmq.processes.answering import Answering
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.rpc.ntlm import nt_hash
@@ -68,20 +67,9 @@ class Control:
 
     async def serve(self, connection: socket.socket) -> None:
         """Answer requests until the other side has gone, or this is cancelled."""
-        tasks: set[asyncio.Task[None]] = set()
-
-        def receive(channel: RequestChannel, number: int, values: Any, data: bytearray) -> None:
-            task = asyncio.create_task(self._answer(channel, number, values, data))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-
-        channel = await RequestChannel.open(connection, receive)
         try:
-            await channel.closed.wait()
+            await Answering("Arrow Flight", self._answer, _operation_of).serve(connection)
         finally:
-            channel.close()
-            for task in list(tasks):
-                task.cancel()
             self._staging.drop_all()
 
     async def drop_abandoned(self) -> None:
@@ -93,19 +81,14 @@ class Control:
                 logger.error("abandoned stages could not be dropped, next attempt in %d s: %s", _TIDY, error)
             await asyncio.sleep(_TIDY)
 
-    async def _answer(self, channel: RequestChannel, number: int, values: Any, data: bytearray) -> None:
+    async def _answer(self, values: Any, data: bytearray) -> Any:
         try:
-            answer = await self._perform(values, data)
-            reply = frame(number, *answer) if isinstance(answer, tuple) else frame(number, {"result": answer})
-        except MsmqError as error:
-            reply = failure(number, error.hresult, error.detail)
+            return await self._perform(values, data)
         except (DamagedRecord, OSError) as error:
+            if isinstance(error, MsmqError):
+                raise
             logger.error("bulk plane: %s: %s", _operation_of(values), error)
-            reply = failure(number, HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED, str(error))
-        except Exception:  # a mistake of ours; without an answer the client would wait for ever
-            logger.exception("bulk plane: %s failed, its client got MQ_ERROR", _operation_of(values))
-            reply = failure(number, HResult.MQ_ERROR, f"{_operation_of(values)} failed, see the queue manager's log")
-        await channel.send(reply)
+            raise MsmqError(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED, str(error)) from error
 
     async def _perform(self, values: Any, data: bytearray) -> Any:
         """Carry out what the Flight process asks for. It checks requests by the same table; here they are checked
@@ -167,11 +150,6 @@ class Control:
     async def do_describe(self, _: Caller) -> dict[str, Any]:
         """What the Flight process has to know of the store."""
         return {"directory": self._store.directory, **self._store.layout}
-
-
-def failure(number: int, hresult: int, detail: str) -> bytes:
-    """The answer to a request that failed."""
-    return frame(number, {"hresult": hresult, "detail": detail})
 
 
 def _operation_of(values: Any) -> str:

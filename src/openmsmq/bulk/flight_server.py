@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from openmsmq.bulk.link import Answer, Link
 from openmsmq.bulk.message_columns import END_OF_ROWS, MESSAGE_SCHEMA
 from openmsmq.bulk.record_columns import Records, are_sound
 from openmsmq.bulk.requests import ACTIONS, check, invalid, parse, shown
@@ -30,6 +29,7 @@ from openmsmq.bulk.segment_reader import SegmentReader
 from openmsmq.bulk.slices import SEQUENCE_MASK, SliceReader
 from openmsmq.bulk.uploading import Upload
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, OperationCancelled
+from openmsmq.processes.link import Answer, Link
 
 logger = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from openmsmq.bulk.link import Answer, Link
 from openmsmq.bulk.requests import check
 from openmsmq.bulk.rows import NOTHING, Encoded, RowEncoder, fail
 from openmsmq.model.errors import MsmqError, error_for
+from openmsmq.processes.link import Answer, Link
 
 _ENCODED = 2048  # rows that are encoded at a time
 _CHUNK = 256  # rows that the daemon stores at a time

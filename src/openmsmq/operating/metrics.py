@@ -47,7 +47,10 @@ FAMILIES: Final = (
     Family("message_bytes_in_total", "counter", "Bytes of messages that came."),
     Family("message_bytes_out_total", "counter", "Bytes of messages that left."),
     Family("messages_dead_total", "counter", "Dead letters by reason.", *_by("reason", *(r.slug for r in REASONS))),
-    Family("copies_discarded_total", "counter", "Copies for which there was no room.", *_by("copy", "journal", "dead")),
+    Family("copies_discarded_total", "counter", "Copies and acknowledgments for which there was no room."),
+    Family("rpc_requests_total", "counter", "Calls by RPC that came."),
+    Family("rpc_faults_total", "counter", "Calls by RPC that ended in a fault."),
+    Family("rpc_connections_total", "counter", "Connections by RPC that were made."),
     Family("rpc_calls_total", "counter", "Calls by their end.", ("interface", "operation", "result")),
     Family("errors_total", "counter", "Errors that callers got.", ("name",)),
     Family("logins_total", "counter", "Logins.", ("door", "result")),
@@ -68,8 +71,10 @@ FAMILIES: Final = (
     Family("store_size_bytes", "gauge", "Size of the store.", ("part",)),
     Family("disk_free_bytes", "gauge", "Free room on the disk of the store."),
     Family("quota_bytes", "gauge", "Quota of the machine."),
+    Family("throttled", "gauge", "1 while the disk is nearly full and no messages are accepted."),
     Family("store_epoch", "gauge", "How often the store was taken over."),
     Family("alarm_active", "gauge", "1 while an alarm is on.", ("alarm",)),
+    Family("process_resident_memory_bytes", "gauge", "Memory of a process.", *_by("process", "daemon", "web")),
     Family("build_info", "gauge", "1, with what runs.", ("version", "python", "compiled")),
 )  # fmt: skip
 #: Figures of single queues, by the family that is asked for. Labels are queue and kind; windows_exporter has name.
@@ -124,7 +129,8 @@ Figures = Mapping[str, Figure | Mapping[tuple[str, ...], Figure]]
 
 
 def render(figures: Figures) -> str:
-    """Aggregated figures by the names of `FAMILIES`. Families with known labels have them all, others what is given.
+    """Aggregated figures by the names of `FAMILIES`. A family that is not given is not there, because a zero would be a
+    claim; one that is has all the labels that are known, with zeros.
 
     Raises ValueError for a name, a number of labels or a kind of figure that the table does not have, and for too many
     series.
@@ -164,13 +170,13 @@ def _text(prefix: str, families: Iterable[Family], figures: Figures) -> str:
 def _rows(
     family: Family, given: Figure | Mapping[tuple[str, ...], Figure] | None
 ) -> Iterator[tuple[tuple[str, ...], Figure]]:
+    if given is None:
+        return
     rows: dict[tuple[str, ...], Figure] = dict.fromkeys(family.known or (), 0)
     if isinstance(given, Mapping):
         rows.update(given)
-    elif given is not None:
+    else:
         rows[()] = given
-    elif not family.labels and family.kind == "counter":
-        rows[()] = 0
     for labels, figure in rows.items():
         if len(labels) != len(family.labels):
             raise ValueError(f"{family.name}: the labels are {', '.join(family.labels) or 'none'}, and not {labels}")

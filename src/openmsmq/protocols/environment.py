@@ -134,7 +134,8 @@ class Environment:
         sid = call.caller.sid
         is_administrator = self.is_administrator(sid)
         groups = frozenset[str]() if sid is None else self.groups_of(sid)
-        known = (sid, is_administrator, groups, call.peer)
+        origin = call.caller.identity.origin or f"rpc {call.peer}"
+        known = (sid, is_administrator, groups, origin)
         caller = self._callers.get(known)
         if caller is None:
             if len(self._callers) >= _CALLERS_KEPT:
@@ -142,7 +143,7 @@ class Environment:
             caller = Caller.anonymous() if sid is None else Caller.user(sid, call.caller.user, groups)
             if is_administrator:
                 caller = caller.as_administrator()
-            caller = self._callers[known] = replace(caller, origin=f"rpc {call.peer}")
+            caller = self._callers[known] = replace(caller, origin=origin)
         return caller
 
     @staticmethod

@@ -37,6 +37,8 @@ from openmsmq.rpc.errors import (
 from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
 from openmsmq.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
+from openmsmq.rpc.tickets import Ticket
+from openmsmq.rpc.unix_sockets import connect_unix
 
 RECEIVE_SIZE = 65536
 
@@ -180,7 +182,7 @@ def connect(
     host: str,
     port: int,
     *,
-    credentials: Credentials | None = None,
+    credentials: Credentials | Ticket | None = None,
     level: AuthLevel | None = None,
     spnego: bool = False,
     timeout: float | None = 10.0,
@@ -189,7 +191,8 @@ def connect(
     assoc_group_id: int = 0,
     dead_peer_seconds: int = DEAD_PEER,
 ) -> Connection:
-    """Connect to an endpoint. Nothing is sent before the first `bind`.
+    """Connect to an endpoint. Nothing is sent before the first `bind`. A `host` that begins with a slash is the path of
+    a Unix socket, which has no port.
 
     `timeout` bounds the connect alone. `level` defaults to PKT_INTEGRITY with credentials and to NONE without.
     `spnego` negotiates the mechanism instead of speaking NTLM at once. `assoc_group_id` joins the association of
@@ -199,10 +202,14 @@ def connect(
     """
     security = choose_security(credentials, level, spnego=spnego)
     try:
-        sock = socket.create_connection((without_brackets(host), port), timeout)
+        sock = connect_unix(host, timeout) if host.startswith("/") else _connect_tcp(host, port, timeout)
         sock.settimeout(None)
         set_options(sock, dead_peer_seconds)
     except OSError as error:
         raise RpcConnectionError(f"{host}:{port}: {error}") from error
     core = ClientConnection(max_fragment=max_fragment, limits=limits, assoc_group_id=assoc_group_id)
     return Connection(sock, core, security)
+
+
+def _connect_tcp(host: str, port: int, timeout: float | None) -> socket.socket:
+    return socket.create_connection((without_brackets(host), port), timeout)

@@ -12,6 +12,7 @@ from openmsmq.rpc.ntlm import NtlmInitiator
 from openmsmq.rpc.pdu import AuthLevel, AuthType
 from openmsmq.rpc.security import SecurityContext
 from openmsmq.rpc.spnego import SpnegoInitiator
+from openmsmq.rpc.tickets import Ticket, TicketInitiator
 
 # 1970 as FILETIME.
 EPOCH_AS_FILETIME: Final = 116_444_736_000_000_000
@@ -35,9 +36,12 @@ class SecurityChoice(NamedTuple):
 
 
 def choose_security(
-    credentials: Credentials | None, level: AuthLevel | None = None, *, spnego: bool = False
+    credentials: Credentials | Ticket | None, level: AuthLevel | None = None, *, spnego: bool = False
 ) -> SecurityChoice:
-    """A fresh security context for one bind; the level defaults to PKT_INTEGRITY with credentials, else NONE."""
+    """A fresh security context for one bind; the level defaults to PKT_INTEGRITY with credentials, else NONE. A ticket
+    has no level: it is for a Unix socket, on which nobody else listens."""
+    if isinstance(credentials, Ticket):
+        return SecurityChoice(AuthType.TICKET, AuthLevel.CONNECT, TicketInitiator(credentials))
     if level is None:
         level = AuthLevel.PKT_INTEGRITY if credentials else AuthLevel.NONE
     if level <= AuthLevel.NONE:

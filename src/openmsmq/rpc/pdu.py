@@ -72,12 +72,13 @@ PFC_OBJECT_UUID: Final = 0x80
 
 
 class AuthType(IntEnum):
-    """[MS-RPCE] 2.2.1.1.7."""
+    """[MS-RPCE] 2.2.1.1.7; TICKET is our own, for Unix sockets of the daemon (`tickets`)."""
 
     NONE = 0
     GSS_NEGOTIATE = 9
     WINNT = 10
     GSS_KERBEROS = 16
+    TICKET = 0xE0
     DEFAULT = 0xFF
 
 

@@ -31,11 +31,13 @@ CONNECT_TOKEN: Final = b"\x01\0\0\0" + bytes(12)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom a security provider has authenticated. `sid` is None for ANONYMOUS LOGON."""
+    """Whom a security provider has authenticated. `sid` is None for ANONYMOUS LOGON. `origin` is the door and the
+    address behind it (`http 10.0.0.7`) of a caller for whom another process speaks, empty for all others."""
 
     user: str
     domain: str
     sid: str | None
+    origin: str = ""
 
     @property
     def anonymous(self) -> bool:

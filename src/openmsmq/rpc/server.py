@@ -171,6 +171,17 @@ class RpcServer:
         address = server.sockets[0].getsockname()
         return address[0], address[1]
 
+    async def listen_unix(self, listener: socket.socket, interfaces: InterfaceTable | None = None) -> None:
+        """Serve on a Unix socket that is bound."""
+        loop = asyncio.get_running_loop()
+        table = self.interfaces if interfaces is None else interfaces
+        server: Any = await loop.create_unix_server(
+            lambda: _Connection(self, table), sock=listener, backlog=LISTEN_BACKLOG
+        )
+        self._servers.append(server)
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(self._sweep_period, self._sweep)
+
     def flush_soon(self, connection: _Connection) -> None:
         """Have a connection's replies leave in the loop's next turn, with those of others: one sync makes many."""
         if not self._unflushed:
@@ -325,7 +336,8 @@ class _Connection(asyncio.Protocol):
         server = self._server
         self._transport = cast(asyncio.Transport, transport)
         peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        host: str = peer[0] if peer else ""
+        is_unix = not isinstance(local, tuple)  # whose addresses are paths
+        host: str = "" if is_unix else peer[0]
         limits = server.server_limits
         if len(server.connections) >= limits.max_connections:
             log.warning("connection from %s refused: max_connections, %d, are open", host, limits.max_connections)
@@ -342,9 +354,9 @@ class _Connection(asyncio.Protocol):
             self._interfaces,
             server.associations,
             peer_host=host,
-            local_host=local[0] if local else "",
+            local_host="" if is_unix else local[0],
             # C706 12.6.4.4: the secondary address is the endpoint; for TCP, its port.
-            secondary_address=str(local[1]).encode() if local else b"",
+            secondary_address=b"" if is_unix else str(local[1]).encode(),
             acceptor=server.acceptor,
             limits=server.limits,
             budget=server.budget,

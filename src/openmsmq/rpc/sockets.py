@@ -19,8 +19,10 @@ def set_options(sock: socket.socket, dead_peer_seconds: int = DEAD_PEER) -> None
     """No delay, keep-alive probes, and a limit for data that is not acknowledged (TCP_USER_TIMEOUT, RFC 5482).
 
     The connection fails `dead_peer_seconds` after the peer's last acknowledgment; 6 at least. A platform without one of
-    the options goes without.
+    the options goes without. A Unix socket needs none of this: the kernel knows at once when its other side is gone.
     """
+    if sock.family == socket.AF_UNIX:
+        return
     seconds = max(dead_peer_seconds, LEAST_DEAD_PEER)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -40,7 +40,7 @@ LEVELS = {
 STANDARD_PORT = 2103  # of qmcomm
 STANDARD_PORTS = {
     "endpoint_mapper_port": 135, "rpc_port": STANDARD_PORT, "message_port": 1801, "peer_message_port": 1801,
-    "ping_port": 3527, "flight_port": 18020,
+    "ping_port": 3527, "flight_port": 18020, "web_port": 18021,
 }  # fmt: skip
 NAME_CHANGES = ("ask", "moved", "copied")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -201,6 +201,20 @@ class Configuration:
         default=None, metadata={"help": "PEM file for TLS on the Flight port; default: plain text, on loopback only"}
     )
     flight_key: Path | None = field(default=None, metadata={"help": "PEM file with the key of flight_certificate"})
+    web: bool = field(default=False, metadata={"help": "serve the HTTP API, metrics and the console"})
+    web_listen: str = field(default="", metadata={"help": "address of the HTTP server; default: 127.0.0.1"})
+    web_port: int | None = field(
+        default=None, metadata={"help": "port of the HTTP server; default: 18021 plus port_offset"}
+    )
+    web_certificate: Path | None = field(
+        default=None, metadata={"help": "PEM file for HTTPS; default: plain text, on loopback only"}
+    )
+    web_key: Path | None = field(default=None, metadata={"help": "PEM file with the key of web_certificate"})
+    web_hosts: str = field(
+        default="",
+        metadata={"help": "names by which browsers reach the HTTP server, besides those of the machine, separated by "
+                          "commas"},
+    )  # fmt: skip
     stage_time_limit: int = field(
         default=3600,
         metadata={"help": "seconds without a keep-alive after which a data pipeline's stages are dropped"},
@@ -277,6 +291,14 @@ class Configuration:
             ipaddress.ip_address(self.listen)
         except ValueError:
             _check(self.listen == "localhost", "listen", self.listen, "an IPv4 or IPv6 address, or localhost")
+        given = bool(self.web_certificate) == bool(self.web_key)
+        _check(given, "web_key", self.web_key, "given if and only if web_certificate is")
+        try:
+            loopback = ipaddress.ip_address(self.web_address).is_loopback
+        except ValueError:
+            _check(False, "web_listen", self.web_listen, "an IPv4 or IPv6 address")
+        safe = not self.web or loopback or self.web_certificate is not None
+        _check(safe, "web_certificate", self.web_certificate, "a file, because passwords would travel as text")
         safe = not self.flight or self.on_loopback or self.flight_certificate is not None
         _check(safe, "flight_certificate", self.flight_certificate, "a file, because passwords would travel as text")
 
@@ -366,6 +388,14 @@ class Configuration:
     @property
     def machine_name(self) -> str:
         return self.computer_name or socket.gethostname().partition(".")[0] or "localhost"
+
+    @property
+    def web_address(self) -> str:
+        return self.web_listen or "127.0.0.1"
+
+    @property
+    def web_host_names(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.web_hosts.split(",") if name.strip())
 
     @property
     def users_path(self) -> Path:

@@ -21,7 +21,6 @@ from typing import Any
 
 from openmsmq import __version__
 from openmsmq.bulk.control import Control
-from openmsmq.bulk.process import FlightAddress, FlightProcess
 from openmsmq.compiled import how_it_runs
 from openmsmq.link.arrival import Policy
 from openmsmq.link.options import Options
@@ -33,6 +32,7 @@ from openmsmq.model import security
 from openmsmq.model.constants import Access
 from openmsmq.operating.audit import AuditLog, Entry
 from openmsmq.operating.settings import write_settings
+from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
@@ -68,6 +68,7 @@ from openmsmq.server.machine_security import MachineSecurity
 from openmsmq.server.protections import Protections
 from openmsmq.server.remote import Peers
 from openmsmq.server.supervision import Supervision
+from openmsmq.server.web import WebServer
 from openmsmq.store import Store, StoreError, StoreFailed, StoreFull
 from openmsmq.store.committer import Committer
 from openmsmq.store.uring_sync import UringSync
@@ -82,6 +83,10 @@ CHECKPOINTS_SHARE = 0.05  # of the event loop's time, at most, that checkpoints 
 WORTH_RETURNING = 16 << 20  # bytes of requests that are gone; asking for them back takes milliseconds
 HOUSEKEEPING_PERIOD = 1.0  # seconds between looks at checkpoints and compaction
 COMPACTION_PAUSE = 0.005  # seconds between steps of compaction, for everybody else
+_FLIGHT = Program(
+    "Arrow Flight", "openmsmq.bulk.flight_server", ("pyarrow", "numpy"), "flight",
+    "its streams and uploads were cut off and can be repeated",
+)  # fmt: skip
 
 
 class Daemon:
@@ -113,7 +118,9 @@ class Daemon:
         self.endpoints: dict[str, tuple[str, int]] = {}
         self._offset = configuration.port_offset
         self._rpc: RpcServer | None = None
-        self._flight: FlightProcess | None = None
+        self._flight: ChildProcess | None = None
+        self._web: WebServer | None = None
+        self._dropping: asyncio.Task[None] | None = None  # stages whose writers are gone
         self._automation: AutomationObjects | None = None
         self._messages: MessageService | None = None
         self._pings: PingListener | None = None
@@ -240,6 +247,11 @@ class Daemon:
         self._resolving = asyncio.create_task(environment.coordinator.run(loop.time))
         if configuration.flight:
             await self._start_flight(committer, users, environment)
+        if configuration.web:
+            self._web = WebServer(configuration, environment, users, rpc, [
+                configuration.machine_name, self._qualified_name, *configuration.alias_names
+            ])  # fmt: skip
+            self.endpoints["web"] = await self._web.start(configuration.port("web_port", self._offset))
         await self._start_messages(committer, environment.public_queues, users)
         self._announce_security()
         try:
@@ -297,8 +309,9 @@ class Daemon:
         certificate, key = (str(path or "") for path in (configuration.flight_certificate, configuration.flight_key))
         port = configuration.port("flight_port", self._offset)
         host = f"[{configuration.listen}]" if ":" in configuration.listen else configuration.listen
-        self._flight = FlightProcess(control, FlightAddress(host, port, certificate, key))
+        self._flight = ChildProcess(_FLIGHT, control.serve, host, port, certificate=certificate, key=key)
         await self._flight.start()
+        self._dropping = asyncio.create_task(control.drop_abandoned())
         self.endpoints["flight"] = configuration.listen, self._flight.port
 
     def _whereabouts(self, address: str, port: int) -> Whereabouts:
@@ -389,6 +402,10 @@ class Daemon:
             self._peers.close()
         if self._timer is not None:
             self._timer.cancel()
+        if self._web is not None:
+            await self._web.stop()
+        if self._dropping is not None:
+            self._dropping.cancel()
         if self._flight is not None:
             await self._flight.stop()
         if self._automation is not None:

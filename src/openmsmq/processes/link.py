@@ -1,4 +1,4 @@
-"""The Flight process's half of the line to the daemon; any thread may ask."""
+"""The half of the line to the daemon that a process beside it has; any thread may ask."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import traceback
 from concurrent.futures import Future
 from typing import Any
 
-from openmsmq.bulk.framing import HEADER, MAXIMUM_BYTES, frame_head
-from openmsmq.bulk.requests import invalid
-from openmsmq.model.errors import error_for
+from openmsmq.model.errors import HResult, MsmqError, error_for
+from openmsmq.processes.framing import HEADER, MAXIMUM_BYTES, frame_head
 
 Answer = tuple[Any, memoryview]
 
@@ -29,11 +28,12 @@ class Link:
         threading.Thread(target=self._receive, name="daemon", daemon=True).start()
 
     def ask(self, operation: str, *data: bytes | memoryview, **values: Any) -> Future[Answer]:
-        """Ask `control.Control` for an operation, with bytes; the result is its value and the bytes that came along,
+        """Ask the daemon for an operation, with bytes; the result is its value and the bytes that came along,
         or the MsmqError that it raised."""
         length = sum(map(len, data))
         if length > MAXIMUM_BYTES:
-            raise invalid(f"{operation}: {length} bytes at once, allowed: {MAXIMUM_BYTES}")
+            detail = f"{operation}: {length} bytes at once, allowed: {MAXIMUM_BYTES}"
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, detail)
         future: Future[Answer] = Future()
         number = next(self._numbers)
         head = frame_head(number, {"op": operation, **values}, length)
@@ -59,7 +59,7 @@ class Link:
                 else:
                     future.set_result((values["result"], data))
         except OSError:
-            os._exit(0)  # threads of the Flight server may be anywhere; nothing here needs an end
+            os._exit(0)  # other threads may be anywhere; nothing here needs an end
         except BaseException:  # without this thread all requests would wait for ever; the daemon starts another process
             traceback.print_exc()
             os._exit(1)

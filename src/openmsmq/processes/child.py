@@ -1,4 +1,4 @@
-"""The daemon's Flight process: started, watched, and ended with the daemon."""
+"""A process beside the daemon: started, watched, started again when it dies, and ended with the daemon."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import logging
 import signal
 import socket
 import sys
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
-
-from openmsmq.bulk.control import Control
+from typing import Any, Final
 
 logger = logging.getLogger(__name__)
 
-_NEEDED = ("pyarrow", "numpy")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before a process that died is started again; they double
 _HEALTHY = 60.0  # seconds that a process has to run, for the next pause to be the first again
 _START = 60.0  # seconds that it may take to start
@@ -24,45 +23,62 @@ _END = 5.0  # seconds that it may take to end
 
 
 @dataclass(frozen=True, slots=True)
-class FlightAddress:
-    """Where to serve, and with which certificate (PEM files, empty for plain text)."""
+class Program:
+    """What runs beside the daemon.
 
-    host: str
-    port: int
-    certificate: str = ""
-    key: str = ""
+    Attributes:
+        name: for people.
+        module: run with the number of its half of the line, and its settings as JSON; it prints its port.
+        needed: the packages that it imports, of the `extra` of this one.
+        cut_off: what becomes of its clients when it dies, for the log.
+    """
+
+    name: str
+    module: str
+    needed: tuple[str, ...]
+    extra: str
+    cut_off: str
 
 
-class FlightProcess:
-    """Serves Arrow Flight beside the event loop; it is restarted when it ends on the same port."""
+class ChildProcess:
+    """Serves beside the event loop; it is started again when it ends, on the same port."""
 
-    def __init__(self, control: Control, endpoint: FlightAddress) -> None:
-        self._control = control
-        self._endpoint = endpoint
+    def __init__(
+        self,
+        program: Program,
+        serve: Callable[[socket.socket], Coroutine[Any, Any, None]],
+        host: str,
+        port: int,
+        **settings: Any,
+    ) -> None:
+        """`serve` answers what the process asks over its line, until that has ended."""
+        self._program: Final = program
+        self._serve: Final = serve
+        self._host = host
+        self.port = port
+        self._settings = settings
         self._watch: asyncio.Task[None] | None = None
-        self._tidying: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._serving: asyncio.Task[None] | None = None
-        self.port = 0
 
     async def start(self) -> None:
         """Raises OSError when it does not come up; the message says why."""
-        missing = [name for name in _NEEDED if find_spec(name) is None]
+        program = self._program
+        missing = [name for name in program.needed if find_spec(name) is None]
         if missing:
-            raise OSError(f"Arrow Flight needs {' and '.join(missing)}: pip install 'openmsmq[flight]'")
+            raise OSError(f"{program.name} needs {' and '.join(missing)}: pip install 'openmsmq[{program.extra}]'")
         serving = await self._launch()
         self._watch = asyncio.create_task(self._keep(serving))
-        self._tidying = asyncio.create_task(self._control.drop_abandoned())
 
     async def _launch(self) -> asyncio.Task[None]:
         ours, theirs = socket.socketpair()
         with theirs:
-            command = (sys.executable, "-m", "openmsmq.bulk.flight_server", str(theirs.fileno()))
+            settings = json.dumps({"host": self._host, "port": self.port, **self._settings})
+            command = (sys.executable, "-m", self._program.module, str(theirs.fileno()), settings)
             self._process = process = await asyncio.create_subprocess_exec(
-                *command, json.dumps(asdict(self._endpoint)),
-                stdout=asyncio.subprocess.PIPE, pass_fds=[theirs.fileno()], start_new_session=True,
-            )  # fmt: skip
-        self._serving = serving = asyncio.create_task(self._control.serve(ours))
+                *command, stdout=asyncio.subprocess.PIPE, pass_fds=[theirs.fileno()], start_new_session=True
+            )
+        self._serving = serving = asyncio.create_task(self._serve(ours))
         assert process.stdout is not None
         try:
             line = await asyncio.wait_for(process.stdout.readline(), _START)
@@ -72,10 +88,9 @@ class FlightProcess:
         if not line:
             code = await process.wait()
             await serving
-            where = f"{self._endpoint.host}:{self._endpoint.port}"
-            raise OSError(f"Arrow Flight on {where} did not start; its process ended with {code}")
+            where = f"{self._host}:{self.port}"
+            raise OSError(f"{self._program.name} on {where} did not start; its process ended with {code}")
         self.port = int(line)
-        self._endpoint = FlightAddress(self._endpoint.host, self.port, self._endpoint.certificate, self._endpoint.key)
         return serving
 
     async def _keep(self, serving: asyncio.Task[None]) -> None:
@@ -88,8 +103,8 @@ class FlightProcess:
             if loop.time() - started >= _HEALTHY:
                 pause = _FIRST_PAUSE
             logger.error(
-                "the Arrow Flight process %s; its streams and uploads were cut off and can be repeated; "
-                "it is started again in %.1f s", _described(code), pause,
+                "the %s process %s; %s; it is started again in %.1f s",
+                self._program.name, _described(code), self._program.cut_off, pause,
             )  # fmt: skip
             while True:
                 await asyncio.sleep(pause)
@@ -110,8 +125,8 @@ class FlightProcess:
             return await self._process.wait()
 
     async def stop(self) -> None:
-        """Its streams end; a claim stands, and a stage that is not complete is dropped."""
-        for task in (self._watch, self._tidying, self._serving):
+        """Whoever it serves is cut off."""
+        for task in (self._watch, self._serving):
             if task is not None:
                 task.cancel()
                 with suppress(asyncio.CancelledError):

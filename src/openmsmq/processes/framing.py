@@ -1,7 +1,8 @@
-"""Frames between the daemon and its Flight process: a number, a JSON object, and bytes.
+"""Frames between the daemon and a process beside it: a number, a JSON object, and bytes.
 
-The socket is a pair that only these two have. But the Flight process reads what clients send with code that may fail in
-any way, so the daemon takes nothing from it unchecked: frames have limits, and `requests` says what is in them.
+The socket is a pair that only these two have. But the other process reads what clients send with code that may fail in
+any way, so the daemon takes nothing from it unchecked: frames have limits, and whoever answers them checks what is in
+them.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ import json
 import struct
 from typing import Any, Final
 
-from openmsmq.bulk.requests import MAXIMUM_REQUEST
-
 HEADER: Final = struct.Struct("<QII")  # number of the request, lengths of JSON and bytes
-MAXIMUM_JSON: Final = MAXIMUM_REQUEST + (1 << 20)  # bytes; the request of a client, with its caller
+MAXIMUM_JSON: Final = 17 << 20  # bytes; the request of a client, with its caller
 MAXIMUM_BYTES: Final = 64 << 20  # bytes; chunks of an upload have 1 MiB, or one row
 
 

@@ -1,4 +1,4 @@
-"""The daemon's end of the line to its Flight process: frames come in without being copied, replies go out in order."""
+"""The daemon's end of the line to a process beside it: frames come in without being copied, replies go out in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, cast
 
-from openmsmq.bulk.framing import HEADER, MAXIMUM_BYTES, MAXIMUM_JSON
+from openmsmq.processes.framing import HEADER, MAXIMUM_BYTES, MAXIMUM_JSON
 
 logger = logging.getLogger(__name__)
 
@@ -20,8 +20,9 @@ _LIMITS = {1: MAXIMUM_JSON, 2: MAXIMUM_BYTES}  # by the place of a part in its f
 class RequestChannel(asyncio.BufferedProtocol):
     """Each part of a frame is received where it stays: the header, its JSON, its bytes."""
 
-    def __init__(self, receive: Receive) -> None:
-        """`receive` is called with the channel, and number, values and bytes of each frame."""
+    def __init__(self, receive: Receive, name: str) -> None:
+        """`receive` is called with the channel, and number, values and bytes of each frame; `name` is for the log."""
+        self._name = name
         self._receive = receive
         self._transport: asyncio.Transport | None = None
         self._parts: list[bytearray] = [bytearray(HEADER.size)]
@@ -30,10 +31,10 @@ class RequestChannel(asyncio.BufferedProtocol):
         self.closed = asyncio.Event()
 
     @classmethod
-    async def open(cls, connection: socket.socket, receive: Receive) -> RequestChannel:
+    async def open(cls, connection: socket.socket, receive: Receive, name: str) -> RequestChannel:
         """A channel over a connected socket, which is closed with it."""
         loop = asyncio.get_running_loop()
-        _, channel = await loop.create_connection(lambda: cls(receive), sock=connection)
+        _, channel = await loop.create_connection(lambda: cls(receive, name), sock=connection)
         return channel
 
     async def send(self, data: bytes) -> None:
@@ -86,9 +87,9 @@ class RequestChannel(asyncio.BufferedProtocol):
             self._receive(self, HEADER.unpack(head)[0], values, data)
 
     def _give_up(self, what: str) -> None:
-        """Nothing that comes after this can be understood. Without its daemon the Flight process ends, and is started
+        """Nothing that comes after this can be understood. Without its daemon the other process ends, and is started
         again."""
-        logger.error("bulk plane: the Flight process sent %s; the connection to it is closed", what)
+        logger.error("the %s process sent %s; the connection to it is closed", self._name, what)
         self._parts = [bytearray(HEADER.size)]
         if self._transport is not None:
             self._transport.abort()

@@ -1,0 +1,68 @@
+"""What can be done to messages that were selected (`selection.act`): deleted, moved, copied, returned, sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from openmsmq.client.dead_letters import REMOVED, Forwarding
+from openmsmq.client.sync import Cursor, QueueManager
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.message import Message
+from openmsmq.operating.editing import Changes
+from openmsmq.operating.queues import is_transactional
+from openmsmq.operating.selection import Action
+
+Act = Literal["delete", "move", "copy", "return", "resend"]
+#: What needs a queue to go to, and what has none.
+NEEDS_TARGET: Final = ("move", "copy")
+HAS_NO_TARGET: Final = ("delete", "return")
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """`to`: a path name or format name; None for the queue that each message was meant for. `in_transaction`: the
+    target is transactional, which is known by itself of queues that are here."""
+
+    act: Act
+    queue: str
+    to: str | None = None
+    changes: Changes = Changes()
+    in_transaction: bool = False
+
+
+@contextmanager
+def action(qm: QueueManager, deed: Deed) -> Iterator[Action]:
+    """Does the deed to a message on which a cursor stands, and says how."""
+    goes_in = deed.in_transaction or (deed.to is not None and is_transactional(qm, deed.to))
+    both = deed.to is not None and goes_in and is_transactional(qm, deed.queue)
+    with Forwarding(qm) as forwarding:
+
+        def delete(cursor: Cursor, message: Message) -> str:
+            cursor.receive(0)
+            return REMOVED
+
+        def copy(cursor: Cursor, message: Message) -> str:
+            target = deed.to or message.destination_queue_format_name
+            return forwarding.copy(_changed(deed, message), target, in_transaction=goes_in)
+
+        def forward(cursor: Cursor, message: Message) -> str:
+            changed = _changed(deed, message)
+            if deed.to is None:
+                return forwarding.send_back(cursor, changed, in_transaction=goes_in)
+            return forwarding.forward(cursor, changed, deed.to, both=both, in_transaction=goes_in)
+
+        actions: dict[Act, Action] = {
+            "delete": delete, "move": forward, "copy": copy, "return": forward, "resend": forward,
+        }  # fmt: skip
+        yield actions[deed.act]
+
+
+def _changed(deed: Deed, message: Message) -> Message:
+    """Raises MsmqError for a text that the type of the body has no form for."""
+    try:
+        return deed.changes.apply(message)
+    except ValueError as error:
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE, str(error)) from None

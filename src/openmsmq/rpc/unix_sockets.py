@@ -1,0 +1,57 @@
+"""Unix sockets in directories whose paths are long: a socket's name has 107 bytes at most (unix(7))."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+_LONGEST: Final = 107
+
+
+@contextmanager
+def _reachable(path: Path) -> Iterator[str]:
+    """A name for the socket while the block runs: a long path by way of a descriptor of its directory."""
+    if len(os.fsencode(path)) <= _LONGEST:
+        yield str(path)
+        return
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """A socket that is bound at a path, for this user alone; what a daemon that died left there is removed. Raises
+    OSError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _reachable(path) as name:
+            path.unlink(missing_ok=True)
+            mask = os.umask(0o177)
+            try:
+                listener.bind(name)
+            finally:
+                os.umask(mask)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def connect_unix(path: str, timeout: float | None) -> socket.socket:
+    """A socket that is connected to one at a path. Raises OSError."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout)
+        with _reachable(Path(path)) as name:
+            sock.connect(name)
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,69 @@
+"""The HTTP server of the daemon: its process, and the two ways in which that may ask: the door, and RPC over a Unix
+socket in the data directory, with a ticket for who is logged in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from openmsmq.processes.child import ChildProcess, Program
+from openmsmq.protocols.environment import Environment
+from openmsmq.rpc.call import InterfaceTable
+from openmsmq.rpc.pdu import AuthLevel
+from openmsmq.rpc.server import RpcServer, SecurityPolicy
+from openmsmq.rpc.tickets import ticket_acceptor
+from openmsmq.rpc.unix_sockets import bind_unix
+from openmsmq.rpc.users import UsersFile
+from openmsmq.server.config import Configuration
+from openmsmq.server.interfaces import SERVED
+from openmsmq.web.door import Door
+
+_SOCKET: Final = "web.sock"  # in the data directory
+_PROGRAM: Final = Program(
+    "web", "openmsmq.web.serving", ("jinja2", "msgspec", "starlette", "uvicorn"), "web",
+    "its users have to log in again",
+)  # fmt: skip
+
+
+class WebServer:
+    """Serves HTTP beside the event loop."""
+
+    def __init__(
+        self, configuration: Configuration, environment: Environment, users: UsersFile, rpc: RpcServer, names: list[str]
+    ) -> None:
+        """`rpc` is the daemon's server for everybody; `names` are those of this machine."""
+        self._configuration: Final = configuration
+        self._door: Final = Door(environment.manager, users, rpc, environment.is_administrator)
+        # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
+        table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)
+        self._rpc: Final = RpcServer(
+            table, policy=SecurityPolicy(allow_anonymous=False), acceptor=ticket_acceptor(self._door.identity)
+        )
+        self._names: Final = names
+        self._process: ChildProcess | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self, port: int) -> tuple[str, int]:
+        """Address and port. Raises OSError when it does not come up."""
+        configuration = self._configuration
+        path = configuration.data_dir.resolve() / _SOCKET
+        await self._rpc.listen_unix(bind_unix(path))
+        self._watching = asyncio.create_task(self._door.delay.watch())
+        certificate, key = (str(path or "") for path in (configuration.web_certificate, configuration.web_key))
+        self._process = ChildProcess(
+            _PROGRAM, self._door.serve, configuration.web_address, port, certificate=certificate, key=key,
+            socket=str(path), data_dir=str(configuration.data_dir.resolve()), hosts=[*self._names,
+            *configuration.web_host_names], open_metrics=configuration.accepts_anonymous, audit=configuration.audit,
+            audit_required=configuration.audit_required, audit_bytes=configuration.audit_megabytes << 20,
+        )  # fmt: skip
+        await self._process.start()
+        return configuration.web_address, self._process.port
+
+    async def stop(self) -> None:
+        """Whoever it serves is cut off."""
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._process is not None:
+            await self._process.stop()
+        self._rpc.close()
+        (self._configuration.data_dir.resolve() / _SOCKET).unlink(missing_ok=True)

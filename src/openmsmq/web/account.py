@@ -1,0 +1,94 @@
+"""Logging in and out, and tokens for scripts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from starlette.responses import Response
+
+from openmsmq.web.callers import BEARER_PREFIX
+from openmsmq.web.limits import IDLE_SECONDS, SESSION_SECONDS
+from openmsmq.web.services import Services, Settings
+from openmsmq.web.table import Asked, Input, Operation, Output
+
+
+class Login(Input, frozen=True):
+    """A name and a password of the users file."""
+
+    user: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    password: Annotated[str, msgspec.Meta(max_length=1024)]
+
+
+class Who(Output, frozen=True):
+    """Who asks. `csrf` belongs into the header X-CSRF-Token of changes by a session with a cookie; null without one."""
+
+    user: str
+    sid: str
+    administrator: bool
+    csrf: str | None
+
+
+class Token(Output, frozen=True):
+    """Shown once. It ends after `idle_seconds` without use, and after `seconds` at most."""
+
+    token: str
+    idle_seconds: int
+    seconds: int
+
+
+def open_session(asked: Asked) -> Response:
+    given: Login = asked.body
+    secret, who = begin(asked.services, given, asked.caller.peer)
+    response = Response(msgspec.json.encode(who), 201, media_type="application/json")
+    set_cookie(response, asked.services.settings, secret)
+    return response
+
+
+def begin(services: Services, given: Login, peer: str) -> tuple[str, Who]:
+    """The secret of a new session, and whose it is. Raises Problem."""
+    known = services.login(given.user, given.password, peer)
+    secret, session = services.sessions.open(known["ticket"], known["sid"], known["name"], cookie=True)
+    return secret, Who(known["name"], known["sid"], known["administrator"], session.csrf)
+
+
+def set_cookie(response: Response, settings: Settings, secret: str) -> None:
+    """With an empty secret it goes."""
+    response.set_cookie(
+        settings.cookie, secret, max_age=int(SESSION_SECONDS) if secret else 0, path="/", secure=settings.tls,
+        httponly=True, samesite="strict",
+    )  # fmt: skip
+
+
+def get_session(asked: Asked) -> Who:
+    caller = asked.caller
+    csrf = caller.session.csrf if caller.session is not None and caller.session.cookie else None
+    return Who(caller.name, caller.sid, caller.administrator, csrf)
+
+
+def create_token(asked: Asked) -> Token:
+    caller = asked.caller
+    secret, _ = asked.services.sessions.open(caller.ticket, caller.sid, caller.name, cookie=False)
+    return Token(BEARER_PREFIX + secret, int(IDLE_SECONDS), int(SESSION_SECONDS))
+
+
+def close_session(asked: Asked) -> None:
+    if asked.caller.session is not None:
+        asked.services.sessions.close(asked.caller.session)
+
+
+OPERATIONS: Final = (
+    Operation(
+        "POST",
+        "/session",
+        open_session,
+        "Log in: the answer sets a cookie",
+        Who,
+        body=Login,
+        status=201,
+        needs_login=False,
+    ),
+    Operation("GET", "/session", get_session, "Who asks", Who),
+    Operation("POST", "/tokens", create_token, "A token for scripts", Token, status=201),
+    Operation("DELETE", "/session", close_session, "End the session or token with which this is asked", status=204),
+)

@@ -1,0 +1,129 @@
+"""What administrators see of the daemon itself: its audit log, and its settings with where each came from."""
+
+from __future__ import annotations
+
+from collections import deque
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from openmsmq.operating.audit import AuditLog
+from openmsmq.operating.settings import settings_in_force
+from openmsmq.web.problems import Problem
+from openmsmq.web.queues import Text
+from openmsmq.web.table import Asked, Input, Operation, Output
+
+_LARGEST: Final = 1000
+
+
+class AuditQuery(Input, frozen=True):
+    """The newest records that fit, at most `limit` of them. `action` and `object` may have * and ?; `before` is the
+    number of a record, and only older ones are shown."""
+
+    action: Text | None = None
+    object: Text | None = None
+    by: Text | None = None
+    denied: bool = False
+    before: Annotated[int, msgspec.Meta(ge=1, le=(1 << 53) - 1)] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)] = 100
+
+
+class Actor(Output, frozen=True):
+    name: str
+    sid: str | None
+
+
+class Origin(Output, frozen=True):
+    door: str
+    peer: str | None
+
+
+class Record(Output, frozen=True):
+    """`seq` rises by one; `before` and `after` are the values that differ."""
+
+    seq: str
+    time: str
+    actor: Actor
+    origin: Origin
+    action: str
+    type: str
+    object: str
+    count: int | None
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    result: str
+
+
+class AuditPage(Output, frozen=True):
+    """The newest first."""
+
+    records: list[Record]
+    command: str
+
+
+class Setting(Output, frozen=True):
+    """`source` is default, file, environment or option."""
+
+    name: str
+    value: Any
+    source: str
+
+
+class SettingList(Output, frozen=True):
+    settings: list[Setting]
+    command: str
+
+
+def list_records(asked: Asked) -> AuditPage:
+    asked.services.demand_administrator(asked.caller.administrator)
+    query: AuditQuery = asked.query
+    newest: deque[Record] = deque(maxlen=query.limit)
+    try:
+        for document in AuditLog(asked.services.settings.directory).read():
+            record = _record(document)
+            if record is not None and _matches(record, query):
+                newest.append(record)
+    except OSError as error:
+        raise Problem(503, f"the audit log can't be read: {error}") from None
+    return AuditPage(list(newest)[::-1], "openmsmq audit")
+
+
+def _record(document: Any) -> Record | None:
+    """None for a line that is no record."""
+    try:
+        actor, origin, thing = document["actor"], document["from"], document["object"]
+        return Record(
+            str(document["seq"]), document["time"], Actor(actor["name"], actor["sid"]),
+            Origin(origin["door"], origin["peer"]), document["action"], thing["type"], thing["name"],
+            document["count"], document["before"], document["after"], document["result"],
+        )  # fmt: skip
+    except (KeyError, TypeError):
+        return None
+
+
+def _matches(record: Record, query: AuditQuery) -> bool:
+    actor = (record.actor.name.casefold(), str(record.actor.sid).casefold())
+    return (
+        (query.action is None or fnmatchcase(record.action, query.action))
+        and (query.object is None or fnmatchcase(record.object.casefold(), query.object.casefold()))
+        and (query.by is None or query.by.casefold() in actor)
+        and (not query.denied or record.result == "denied")
+        and (query.before is None or int(record.seq) < query.before)
+    )
+
+
+def list_settings(asked: Asked) -> SettingList:
+    asked.services.demand_administrator(asked.caller.administrator)
+    try:
+        found = settings_in_force(asked.services.settings.directory)
+    except OSError as error:
+        raise Problem(503, str(error)) from None
+    settings = [Setting(name, entry["value"], entry["source"]) for name, entry in sorted(found.items())]
+    return SettingList(settings, "cat settings.json")
+
+
+OPERATIONS: Final = (
+    Operation("GET", "/audit", list_records, "Who changed what", AuditPage, AuditQuery),
+    Operation("GET", "/settings", list_settings, "Settings in force, and where each came from", SettingList),
+)

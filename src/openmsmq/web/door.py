@@ -1,0 +1,182 @@
+"""The daemon's half: what the web process may ask beside RPC.
+
+It asks for nothing that a user could not: a login with name and password, who a ticket is, the rows of queues that its
+user may see, names of accounts; and, of nobody in particular, sums for metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, Final, TypeVar
+
+from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound
+from openmsmq.processes.answering import Answering
+from openmsmq.queueing.authorization import Caller, Right
+from openmsmq.queueing.manager import QueueManager
+from openmsmq.rpc.errors import AuthenticationError
+from openmsmq.rpc.security import Identity
+from openmsmq.rpc.server import RpcServer
+from openmsmq.rpc.throttle import Attempt
+from openmsmq.rpc.users import UsersFile, UsersFileError
+from openmsmq.web import figures, rows
+from openmsmq.web.logins import Delays, Known, Tickets
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_SLICE: Final = 200  # queues in a turn of the event loop
+#: Operation -> the members of a request and their types; all are needed, no other may be there.
+REQUESTS: Final[dict[str, dict[str, type]]] = {
+    "login": {"user": str, "password": str, "peer": str},
+    "whoami": {"ticket": str},
+    "queues": {"ticket": str},
+    "queue": {"ticket": str, "id": str},
+    "accounts": {"ticket": str},
+    "sids": {"ticket": str, "name": str},
+    "figures": {},
+}
+_MOST_TEXT: Final = 4096  # characters
+
+
+class Door:
+    """Answers one web process at a time."""
+
+    def __init__(
+        self,
+        manager: QueueManager,
+        users: UsersFile,
+        rpc: RpcServer,
+        is_administrator: Callable[[str | None], bool],
+    ) -> None:
+        """`rpc` is the daemon's server, with whose callers those of HTTP share the throttle for logins."""
+        self._manager: Final = manager
+        self._users: Final = users
+        self._rpc: Final = rpc
+        self._is_administrator: Final = is_administrator
+        self._tickets: Final = Tickets(users)
+        self._delays: Final = Delays()
+        self._logins: Final = {"ok": 0, "refused": 0, "delayed": 0}
+        self.delay: Final = figures.LoopDelay()
+        self._operations: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
+            name: getattr(self, f"_{name}") for name in REQUESTS
+        }
+
+    async def serve(self, connection: socket.socket) -> None:
+        """Answer requests until the other side has gone, or this is cancelled."""
+        await Answering("web", self._perform, _operation_of).serve(connection)
+
+    def identity(self, ticket: str, peer: str) -> Identity:
+        """For `rpc.tickets`: whom a ticket names. Raises AuthenticationError."""
+        try:
+            known = self._tickets.check(ticket)
+        except AccessDenied as error:
+            raise AuthenticationError(error.detail) from None
+        return Identity(known.name, "", known.sid, f"http {peer}")
+
+    async def _perform(self, values: Any, data: bytearray) -> Any:
+        """Raises MsmqError: the web process reads what anybody sends, and may be damaged by it."""
+        name = values.pop("op", None) if isinstance(values, dict) else None
+        if not isinstance(name, str) or name not in REQUESTS or data:
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "no such operation")
+        wanted = REQUESTS[name]
+        fits = values.keys() == wanted.keys() and all(
+            isinstance(values[key], kind) and len(values[key]) <= _MOST_TEXT for key, kind in wanted.items()
+        )
+        if not fits:
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{name} takes {', '.join(wanted) or 'nothing'}")
+        return await self._operations[name](**values)
+
+    # -- who -------------------------------------------------------------------------------------------------------
+
+    async def _login(self, user: str, password: str, peer: str) -> dict[str, Any]:
+        """`ticket`, or `wait`: seconds until the next try is looked at. Raises AccessDenied."""
+        failures = self._rpc.failures
+        wait = max(self._delays.left(user, peer), 10.0 if failures.refuses(peer, Attempt.LOGIN) else 0.0)
+        if wait:
+            self._logins["delayed"] += 1
+            return {"wait": wait}
+        ticket = self._tickets.login(user, password)
+        if ticket is None:
+            self._logins["refused"] += 1
+            self._delays.failed(user, peer)
+            failures.count(peer, Attempt.LOGIN)
+            logger.warning("login by HTTP from %s refused", peer)
+            raise AccessDenied(detail="the user is unknown, or the password is wrong")
+        self._logins["ok"] += 1
+        self._delays.succeeded(user, peer)
+        return {"ticket": ticket, **self._described(self._tickets.check(ticket))}
+
+    async def _whoami(self, ticket: str) -> dict[str, Any]:
+        """Raises AccessDenied for a ticket that holds no longer."""
+        return self._described(self._tickets.check(ticket))
+
+    def _described(self, known: Known) -> dict[str, Any]:
+        return {"name": known.name, "sid": known.sid, "administrator": self._is_administrator(known.sid)}
+
+    def _caller(self, ticket: str) -> Caller:
+        known = self._tickets.check(ticket)
+        caller = Caller.user(known.sid, known.name, self._users.groups_of(known.sid))
+        return caller.as_administrator() if self._is_administrator(known.sid) else caller
+
+    async def _accounts(self, ticket: str) -> dict[str, str]:
+        """SID -> name of users and groups."""
+        self._tickets.check(ticket)
+        try:
+            return self._users.names()
+        except UsersFileError as error:
+            raise MsmqError(HResult.MQ_ERROR, str(error)) from None
+
+    async def _sids(self, ticket: str, name: str) -> list[str]:
+        """All that a user is, whom an access check would ask for."""
+        self._tickets.check(ticket)
+        found = self._users.lookup("", name)
+        if found is None:
+            raise MsmqError(HResult.MQ_ERROR_ILLEGAL_USER, f"there is no user {name}")
+        caller = Caller.user(found[1], name, self._users.groups_of(found[1]))
+        if self._is_administrator(found[1]):
+            caller = caller.as_administrator()
+        return sorted(caller.sids)
+
+    # -- what ------------------------------------------------------------------------------------------------------
+
+    async def _queues(self, ticket: str) -> tuple[dict[str, Any], bytes]:
+        """Rows as JSON, one a line, of all queues that the user may see."""
+        caller = self._caller(ticket)
+        lines = [
+            json.dumps(row).encode()
+            async for row in _sliced(rows.visible(self._manager, caller))
+            if row is not None
+        ]  # fmt: skip
+        return {"result": len(lines)}, b"\n".join(lines)
+
+    async def _queue(self, ticket: str, id: str) -> dict[str, Any]:
+        """Raises QueueNotFound, also for what the user may not see."""
+        caller = self._caller(ticket)
+        queue = rows.find(self._manager, id)
+        if queue is None or not self._manager.authorization.allows(caller, queue, Right.SEE):
+            raise QueueNotFound(detail=f"there is no queue {id[:40]}")
+        return rows.row(self._manager, queue)
+
+    async def _figures(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        async for part in _sliced(figures.of_queues(self._manager)):
+            found |= part or {}
+        logins = {f"http {result}": count for result, count in self._logins.items()}
+        return found | figures.of_server(self._manager, self._rpc, self.delay) | {"logins_total": logins}
+
+
+async def _sliced(items: Iterator[T]) -> AsyncIterator[T]:
+    """The items, with a turn of the event loop for everybody else after so many."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _SLICE == 0:
+            await asyncio.sleep(0)
+
+
+def _operation_of(values: Any) -> str:
+    name = values.get("op") if isinstance(values, dict) else None
+    return name if isinstance(name, str) and name in REQUESTS else "a request"

@@ -1,0 +1,147 @@
+"""`/livez`, `/readyz` and `/metrics`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from openmsmq.operating import metrics
+from openmsmq.web.application import Web
+from openmsmq.web.problems import Problem
+from openmsmq.web.queues import ListQuery, Text, matches
+from openmsmq.web.services import Services
+from openmsmq.web.table import Input, parse_query
+
+_PATIENCE: Final = 2.0  # seconds that the daemon may take to say that it is there
+
+
+class QueueMetricsQuery(Input, frozen=True):
+    """`queue` is a pattern as in the list of queues."""
+
+    queue: Text = "*"
+    family: Literal["messages", "windows", "readers"] = "messages"
+
+
+def routes(web: Web) -> list[Route]:
+    """Their routes."""
+    services = web.services
+
+    async def livez(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(request: Request) -> Response:
+        checks = await web.work(partial(check, services))
+        ready = all(said == "ok" for said in checks.values())
+        verbose = "verbose" in request.query_params
+        lines = [f"{name}: {said}" for name, said in checks.items()] if verbose or not ready else ["ok"]
+        return PlainTextResponse("\n".join(lines) + "\n", 200 if ready else 503)
+
+    async def show(request: Request) -> Response:
+        if not services.settings.open_metrics:
+            await web.caller(request)
+        return Response(await web.work(partial(aggregated, services)), media_type=metrics.CONTENT_TYPE)
+
+    async def show_queues(request: Request) -> Response:
+        query = parse_query(QueueMetricsQuery, request.query_params.multi_items())
+        caller = await web.caller(request)
+        text = await web.work(partial(by_queue, services, caller.ticket, query))
+        return Response(text, media_type=metrics.CONTENT_TYPE)
+
+    return [
+        Route("/livez", web.endpoint(livez), methods=["GET"]),
+        Route("/readyz", web.endpoint(readyz), methods=["GET"]),
+        Route("/metrics", web.endpoint(show), methods=["GET"]),
+        Route("/metrics/queues", web.endpoint(show_queues), methods=["GET"]),
+    ]
+
+
+def check(services: Services) -> dict[str, str]:
+    """What has to be so for work to be done -> ok, or what is wrong."""
+    try:
+        figures = services.link.ask("figures").result(_PATIENCE)[0]
+    except FutureTimeout:
+        return {"daemon": f"no answer within {_PATIENCE:.0f} s"}
+    said = "nearly full: no messages are accepted" if figures["throttled"] else "ok"
+    return {"daemon": "ok", "disk": said}
+
+
+def aggregated(services: Services) -> str:
+    """Figures of the daemon and of this process, without names of queues."""
+    found: dict[str, Any] = services.link.call("figures")
+    delay = metrics.Histogram()
+    *delay.counts, delay.total = found.pop("event_loop_delay_seconds")
+    logins = {tuple(key.split(" ")): count for key, count in found.pop("logins_total").items()}
+    build = {tuple(found.pop("build_info")): 1}
+    figures: dict[str, metrics.Figure | Mapping[tuple[str, ...], metrics.Figure]] = {
+        name: {(label,): value for label, value in figure.items()} if isinstance(figure, dict) else figure
+        for name, figure in found.items()
+    }
+    directory = services.settings.directory
+    figures |= {
+        "event_loop_delay_seconds": delay, "logins_total": logins, "build_info": build,
+        "disk_free_bytes": shutil.disk_usage(directory).free,
+        "store_size_bytes": {("all",): _size(directory / "store")},
+        "process_resident_memory_bytes": {("daemon",): _resident(os.getppid()), ("web",): _resident(os.getpid())},
+    }  # fmt: skip
+    return metrics.render(figures)
+
+
+def by_queue(services: Services, ticket: str, query: QueueMetricsQuery) -> str:
+    """Figures of the queues that a user may see. Raises Problem for too many."""
+    wanted = ListQuery(filter=query.queue)
+    rows = [row for row in services.rows.of(ticket) if matches(row, wanted)]
+    figures: dict[str, dict[tuple[str, ...], metrics.Figure]] = {}
+    for row in rows:
+        for name, labels, value in _of(row, query.family):
+            figures.setdefault(name, {})[labels] = value
+    try:
+        return metrics.render_queues(query.family, figures)
+    except ValueError as error:
+        raise Problem(422, str(error)) from None
+
+
+def _of(row: Mapping[str, Any], family: str) -> list[tuple[str, tuple[str, ...], int]]:
+    labels = (row["name"], row["kind"])
+    if family == "readers":
+        return [
+            ("queue_handles", labels, row["handles"]), ("queue_waiting_readers", labels, row["waiting"]),
+            ("queue_exclusive", labels, int(row["exclusive"])), ("queue_quota_bytes", labels, row["quota"] * 1024),
+        ]  # fmt: skip
+    if family == "messages":
+        prefix, suffix, key = "queue_", "", labels
+        names = ("messages", "bytes", "journal_messages", "journal_bytes")
+        return [(prefix + name + suffix, key, row[name]) for name in names]
+    if row["kind"] not in ("queue", "outgoing"):
+        return []
+    return [
+        ("messages_in_queue", (row["name"],), row["messages"]), ("bytes_in_queue", (row["name"],), row["bytes"]),
+        ("messages_in_journal_queue", (row["name"],), row["journal_messages"]),
+        ("bytes_in_journal_queue", (row["name"],), row["journal_bytes"]),
+    ]  # fmt: skip
+
+
+def _size(directory: Path) -> int:
+    """Of the files in a directory; one may go meanwhile."""
+    total = 0
+    for entry in os.scandir(directory):
+        try:
+            total += entry.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except OSError:
+        return 0

@@ -1,0 +1,147 @@
+"""Dead letters by reason, and outgoing queues with why they wait."""
+
+from __future__ import annotations
+
+import time
+from shlex import quote
+from typing import Any, Final, Literal
+
+from openmsmq.operating import letters
+from openmsmq.operating.explaining import explanation
+from openmsmq.operating.naming import DEAD_LETTER_QUEUES, path_of, shown
+from openmsmq.operating.selection import Criteria, select
+from openmsmq.web.limits import SCANNED
+from openmsmq.web.problems import Problem
+from openmsmq.web.table import Asked, Input, Operation, Output
+
+
+class Group(Output, frozen=True):
+    """Dead letters of one reason that were meant for one queue; times in seconds since 1970. `queue` is where they are:
+    what is done to them goes by it, `reason` and `destination`."""
+
+    queue: str
+    reason: str
+    name: str
+    sentence: str
+    remedy: str
+    fails_again: bool
+    destination: str
+    messages: int
+    bytes: int
+    first_sent: int
+    last_sent: int
+    command: str
+
+
+class Groups(Output, frozen=True):
+    """The largest first. `complete` is false where only the first messages were looked at."""
+
+    groups: list[Group]
+    scanned: int
+    complete: bool
+    command: str
+
+
+class GroupsQuery(Input, frozen=True):
+    queue: Literal["deadletter", "xactdeadletter"] | None = None
+
+
+class Waiting(Output, frozen=True):
+    """An outgoing queue, and in sentences why its messages wait and what to do."""
+
+    id: str
+    name: str
+    state: str
+    messages: int
+    bytes: int
+    explanation: list[str]
+    command: str
+
+
+class OutgoingList(Output, frozen=True):
+    """Those with most messages first; `explanation` is of the first 100."""
+
+    queues: list[Waiting]
+    all: int
+    command: str
+
+
+_EXPLAINED: Final = 100
+
+
+def list_groups(asked: Asked) -> Groups:
+    query: GroupsQuery = asked.query
+    found: list[Group] = []
+    scanned, complete = 0, True
+    with asked.queue_manager() as manager:
+        for name in DEAD_LETTER_QUEUES if query.queue is None else (query.queue,):
+            selection = select(manager, [path_of(name)], Criteria(), time.time(), scan=SCANNED, previews=False)
+            scanned += selection.scanned
+            complete = complete and selection.complete
+            found += [_group(name, group) for group in letters.groups(selection.chosen)]
+    found.sort(key=lambda group: -group.messages)
+    return Groups(found, scanned, complete, "openmsmq dlq list")
+
+
+def _group(queue: str, group: letters.Group) -> Group:
+    reason = group.reason
+    command = f"openmsmq dlq return --queue {queue} --reason {reason.slug} --meant-for {quote(group.destination)}"
+    return Group(
+        queue, reason.slug, reason.name, reason.sentence, reason.remedy, reason.fails_again, group.destination,
+        group.messages, group.bytes, group.first, group.last, f"{command} --dry-run",
+    )  # fmt: skip
+
+
+def list_outgoing(asked: Asked) -> OutgoingList:
+    rows = [row for row in asked.services.rows.of(asked.caller.ticket) if row["kind"] == "outgoing"]
+    rows.sort(key=lambda row: (-row["messages"], row["name"].casefold()))
+    with asked.queue_manager() as manager:
+        known = {queue["format_name"].casefold(): queue for queue in manager.outgoing()}
+        connected = manager.management().get("connected")
+    found = [_waiting(row, known.get(row["name"].casefold()), connected) for row in rows[:_EXPLAINED]]
+    return OutgoingList(found, len(rows), "openmsmq outgoing list")
+
+
+def _waiting(row: dict[str, Any], known: dict[str, Any] | None, connected: Any) -> Waiting:
+    queue = known or {
+        "format_name": row["name"], "state": row["state"], "message_count": row["messages"],
+    }  # fmt: skip
+    return Waiting(
+        row["id"], row["name"], row["state"], row["messages"], row["bytes"], explanation(queue, connected),
+        f"openmsmq outgoing show {quote(row['name'])}",
+    )  # fmt: skip
+
+
+def pause_queue(asked: Asked) -> Waiting:
+    return _act(asked, "pause")
+
+
+def resume_queue(asked: Asked) -> Waiting:
+    return _act(asked, "resume")
+
+
+def _act(asked: Asked, what: Literal["pause", "resume"]) -> Waiting:
+    row = asked.services.queue(asked.caller.ticket, asked.path["queue"])
+    if row["kind"] != "outgoing":
+        raise Problem(409, f"{shown(row['name'])} is no outgoing queue")
+    with asked.queue_manager() as manager:
+        (manager.pause if what == "pause" else manager.resume)(row["open"])
+        queue = manager.management(row["open"])
+        connected = manager.management().get("connected")
+    asked.services.rows.forget(asked.caller.ticket)
+    row = asked.services.queue(asked.caller.ticket, row["id"])
+    found = _waiting(row, queue, connected)
+    return Waiting(
+        found.id, found.name, found.state, found.messages, found.bytes, found.explanation,
+        f"openmsmq outgoing {what} {quote(row['name'])}",
+    )  # fmt: skip
+
+
+OPERATIONS: Final = (
+    Operation("GET", "/deadletters/groups", list_groups, "Dead letters by reason and destination", Groups, GroupsQuery,
+              statuses=(409,)),
+    Operation("GET", "/outgoing", list_outgoing, "Outgoing queues, and why they wait", OutgoingList, statuses=(404,)),
+    Operation("POST", "/outgoing/{queue}/pause", pause_queue, "Hold the messages of an outgoing queue", Waiting,
+              statuses=(404, 409)),
+    Operation("POST", "/outgoing/{queue}/resume", resume_queue, "Let them go on", Waiting, statuses=(404, 409)),
+)  # fmt: skip

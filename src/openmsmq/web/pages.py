@@ -1,0 +1,324 @@
+"""The console: pages made here, which work without scripts. What they show and do is what the API shows and does.
+
+Names, labels and bodies come from anybody. They reach a page by one way, the expressions of templates, which escape
+HTML and make control characters, bidirectional and zero-width ones visible (`model.text.printable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+import jinja2
+import msgspec
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.text import counted, printable, time_text
+from openmsmq.operating.acting import HAS_NO_TARGET
+from openmsmq.web import account, letters, messages, operations, problems, queues
+from openmsmq.web.application import Web, peer_of
+from openmsmq.web.callers import Caller
+from openmsmq.web.problems import Problem
+from openmsmq.web.table import Asked, parse_query
+
+_MOST_FIELDS: Final = 60
+Page = Callable[[Request, Caller], Awaitable[Response]]
+
+
+class Console:
+    """The pages of one application."""
+
+    def __init__(self, web: Web) -> None:
+        self._web: Final = web
+        self._templates: Final = jinja2.Environment(
+            loader=jinja2.PackageLoader("openmsmq.web"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            finalize=_shown,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters |= {"time": _time, "number": lambda value: f"{value:,}", "quoted": _quoted}
+        self._style: Final = (files("openmsmq.web") / "static" / "style.css").read_bytes()
+        show, change = self._looking, self._changing
+        self.routes: Final = [
+            Route("/", show(self._overview), methods=["GET"]),
+            Route("/login", self._answering(self._login_page), methods=["GET"]),
+            Route("/login", self._answering(self._login), methods=["POST"]),
+            Route("/logout", change(self._logout), methods=["POST"]),
+            Route("/queues", show(self._queues), methods=["GET"]),
+            Route("/queues", change(self._create), methods=["POST"]),
+            Route("/queues/{queue}", show(self._queue), methods=["GET"]),
+            Route("/queues/{queue}/send", change(self._send), methods=["POST"]),
+            Route("/queues/{queue}/purge", change(self._purge), methods=["POST"]),
+            Route("/queues/{queue}/delete", change(self._delete), methods=["POST"]),
+            Route("/queues/{queue}/messages/{lookup}", show(self._message), methods=["GET"]),
+            Route("/deadletters", show(self._deadletters), methods=["GET"]),
+            Route("/outgoing", show(self._outgoing), methods=["GET"]),
+            Route("/outgoing/{queue}/pause", change(self._pause), methods=["POST"]),
+            Route("/outgoing/{queue}/resume", change(self._resume), methods=["POST"]),
+            Route("/plan", change(self._plan), methods=["POST"]),
+            Route("/carry-out", change(self._carry_out), methods=["POST"]),
+            Route("/static/style.css", self._answering(self._stylesheet), methods=["GET"]),
+        ]
+
+    # -- what is the same of all pages -----------------------------------------------------------------------------
+
+    def _looking(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        async def look(request: Request) -> Response:
+            try:
+                caller = await self._web.caller(request)
+            except Problem as problem:
+                if problem.status != 401:
+                    raise
+                back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+                return RedirectResponse(f"/login?{urlencode({'next': back})}", 303)
+            return await page(request, caller)
+
+        return self._answering(look)
+
+    def _changing(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        async def change(request: Request) -> Response:
+            caller = await self._web.caller(request)
+            request.state.form = form = await self._form(request)
+            self._web.demand_own_page(request, caller.session, form.pop("csrf", None))
+            return await page(request, caller)
+
+        return self._answering(change)
+
+    def _answering(self, work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """The same, but what it raises becomes a page."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await work(request)
+            except Problem as error:
+                problem = error
+            except MsmqError as error:
+                problem = problems.of_error(error)
+            document = problem.document(request.scope["state"]["request_id"])
+            response = self._render("problem.html", None, document["title"], problem=document)
+            response.status_code = problem.status
+            response.headers.update(problem.headers)
+            return response
+
+        return self._web.endpoint(answer)
+
+    async def _form(self, request: Request) -> dict[str, str]:
+        """The fields of a form, each once. Raises Problem."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/x-www-form-urlencoded":
+            raise Problem(415, "a form has to be application/x-www-form-urlencoded")
+        data = await self._web.read(request)
+        try:
+            pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
+        except (ValueError, UnicodeDecodeError) as error:
+            raise Problem(400, f"that is no form: {error}") from None
+        return dict(pairs)
+
+    def _render(self, template: str, caller: Caller | None, title: str, **values: Any) -> HTMLResponse:
+        csrf = caller.session.csrf if caller is not None and caller.session is not None else ""
+        text = self._templates.get_template(template).render(
+            title=title, user=caller.name if caller is not None else None, csrf=csrf,
+            machine=self._web.services.settings.hosts[0], **values,
+        )  # fmt: skip
+        return HTMLResponse(text)
+
+    async def _ask(self, handler: Callable[[Asked], Any], request: Request, caller: Caller, **given: Any) -> Any:
+        asked = Asked(self._web.services, caller, dict(request.path_params), given.get("query"), given.get("body"))
+        return await self._web.work(handler, asked)
+
+    # -- logging in ------------------------------------------------------------------------------------------------
+
+    async def _login_page(self, request: Request) -> Response:
+        return self._render("login.html", None, "Log in", next=_own_path(request.query_params.get("next")), wrong=None)
+
+    async def _login(self, request: Request) -> Response:
+        form = await self._form(request)
+        self._web.demand_own_page(request, None, None)
+        after = _own_path(form.get("next"))
+        try:
+            given = msgspec.convert({name: form.get(name, "") for name in ("user", "password")}, account.Login)
+            secret, _ = await self._web.work(account.begin, self._web.services, given, peer_of(request))
+        except (Problem, msgspec.ValidationError) as error:
+            status = error.status if isinstance(error, Problem) else 401
+            wrong = error.detail if isinstance(error, Problem) else "a name and a password are needed"
+            response: Response = self._render("login.html", None, "Log in", next=after, wrong=wrong)
+            response.status_code = status
+            return response
+        response = RedirectResponse(after, 303)
+        account.set_cookie(response, self._web.services.settings, secret)
+        return response
+
+    async def _logout(self, request: Request, caller: Caller) -> Response:
+        if caller.session is not None:
+            self._web.services.sessions.close(caller.session)
+        response = RedirectResponse("/login", 303)
+        account.set_cookie(response, self._web.services.settings, "")
+        return response
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    async def _overview(self, request: Request, caller: Caller) -> Response:
+        found = await self._ask(queues.overview, request, caller)
+        return self._render("overview.html", caller, "Overview", found=found, command=found.command)
+
+    async def _queues(self, request: Request, caller: Caller) -> Response:
+        pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
+        query = parse_query(queues.ListQuery, pairs)
+        found = await self._ask(queues.list_queues, request, caller, query=query)
+        return self._render(
+            "queues.html", caller, "Queues", found=found, query=query, command=found.command,
+            link=lambda **changes: _link("/queues", query, **changes),
+        )  # fmt: skip
+
+    async def _queue(self, request: Request, caller: Caller) -> Response:
+        query = parse_query(messages.PageQuery, request.query_params.multi_items())
+        details = await self._ask(queues.get_queue, request, caller)
+        page, refused = None, ""
+        try:
+            page = await self._ask(messages.list_messages, request, caller, query=query)
+        except MsmqError as error:
+            refused = str(error)
+        return self._render(
+            "queue.html", caller, details.queue.name, found=details, queue=details.queue, page=page, refused=refused,
+            command=page.command if page is not None else details.command,
+            link=lambda **changes: _link(f"/queues/{details.queue.id}", query, **changes),
+        )  # fmt: skip
+
+    async def _message(self, request: Request, caller: Caller) -> Response:
+        details = await self._ask(queues.get_queue, request, caller)
+        found = await self._ask(messages.get_message, request, caller)
+        title = f"{found.summary.label or 'Message'} in {details.queue.name}"
+        return self._render(
+            "message.html", caller, title, found=found, queue=details.queue, command=found.command
+        )  # fmt: skip
+
+    async def _deadletters(self, request: Request, caller: Caller) -> Response:
+        query = parse_query(letters.GroupsQuery, request.query_params.multi_items())
+        found = await self._ask(letters.list_groups, request, caller, query=query)
+        return self._render("deadletters.html", caller, "Dead letters", found=found, command=found.command)
+
+    async def _outgoing(self, request: Request, caller: Caller) -> Response:
+        found = await self._ask(letters.list_outgoing, request, caller)
+        return self._render("outgoing.html", caller, "Outgoing queues", found=found, command=found.command)
+
+    async def _stylesheet(self, request: Request) -> Response:
+        return Response(self._style, media_type="text/css")
+
+    # -- changing --------------------------------------------------------------------------------------------------
+
+    async def _create(self, request: Request, caller: Caller) -> Response:
+        form = request.state.form
+        values = {"name": form.get("name", ""), "label": form.get("label", "")}
+        body = _converted({**values, "transactional": "transactional" in form}, queues.NewQueue)
+        created = await self._ask(queues.create_queue, request, caller, body=body)
+        return RedirectResponse(f"/queues/{created.id}", 303)
+
+    async def _send(self, request: Request, caller: Caller) -> Response:
+        form = request.state.form
+        values = {"text": form.get("text", ""), "label": form.get("label", ""), "recoverable": "recoverable" in form}
+        await self._ask(messages.send_message, request, caller, body=_converted(values, messages.NewMessage))
+        return RedirectResponse(f"/queues/{quote(request.path_params['queue'], safe='')}", 303)
+
+    async def _purge(self, request: Request, caller: Caller) -> Response:
+        done = await self._ask(queues.purge_queue, request, caller, query=_count(request))
+        return self._done(caller, f"Purged {done.queue}: {counted(done.messages, 'message')}", done.command)
+
+    async def _delete(self, request: Request, caller: Caller) -> Response:
+        done = await self._ask(queues.delete_queue, request, caller, query=_count(request))
+        return self._done(caller, f"Deleted {done.queue} with {counted(done.messages, 'message')}", done.command)
+
+    async def _pause(self, request: Request, caller: Caller) -> Response:
+        await self._ask(letters.pause_queue, request, caller)
+        return RedirectResponse("/outgoing", 303)
+
+    async def _resume(self, request: Request, caller: Caller) -> Response:
+        await self._ask(letters.resume_queue, request, caller)
+        return RedirectResponse("/outgoing", 303)
+
+    async def _plan(self, request: Request, caller: Caller) -> Response:
+        """A dry run of what a form asks for; its page has the form that does it."""
+        plan = _plan_of(request.state.form)
+        found = await self._ask(operations.dry_run, request, caller, body=plan)
+        return self._render("plan.html", caller, "Dry run", found=found, plan=plan, command=found.command)
+
+    async def _carry_out(self, request: Request, caller: Caller) -> Response:
+        form = request.state.form
+        values = {"selection": form.get("selection", ""), "count": _whole(form.get("count", ""))}
+        order = _converted(values, operations.Order)
+        found = await self._ask(operations.operate, request, caller, body=order)
+        return self._render("result.html", caller, "Result", found=found, command=found.command)
+
+    def _done(self, caller: Caller, said: str, command: str) -> Response:
+        return self._render("done.html", caller, "Done", said=said, command=command)
+
+
+def _plan_of(form: Mapping[str, str]) -> operations.Plan:
+    """Raises Problem."""
+    given = {name: value for name, value in form.items() if value}
+    where: dict[str, Any] = {name: given[name] for name in ("label", "reason", "destination", "text") if name in given}
+    if "id" in given:
+        where["ids"] = [given["id"]]
+    values: dict[str, Any] = {
+        "act": given.get("act"), "queue": given.get("queue"), "where": where, "all": not where,
+        "changes": {"time_to_be_received": _whole(given["ttl"])} if "ttl" in given else {},
+    }  # fmt: skip
+    if "to" in given and given.get("act") not in HAS_NO_TARGET:
+        values["to"] = given["to"]
+    plan: operations.Plan = _converted(values, operations.Plan)
+    return plan
+
+
+def _converted(values: Mapping[str, Any], wanted: type) -> Any:
+    """Raises Problem naming the field."""
+    try:
+        return msgspec.convert(values, wanted)
+    except msgspec.ValidationError as error:
+        raise Problem(422, str(error)) from None
+
+
+def _count(request: Request) -> queues.CountQuery:
+    found: queues.CountQuery = _converted({"count": _whole(request.state.form.get("count", ""))}, queues.CountQuery)
+    return found
+
+
+def _whole(text: str) -> int | None:
+    """The number that somebody typed; None for anything else, which is refused then."""
+    text = text.replace(",", "").strip()
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+
+
+def _link(path: str, query: msgspec.Struct, **changes: Any) -> str:
+    """The same page with other parameters; what has its default is left out."""
+    values = msgspec.structs.asdict(msgspec.structs.replace(query, **changes))
+    defaults = msgspec.structs.asdict(type(query)())
+    given = {name: value for name, value in values.items() if value != defaults[name]}
+    text = urlencode({name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()})
+    return f"{path}?{text}" if text else path
+
+
+def _own_path(text: str | None) -> str:
+    """Where to go after a login: a path of this server, or its first page."""
+    own = text is not None and text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
+    return text if own and text is not None else "/"
+
+
+def _shown(value: Any) -> Any:
+    """For each expression of each template."""
+    return printable(value, multiline=True) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _time(seconds: int | None) -> str:
+    return time_text(seconds) if seconds else ""
+
+
+def _quoted(text: str) -> str:
+    """For a path of a link."""
+    return quote(text, safe="")

@@ -1,0 +1,75 @@
+"""Errors as RFC 9457 has them: a document that says what was wrong with which member, and the HRESULT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.text import printable
+
+MEDIA_TYPE: Final = "application/problem+json"
+_TITLES: Final = {
+    400: "The request is malformed", 401: "Log in first", 403: "Not allowed", 404: "There is no such thing",
+    405: "Not for this resource", 408: "The request took too long", 409: "In conflict with what is there",
+    412: "It has changed meanwhile", 413: "Too large", 415: "Another media type is needed", 421: "Not for this host",
+    422: "A value is not allowed", 428: "A condition is needed", 429: "Too many tries", 500: "A mistake of the server",
+    503: "Not available now", 504: "The queue manager did not answer in time", 507: "No room",
+}  # fmt: skip
+#: What the queue manager says -> what HTTP has for it; anything else is a value that was not allowed.
+_STATUSES: Final = {
+    HResult.MQ_ERROR_ACCESS_DENIED: 403, HResult.STATUS_ACCESS_DENIED: 403,
+    HResult.MQ_ERROR_QUEUE_NOT_FOUND: 404, HResult.MQ_ERROR_MESSAGE_NOT_FOUND: 404,
+    HResult.MQ_ERROR_MESSAGE_ALREADY_RECEIVED: 404, HResult.MQ_ERROR_QUEUE_DELETED: 404,
+    HResult.MQ_ERROR_ILLEGAL_USER: 404,
+    HResult.MQ_ERROR_QUEUE_EXISTS: 409, HResult.MQ_ERROR_SHARING_VIOLATION: 409,
+    HResult.STATUS_SHARING_VIOLATION: 409, HResult.MQ_ERROR_TRANSACTION_USAGE: 409,
+    HResult.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION: 409,
+    HResult.MQ_ERROR_IO_TIMEOUT: 504, HResult.MQ_ERROR_SERVICE_NOT_AVAILABLE: 503,
+    HResult.MQ_ERROR_INSUFFICIENT_RESOURCES: 507, HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED: 507,
+    HResult.MQ_ERROR: 500,
+}  # fmt: skip
+
+
+class Problem(Exception):
+    """An answer that says what was wrong. `errors` maps JSON pointers, or names of parameters, to sentences."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        errors: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        hresult: int | None = None,
+        **extra: Any,
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.hresult = status, detail, hresult
+        self.errors, self.headers, self.extra = dict(errors or {}), dict(headers or {}), extra
+
+    def document(self, request_id: str) -> dict[str, Any]:
+        """The members of the document. `type` is a page that this server has."""
+        found: dict[str, Any] = {
+            "type": f"/problems/{self.status}", "title": _TITLES.get(self.status, "Error"), "status": self.status,
+            "detail": printable(self.detail), "request_id": request_id,
+        }  # fmt: skip
+        if self.hresult is not None:
+            found["hresult"] = f"0x{self.hresult:08X}"
+        if self.errors:
+            found["errors"] = [{"pointer": at, "detail": printable(text)} for at, text in self.errors.items()]
+        return found | self.extra
+
+
+def explained(status: int) -> str | None:
+    """What a status means here; None for one that is not used."""
+    return _TITLES.get(status)
+
+
+def of_error(error: MsmqError) -> Problem:
+    """What the queue manager refused."""
+    status = 422
+    for hresult, known in _STATUSES.items():
+        if error.hresult == hresult:
+            status = known
+    return Problem(status, str(error), hresult=error.hresult)

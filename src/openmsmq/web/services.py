@@ -1,0 +1,139 @@
+"""What handlers work with, and what the process was started with."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import threading
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from openmsmq.model.errors import AccessDenied, HResult, MsmqError
+from openmsmq.processes.link import Link
+from openmsmq.web.callers import Sessions
+from openmsmq.web.managers import Managers
+from openmsmq.web.problems import Problem
+
+_FRESH: Final = 1.0  # seconds that rows of queues count as new: a page and its next one ask for the same ones
+_MOST_CACHED: Final = 32
+#: Not Basic: browsers would ask for a password, keep it, and send it by themselves.
+CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="openmsmq"'}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """See `server.web.WebServer`. `hosts` are the names of the machine; `open_metrics`: sums are for everybody."""
+
+    host: str
+    port: int
+    certificate: str
+    key: str
+    socket: str
+    data_dir: str
+    hosts: list[str]
+    open_metrics: bool
+    audit: bool
+    audit_required: bool
+    audit_bytes: int
+
+    @property
+    def tls(self) -> bool:
+        return bool(self.certificate)
+
+    @property
+    def cookie(self) -> str:
+        """Its name. Browsers keep no cookies apart by port, and to one with this prefix they hold by its rules."""
+        return "__Host-openmsmq" if self.tls else f"openmsmq-{self.port}"
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.data_dir)
+
+
+class Rows:
+    """Rows of queues, as the daemon has them for each user, kept for a second."""
+
+    def __init__(self, link: Link) -> None:
+        self._link: Final = link
+        self._lock: Final = threading.Lock()
+        self._kept: dict[str, tuple[float, list[dict[str, Any]]]] = {}
+
+    def of(self, ticket: str) -> list[dict[str, Any]]:
+        """Raises MsmqError."""
+        now = time.monotonic()
+        with self._lock:
+            known = self._kept.get(ticket)
+            if known is not None and now - known[0] < _FRESH:
+                return known[1]
+        _, data = self._link.ask("queues", ticket=ticket).result()
+        rows = [json.loads(line) for line in bytes(data).splitlines()]
+        with self._lock:
+            self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < _FRESH}
+            if len(self._kept) < _MOST_CACHED:
+                self._kept[ticket] = (now, rows)
+        return rows
+
+    def forget(self, ticket: str) -> None:
+        """The user has changed something, and looks next."""
+        with self._lock:
+            self._kept.pop(ticket, None)
+
+
+class Seals:
+    """Documents that this process gives away and knows again: cursors and selections. They end with it."""
+
+    def __init__(self) -> None:
+        self._secret: Final = secrets.token_bytes(32)
+
+    def seal(self, document: Any) -> str:
+        data = json.dumps(document, separators=(",", ":")).encode()
+        return urlsafe_b64encode(hmac.digest(self._secret, data, "sha256")[:16] + data).decode().rstrip("=")
+
+    def open(self, text: str, what: str) -> Any:
+        """Raises Problem for anything that was not sealed here."""
+        try:
+            raw = urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
+        except ValueError:
+            raw = b""
+        if not hmac.compare_digest(raw[:16], hmac.digest(self._secret, raw[16:], "sha256")[:16]):
+            raise Problem(400, f"this {what} is not one of this server, or the server was restarted: begin anew")
+        return json.loads(raw[16:])
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Threads share all of it."""
+
+    settings: Settings
+    link: Link
+    managers: Managers
+    rows: Rows
+    sessions: Sessions = field(default_factory=Sessions)
+    seals: Seals = field(default_factory=Seals)
+
+    def login(self, user: str, password: str, peer: str) -> Mapping[str, Any]:
+        """Ticket, name, SID and whether that is an administrator. Raises Problem for a login that the daemon refuses,
+        or does not look at yet."""
+        try:
+            found: Mapping[str, Any] = self.link.call("login", user=user, password=password, peer=peer)
+        except AccessDenied as error:
+            raise Problem(401, error.detail, headers=CHALLENGE) from None
+        if "wait" in found:
+            wait = int(found["wait"]) + 1
+            raise Problem(429, f"too many wrong passwords: wait {wait} s", headers={"Retry-After": str(wait)})
+        return found
+
+    def queue(self, ticket: str, identifier: str) -> dict[str, Any]:
+        """The row of a queue. Raises QueueNotFound, also for what the user may not see."""
+        row: dict[str, Any] = self.link.call("queue", ticket=ticket, id=identifier)
+        return row
+
+    def demand_administrator(self, administrator: bool) -> None:
+        """For what is in files of the daemon, which no right of MSMQ is about. Raises AccessDenied."""
+        if not administrator:
+            raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, "this is for administrators of the queue manager")

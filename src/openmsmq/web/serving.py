@@ -1,0 +1,71 @@
+"""The web process: `python -m openmsmq.web.serving FD SETTINGS`, started by the daemon (`server.web`)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import socket
+import sys
+from contextlib import suppress
+
+import uvicorn
+
+from openmsmq.processes.link import Link
+from openmsmq.web import health
+from openmsmq.web.application import Web
+from openmsmq.web.bounded import BoundedProtocol, sweep
+from openmsmq.web.limits import CONNECTIONS, HEADERS, HEADERS_SECONDS
+from openmsmq.web.managers import Managers
+from openmsmq.web.pages import Console
+from openmsmq.web.resources import OPERATIONS
+from openmsmq.web.services import Rows, Services, Settings
+
+
+def main() -> None:
+    """Serve on the address that the daemon gives, over the socket that is file descriptor `argv[1]`."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    settings = Settings(**json.loads(sys.argv[2]))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        listener = socket.create_server((settings.host, settings.port), family=family, backlog=CONNECTIONS)
+    except OSError as error:
+        sys.exit(f"HTTP on {settings.host}:{settings.port}: {error}")
+    link = Link(connection)
+    services = Services(settings, link, Managers(settings.socket), Rows(link))
+    web = Web(services, OPERATIONS)
+    config = uvicorn.Config(
+        web.application([*health.routes(web), *Console(web).routes]),
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=int(HEADERS_SECONDS),
+        h11_max_incomplete_event_size=HEADERS,
+        ssl_certfile=settings.certificate or None,
+        ssl_keyfile=settings.key or None,
+    )
+    gc.freeze()  # the collector need not look at all modules again and again
+    asyncio.run(_serve(uvicorn.Server(config), listener))
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    sweeping = asyncio.create_task(sweep())
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.01)
+    if server.started:
+        print(listener.getsockname()[1], flush=True)
+    await serving
+    sweeping.cancel()
+    with suppress(asyncio.CancelledError):
+        await sweeping
+
+
+if __name__ == "__main__":
+    main()

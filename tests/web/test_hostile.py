@@ -1,0 +1,161 @@
+"""Peers that are hostile, slow or many, and a web process that dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from daemon import Daemon, eventually
+from openmsmq.interfaces import ms_mqmp
+from openmsmq.rpc.client import connect
+from openmsmq.rpc.errors import BindError, RpcFault
+from openmsmq.rpc.tickets import Ticket
+from openmsmq.server.config import ConfigurationError, load
+from openmsmq.web.limits import BODY, CONNECTIONS_PER_PEER
+from web.browser import PASSWORD, Client, OwnWeb, ask, bare, port_of
+
+
+def web_process(daemon: Daemon) -> psutil.Process:
+    children = psutil.Process(daemon.pid).children()
+    return next(child for child in children if "openmsmq.web.serving" in child.cmdline())
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.2", "localhost.evil.example", ""])
+def test_another_name_of_this_address_is_refused(daemon: Daemon, host: str) -> None:
+    assert ask(daemon, "GET", "/livez", None, {"Host": host}).status == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:18021", "127.0.0.1", "[::1]:1"])
+def test_the_names_of_this_machine_are_served(daemon: Daemon, host: str) -> None:
+    assert ask(daemon, "GET", "/livez", None, {"Host": host}).status == 200
+
+
+def test_every_answer_has_the_headers(daemon: Daemon) -> None:
+    for path in ("/livez", "/api/v1/queues", "/nothing", "/metrics"):
+        headers = ask(daemon, "GET", path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff" and headers["cache-control"] == "no-store"
+        assert headers["server"] is None
+
+
+def test_a_body_is_bounded(client: Client, queue: str) -> None:
+    answer = client.ask("POST", f"/queues/{queue}/messages", b'{"text":"' + b"a" * BODY + b'"}')
+    assert answer.status == 413
+
+
+def test_headers_that_come_slowly_are_not_waited_for(own: OwnWeb) -> None:
+    silent, slow = bare(own.daemon), bare(own.daemon)
+    with silent, slow:
+        slow.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n")
+        started = time.monotonic()
+        slow.settimeout(30)
+        silent.settimeout(30)
+        for number in range(40):
+            try:
+                slow.sendall(b"X-Slow: %d\r\n" % number)
+            except OSError:
+                break
+            if not own.daemon.alive or time.monotonic() - started > 25:
+                pytest.fail("a request without an end is still open")
+            time.sleep(0.5)
+        assert silent.recv(10) == b""
+    assert ask(own.daemon, "GET", "/livez").status == 200
+
+
+def test_connections_of_one_host_are_bounded(own: OwnWeb) -> None:
+    held = [bare(own.daemon) for _ in range(CONNECTIONS_PER_PEER)]
+    try:
+        eventually(lambda: _is_refused(own.daemon))
+    finally:
+        for connection in held:
+            connection.close()
+    eventually(lambda: not _is_refused(own.daemon))
+
+
+def _is_refused(daemon: Daemon) -> bool:
+    try:
+        return ask(daemon, "GET", "/livez").status != 200
+    except OSError:
+        return True
+
+
+def test_headers_are_bounded(daemon: Daemon) -> None:
+    with bare(daemon) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000)
+        assert b"400" in connection.recv(100)
+
+
+def test_the_daemon_goes_on_when_the_web_process_dies(own: OwnWeb) -> None:
+    own.client.post("/queues", name="kept")
+    port = port_of(own.daemon)
+    os.kill(web_process(own.daemon).pid, signal.SIGKILL)
+    with own.daemon.connect() as manager:
+        assert manager.queues()
+    eventually(lambda: not _is_refused(own.daemon))
+    assert port_of(own.daemon) == port and own.client.get("/queues", filter="kept")["matching"] == 1
+    assert "the web process was ended by SIGKILL; its users have to log in again" in own.daemon.log
+
+
+def test_the_web_process_ends_with_the_daemon(own: OwnWeb) -> None:
+    process = web_process(own.daemon)
+    own.daemon.kill()
+    process.wait(10)
+
+
+def test_the_private_door_is_for_tickets_of_the_daemon_only(daemon: Daemon) -> None:
+    path = daemon.directory / "web.sock"
+    assert path.stat().st_mode & 0o777 == 0o600
+    interface = ms_mqmp.qmcomm
+    with connect(str(path), 0, credentials=Ticket('["S-1-5-18", "system", 9999999999, "00"]', "x")) as connection:
+        with pytest.raises(BindError):
+            connection.bind(interface.uuid, interface.version)
+    operation = next(o for o in interface.operations if o.name == "R_QMCreateObjectInternal")
+    with connect(str(path), 0) as connection:
+        connection.bind(interface.uuid, interface.version)
+        with pytest.raises(RpcFault, match="ACCESS_DENIED"):
+            connection.call(operation.opnum, b"")
+
+
+def test_an_old_socket_is_in_nobodys_way(own: OwnWeb) -> None:
+    own.daemon.kill()
+    assert (own.daemon.directory / "web.sock").exists()
+    own.daemon.ready.pop("web", None)
+    own.daemon.start()
+    assert own.client.get("/overview")["user"] == "alice"
+
+
+def test_a_data_directory_may_have_a_long_name(tmp_path: Path) -> None:
+    from web.conftest import users
+
+    directory = tmp_path / ("d" * 100) / "data"
+    users(directory)
+    with Daemon(directory, "--web", "--web-port", "0") as daemon:
+        assert Client(daemon).get("/overview")["user"] == "alice"
+
+
+def test_off_loopback_there_is_no_start_without_tls() -> None:
+    with pytest.raises(ConfigurationError, match="web_certificate"):
+        load(None, {}, {"web": True, "web_listen": "0.0.0.0"})
+    load(None, {}, {"web": True, "web_listen": "::1"})
+    with pytest.raises(ConfigurationError, match="web_key"):
+        load(None, {}, {"web": True, "web_certificate": Path("c.pem")})
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        with pytest.raises(RuntimeError, match="web on"):
+            Daemon(tmp_path / "data", "--web", "--web-port", str(taken.getsockname()[1])).start()
+
+
+def test_passwords_and_tickets_are_in_no_log(own: OwnWeb) -> None:
+    Client(own.daemon, "alice", "hunter2-wrong").ask("GET", "/session")
+    own.client.get("/overview")
+    assert "hunter2" not in own.daemon.log and PASSWORD not in own.daemon.log
+    environment = web_process(own.daemon).environ()
+    assert not any(PASSWORD in value for value in environment.values())
