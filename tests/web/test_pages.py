@@ -133,13 +133,13 @@ def test_a_queue_is_created_filled_emptied_and_deleted(browser: Browser) -> None
 
 
 def test_pages_of_messages_follow_each_other(browser: Browser, client: Client, queue: str) -> None:
-    client.send(queue, *(f"m{number}" for number in range(5)))
+    client.send(queue, *(f"label number {number}" for number in range(5)))
     page = browser.ask("GET", f"/queues/{queue}?limit=3").text
-    assert "m2" in page and "m3" not in page
+    assert "label number 2" in page and "label number 3" not in page
     following = re.search(r'href="([^"]*)" rel="next"', page)
     assert following is not None
     page = browser.ask("GET", html.unescape(following.group(1))).text
-    assert "m3" in page and "m2<" not in page and 'rel="next"' not in page and "First page" in page
+    assert "label number 3" in page and "m2<" not in page and 'rel="next"' not in page and "First page" in page
 
 
 def test_a_dry_run_is_a_page_on_which_the_count_is_typed(browser: Browser, client: Client, queue: str) -> None:
