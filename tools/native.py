@@ -158,7 +158,8 @@ def compile_all(target: Path, scratch: Path) -> None:
     # The files whose names are constants of the group come out as one extension and a shim for each module.
     paths = [f"openmsmq/{module.replace('.', '/')}.py" for module in found.MODULES]
     extensions = mypycify(
-        ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(scratch / "cache"), *paths],
+        # Not as strict as `make lint`: who builds a wheel has none of the packages that are imported.
+        ["--config-file", os.devnull, "--ignore-missing-imports", "--cache-dir", str(scratch / "cache"), *paths],
         group_name=GROUP, opt_level="2", debug_level="0", multi_file=True, target_dir=str(scratch / "c"),
     )  # fmt: skip
     for extension in extensions:
