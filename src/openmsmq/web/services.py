@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.processes.link import Link
 from openmsmq.web.callers import Sessions
@@ -21,6 +23,7 @@ from openmsmq.web.problems import Problem
 
 _FRESH: Final = 1.0  # seconds that rows of queues count as new: a page and its next one ask for the same ones
 _MOST_CACHED: Final = 32
+_LINES: Final = msgspec.json.Decoder(dict[str, Any])
 #: Not Basic: browsers would ask for a password, keep it, and send it by themselves.
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="openmsmq"'}
 
@@ -71,7 +74,7 @@ class Rows:
             if known is not None and now - known[0] < _FRESH:
                 return known[1]
         _, data = self._link.ask("queues", ticket=ticket).result()
-        rows = [json.loads(line) for line in bytes(data).splitlines()]
+        rows: list[dict[str, Any]] = _LINES.decode_lines(bytes(data))
         with self._lock:
             self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < _FRESH}
             if len(self._kept) < _MOST_CACHED:

@@ -33,6 +33,7 @@ def main() -> None:
         listener = socket.create_server((settings.host, settings.port), family=family, backlog=CONNECTIONS)
     except OSError as error:
         sys.exit(f"HTTP on {settings.host}:{settings.port}: {error}")
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or the second write of an answer waits for 40 ms
     link = Link(connection)
     services = Services(settings, link, Managers(settings.socket), Rows(link))
     web = Web(services, OPERATIONS)
