@@ -11,6 +11,7 @@ import ssl
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -29,6 +30,8 @@ from openmsmq.server.config import ConfigurationError, load
 from openmsmq.web.limits import BODY, CONNECTIONS_PER_PEER
 from web.browser import PASSWORD, Client, OwnWeb, ask, bare, port_of
 from web.conftest import OPTIONS, users
+
+TLS = {"web_certificate": Path("c.pem"), "web_key": Path("k.pem")}
 
 
 def web_process(daemon: Daemon) -> psutil.Process:
@@ -153,6 +156,27 @@ def test_off_loopback_there_is_no_start_without_tls() -> None:
     load(None, {}, {"web": True, "web_listen": "::1"})
     with pytest.raises(ConfigurationError, match="web_key"):
         load(None, {}, {"web": True, "web_certificate": Path("c.pem")})
+
+
+@pytest.mark.parametrize(
+    ("options", "everybody"),
+    [
+        ({}, True),
+        ({"allow_anonymous": False}, False),
+        ({"listen": "10.0.0.7"}, False),
+        ({"web_listen": "10.0.0.7", **TLS}, False),
+        ({"web_listen": "10.0.0.7", "allow_anonymous": True, **TLS}, True),
+    ],
+)
+def test_sums_are_for_everybody_where_anonymous_callers_are_served(options: dict[str, Any], everybody: bool) -> None:
+    assert load(None, {}, {"web": True, **options}).web_shows_sums is everybody
+
+
+def test_sums_need_a_login_where_nobody_is_anonymous(tmp_path: Path) -> None:
+    users(tmp_path / "data")
+    with Daemon(tmp_path / "data", *OPTIONS, "--no-allow-anonymous") as daemon:
+        assert ask(daemon, "GET", "/metrics").status == 401
+        assert ask(daemon, "GET", "/livez").status == ask(daemon, "GET", "/readyz").status == 200
 
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
