@@ -108,19 +108,24 @@ class AuditLog:
             return False
 
     def _rotate(self, handle: int) -> None:
-        """The first record of the new file goes on with the numbers."""
+        """The first record of the new file goes on with the numbers. It is in it before the file has its name: whoever
+        found an empty one would begin at 1."""
         number = self._last_number(handle)
-        for index in range(self._files - 2, 0, -1):
-            if self._numbered(index).exists():
-                self._numbered(index).replace(self._numbered(index + 1))
-        self._path.replace(self._numbered(1))
-        fresh = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fresh = self._path.with_name(f"{self._path.name}.new")
+        into = os.open(fresh, os.O_WRONLY | os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            self._keep_owner(fresh, os.fstat(fresh))
+            self._keep_owner(into, os.fstat(into))
             rotated = Entry("audit.rotate", "audit", AUDIT_FILE, "system")
-            os.write(fresh, (json.dumps(_document(rotated, number + 1, time.time())) + "\n").encode())
+            os.write(into, (json.dumps(_document(rotated, number + 1, time.time())) + "\n").encode())
         finally:
-            os.close(fresh)
+            os.close(into)
+        first = self._numbered(1)
+        if not (first.exists() and first.samefile(self._path)):  # or somebody died between the link and the new name
+            for index in range(self._files - 2, 0, -1):
+                if self._numbered(index).exists():
+                    self._numbered(index).replace(self._numbered(index + 1))
+            os.link(self._path, first)
+        fresh.replace(self._path)
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
