@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import signal
 import socket
+import ssl
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from daemon import Daemon, eventually
 from openmsmq.interfaces import ms_mqmp
@@ -19,6 +29,9 @@ from openmsmq.rpc.tickets import Ticket
 from openmsmq.server.config import ConfigurationError, load
 from openmsmq.web.limits import BODY, CONNECTIONS_PER_PEER
 from web.browser import PASSWORD, Client, OwnWeb, ask, bare, port_of
+from web.conftest import OPTIONS, users
+
+TLS = {"web_certificate": Path("c.pem"), "web_key": Path("k.pem")}
 
 
 def web_process(daemon: Daemon) -> psutil.Process:
@@ -26,12 +39,12 @@ def web_process(daemon: Daemon) -> psutil.Process:
     return next(child for child in children if "openmsmq.web.serving" in child.cmdline())
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.2", "localhost.evil.example", ""])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.x", ""])
 def test_another_name_of_this_address_is_refused(daemon: Daemon, host: str) -> None:
     assert ask(daemon, "GET", "/livez", None, {"Host": host}).status == 421
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:18021", "127.0.0.1", "[::1]:1"])
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:18021", "127.0.0.1", "[::1]:1", "10.0.0.7:18021"])
 def test_the_names_of_this_machine_are_served(daemon: Daemon, host: str) -> None:
     assert ask(daemon, "GET", "/livez", None, {"Host": host}).status == 200
 
@@ -131,8 +144,6 @@ def test_an_old_socket_is_in_nobodys_way(own: OwnWeb) -> None:
 
 
 def test_a_data_directory_may_have_a_long_name(tmp_path: Path) -> None:
-    from web.conftest import users
-
     directory = tmp_path / ("d" * 100) / "data"
     users(directory)
     with Daemon(directory, "--web", "--web-port", "0") as daemon:
@@ -147,6 +158,27 @@ def test_off_loopback_there_is_no_start_without_tls() -> None:
         load(None, {}, {"web": True, "web_certificate": Path("c.pem")})
 
 
+@pytest.mark.parametrize(
+    ("options", "everybody"),
+    [
+        ({}, True),
+        ({"allow_anonymous": False}, False),
+        ({"listen": "10.0.0.7"}, False),
+        ({"web_listen": "10.0.0.7", **TLS}, False),
+        ({"web_listen": "10.0.0.7", "allow_anonymous": True, **TLS}, True),
+    ],
+)
+def test_sums_are_for_everybody_where_anonymous_callers_are_served(options: dict[str, Any], everybody: bool) -> None:
+    assert load(None, {}, {"web": True, **options}).web_shows_sums is everybody
+
+
+def test_sums_need_a_login_where_nobody_is_anonymous(tmp_path: Path) -> None:
+    users(tmp_path / "data")
+    with Daemon(tmp_path / "data", *OPTIONS, "--no-allow-anonymous") as daemon:
+        assert ask(daemon, "GET", "/metrics").status == 401
+        assert ask(daemon, "GET", "/livez").status == ask(daemon, "GET", "/readyz").status == 200
+
+
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         with pytest.raises(RuntimeError, match="web on"):
@@ -159,3 +191,45 @@ def test_passwords_and_tickets_are_in_no_log(own: OwnWeb) -> None:
     assert "hunter2" not in own.daemon.log and PASSWORD not in own.daemon.log
     environment = web_process(own.daemon).environ()
     assert not any(PASSWORD in value for value in environment.values())
+
+
+def test_with_a_certificate_it_is_https_and_the_cookie_is_for_that_alone(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    directory = tmp_path / "data"
+    users(directory)
+    options = ("--web-certificate", str(certificate), "--web-key", str(key))
+    with Daemon(directory, *OPTIONS, *options) as daemon:
+        context = ssl.create_default_context(cafile=str(certificate))
+        connection = http.client.HTTPSConnection("localhost", port_of(daemon), context=context, timeout=30)
+        body = json.dumps({"user": "alice", "password": PASSWORD})
+        connection.request("POST", "/api/v1/session", body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        cookie = response.headers["set-cookie"]
+        assert cookie.startswith("__Host-openmsmq=") and "Secure" in cookie
+        assert response.headers["strict-transport-security"]
+        connection.close()
+        with bare(daemon) as plain:
+            plain.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"HTTP" not in plain.recv(100)
+
+
+def self_signed(directory: Path) -> tuple[Path, Path]:
+    """Files with a certificate of `localhost` and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    files = directory / "certificate.pem", directory / "key.pem"
+    files[0].write_bytes(certificate.public_bytes(Encoding.PEM))
+    files[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return files

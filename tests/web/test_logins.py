@@ -13,7 +13,7 @@ from openmsmq.rpc.users import UsersFile
 from openmsmq.web.callers import Sessions
 from openmsmq.web.limits import IDLE_SECONDS, SESSION_SECONDS, SESSIONS_PER_USER
 from openmsmq.web.logins import LONGEST, Delays, Tickets
-from web.browser import PASSWORD, Browser, Client, OwnWeb, ask
+from web.browser import PASSWORD, Browser, Client, OwnWeb, ask, port_of
 
 
 class Clock:
@@ -127,6 +127,7 @@ def test_a_cookie_is_for_this_site_and_not_for_scripts(daemon: Daemon) -> None:
     browser = Browser(daemon)
     answer = browser.login()
     cookie = answer.headers["set-cookie"]
+    assert cookie.startswith(f"openmsmq-{port_of(daemon)}="), "browsers do not keep cookies apart by port"
     assert answer.status == 201 and "HttpOnly" in cookie and "SameSite=strict" in cookie and "Path=/" in cookie
     assert browser.ask("GET", "/api/v1/session").json["user"] == "alice"
 

@@ -14,7 +14,7 @@ from openmsmq.rpc.errors import AuthenticationError
 from openmsmq.rpc.pdu import AuthType
 from openmsmq.rpc.security import AcceptorFactory, Identity, SecurityContext
 
-MAXIMUM_TICKET: Final = 2048  # bytes, with the peer
+MAXIMUM_TICKET: Final = 4096  # bytes, with the peer; a name of 256 characters takes up to 3072 of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -294,10 +294,10 @@ class Configuration:
         given = bool(self.web_certificate) == bool(self.web_key)
         _check(given, "web_key", self.web_key, "given if and only if web_certificate is")
         try:
-            loopback = ipaddress.ip_address(self.web_address).is_loopback
+            ipaddress.ip_address(self.web_address)
         except ValueError:
             _check(False, "web_listen", self.web_listen, "an IPv4 or IPv6 address")
-        safe = not self.web or loopback or self.web_certificate is not None
+        safe = not self.web or self.web_on_loopback or self.web_certificate is not None
         _check(safe, "web_certificate", self.web_certificate, "a file, because passwords would travel as text")
         safe = not self.flight or self.on_loopback or self.flight_certificate is not None
         _check(safe, "flight_certificate", self.flight_certificate, "a file, because passwords would travel as text")
@@ -392,6 +392,15 @@ class Configuration:
     @property
     def web_address(self) -> str:
         return self.web_listen or "127.0.0.1"
+
+    @property
+    def web_on_loopback(self) -> bool:
+        return ipaddress.ip_address(self.web_address).is_loopback
+
+    @property
+    def web_shows_sums(self) -> bool:
+        """Whether sums of all queues, for metrics, are for everybody: for whom anonymous callers would learn them."""
+        return self.accepts_anonymous and (self.web_on_loopback or self.allow_anonymous is True)
 
     @property
     def web_host_names(self) -> tuple[str, ...]:

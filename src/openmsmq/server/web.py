@@ -53,7 +53,7 @@ class WebServer:
         self._process = ChildProcess(
             _PROGRAM, self._door.serve, configuration.web_address, port, certificate=certificate, key=key,
             socket=str(path), data_dir=str(configuration.data_dir.resolve()), hosts=[*self._names,
-            *configuration.web_host_names], open_metrics=configuration.accepts_anonymous, audit=configuration.audit,
+            *configuration.web_host_names], open_metrics=configuration.web_shows_sums, audit=configuration.audit,
             audit_required=configuration.audit_required, audit_bytes=configuration.audit_megabytes << 20,
         )  # fmt: skip
         await self._process.start()

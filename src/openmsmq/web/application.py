@@ -6,6 +6,7 @@ Handlers run in threads, because the client of the queue manager blocks; the loo
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
@@ -46,7 +47,6 @@ _HEADERS: Final = {
     b"cross-origin-resource-policy": b"same-origin", b"cache-control": b"no-store", b"x-frame-options": b"DENY",
 }  # fmt: skip
 _STRICT_TRANSPORT: Final = b"max-age=31536000"
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class Web:
@@ -56,9 +56,7 @@ class Web:
         self.services: Final = services
         self._threads: Final = ThreadPoolExecutor(THREADS, "request")
         self._openapi_text: Final = msgspec.json.encode(document(operations))
-        self._hosts: Final = {
-            name.casefold() for name in (*services.settings.hosts, *_LOOPBACK, services.settings.host)
-        }
+        self._hosts: Final = {name.casefold() for name in (*services.settings.hosts, "localhost")}
         self.routes: Final = [
             *(self._route(path, operations) for path in dict.fromkeys(operation.path for operation in operations)),
             Route("/openapi.json", self.endpoint(self._openapi), methods=["GET"]),
@@ -237,13 +235,22 @@ class Web:
         return guarded
 
     def _is_for_us(self, scope: Scope) -> bool:
-        """A page of another site that lets its name resolve to this address (DNS rebinding) shows another host."""
+        """A page of another site that lets its name resolve to this address (DNS rebinding) shows another name. An
+        address is no name that anybody could do this with."""
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1:
             return False
         host = hosts[0]
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-        return name.casefold() in self._hosts
+        return name.casefold() in self._hosts or _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def peer_of(request: Request) -> str:

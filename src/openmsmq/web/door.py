@@ -28,7 +28,7 @@ from openmsmq.web.logins import Delays, Known, Tickets
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_SLICE: Final = 200  # queues in a turn of the event loop
+_SLICE: Final = 100  # queues in a turn of the event loop
 #: Operation -> the members of a request and their types; all are needed, no other may be there.
 REQUESTS: Final[dict[str, dict[str, type]]] = {
     "login": {"user": str, "password": str, "peer": str},

@@ -8,10 +8,13 @@ import secrets
 import threading
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.processes.link import Link
@@ -20,7 +23,7 @@ from openmsmq.web.managers import Managers
 from openmsmq.web.problems import Problem
 
 _FRESH: Final = 1.0  # seconds that rows of queues count as new: a page and its next one ask for the same ones
-_MOST_CACHED: Final = 32
+_LINES: Final = msgspec.json.Decoder(dict[str, Any])
 #: Not Basic: browsers would ask for a password, keep it, and send it by themselves.
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="openmsmq"'}
 
@@ -56,27 +59,33 @@ class Settings:
 
 
 class Rows:
-    """Rows of queues, as the daemon has them for each user, kept for a second."""
+    """Rows of queues, as the daemon has them for each user, kept for a second. Who asks while they are on their way
+    waits for the same ones, so one user makes the daemon list all queues once a second at most."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, clock: Callable[[], float] = time.monotonic) -> None:
         self._link: Final = link
+        self._clock: Final = clock
         self._lock: Final = threading.Lock()
-        self._kept: dict[str, tuple[float, list[dict[str, Any]]]] = {}
+        self._kept: dict[str, tuple[float, Future[list[dict[str, Any]]]]] = {}
 
     def of(self, ticket: str) -> list[dict[str, Any]]:
         """Raises MsmqError."""
-        now = time.monotonic()
-        with self._lock:
-            known = self._kept.get(ticket)
-            if known is not None and now - known[0] < _FRESH:
-                return known[1]
-        _, data = self._link.ask("queues", ticket=ticket).result()
-        rows = [json.loads(line) for line in bytes(data).splitlines()]
+        now = self._clock()
         with self._lock:
             self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < _FRESH}
-            if len(self._kept) < _MOST_CACHED:
-                self._kept[ticket] = (now, rows)
-        return rows
+            known = self._kept.get(ticket)
+            if known is None:
+                rows: Future[list[dict[str, Any]]] = Future()
+                self._kept[ticket] = now, rows
+        if known is not None:
+            return known[1].result()
+        try:
+            _, data = self._link.ask("queues", ticket=ticket).result()
+            rows.set_result(_LINES.decode_lines(bytes(data)))
+        except BaseException as error:
+            self.forget(ticket)
+            rows.set_exception(error)
+        return rows.result()
 
     def forget(self, ticket: str) -> None:
         """The user has changed something, and looks next."""

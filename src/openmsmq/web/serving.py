@@ -9,6 +9,7 @@ import logging
 import socket
 import sys
 from contextlib import suppress
+from dataclasses import replace
 
 import uvicorn
 
@@ -33,6 +34,8 @@ def main() -> None:
         listener = socket.create_server((settings.host, settings.port), family=family, backlog=CONNECTIONS)
     except OSError as error:
         sys.exit(f"HTTP on {settings.host}:{settings.port}: {error}")
+    settings = replace(settings, port=listener.getsockname()[1])
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or the second write of an answer waits for 40 ms
     link = Link(connection)
     services = Services(settings, link, Managers(settings.socket), Rows(link))
     web = Web(services, OPERATIONS)

@@ -1,0 +1,133 @@
+"""Slow and deaf peers, with short limits: the server in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from daemon import eventually
+from openmsmq.web import application, bounded
+from openmsmq.web.application import Web
+from openmsmq.web.bounded import BoundedProtocol, sweep
+from openmsmq.web.problems import Problem
+from openmsmq.web.services import Services, Settings
+
+LARGE = b"x" * (64 << 20)
+
+
+async def large(scope: Scope, receive: Receive, send: Send) -> None:
+    """An answer that no buffer of a socket takes whole."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(LARGE))]})
+    for start in range(0, len(LARGE), 1 << 20):
+        await send({"type": "http.response.body", "body": LARGE[start : start + (1 << 20)], "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@contextmanager
+def served(app: Any) -> Iterator[int]:
+    """The port of a server in a thread."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, http=BoundedProtocol, ws="none", lifespan="off", log_config=None))
+
+    async def run() -> None:
+        sweeping = asyncio.create_task(sweep())
+        await server.serve(sockets=[listener])
+        sweeping.cancel()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    try:
+        eventually(lambda: server.started)
+        yield int(listener.getsockname()[1])
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "SWEEP", 0.05)
+    monkeypatch.setattr(bounded, "HEADERS_SECONDS", 0.5)
+    monkeypatch.setattr(bounded, "ANSWER_SECONDS", 0.5)
+
+
+def rest(connection: socket.socket) -> int:
+    """How many bytes still come."""
+    size = 0
+    try:
+        while part := connection.recv(1 << 20):
+            size += len(part)
+    except ConnectionResetError:
+        pass
+    return size
+
+
+def test_an_answer_that_nobody_reads_is_given_up() -> None:
+    with served(large) as port, socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        eventually(lambda: len(BoundedProtocol.open_connections) == 1)
+        eventually(lambda: not BoundedProtocol.open_connections)
+        assert rest(connection) < len(LARGE)
+
+
+def test_an_answer_that_is_read_slowly_arrives_whole() -> None:
+    with served(large) as port, socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        size = 0
+        while part := connection.recv(1 << 20):
+            size += len(part)
+            time.sleep(0.005)
+        assert size > len(LARGE)
+
+
+def test_headers_without_an_end_are_given_up_also_behind_a_good_request() -> None:
+    async def small(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    with served(small) as port, socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200" in connection.recv(100)
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+        eventually(lambda: not BoundedProtocol.open_connections, 5)
+
+
+# -- the application -----------------------------------------------------------------------------------------------
+
+
+def web() -> Web:
+    settings = Settings("127.0.0.1", 1, "", "", "", "", ["here"], False, False, False, 0)
+    nothing: Any = None
+    return Web(Services(settings, nothing, nothing, nothing), ())
+
+
+def test_a_body_that_comes_slowly_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "BODY_SECONDS", 0.1)
+
+    async def stream() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x"
+            await asyncio.sleep(0.02)
+
+    request = Request({"type": "http", "method": "POST", "headers": []})
+    monkeypatch.setattr(request, "stream", stream)
+    with pytest.raises(Problem) as caught:
+        asyncio.run(web().read(request))
+    assert caught.value.status == 408
+
+
+def test_work_that_takes_too_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "WORK_SECONDS", 0.1)
+    with pytest.raises(Problem) as caught:
+        asyncio.run(web().work(time.sleep, 0.5))
+    assert caught.value.status == 504

@@ -1,0 +1,158 @@
+"""The daemon's half against a web process that has been taken over, and what rows say of queues."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openmsmq.model.sddl import from_sddl
+from openmsmq.processes.framing import HEADER, MAXIMUM_JSON, frame
+from openmsmq.queueing.queue import QueueKind
+from openmsmq.rpc.server import RpcServer
+from openmsmq.rpc.throttle import PERIOD, Attempt, FailureLimits
+from openmsmq.rpc.users import UsersFile
+from openmsmq.web import rows
+from openmsmq.web.door import REQUESTS, Door
+from queueing.world import World
+
+
+class Peer:
+    """What the web process says, and what it is answered."""
+
+    def __init__(self, world: World, path: Path) -> None:
+        self.users = UsersFile(path)
+        self.users.add("alice", "one")
+        self.users.add("root", "one", administrator=True)
+        self.rpc = RpcServer()
+        self.door = Door(
+            world.manager, self.users, self.rpc, lambda sid: sid is not None and self.users.is_administrator(sid)
+        )
+
+    async def __aenter__(self) -> Peer:
+        ours, theirs = socket.socketpair()
+        self._serving = asyncio.create_task(self.door.serve(ours))
+        self._reader, self._writer = await asyncio.open_connection(sock=theirs)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+        await asyncio.wait_for(self._serving, 10)
+
+    async def raw(self, data: bytes) -> bytes:
+        """What comes back; nothing when the connection is closed."""
+        self._writer.write(data)
+        return await asyncio.wait_for(self._reader.read(HEADER.size), 10)
+
+    async def ask(self, values: Any, data: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        self._writer.write(frame(7, values, data))
+        number, text, length = HEADER.unpack(await asyncio.wait_for(self._reader.readexactly(HEADER.size), 10))
+        answer: dict[str, Any] = json.loads(await self._reader.readexactly(text))
+        assert number == 7
+        return answer, await self._reader.readexactly(length)
+
+    async def login(self, user: str = "alice", password: str = "one") -> dict[str, Any]:
+        answer, _ = await self.ask({"op": "login", "user": user, "password": password, "peer": "10.0.0.7"})
+        return answer
+
+    async def ticket(self, user: str = "alice") -> str:
+        return str((await self.login(user))["result"]["ticket"])
+
+
+def with_peer(tmp_path: Path, test: Callable[[Peer, World], Coroutine[Any, Any, None]]) -> None:
+    world = World()
+
+    async def run() -> None:
+        async with Peer(world, tmp_path / "users.json") as peer:
+            await test(peer, world)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [], 5, None, {}, {"op": 5}, {"op": "shutdown"}, {"op": "serve"}, {"op": "_login"}, {"op": "login"},
+        {"op": "login", "user": 5, "password": "", "peer": ""},
+        {"op": "login", "user": "a", "password": "b", "peer": "c", "administrator": True},
+        {"op": "login", "user": "a" * 5000, "password": "b", "peer": "c"},
+        {"op": "queues"}, {"op": "queues", "ticket": None}, {"op": "queues", "ticket": "x", "id": "p1"},
+        {"op": "figures", "ticket": "x"},
+    ],
+)  # fmt: skip
+def test_what_is_not_in_the_table_is_refused(tmp_path: Path, values: Any) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        answer, _ = await peer.ask(values)
+        assert answer["hresult"] == 0xC00E0006
+        assert "result" in await peer.login()
+
+    with_peer(tmp_path, test)
+
+
+def test_bytes_that_are_no_frame_end_the_connection(tmp_path: Path) -> None:
+    for data in (HEADER.pack(1, 3, 0) + b"nan", HEADER.pack(1, MAXIMUM_JSON + 1, 0), HEADER.pack(1, 1, 0) + b"\xff"):
+
+        async def test(peer: Peer, world: World, data: bytes = data) -> None:
+            assert await peer.raw(data) == b""
+
+        (tmp_path / "users.json").unlink(missing_ok=True)
+        with_peer(tmp_path, test)
+
+
+def test_all_about_a_user_needs_a_ticket_that_the_daemon_gave(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        for operation, members in REQUESTS.items():
+            if "ticket" in members:
+                values = dict.fromkeys(members, "x") | {"op": operation}
+                answer, _ = await peer.ask(values)
+                assert answer["hresult"] == 0xC00E0025, operation
+
+    with_peer(tmp_path, test)
+
+
+def test_rows_are_those_that_the_user_may_see(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        seen, hidden = world.create("seen"), world.create("hidden")
+        closed = from_sddl("D:(A;;0xF003F;;;BA)").pack()
+        hidden.properties = replace(hidden.properties, security=closed)
+        found = {}
+        for user in ("alice", "root"):
+            answer, data = await peer.ask({"op": "queues", "ticket": await peer.ticket(user)})
+            names = [json.loads(line)["id"] for line in data.splitlines()]
+            assert answer["result"] == len(names)
+            found[user] = set(names)
+        assert found["root"] - found["alice"] == {rows.id_of(hidden)} and rows.id_of(seen) in found["alice"]
+        ticket = await peer.ticket()
+        answer, _ = await peer.ask({"op": "queue", "ticket": ticket, "id": rows.id_of(hidden)})
+        missing, _ = await peer.ask({"op": "queue", "ticket": ticket, "id": "p99999"})
+        assert answer["hresult"] == missing["hresult"] == 0xC00E0003, "what may not be seen is not there"
+
+    with_peer(tmp_path, test)
+
+
+def test_failures_of_a_host_count_for_all_of_its_logins(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        for _ in range(FailureLimits().login):
+            peer.rpc.failures.count("10.0.0.7", Attempt.LOGIN)
+        assert 0 < (await peer.login())["result"]["wait"] <= PERIOD
+
+    with_peer(tmp_path, test)
+
+
+def test_every_queue_has_an_identifier_by_which_it_is_found(tmp_path: Path) -> None:
+    world = World()
+    queue = world.create("q", JOURNAL=1)
+    registry = world.manager.registry
+    for known in registry.queues.values():
+        assert known.kind is QueueKind.AWAITING or rows.find(world.manager, rows.id_of(known)) is known
+    assert rows.find(world.manager, f"p{queue.number}j") is queue.journal
+    wrong = ["", "p", "p0", "q16", f"o{queue.number}", f"p{queue.number}jj", f"p-{queue.number}", "p" + "9" * 11,
+             "journalj", f"s{queue.number}", f"p{queue.number | 0x80000000}", "p²"]  # fmt: skip
+    for identifier in wrong:
+        assert rows.find(world.manager, identifier) is None, identifier
