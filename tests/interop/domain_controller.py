@@ -67,12 +67,10 @@ class DomainController:
 
     def start(self) -> None:
         """Raises RuntimeError when the controller does not answer in time."""
-        log = (self._directory / "samba.log").open("ab")
-        with log:
-            self._process = subprocess.Popen(
-                ["samba", "-i", "-M", "single", "-s", str(self._place / "etc/smb.conf")],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self._net.enter(0), start_new_session=True,
-            )  # fmt: skip
+        command = ["samba", "-i", "-M", "single", "-s", str(self._place / "etc/smb.conf")]
+        with (self._directory / "samba.log").open("ab") as log:
+            out = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            self._process = subprocess.Popen(command, preexec_fn=self._net.enter(0), **out)  # noqa: PLW1509
         over = time.monotonic() + START
         while not (self._answers(88) and self._answers(389)):
             if time.monotonic() > over or self._process.poll() is not None:
