@@ -119,6 +119,11 @@ class DomainController:
         path.chmod(0o600)
         return path
 
+    def without_pac(self, account: str) -> None:
+        """Tickets for a service have no PAC from now on: WORKSTATION_TRUST_ACCOUNT and NO_AUTH_DATA_REQUIRED
+        ([MS-ADTS] 2.2.16)."""
+        _set_attribute(self._place, account, "userAccountControl", 0x1000 | 0x2000000)
+
     def sid(self, name: str) -> str:
         """Of a user or a group."""
         kind = "group" if name in (GROUP, INNER_GROUP) else "user"
@@ -154,16 +159,20 @@ def _provision(place: Path) -> None:
         _tool(place, "user", "setpassword", account, f"--newpassword={PASSWORD}{account}")
         _tool(place, "spn", "add", f"host/{host}", account)
         # Without this the controller issues RC4 tickets; 0x18: AES-128 and AES-256 ([MS-KILE] 2.2.7).
-        script = _SET_ENCRYPTION_TYPES.format(database=place / "private/sam.ldb", account=account)
-        subprocess.run(["/usr/bin/python3", "-I", "-c", script], check=True, capture_output=True)
+        _set_attribute(place, account, "msDS-SupportedEncryptionTypes", 0x18)
 
 
-_SET_ENCRYPTION_TYPES = """
+def _set_attribute(place: Path, account: str, name: str, value: int) -> None:
+    script = _SET_ATTRIBUTE.format(database=place / "private/sam.ldb", account=account, name=name, value=value)
+    subprocess.run(["/usr/bin/python3", "-I", "-c", script], check=True, capture_output=True)
+
+
+_SET_ATTRIBUTE = """
 import ldb, samba.auth, samba.param, samba.samdb
 database = samba.samdb.SamDB("{database}", session_info=samba.auth.system_session(), lp=samba.param.LoadParm())
 (found,) = database.search(expression="(sAMAccountName={account})", attrs=["cn"])
 change = ldb.Message(found.dn)
-change["types"] = ldb.MessageElement("24", ldb.FLAG_MOD_REPLACE, "msDS-SupportedEncryptionTypes")
+change["{name}"] = ldb.MessageElement("{value}", ldb.FLAG_MOD_REPLACE, "{name}")
 database.modify(change)
 """
 

@@ -23,9 +23,10 @@ from command_line import add_user, at, invoke
 from daemon import Daemon
 from interop import domain_controller as domain
 from interop import impacket_msmq as calls
-from interop.domain_controller import HOST, OTHER_HOST, REALM, DomainController, domain_controller
+from interop.domain_controller import HOST, OTHER_HOST, OTHER_SERVICE, REALM, DomainController, domain_controller
 from interop.impacket_client import SEND_ACCESS, direct
 from interop.impacket_client import connect as impacket_connection
+from interop.samba_connection import PYTHON, Samba, need_samba
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.security import sid_bytes
 from openmsmq.rpc.errors import AuthenticationError, BindError
@@ -169,6 +170,42 @@ def test_impacket_logs_in_with_a_ticket(
     dce = machine_of("bob")
     assert open_for_sending(dce)["result"] == 0xC00E0025
     dce.disconnect()
+
+
+@pytest.mark.parametrize("options", ["spnego,connect", "spnego,packet", "spnego,sign", "spnego,seal"])
+def test_samba_logs_in_with_a_ticket_and_signs_headers(daemon: Daemon, tickets: dict[str, Path], options: str) -> None:
+    need_samba()
+    body, name = os.urandom(20_000), rf".\private$\samba{options.replace(',', '')}"
+    binding = f"target_principal={SERVICE_NAME},{options}"
+    with Samba(daemon.port, binding, (f"FILE:{tickets['carol']}", "-")) as samba:
+        theirs = samba.manager()
+        theirs.create_queue(name)
+        with theirs.open(name, "send") as queue:
+            queue.send(body)
+        with theirs.open(name, protocol="qmcomm") as queue:
+            assert queue.receive(5).body == body
+
+
+# One interface only: with a second one Samba 4.17 sends a token that is nobody's, of memory that it has freed.
+SAMBA_CALL = """
+import sys
+from samba import credentials, param
+from samba.dcerpc import mgmt
+settings, user = param.LoadParm(), credentials.Credentials()
+settings.set("realm", "RIG.TEST")
+user.set_kerberos_state(credentials.MUST_USE_KERBEROS)
+user.set_named_ccache(sys.argv[2], credentials.SPECIFIED, settings)
+print(mgmt.mgmt(sys.argv[1], settings, user).is_server_listening())
+"""
+
+
+@pytest.mark.parametrize("level", ["connect", "packet", "sign", "seal"])
+def test_samba_logs_in_with_a_ticket_without_spnego(daemon: Daemon, tickets: dict[str, Path], level: str) -> None:
+    need_samba()
+    binding = f"ncacn_ip_tcp:127.0.0.1[{daemon.port},target_principal={SERVICE_NAME},krb5,{level}]"
+    run = [PYTHON, "-I", "-c", SAMBA_CALL, binding, f"FILE:{tickets['alice']}"]
+    done = subprocess.run(run, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def open_for_sending(dce: Any) -> Any:
@@ -319,6 +356,36 @@ def test_a_pac_that_was_altered_is_refused_though_the_ticket_can_be_read(
     with pytest.raises(REFUSED):
         daemon.connect(**login(forged))
     assert "its PAC is missing or its signature is wrong" in daemon.log
+
+
+def test_a_ticket_without_a_pac_is_refused(
+    controller: DomainController, tickets: dict[str, Path], tmp_path: Path
+) -> None:
+    keys = KerberosKeys(controller.keytab(OTHER_SERVICE), "", tmp_path / "replay")
+    _, server = exchange(keys, tickets["alice"], OTHER_NAME)
+    assert server.identity.user == "alice"
+    controller.without_pac(OTHER_SERVICE)
+    with pytest.raises(AuthenticationError, match="its PAC is missing"):
+        exchange(keys, controller.ticket("alice", OTHER_NAME, name="without"), OTHER_NAME)
+
+
+def test_delegated_credentials_and_weak_requests_are_refused(
+    keytab: Path, tickets: dict[str, Path], tmp_path: Path
+) -> None:
+    from gssapi import RequirementFlag
+
+    keys = KerberosKeys(keytab, "", tmp_path / "replay")
+    for more, less, reason in (
+        (RequirementFlag.delegate_to_peer, 0, "delegates"),
+        (0, RequirementFlag.replay_detection, "replay_detection"),
+    ):
+        client = KerberosInitiator(KerberosCredentials(SERVICE_NAME, f"FILE:{tickets['alice']}"), 6)
+        wanted = client._wanted()
+        client._wanted = lambda flags=(wanted | int(more)) & ~int(less): flags  # type: ignore[method-assign]
+        server = keys.acceptor(6)
+        with pytest.raises(AuthenticationError, match=reason):
+            server.step(client.step(server.step(client.step(b""))))
+        assert not server.complete and server.identity is None
 
 
 def test_a_disabled_account_gets_no_new_ticket_and_keeps_the_one_it_holds(
