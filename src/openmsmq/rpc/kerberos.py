@@ -86,12 +86,8 @@ class _Kerberos:
             raise _refusal(error) from None
         return answer or b""
 
-    def _flags(self) -> Any:
-        """What was negotiated; `_wanted` by both."""
-        return self._context.actual_flags
-
     def _wanted(self) -> int:
-        """[MS-RPCE] 3.3.1.5.2.2: what a level needs."""
+        """What a level needs ([MS-RPCE] 3.3.1.5.2.2), and that repeated messages are noticed (deviation D-161)."""
         flag = self._gss.RequirementFlag
         wanted = int(flag.dce_style | flag.mutual_authentication)
         if self._level >= AuthLevel.PKT:
@@ -106,7 +102,7 @@ class _Kerberos:
         return self._context
 
     def reset_ciphers(self) -> None:
-        """Nothing begins again after a mechListMIC: every message has a key of its own (RFC 4121 4.2.4)."""
+        """Nothing begins again after a mechListMIC: ciphers keep no state between messages (RFC 4121 4.2.4)."""
 
     def signature_size(self, level: int) -> int:
         """Measured once, without making a signature: that would take a sequence number."""
@@ -118,7 +114,7 @@ class _Kerberos:
             if sealed:
                 iov = raw.IOV(kind.header, data, std_layout=False)
                 raw.wrap_iov_length(context, iov, True)
-                size = iov[0].length if hasattr(iov[0], "length") else len(iov[0].value)
+                size = len(iov[0].value)
             else:
                 iov = raw.IOV(data, kind.mic_token, std_layout=False)
                 raw.get_mic_iov_length(context, iov)
@@ -197,7 +193,7 @@ class KerberosInitiator(_Kerberos):
             return first
         answer = self._advance(token)
         self.complete = self._context.complete
-        if self.complete and int(self._flags()) & self._wanted() != self._wanted():
+        if self.complete and int(self._context.actual_flags) & self._wanted() != self._wanted():
             raise AuthenticationError("Kerberos: the server did not agree to what the level of protection needs")
         return answer
 
@@ -253,7 +249,7 @@ class KerberosAcceptor(_Kerberos):
         return answer
 
     def _check_flags(self) -> None:
-        flags, wanted = int(self._flags()), self._wanted()
+        flags, wanted = int(self._context.actual_flags), self._wanted()
         if flags & wanted != wanted:
             names = [flag.name for flag in self._gss.RequirementFlag if wanted & ~flags & int(flag)]
             raise AuthenticationError(f"Kerberos: the client did not ask for {', '.join(names)}")
@@ -276,7 +272,7 @@ class KerberosAcceptor(_Kerberos):
 
 
 def ap_request(token: bytes) -> bytes:
-    """The AP-REQ alone: DCE style has none of the header of RFC 2743, which some clients send. Raises
+    """The AP-REQ alone: DCE style has none of the header of RFC 2743, which some clients send (deviation D-160). Raises
     AuthenticationError for all else, of which the library would make another mechanism."""
     if token[:1] == _INITIAL_CONTEXT_TOKEN:
         inner = der.unwrap(token, _INITIAL_CONTEXT_TOKEN[0])

@@ -19,7 +19,8 @@ _HEADERS: Final = 16
 _EXTRA_SIDS, _RESOURCE_GROUPS = 0x20, 0x200  # of UserFlags
 _GROUP_ENABLED: Final = 0x4  # of attributes
 _MAX_SUBAUTHORITIES: Final = 15
-# Accounts of domains ([MS-DTYP] 2.4.2.4). Others, as S-1-5-32-544, are the controller's own: here they would be ours.
+# Accounts of domains ([MS-DTYP] 2.4.2.4). Others, as S-1-5-32-544, are the controller's own: here they would be ours
+# (deviation D-162).
 _OF_A_DOMAIN: Final = "S-1-5-21-"
 
 
