@@ -112,9 +112,14 @@ class DomainController:
         return cache
 
     def keytab(self, account: str = SERVICE) -> Path:
-        """A file with the keys of an account."""
+        """A new file with the keys of an account."""
         path = self._directory / f"{account.rstrip('$')}.keytab"
         path.unlink(missing_ok=True)
+        return self.export(account)
+
+    def export(self, account: str) -> Path:
+        """Add the present keys of an account to its file."""
+        path = self._directory / f"{account.rstrip('$')}.keytab"
         self.tool("domain", "exportkeytab", str(path), f"--principal={account}")
         path.chmod(0o600)
         return path

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -433,3 +434,33 @@ def test_a_daemon_without_the_keys_says_what_to_do(controller: DomainController,
         assert "may be read by others" in refused("--kerberos-keytab", str(keytab))
     finally:
         keytab.chmod(0o600)
+
+
+def test_many_log_in_at_a_time(daemon: Daemon, tickets: dict[str, Path]) -> None:
+    failures: list[Exception] = []
+
+    def repeat(cache: Path) -> None:
+        try:
+            for _ in range(30):
+                daemon.connect(**login(cache)).close()
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=repeat, args=(cache,)) for cache in [*tickets.values()] * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_new_key_counts_when_it_is_in_the_keytab_and_old_tickets_go_on(
+    controller: DomainController, daemon: Daemon, tickets: dict[str, Path]
+) -> None:
+    controller.tool("user", "setpassword", domain.SERVICE, "--newpassword=Another#1")
+    fresh = controller.ticket("alice", SERVICE_NAME, name="fresh")
+    with pytest.raises(REFUSED):
+        daemon.connect(**login(fresh))
+    controller.export(domain.SERVICE)
+    assert daemon.connect(**login(fresh)).machine_id
+    assert daemon.connect(**login(tickets["bob"])).machine_id
