@@ -17,7 +17,8 @@ from openmsmq.rpc.credentials import Credentials, choose_security, filetime
 from openmsmq.rpc.ntlm import ServerNames, nt_hash
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
 from openmsmq.rpc.server_connection import ServerConnection
-from openmsmq.rpc.spnego import ntlm_acceptor
+from openmsmq.rpc.spnego import acceptor as acceptor_of
+from openmsmq.rpc.spnego import ntlm_login
 
 ECHO = SyntaxId(UUID("0b5c9a52-6f0c-4c5e-9d7e-6c1d3b1f0a01"), (1, 0))
 CALLS = 5000
@@ -42,14 +43,14 @@ class Null:
 def acceptor() -> object:
     users = {"bench": (nt_hash("bench"), "S-1-5-21-1-2-3-1000")}
     names = ServerNames("BENCH")
-    return ntlm_acceptor(lambda domain, user: users.get(user), names, random=os.urandom, now=filetime)
+    return acceptor_of(ntlm_login(lambda domain, user: users.get(user), names, random=os.urandom, now=filetime))
 
 
 def bound(level: AuthLevel) -> tuple[ClientConnection, ServerConnection]:
     server = ServerConnection(InterfaceTable([Null()]), AssociationTable(os.urandom), acceptor=acceptor())
     client = ClientConnection()
     credentials = Credentials("bench", "bench") if level > AuthLevel.NONE else None
-    auth_type, level, context = choose_security(credentials, level)
+    auth_type, level, context, _ = choose_security(credentials, level)
     client.bind([ECHO], auth_type=auth_type, level=level, security=context)
     while data := client.data_to_send():
         server.receive_data(data)

@@ -2,6 +2,8 @@
 
     /usr/bin/python3 samba_client.py mgmt|epmapper|nothing BINDING [USER PASSWORD]
 
+USER may be a ticket cache, as FILE:/tmp/krb5cc_0; the password is not looked at then.
+
 Each line on standard input is a question in JSON, each line on standard output its answer: `{"value": ...}`, or
 `{"error": text, "status": NTSTATUS}` for what Samba raises. The first answer says whether the connection came about.
 Nothing of the product is imported here.
@@ -22,7 +24,7 @@ from samba import NTSTATUSError, credentials, param
 from samba.dcerpc import base, epmapper, mgmt, misc
 from samba.ndr import ndr_unpack
 
-DOMAIN = "WORKGROUP"
+DOMAIN, REALM = "WORKGROUP", "RIG.TEST"
 NDR = "8a885d04-1ceb-11c9-9fe8-08002b104860"
 
 
@@ -33,7 +35,11 @@ class Client:
         self.binding = binding
         self.settings = param.LoadParm()
         self.credentials = credentials.Credentials()
-        if user:
+        if user.startswith("FILE:"):
+            self.settings.set("realm", REALM)
+            self.credentials.set_kerberos_state(credentials.MUST_USE_KERBEROS)
+            self.credentials.set_named_ccache(user, credentials.SPECIFIED, self.settings)
+        elif user:
             self.credentials.set_kerberos_state(credentials.DONT_USE_KERBEROS)
             self.credentials.set_domain(DOMAIN)
             self.credentials.set_workstation("SAMBA")

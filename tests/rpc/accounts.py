@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from openmsmq.rpc import spnego
 from openmsmq.rpc.credentials import Credentials
 from openmsmq.rpc.ntlm import ServerNames, nt_hash
-from openmsmq.rpc.spnego import ntlm_acceptor
 
 NOW = 0x01DC0731F1746000
 SID = "S-1-5-21-1-2-3-1000"
@@ -18,4 +18,4 @@ def lookup(domain: str, user: str) -> tuple[bytes, str] | None:
 
 
 def acceptor(random: Any, now: Any = lambda: NOW, **arguments: Any) -> Any:
-    return ntlm_acceptor(lookup, ServerNames("RIG"), random=random, now=now, **arguments)
+    return spnego.acceptor(spnego.ntlm_login(lookup, ServerNames("RIG"), random=random, now=now, **arguments))

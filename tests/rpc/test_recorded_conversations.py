@@ -16,7 +16,8 @@ from openmsmq.rpc.call_pdus import decode_bytes
 from openmsmq.rpc.ntlm import ServerNames
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
 from openmsmq.rpc.server_connection import ServerConnection
-from openmsmq.rpc.spnego import ntlm_acceptor
+from openmsmq.rpc.spnego import acceptor as acceptor_of
+from openmsmq.rpc.spnego import ntlm_login
 from rpc.accounts import NOW, SID, lookup
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -48,7 +49,7 @@ class Everything(InterfaceTable):
 
 def server(recorded: dict, group: int = 1) -> ServerConnection:
     challenge = bytes.fromhex(recorded.get("server_challenge", "00" * 8))
-    acceptor = ntlm_acceptor(lookup, ServerNames("RIG"), random=lambda n: challenge, now=lambda: NOW)
+    acceptor = acceptor_of(ntlm_login(lookup, ServerNames("RIG"), random=lambda n: challenge, now=lambda: NOW))
     associations = AssociationTable(lambda n: group.to_bytes(n, "little"))
     return ServerConnection(Everything(), associations, acceptor=acceptor)
 

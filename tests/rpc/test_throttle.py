@@ -99,7 +99,7 @@ def test_after_many_wrong_passwords_the_right_one_has_to_wait_too() -> None:
 
 def test_an_anonymous_login_has_no_level_of_protection() -> None:
     class Anonymous:
-        complete, identity, signature_size = True, ANONYMOUS, 16
+        complete, identity = True, ANONYMOUS
 
     pair = Pair(acceptor=acceptor(counter_random()))
     channel = Channel(10, AuthLevel.PKT_PRIVACY, 0, Anonymous())  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import click
 import openmsmq
 from openmsmq.client.open_queue import PROTOCOLS
 from openmsmq.client.sync import QueueManager
+from openmsmq.rpc.kerberos import KerberosCredentials
 from openmsmq.rpc.pdu import AuthLevel
 
 FLIGHT_PORT = 18020
@@ -35,6 +36,8 @@ _SERVER = (
     click.option("--port-offset", type=int, default=0, envvar="OPENMSMQ_PORT_OFFSET", help="Added to default ports."),
     click.option("--user", envvar="OPENMSMQ_USER", help="Authenticate as DOMAIN\\USER or USER."),
     click.option("--password-env", default="OPENMSMQ_PASSWORD", help="Environment variable with the password."),
+    click.option("--kerberos", is_flag=True, envvar="OPENMSMQ_KERBEROS", help="Authenticate by the ticket of kinit."),
+    click.option("--kerberos-service", help="The server's principal; default host/ and the value of --host."),
 )
 
 
@@ -49,9 +52,14 @@ class Address(NamedTuple):
     port_offset: int
     user: str | None
     password_env: str
+    kerberos: bool
+    kerberos_service: str | None
 
     def password(self) -> str:
-        """From an environment variable, or typed; empty for an anonymous caller."""
+        """From an environment variable, or typed; empty for an anonymous caller. Raises UsageError with --kerberos:
+        whoever asks wants a password."""
+        if self.kerberos:
+            raise click.UsageError("--kerberos is for calls by RPC, not for Arrow Flight and not beside --user")
         if self.user is None:
             return ""
         from_environment = os.environ.get(self.password_env)
@@ -59,7 +67,7 @@ class Address(NamedTuple):
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `address`, from --host, --port, --port-offset, --user and --password-env."""
+    """Give a command `address`, from --host, --port, --port-offset, --user, --password-env and --kerberos."""
 
     @functools.wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -105,12 +113,14 @@ def connect(address: Address, level: str | None) -> QueueManager:
     domain, _, user = (address.user or "").rpartition("\\")
     if "\\" in domain:
         raise click.UsageError(f"--user is {address.user!r}; allowed: USER, or DOMAIN\\USER with one backslash")
+    ticket: bool | KerberosCredentials = address.kerberos and KerberosCredentials(address.kerberos_service or "")
     return openmsmq.connect(
         address.host,
         address.port,
         port_offset=address.port_offset,
+        kerberos=ticket,
         user=None if address.user is None else user,
-        password=address.password(),
+        password="" if address.kerberos and address.user is None else address.password(),
         domain=domain,
         level=_protection(level) if level else None,
     )

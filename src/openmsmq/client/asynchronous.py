@@ -45,13 +45,13 @@ from openmsmq.client.open_queue import (
 from openmsmq.client.reopening import CursorHandle, Handle, Locked, countdown, open_handle
 from openmsmq.client.retrying import RECONNECT
 from openmsmq.client.runner import Runner
-from openmsmq.client.sync import ALL_SECURITY, COUNTS, STANDARD_PORT, as_message
+from openmsmq.client.sync import ALL_SECURITY, COUNTS, STANDARD_PORT, as_message, credentials_of
 from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import Access, Action
 from openmsmq.model.errors import MsmqError, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_text
-from openmsmq.rpc.credentials import Credentials
 from openmsmq.rpc.errors import BindError
+from openmsmq.rpc.kerberos import KerberosCredentials
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.sockets import DEAD_PEER
 
@@ -66,12 +66,13 @@ async def connect(
     domain: str = "",
     level: AuthLevel | None = None,
     spnego: bool = False,
+    kerberos: bool | KerberosCredentials = False,
     timeout: float = 10.0,
     reconnect_seconds: float = RECONNECT,
     dead_peer_seconds: int = DEAD_PEER,
 ) -> QueueManager:
     """Connect to a queue manager; see `openmsmq.connect`."""
-    credentials = Credentials(user, password, domain) if user is not None else None
+    credentials = credentials_of(host, user, password, domain, kerberos)
     security = {
         "credentials": credentials, "level": level, "spnego": spnego, "timeout": timeout,
         "dead_peer_seconds": dead_peer_seconds,

@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -47,6 +48,7 @@ from openmsmq.model.errors import MsmqError, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_text
 from openmsmq.rpc.credentials import Credentials
 from openmsmq.rpc.errors import BindError
+from openmsmq.rpc.kerberos import KerberosCredentials
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.sockets import DEAD_PEER
 
@@ -65,6 +67,7 @@ def connect(
     domain: str = "",
     level: AuthLevel | None = None,
     spnego: bool = False,
+    kerberos: bool | KerberosCredentials = False,
     timeout: float = 10.0,
     reconnect_seconds: float = RECONNECT,
     dead_peer_seconds: int = DEAD_PEER,
@@ -72,13 +75,15 @@ def connect(
     """Connect to a queue manager.
 
     `port` defaults to 2103 + `port_offset`. With `user` the calls are authenticated by NTLM at `level`
-    (PKT_INTEGRITY if not given, but PKT_PRIVACY for RemoteRead, as servers demand); without, they are anonymous.
+    (PKT_INTEGRITY if not given, but PKT_PRIVACY for RemoteRead, as servers demand); without, they are anonymous. With
+    `kerberos` a ticket authenticates them: True for that in the cache of the environment, for the service `host/` and
+    `host`, which then is the server's name as the domain knows it; KerberosCredentials for others.
     `timeout` in seconds bounds the connect. A call whose connection is lost later tries for `reconnect_seconds` to
     reach the server again, if it has not been sent or does no harm when it is done twice. `dead_peer_seconds` is how
     long the server's machine may not acknowledge what TCP sends. Raises RpcConnectionError, AuthenticationError, or
-    MsmqError when the server refuses the caller.
+    MsmqError when the server refuses the caller, KerberosUnavailable, and ValueError for a user beside a ticket.
     """
-    credentials = Credentials(user, password, domain) if user is not None else None
+    credentials = credentials_of(host, user, password, domain, kerberos)
     security = {
         "credentials": credentials, "level": level, "spnego": spnego, "timeout": timeout,
         "dead_peer_seconds": dead_peer_seconds,
@@ -95,6 +100,18 @@ def connect(
         raise
     pool.reconnect_seconds = private.reconnect_seconds = reconnect_seconds
     return manager
+
+
+def credentials_of(
+    host: str, user: str | None, password: str, domain: str, kerberos: bool | KerberosCredentials
+) -> Credentials | KerberosCredentials | None:
+    """What `connect` was given, in one. Raises ValueError."""
+    if not kerberos:
+        return Credentials(user, password, domain) if user is not None else None
+    if user is not None:
+        raise ValueError("user is for NTLM; with kerberos the ticket says who calls")
+    given = kerberos if isinstance(kerberos, KerberosCredentials) else KerberosCredentials()
+    return given if given.service else replace(given, service=f"host/{host}")
 
 
 class _Closing(ABC):

@@ -90,6 +90,8 @@ class Environment:
     is_administrator: Callable[[str | None], bool] = field(default=lambda sid: False)
     # The SIDs of the groups that a user is in, by its SID.
     groups_of: Callable[[str], frozenset[str]] = field(default=lambda sid: frozenset())
+    # The SIDs of users and groups of a domain that are administrators; a login with Kerberos says who is in them.
+    domain_administrators: frozenset[str] = frozenset()
     # Who is served at all, and what readers on other machines need; for interfaces that judge their callers themselves.
     policy: SecurityPolicy = SecurityPolicy()
     remote_read_security: RemoteReadSecurity = RemoteReadSecurity()
@@ -133,7 +135,10 @@ class Environment:
         """Who calls, as access checks see it."""
         sid = call.caller.sid
         is_administrator = self.is_administrator(sid)
-        groups = frozenset[str]() if sid is None else self.groups_of(sid)
+        groups = call.caller.identity.groups
+        if sid is not None:
+            groups |= self.groups_of(sid)
+            is_administrator = is_administrator or not self.domain_administrators.isdisjoint({sid, *groups})
         origin = call.caller.identity.origin or f"rpc {call.peer}"
         known = (sid, is_administrator, groups, origin)
         caller = self._callers.get(known)

@@ -8,7 +8,7 @@ randomness are arguments. `server` and `client` are the thin layers that move th
 | `pdu`, `bind_pdus`, `call_pdus`, `splitter` | the PDUs and how a stream of bytes becomes PDUs |
 | `faults`, `errors` | status codes that travel, and the exceptions for them |
 | `security` | what a security provider must offer, and how a fragment is protected with it |
-| `ntlm`, `ntlm_messages`, `spnego` (`der`) | the providers |
+| `ntlm`, `ntlm_messages`, `kerberos` (`pac`), `spnego` (`der`) | the providers |
 | `verification` | the verification trailer after a request's stub |
 | `association`, `assembly`, `limits` | association groups and context handles; incomplete requests; bounds |
 | `call`, `server_connection`, `server_binding`, `client_connection` | the two sides of a connection |

@@ -23,6 +23,7 @@ from openmsmq.rpc.client_connection import (
 )
 from openmsmq.rpc.credentials import Credentials, SecurityChoice, choose_security
 from openmsmq.rpc.errors import AuthenticationError, BindError, LocalProtocolError, RpcConnectionError, RpcFault
+from openmsmq.rpc.kerberos import KerberosCredentials
 from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
 from openmsmq.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
@@ -84,7 +85,7 @@ class AsyncConnection(asyncio.Protocol):
                 self._check_connected()
                 choice = self._security or SecurityChoice(0, AuthLevel.NONE, None)
                 self._security = None
-                auth_type, level, context = choice
+                auth_type, level, context, _ = choice
                 self._core.bind([interface], auth_type=auth_type, level=level, security=context)
                 self._binding = asyncio.get_running_loop().create_future()
                 self._flush()
@@ -188,7 +189,7 @@ async def connect(
     host: str,
     port: int,
     *,
-    credentials: Credentials | None = None,
+    credentials: Credentials | KerberosCredentials | None = None,
     level: AuthLevel | None = None,
     spnego: bool = False,
     timeout: float | None = 10.0,
@@ -203,6 +204,8 @@ async def connect(
     core = ClientConnection(max_fragment=max_fragment, limits=limits, assoc_group_id=assoc_group_id)
     try:
         async with asyncio.timeout(timeout):
+            if isinstance(credentials, KerberosCredentials):
+                await asyncio.to_thread(security.prepare)
             _, protocol = await loop.create_connection(
                 lambda: AsyncConnection(core, security, dead_peer_seconds), without_brackets(host), port
             )

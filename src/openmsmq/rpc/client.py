@@ -34,6 +34,7 @@ from openmsmq.rpc.errors import (
     RpcConnectionError,
     RpcFault,
 )
+from openmsmq.rpc.kerberos import KerberosCredentials
 from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
 from openmsmq.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
@@ -92,7 +93,7 @@ class Connection:
         interface = SyntaxId(uuid, version)
         if interface not in self._core.contexts:
             if self._security is not None:
-                auth_type, level, context = self._security
+                auth_type, level, context, _ = self._security
                 self._core.bind([interface], auth_type=auth_type, level=level, security=context)
                 self._security = None
             else:
@@ -182,7 +183,7 @@ def connect(
     host: str,
     port: int,
     *,
-    credentials: Credentials | Ticket | None = None,
+    credentials: Credentials | KerberosCredentials | Ticket | None = None,
     level: AuthLevel | None = None,
     spnego: bool = False,
     timeout: float | None = 10.0,
@@ -198,9 +199,11 @@ def connect(
     `spnego` negotiates the mechanism instead of speaking NTLM at once. `assoc_group_id` joins the association of
     another connection to the same server (its `core.assoc_group_id`), and so shares its context handles.
     `dead_peer_seconds` is how long a server may be silent that does not acknowledge what TCP sends. Raises
-    `RpcConnectionError`.
+    `RpcConnectionError`, with Kerberos also AuthenticationError and KerberosUnavailable: domain controllers are asked
+    first.
     """
     security = choose_security(credentials, level, spnego=spnego)
+    security.prepare()
     try:
         sock = connect_unix(host, timeout) if host.startswith("/") else _connect_tcp(host, port, timeout)
         sock.settimeout(None)

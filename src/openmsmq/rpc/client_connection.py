@@ -132,6 +132,7 @@ class ClientConnection:
         self._answers: dict[int, list[bytes]] = {}
         self._answered = 0
         self._bound = False
+        self._header_signing = False
         self._ended = False
 
     def data_to_send(self) -> bytes:
@@ -260,8 +261,13 @@ class ClientConnection:
             self.assoc_group_id = pdu.assoc_group_id
             self.secondary_address = pdu.secondary_address
             self._bound = True
+        self._header_signing = self._header_signing or bool(pdu.flags & PFC_SUPPORT_HEADER_SIGN)
         channel = negotiation.channel
         if channel is not None:
+            channel.header_signing = self._header_signing
+            if channel.level >= AuthLevel.PKT and not (self._header_signing or channel.context.always_signs_headers):
+                # A server that knows it agrees; somebody in between may have said otherwise.
+                raise AuthenticationError("the server does not sign headers")
             if not channel.context.complete:
                 verifier = self._leg(channel, pdu.verifier.value if pdu.verifier else b"")
                 if verifier is not None and not channel.context.complete:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from openmsmq.rpc.errors import LocalProtocolError
+from openmsmq.rpc.kerberos import KERBEROS_OIDS, KerberosCredentials, KerberosInitiator
 from openmsmq.rpc.ntlm import NtlmInitiator
 from openmsmq.rpc.pdu import AuthLevel, AuthType
 from openmsmq.rpc.security import SecurityContext
@@ -27,19 +29,28 @@ class Credentials:
     domain: str = ""
 
 
+def _nothing() -> None:
+    """Most contexts have nothing to prepare."""
+
+
 class SecurityChoice(NamedTuple):
-    """What a bind is authenticated with; without a context it is not."""
+    """What a bind is authenticated with; without a context it is not. `prepare` comes first and may wait for others;
+    it raises AuthenticationError."""
 
     auth_type: int
     level: AuthLevel
     context: SecurityContext | None
+    prepare: Callable[[], None] = _nothing
 
 
 def choose_security(
-    credentials: Credentials | Ticket | None, level: AuthLevel | None = None, *, spnego: bool = False
+    credentials: Credentials | KerberosCredentials | Ticket | None,
+    level: AuthLevel | None = None,
+    *,
+    spnego: bool = False,
 ) -> SecurityChoice:
     """A fresh security context for one bind; the level defaults to PKT_INTEGRITY with credentials, else NONE. A ticket
-    has no level: it is for a Unix socket, on which nobody else listens."""
+    has no level: it is for a Unix socket, on which nobody else listens. Raises KerberosUnavailable."""
     if isinstance(credentials, Ticket):
         return SecurityChoice(AuthType.TICKET, AuthLevel.CONNECT, TicketInitiator(credentials))
     if level is None:
@@ -48,6 +59,12 @@ def choose_security(
         return SecurityChoice(AuthType.NONE, AuthLevel.NONE, None)
     if credentials is None:
         raise LocalProtocolError(f"level {level.name} needs credentials")
+    if isinstance(credentials, KerberosCredentials):
+        ticket = KerberosInitiator(credentials, level)
+        if spnego:
+            spnego_context = SpnegoInitiator(ticket, KERBEROS_OIDS)
+            return SecurityChoice(AuthType.GSS_NEGOTIATE, level, spnego_context, ticket.begin)
+        return SecurityChoice(AuthType.GSS_KERBEROS, level, ticket, ticket.begin)
     user = NtlmInitiator(credentials.user, credentials.password, credentials.domain, random=os.urandom, now=filetime)
     if spnego:
         return SecurityChoice(AuthType.GSS_NEGOTIATE, level, SpnegoInitiator(user))

@@ -188,7 +188,8 @@ class Session:
 class _Ntlm:
     """What both roles share: the session once the exchange is over."""
 
-    signature_size = SIGNATURE_SIZE
+    # Whether or not it was negotiated ([MS-RPCE] 3.3.1.5.2.2).
+    always_signs_headers = True
 
     def __init__(self) -> None:
         self.session: Session | None = None
@@ -202,6 +203,9 @@ class _Ntlm:
         if self.session is None:
             raise LocalProtocolError("the authentication is not complete")
         return self.session
+
+    def signature_size(self, level: int) -> int:
+        return SIGNATURE_SIZE
 
     def sign(self, message: bytes) -> bytes:
         return self._established().sign(message)
@@ -389,7 +393,7 @@ class NtlmAcceptor(_Ntlm):
             response_key = ntowf_v2(hash_, message.user, domain)
             expected = _hmac_md5(response_key, self._server_challenge + blob)
             if hmac.compare_digest(expected, proof) and found is not None:
-                return _hmac_md5(response_key, proof), Identity(message.user, message.domain, sid)
+                return _hmac_md5(response_key, proof), Identity(message.user, message.domain, sid, login="ntlm")
         raise AuthenticationError(f"unknown user or wrong password: {message.domain!r} {message.user!r}")
 
     def _check_blob(self, blob: bytes, key: bytes, message: Authenticate, token: bytes) -> None:

@@ -1,6 +1,6 @@
 """What a security provider offers to a connection, and how a fragment is protected with it.
 
-[MS-RPCE] 2.2.2.11-12 and 3.3.1.5.2. A provider (`ntlm`, `spnego`, later Kerberos) is a `SecurityContext`; a
+[MS-RPCE] 2.2.2.11-12 and 3.3.1.5.2. A provider (`ntlm`, `kerberos`, `spnego`) is a `SecurityContext`; a
 `Channel` is one such context as a connection knows it, under its auth context id and at its level.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from openmsmq.rpc.errors import AuthenticationError, RemoteProtocolError
@@ -31,12 +31,19 @@ CONNECT_TOKEN: Final = b"\x01\0\0\0" + bytes(12)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom a security provider has authenticated. `sid` is None for ANONYMOUS LOGON. `origin` is the door and the
-    address behind it (`http 10.0.0.7`) of a caller for whom another process speaks, empty for all others."""
+    """Whom a security provider has authenticated. `sid` is None for ANONYMOUS LOGON.
+
+    groups: SIDs of the groups that the provider knows the user to be in; they may change while the user is the same.
+    login: what answered: `ntlm`, `kerberos`, or `http`.
+    origin: the door and the address behind it (`http 10.0.0.7`) of a caller for whom another process speaks, empty for
+        all others.
+    """
 
     user: str
     domain: str
     sid: str | None
+    groups: frozenset[str] = field(default=frozenset(), compare=False)
+    login: str = field(default="", compare=False)
     origin: str = ""
 
     @property
@@ -63,8 +70,11 @@ class SecurityContext(Protocol):
         """The authenticated peer, once complete; None at the initiator."""
 
     @property
-    def signature_size(self) -> int:
-        """Length of what `sign` and `wrap` return as signature."""
+    def always_signs_headers(self) -> bool:
+        """Whether signatures cover header and trailer though it was not negotiated, as those of NTLM do."""
+
+    def signature_size(self, level: int) -> int:
+        """Length of what `sign`, or at PKT_PRIVACY `wrap`, returns as signature."""
 
     def step(self, token: bytes) -> bytes:
         """Take the peer's token (empty at the initiator's start), give ours (empty when there is none)."""
@@ -89,7 +99,7 @@ AcceptorFactory = Callable[[int, int], SecurityContext | None]
 class Channel:
     """A security context of one connection ([MS-RPCE] 3.3.1.5.4)."""
 
-    __slots__ = ("_last_leg", "auth_type", "context", "context_id", "failed", "level")
+    __slots__ = ("_last_leg", "auth_type", "context", "context_id", "failed", "header_signing", "level")
 
     def __init__(self, auth_type: int, level: int, context_id: int, context: SecurityContext) -> None:
         self.auth_type = auth_type
@@ -97,6 +107,7 @@ class Channel:
         self.context_id = context_id
         self.context = context
         self.failed = False
+        self.header_signing = False  # whether the connection has agreed on it
         self._last_leg = b""
 
     @property
@@ -130,28 +141,34 @@ class Channel:
             raise AuthenticationError(f"auth type {auth_type} level {level} on a context of {expected}")
         if pad > end - start:
             raise RemoteProtocolError(f"authentication padding {pad} exceeds the stub")
-        # With NTLM the signature covers header and trailer whether or not header signing was negotiated.
         token_at = end + SEC_TRAILER_SIZE
         if self.level == AuthLevel.PKT_PRIVACY:
-            stub = self.context.unwrap(pdu[:start], pdu[start:end], pdu[end:token_at], pdu[token_at:])
+            around = (pdu[:start], pdu[end:token_at]) if self._covers_headers else (b"", b"")
+            stub = self.context.unwrap(around[0], pdu[start:end], around[1], pdu[token_at:])
             return stub[: len(stub) - pad]
         if self.level >= AuthLevel.PKT:
-            self.context.verify(pdu[:token_at], pdu[token_at:])
+            self.context.verify(pdu[:token_at] if self._covers_headers else pdu[start:end], pdu[token_at:])
         return pdu[start : end - pad]
+
+    @property
+    def _covers_headers(self) -> bool:
+        """Whether signatures are over header and trailer, too ([MS-RPCE] 3.3.1.5.2.2)."""
+        return self.header_signing or self.context.always_signs_headers
 
     def close(self, packet_type: int, flags: int, call_id: int, head: bytes, stub: bytes) -> bytes:
         """A whole protected fragment; `head` is what stands between common header and stub."""
         pad = -len(stub) % SEC_TRAILER_ALIGNMENT
         trailer = sec_trailer(self.auth_type, self.level, pad, self.context_id)
         protected = self.level >= AuthLevel.PKT
-        size = self.context.signature_size if protected else len(CONNECT_TOKEN)
+        size = self.context.signature_size(self.level) if protected else len(CONNECT_TOKEN)
         length = HEADER_SIZE + len(head) + len(stub) + pad + SEC_TRAILER_SIZE + size
         prefix = _HEADER.pack(5, 0, packet_type, flags, LITTLE_ENDIAN_DREP, length, size, call_id) + head
         body = stub + bytes(pad)
+        around = (prefix, trailer) if self._covers_headers else (b"", b"")
         if self.level == AuthLevel.PKT_PRIVACY:
-            body, token = self.context.wrap(prefix, body, trailer)
+            body, token = self.context.wrap(around[0], body, around[1])
         elif protected:
-            token = self.context.sign(prefix + body + trailer)
+            token = self.context.sign(around[0] + body + around[1])
         else:
             token = CONNECT_TOKEN
         return prefix + body + trailer + token
@@ -178,7 +195,7 @@ def fragments(
         # C706 12.6.4.9: all fragments but the last carry a multiple of 8 octets.
         room -= room % 8
     else:
-        size = channel.context.signature_size if channel.level >= AuthLevel.PKT else len(CONNECT_TOKEN)
+        size = channel.context.signature_size(channel.level) if channel.level >= AuthLevel.PKT else len(CONNECT_TOKEN)
         room -= SEC_TRAILER_SIZE + size
         room -= room % SEC_TRAILER_ALIGNMENT
     total = len(stub)

@@ -168,6 +168,8 @@ class Binder:
     def _agree_on_header_signing(self, pdu: Bind) -> None:
         """Once agreed, by bind or alter_context, it holds for the connection ([MS-RPCE] 3.3.1.5.2.2, D-17)."""
         self.header_signing = self.header_signing or bool(pdu.flags & PFC_SUPPORT_HEADER_SIGN)
+        for channel in self.channels.values():
+            channel.header_signing = self.header_signing
 
     def _negotiate(self, pdu: Bind) -> tuple[tuple[ContextAnswer, ...], AuthVerifier | None]:
         accepted: dict[int, BoundContext] = {}
@@ -231,6 +233,7 @@ class Binder:
                 self._register(channel)
             raise _Refused(RejectReason.INVALID_CHECKSUM, RPC_S_ACCESS_DENIED) from None
         self._register(channel)
+        self._log_login(channel)
         return padded_verifier(verifier.auth_type, verifier.level, verifier.context_id, token)
 
     def _new_channel(self, verifier: AuthVerifier, level: int) -> Channel:
@@ -265,7 +268,13 @@ class Binder:
             channel.failed = True
         else:
             channel.failed = not channel.context.complete
+            self._log_login(channel)
         self._set_plain_caller()
+
+    def _log_login(self, channel: Channel) -> None:
+        who = channel.context.identity if channel.usable else None
+        if who is not None and not who.anonymous:
+            log.info("%s\\%s (%s) logged in from %s by %s", who.domain, who.user, who.sid, self._peer_host, who.login)
 
     def _log_failure(self, error: AuthenticationError) -> None:
         self._failures.count(self._peer_host, Attempt.LOGIN)

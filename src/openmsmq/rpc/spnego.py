@@ -1,19 +1,20 @@
-"""SPNEGO around NTLM, both roles (RFC 4178, [MS-SPNG]): auth type 9.
+"""SPNEGO around NTLM and Kerberos, both roles (RFC 4178, [MS-SPNG]): auth type 9.
 
-The mechanism list is protected by mechListMIC, which takes sequence number 0 of each direction with the first bytes
-of its RC4 stream; afterwards the streams begin again while the numbers go on ([MS-SPNG] 3.3.5.1). A client that says
-auth type 9 may also send bare NTLM messages, which are passed through.
+The mechanism list is protected by mechListMIC. With NTLM it takes sequence number 0 of each direction with the first
+bytes of its RC4 stream; afterwards the streams begin again while the numbers go on ([MS-SPNG] 3.3.5.1). A client
+that says auth type 9 may also send bare NTLM messages, which are passed through.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, Protocol
 
 from openmsmq.rpc import der
-from openmsmq.rpc.errors import AuthenticationError
-from openmsmq.rpc.ntlm import FileTime, NtlmAcceptor, NtlmInitiator, Random, ServerNames, UserLookup
+from openmsmq.rpc.errors import AuthenticationError, LocalProtocolError
+from openmsmq.rpc.ntlm import FileTime, NtlmAcceptor, Random, ServerNames, UserLookup
 from openmsmq.rpc.ntlm_messages import SIGNATURE
 from openmsmq.rpc.pdu import AuthType
 from openmsmq.rpc.security import AcceptorFactory, Identity, SecurityContext
@@ -93,16 +94,43 @@ class NegTokenResp:
         )
 
 
-def ntlm_acceptor(
+class Mechanism(SecurityContext, Protocol):
+    """A security context that SPNEGO can choose."""
+
+    def reset_ciphers(self) -> None:
+        """Both MICs of the list are over ([MS-SPNG] 3.3.5.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """One way to log in: its name, the identifiers of its mechanism, its own auth type, and what makes a context for a
+    level."""
+
+    name: str
+    mechanisms: tuple[bytes, ...]
+    auth_type: AuthType
+    accept: Callable[[int], Mechanism]
+
+
+def ntlm_login(
     lookup: UserLookup, names: ServerNames, *, random: Random, now: FileTime, allow_anonymous: bool = False
-) -> AcceptorFactory:
-    """What a server gives to its connections: NTLM under auth type 10, SPNEGO or bare NTLM under 9."""
+) -> Login:
+    """NTLM for the users of a lookup."""
+
+    def accept(level: int) -> Mechanism:
+        return NtlmAcceptor(lookup, names, random=random, now=now, level=level, allow_anonymous=allow_anonymous)
+
+    return Login("ntlm", (NTLM_OID,), AuthType.WINNT, accept)
+
+
+def acceptor(*logins: Login) -> AcceptorFactory:
+    """What a server gives to its connections: each login under its own auth type, and within SPNEGO under 9, where the
+    first counts that the client offers, too."""
 
     def accept(auth_type: int, level: int) -> SecurityContext | None:
-        if auth_type not in (AuthType.GSS_NEGOTIATE, AuthType.WINNT):
-            return None
-        ntlm = NtlmAcceptor(lookup, names, random=random, now=now, level=level, allow_anonymous=allow_anonymous)
-        return SpnegoAcceptor(ntlm) if auth_type == AuthType.GSS_NEGOTIATE else ntlm
+        if auth_type == AuthType.GSS_NEGOTIATE:
+            return SpnegoAcceptor(logins, level)
+        return next((login.accept(level) for login in logins if login.auth_type == auth_type), None)
 
     return accept
 
@@ -110,106 +138,131 @@ def ntlm_acceptor(
 class _Spnego:
     """What both roles share: protection is the mechanism's."""
 
-    def __init__(self, mechanism: NtlmInitiator | NtlmAcceptor) -> None:
+    def __init__(self, mechanism: Mechanism | None) -> None:
         self._mechanism = mechanism
         self._mech_list = b""
         self._done = False
 
     @property
+    def _chosen(self) -> Mechanism:
+        if self._mechanism is None:
+            raise LocalProtocolError("no mechanism has been chosen")
+        return self._mechanism
+
+    @property
     def complete(self) -> bool:
-        return self._done and self._mechanism.complete
+        return self._done and self._chosen.complete
 
     @property
     def identity(self) -> Identity | None:
-        return self._mechanism.identity
+        return self._mechanism.identity if self._mechanism is not None else None
 
     @property
-    def signature_size(self) -> int:
-        return self._mechanism.signature_size
+    def always_signs_headers(self) -> bool:
+        return self._mechanism is not None and self._mechanism.always_signs_headers
+
+    def signature_size(self, level: int) -> int:
+        return self._chosen.signature_size(level)
 
     def sign(self, message: bytes) -> bytes:
-        return self._mechanism.sign(message)
+        return self._chosen.sign(message)
 
     def verify(self, message: bytes, signature: bytes) -> None:
-        self._mechanism.verify(message, signature)
+        self._chosen.verify(message, signature)
 
     def wrap(self, prefix: bytes, body: bytes, suffix: bytes) -> tuple[bytes, bytes]:
-        return self._mechanism.wrap(prefix, body, suffix)
+        return self._chosen.wrap(prefix, body, suffix)
 
     def unwrap(self, prefix: bytes, body: bytes, suffix: bytes, signature: bytes) -> bytes:
-        return self._mechanism.unwrap(prefix, body, suffix, signature)
+        return self._chosen.unwrap(prefix, body, suffix, signature)
 
 
 class SpnegoInitiator(_Spnego):
-    """The client: it offers NTLM alone."""
+    """The client: it offers one mechanism alone, by its identifiers."""
 
-    def __init__(self, mechanism: NtlmInitiator) -> None:
+    def __init__(self, mechanism: Mechanism, identifiers: tuple[bytes, ...] = (NTLM_OID,)) -> None:
         super().__init__(mechanism)
-        self._signed = False
+        self._identifiers = identifiers
 
     def step(self, token: bytes) -> bytes:
+        mechanism = self._chosen
         if not self._mech_list:
-            self._mech_list = der.wrap(der.SEQUENCE, der.wrap(der.OID, NTLM_OID))
-            return NegTokenInit(self._mech_list, self._mechanism.step(b"")).pack()
+            self._mech_list = der.wrap(der.SEQUENCE, *(der.wrap(der.OID, oid) for oid in self._identifiers))
+            return NegTokenInit(self._mech_list, mechanism.step(b"")).pack()
         answer = NegTokenResp.unpack(token)
         if answer.state == NegState.REJECT or self._done:
             raise AuthenticationError("the server rejected the negotiation")
-        if answer.mechanism not in (b"", NTLM_OID):
+        if answer.mechanism not in (b"", *self._identifiers):
             raise AuthenticationError("the server chose a mechanism that was not offered")
-        if not self._mechanism.complete:
-            message = self._mechanism.step(answer.token)
-            return NegTokenResp(token=message, mic=self._mechanism.sign(self._mech_list)).pack()
+        if not mechanism.complete:
+            message = mechanism.step(answer.token)
+            return NegTokenResp(token=message, mic=mechanism.sign(self._mech_list)).pack()
         if answer.mic:
-            self._mechanism.verify(self._mech_list, answer.mic)
+            mechanism.verify(self._mech_list, answer.mic)
         # Ours has been sent, so our stream begins again whether or not the server answered with one.
-        self._mechanism.reset_ciphers()
+        mechanism.reset_ciphers()
         self._done = True
         return b""
 
 
 class SpnegoAcceptor(_Spnego):
-    """The server: it chooses NTLM, wherever in the client's list it stands."""
+    """The server: it chooses the first of its logins, wherever in the client's list it stands."""
 
-    def __init__(self, mechanism: NtlmAcceptor) -> None:
-        super().__init__(mechanism)
+    def __init__(self, logins: Sequence[Login], level: int) -> None:
+        super().__init__(None)
+        self._logins = logins
+        self._level = level
         self._bare = False
         self._mic_required = False
 
     def step(self, token: bytes) -> bytes:
-        if self._bare or (not self._mech_list and token.startswith(SIGNATURE)):
+        if not self._mech_list and not self._bare:
+            if not token.startswith(SIGNATURE):
+                return self._choose(NegTokenInit.unpack(token))
             self._bare = True
-            answer = self._mechanism.step(token)
-            self._done = self._mechanism.complete
+            self._take(NTLM_OID)
+        if self._bare:
+            answer = self._chosen.step(token)
+            self._done = self._chosen.complete
             return answer
-        if not self._mech_list:
-            return self._choose(NegTokenInit.unpack(token))
         return self._go_on(NegTokenResp.unpack(token))
+
+    def _take(self, *offered: bytes) -> tuple[Login, bytes]:
+        """The first login with one of these mechanisms, and the client's identifier of it."""
+        for login in self._logins:
+            for identifier in offered:
+                if identifier in login.mechanisms:
+                    self._mechanism = login.accept(self._level)
+                    return login, identifier
+        known = ", ".join(login.name for login in self._logins)
+        raise AuthenticationError(f"the client offers no mechanism that is served: {known}")
 
     def _choose(self, offer: NegTokenInit) -> bytes:
         mechanisms = offer.mechanisms
-        if NTLM_OID not in mechanisms:
-            raise AuthenticationError("the client does not offer NTLM")
+        login, identifier = self._take(*mechanisms)
         self._mech_list = offer.mech_list
-        if mechanisms[0] == NTLM_OID and offer.mech_token:
-            answer = self._mechanism.step(offer.mech_token)
-            return NegTokenResp(NegState.ACCEPT_INCOMPLETE, NTLM_OID, answer).pack()
+        preferred = mechanisms[0] in login.mechanisms
+        if preferred and offer.mech_token:
+            answer = self._chosen.step(offer.mech_token)
+            return NegTokenResp(NegState.ACCEPT_INCOMPLETE, identifier, answer).pack()
         # The optimistic token is for another mechanism. As ours was not the client's first choice, the list must be
         # protected (RFC 4178 5).
-        self._mic_required = mechanisms[0] != NTLM_OID
+        self._mic_required = not preferred
         state = NegState.REQUEST_MIC if self._mic_required else NegState.ACCEPT_INCOMPLETE
-        return NegTokenResp(state, NTLM_OID).pack()
+        return NegTokenResp(state, identifier).pack()
 
     def _go_on(self, message: NegTokenResp) -> bytes:
+        mechanism = self._chosen
         if self._done or message.state == NegState.REJECT:
             raise AuthenticationError("the client rejected the negotiation")
-        answer = self._mechanism.step(message.token)
-        if not self._mechanism.complete:
+        answer = mechanism.step(message.token)
+        if not mechanism.complete:
             return NegTokenResp(NegState.ACCEPT_INCOMPLETE, token=answer).pack()
         mic = b""
         if message.mic:
-            self._mechanism.verify(self._mech_list, message.mic)
-            mic = self._mechanism.sign(self._mech_list)
-            self._mechanism.reset_ciphers()
+            mechanism.verify(self._mech_list, message.mic)
+            mic = mechanism.sign(self._mech_list)
+            mechanism.reset_ciphers()
         elif self._mic_required:
             raise AuthenticationError("the client did not protect its list of mechanisms")
         self._done = True

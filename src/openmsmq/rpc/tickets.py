@@ -33,7 +33,10 @@ class _OneLeg:
 
     complete = False
     identity: Identity | None = None
-    signature_size = 0
+    always_signs_headers = False
+
+    def signature_size(self, level: int) -> int:
+        return 0
 
     def sign(self, message: bytes) -> bytes:
         raise AuthenticationError("tickets do not sign")

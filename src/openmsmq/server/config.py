@@ -21,6 +21,7 @@ from uuid import UUID
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
 from openmsmq.model.names import PublicFormatName, Suffix, parse_format_name, parse_path_name
+from openmsmq.model.security import sid_bytes
 from openmsmq.operating.audit import FILES, MEGABYTES
 from openmsmq.protection.policy import Policy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
@@ -42,6 +43,7 @@ STANDARD_PORTS = {
     "endpoint_mapper_port": 135, "rpc_port": STANDARD_PORT, "message_port": 1801, "peer_message_port": 1801,
     "ping_port": 3527, "flight_port": 18020, "web_port": 18021,
 }  # fmt: skip
+LOGINS = ("kerberos", "ntlm")
 NAME_CHANGES = ("ask", "moved", "copied")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -110,6 +112,26 @@ class Configuration:
         },
     )
     users_file: Path | None = field(default=None, metadata={"help": "users; default: users.json in the data directory"})
+    logins: str = field(
+        default="ntlm",
+        metadata={
+            "help": "how callers may log in, separated by commas; the first counts that a client offers: ntlm (users "
+            "of users_file), kerberos (accounts of the domain)"
+        },
+    )
+    kerberos_keytab: Path | None = field(
+        default=None, metadata={"help": "the keys of this machine's account in the domain, for kerberos"}
+    )
+    kerberos_principal: str = field(
+        default="",
+        metadata={
+            "help": "the only service that tickets may be for, as host/mq1.example.com; default: all in the keytab"
+        },
+    )
+    domain_administrators: str = field(
+        default="",
+        metadata={"help": "SIDs of users and groups of the domain that are administrators here, separated by commas"},
+    )
     allow_anonymous: bool | None = field(
         default=None, metadata={"help": "serve unauthenticated callers; default: only on loopback"}
     )
@@ -246,6 +268,15 @@ class Configuration:
     def __post_init__(self) -> None:
         _check(self.minimum_level in LEVELS, "minimum_level", self.minimum_level, f"one of {', '.join(LEVELS)}")
         _check(self.name_change in NAME_CHANGES, "name_change", self.name_change, f"one of {', '.join(NAME_CHANGES)}")
+        logins = self.logins_in_order
+        known = bool(logins) and len(set(logins)) == len(logins) and set(logins) <= set(LOGINS)
+        _check(known, "logins", self.logins, f"one or more of {', '.join(LOGINS)}, each once")
+        given = "kerberos" not in logins or self.kerberos_keytab is not None
+        _check(
+            given, "kerberos_keytab", self.kerberos_keytab, "a file, because logins has kerberos; see docs/domain.md"
+        )
+        for sid in self.domain_administrator_sids:
+            _check(_is_domain_sid(sid), "domain_administrators", sid, "SIDs of a domain, as S-1-5-21-1-2-3-512")
         provider = self.directory_provider
         _check(provider in ("none", "sqlite"), "directory_provider", provider, "none, sqlite")
         for interface, level in self.levels_by_interface.items():
@@ -407,6 +438,14 @@ class Configuration:
         return tuple(name.strip() for name in self.web_hosts.split(",") if name.strip())
 
     @property
+    def logins_in_order(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.logins.split(",") if name.strip())
+
+    @property
+    def domain_administrator_sids(self) -> frozenset[str]:
+        return frozenset(sid.strip().upper() for sid in self.domain_administrators.split(",") if sid.strip())
+
+    @property
     def users_path(self) -> Path:
         return self.users_file or self.data_dir / "users.json"
 
@@ -538,6 +577,14 @@ def _foreign_site(table: dict[str, Any]) -> ForeignSite:
     listed = isinstance(machines, list) and machines and all(isinstance(m, str) and _is_host(m) for m in machines)
     _check(bool(listed), f"{what} (machines)", machines, "a list of computer names or addresses, one or more")
     return ForeignSite(guid, name or str(guid), tuple(table["machines"]))
+
+
+def _is_domain_sid(text: str) -> bool:
+    try:
+        sid_bytes(text)
+    except ValueError:
+        return False
+    return text.startswith("S-1-5-21-")
 
 
 def _is_host(text: str) -> bool:

@@ -44,13 +44,12 @@ from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import NoTransport, OutgoingQueue
 from openmsmq.rpc.call import InterfaceTable
-from openmsmq.rpc.credentials import Credentials, filetime
+from openmsmq.rpc.credentials import Credentials
 from openmsmq.rpc.epm import Endpoint, EndpointMapper
 from openmsmq.rpc.mgmt import Management
 from openmsmq.rpc.ntlm import ServerNames
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
 from openmsmq.rpc.server import RpcServer, SecurityPolicy, ServerLimits
-from openmsmq.rpc.spnego import ntlm_acceptor
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server import logs
 from openmsmq.server.addresses import local_addresses
@@ -64,6 +63,7 @@ from openmsmq.server.identity import (
     warn_of_own_outgoing_queues,
 )
 from openmsmq.server.interfaces import served
+from openmsmq.server.logins import acceptor_of
 from openmsmq.server.machine_security import MachineSecurity
 from openmsmq.server.protections import Protections
 from openmsmq.server.remote import Peers
@@ -194,6 +194,7 @@ class Daemon:
                 configuration.anonymous_is_administrator if sid is None else users.is_administrator(sid)
             ),
             groups_of=users.groups_of,
+            domain_administrators=configuration.domain_administrator_sids,
             policy=policy,
             remote_read_security=configuration.remote_read_security,
             directory=self._directory,
@@ -202,9 +203,7 @@ class Daemon:
             self.manager.machine.identifier, self.protections.arrival, self.protections.internal
         )
         names = ServerNames(configuration.machine_name.upper(), dns_computer=self._qualified_name)
-        acceptor = ntlm_acceptor(
-            users.lookup, names, random=os.urandom, now=filetime, allow_anonymous=configuration.accepts_anonymous
-        )
+        acceptor = acceptor_of(configuration, users.lookup, names)
         environment.remote = self._peers = Peers(
             self.manager.machine.identifier,
             configuration.hosts_of_peers,

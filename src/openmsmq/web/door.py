@@ -75,7 +75,7 @@ class Door:
             known = self._tickets.check(ticket)
         except AccessDenied as error:
             raise AuthenticationError(error.detail) from None
-        return Identity(known.name, "", known.sid, f"http {peer}")
+        return Identity(known.name, "", known.sid, login="http", origin=f"http {peer}")
 
     async def _perform(self, values: Any, data: bytearray) -> Any:
         """Raises MsmqError: the web process reads what anybody sends, and may be damaged by it."""

@@ -1,0 +1,209 @@
+"""Samba as an Active Directory domain controller, on a host of its own beside this process. Root only.
+
+The directory is made once and kept in the system's temporary directory; each controller begins with a copy. Users and
+passwords are those of `ACCOUNTS`; the daemon's own account is `SERVICE`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from interop.namespaces import Net, why_not
+
+REALM, DOMAIN, CONTROLLER = "RIG.TEST", "RIG", "dc1"
+ADMINISTRATOR, PASSWORD = "Administrator", "Passw0rd!"
+ACCOUNTS = ("alice", "bob", "carol")
+GROUP, INNER_GROUP = "orders", "order-clerks"  # alice is in the inner one, which is in the other
+SERVICE, HOST = "MQ1$", "mq1.rig.test"
+OTHER_SERVICE, OTHER_HOST = "OTHER$", "other.rig.test"
+START = 30.0  # seconds until the controller answers, on a machine that runs other tests
+RECIPE = 1  # counts changes of `_provision`, so that no old directory is used
+
+
+def why_no_controller() -> str:
+    """Why there can be no domain controller here; empty if there can."""
+    for program in ("samba", "samba-tool", "kinit", "kvno", "faketime"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed: tools/ensure domain"
+    return why_not()
+
+
+def _kept() -> Path:
+    """Where the directory is: the provisioning writes this path into it, so each checkout has its own."""
+    checkout = hashlib.sha256(str(Path(__file__).resolve()).encode()).hexdigest()[:8]
+    return Path(tempfile.gettempdir()) / f"openmsmq-domain-{os.getuid()}-{checkout}-{RECIPE}"
+
+
+class DomainController:
+    """A controller that runs. Tickets are in files that `ticket` makes."""
+
+    def __init__(self, net: Net, place: Path, directory: Path) -> None:
+        """`directory` is for keytabs, tickets and the configuration of Kerberos."""
+        self._net, self._place, self._directory = net, place, directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self.address = net.hosts[0]
+        self.krb5_conf = directory / "krb5.conf"
+        self.krb5_conf.write_text(
+            f"[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n"
+            f" rdns = false\n dns_canonicalize_hostname = false\n forwardable = true\n udp_preference_limit = 1\n"
+            f"[realms]\n {REALM} = {{\n  kdc = {self.address}\n  kpasswd_server = {self.address}\n }}\n"
+            f"[domain_realm]\n .rig.test = {REALM}\n rig.test = {REALM}\n"
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For processes that speak Kerberos."""
+        return {**os.environ, "KRB5_CONFIG": str(self.krb5_conf)}
+
+    def start(self) -> None:
+        """Raises RuntimeError when the controller does not answer in time."""
+        command = ["samba", "-i", "-M", "single", "-s", str(self._place / "etc/smb.conf")]
+        with (self._directory / "samba.log").open("ab") as log:
+            out = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            self._process = subprocess.Popen(command, preexec_fn=self._net.enter(0), **out)  # noqa: PLW1509
+        over = time.monotonic() + START
+        while not (self._answers(88) and self._answers(389)):
+            if time.monotonic() > over or self._process.poll() is not None:
+                detail = (self._directory / "samba.log").read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"the domain controller does not answer:\n{detail}")
+            time.sleep(0.1)
+
+    def _answers(self, port: int) -> bool:
+        try:
+            socket.create_connection((self.address, port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def tool(self, *arguments: str) -> str:
+        """samba-tool on the controller's own database."""
+        return _tool(self._place, *arguments)
+
+    def ticket(self, user: str, *services: str, name: str = "", lifetime: str = "1h", shift: str = "") -> Path:
+        """A cache with the user's ticket-granting ticket, and tickets for services. `shift` sets the clock, as
+        `+10m`. Raises CalledProcessError."""
+        cache = self._directory / f"{name or user}.ccache"
+        environment = {**self.environment, "KRB5CCNAME": f"FILE:{cache}"}
+        clock = ["faketime", "-f", shift] if shift else []
+        run = [*clock, "kinit", "-l", lifetime, f"{user}@{REALM}"]
+        subprocess.run(run, input=f"{PASSWORD}\n".encode(), env=environment, check=True, capture_output=True)
+        for service in services:
+            subprocess.run([*clock, "kvno", service], env=environment, check=True, capture_output=True)
+        return cache
+
+    def keytab(self, account: str = SERVICE) -> Path:
+        """A new file with the keys of an account."""
+        path = self._directory / f"{account.rstrip('$')}.keytab"
+        path.unlink(missing_ok=True)
+        return self.export(account)
+
+    def export(self, account: str) -> Path:
+        """Add the present keys of an account to its file."""
+        path = self._directory / f"{account.rstrip('$')}.keytab"
+        self.tool("domain", "exportkeytab", str(path), f"--principal={account}")
+        path.chmod(0o600)
+        return path
+
+    def without_pac(self, account: str) -> None:
+        """Tickets for a service have no PAC from now on: WORKSTATION_TRUST_ACCOUNT and NO_AUTH_DATA_REQUIRED
+        ([MS-ADTS] 2.2.16)."""
+        _set_attribute(self._place, account, "userAccountControl", 0x1000 | 0x2000000)
+
+    def sid(self, name: str) -> str:
+        """Of a user or a group."""
+        kind = "group" if name in (GROUP, INNER_GROUP) else "user"
+        shown = self.tool(kind, "show", name, "--attributes=objectSid")
+        return next(line.split(": ")[1] for line in shown.splitlines() if line.startswith("objectSid: "))
+
+
+def _tool(place: Path, *arguments: str) -> str:
+    command = ["samba-tool", *arguments, "-s", str(place / "etc/smb.conf")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"samba-tool {' '.join(arguments)}: {done.stderr or done.stdout}")
+    return done.stdout
+
+
+def _provision(place: Path) -> None:
+    subprocess.run(
+        [
+            "samba-tool", "domain", "provision", f"--realm={REALM}", f"--domain={DOMAIN}", "--server-role=dc",
+            "--dns-backend=NONE", f"--targetdir={place}", f"--host-name={CONTROLLER}", f"--adminpass={PASSWORD}",
+            "--option=log level = 1",
+        ],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    for user in ACCOUNTS:
+        _tool(place, "user", "create", user, PASSWORD)
+    for group in (GROUP, INNER_GROUP):
+        _tool(place, "group", "add", group)
+    _tool(place, "group", "addmembers", GROUP, INNER_GROUP)
+    _tool(place, "group", "addmembers", INNER_GROUP, "alice")
+    for account, host in ((SERVICE, HOST), (OTHER_SERVICE, OTHER_HOST)):
+        _tool(place, "computer", "create", account.rstrip("$"))
+        _tool(place, "user", "setpassword", account, f"--newpassword={PASSWORD}{account}")
+        _tool(place, "spn", "add", f"host/{host}", account)
+        # Without this the controller issues RC4 tickets; 0x18: AES-128 and AES-256 ([MS-KILE] 2.2.7).
+        _set_attribute(place, account, "msDS-SupportedEncryptionTypes", 0x18)
+
+
+def _set_attribute(place: Path, account: str, name: str, value: int) -> None:
+    script = _SET_ATTRIBUTE.format(database=place / "private/sam.ldb", account=account, name=name, value=value)
+    subprocess.run(["/usr/bin/python3", "-I", "-c", script], check=True, capture_output=True)
+
+
+_SET_ATTRIBUTE = """
+import ldb, samba.auth, samba.param, samba.samdb
+database = samba.samdb.SamDB("{database}", session_info=samba.auth.system_session(), lp=samba.param.LoadParm())
+(found,) = database.search(expression="(sAMAccountName={account})", attrs=["cn"])
+change = ldb.Message(found.dn)
+change["{name}"] = ldb.MessageElement("{value}", ldb.FLAG_MOD_REPLACE, "{name}")
+database.modify(change)
+"""
+
+
+@contextmanager
+def domain_controller(directory: Path) -> Iterator[DomainController]:
+    """A controller with a fresh copy of the directory; one at a time in each checkout. It ends with the block."""
+    kept = _kept()
+    kept.mkdir(mode=0o700, exist_ok=True)
+    place, made = kept / "dc", kept / "made"
+    with (kept / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            shutil.rmtree(place, ignore_errors=True)
+            _provision(place)
+            shutil.copytree(place, kept / "new", symlinks=True)
+            (kept / "new").rename(made)
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(made, place, symlinks=True)
+        net = Net(1)
+        try:
+            controller = DomainController(net, place, directory)
+            try:
+                controller.start()
+                yield controller
+            finally:
+                controller.stop()
+        finally:
+            net.close()
