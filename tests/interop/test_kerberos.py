@@ -300,7 +300,7 @@ def test_changed_and_repeated_messages_are_refused(
             assert len(signature) == client.signature_size(level)
             spoilt = {
                 "header": (b"Header" if header else b"x", sealed, signature),
-                "body": (header, b"\1" + sealed[1:], signature),
+                "body": (header, bytes((sealed[0] ^ 1,)) + sealed[1:], signature),
                 "signature": (header, sealed, signature[:-1] + bytes((signature[-1] ^ 1,))),
             }.get(change, (header, sealed, signature))
 
