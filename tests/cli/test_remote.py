@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 import openmsmq
 from daemon import Daemon, eventually
+from openmsmq.cli.connection import Address
 from openmsmq.cli.root import cli
 from openmsmq.operating.explaining import explanation
 
@@ -121,3 +124,13 @@ def test_outgoing_show_says_why_messages_wait(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_an_explanation_names_the_cause(values: dict[str, object], connected: object, said: str) -> None:
     assert said in " ".join(explanation({"format_name": "DIRECT=OS:x\\q", **values}, connected))
+
+
+def test_a_ticket_is_neither_beside_a_user_nor_for_arrow_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = invoke("queue", "list", "--user", "alice", "--kerberos")
+    assert refused.exit_code == 2 and "--kerberos is for calls by RPC" in refused.output, refused.output
+    with pytest.raises(click.UsageError, match="not for Arrow Flight"):
+        Address("localhost", None, 0, None, "", True, None).password()
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    refused = invoke("queue", "list", "--kerberos")
+    assert "openmsmq[domain]" in str(refused.exception)

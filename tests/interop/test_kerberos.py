@@ -131,6 +131,12 @@ def test_who_is_in_the_group_sends_and_who_is_not_is_refused(
     assert rf"RIG\alice ({controller.sid('alice')}) logged in from 127.0.0.1 by kerberos" in daemon.log
 
 
+def test_administrators_are_those_whom_the_setting_names(daemon: Daemon, tickets: dict[str, Path]) -> None:
+    command(daemon, tickets["carol"])("machine", "tidy")
+    with pytest.raises(AssertionError, match="ACCESS_DENIED"):
+        command(daemon, tickets["bob"])("machine", "tidy")
+
+
 def test_local_users_still_log_in_beside_the_domain_and_the_log_says_which_login_answered(daemon: Daemon) -> None:
     with daemon.connect(user="local", password="Passw0rd!", spnego=True) as manager:
         assert manager.machine_id
@@ -294,7 +300,7 @@ def test_changed_and_repeated_messages_are_refused(
             assert len(signature) == client.signature_size(level)
             spoilt = {
                 "header": (b"Header" if header else b"x", sealed, signature),
-                "body": (header, b"\1" + sealed[1:], signature),
+                "body": (header, bytes((sealed[0] ^ 1,)) + sealed[1:], signature),
                 "signature": (header, sealed, signature[:-1] + bytes((signature[-1] ^ 1,))),
             }.get(change, (header, sealed, signature))
 

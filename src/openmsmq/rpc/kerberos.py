@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from openmsmq.model.errors import ClientError
 from openmsmq.rpc import der
 from openmsmq.rpc.errors import AuthenticationError, LocalProtocolError
 from openmsmq.rpc.pac import unpack_logon_information
@@ -28,7 +29,7 @@ _AP_REQ_FOLLOWS: Final = b"\x01\x00"  # RFC 4121 4.1
 _AP_REQ: Final = b"\x6e"  # RFC 4120 5.5.1
 
 
-class KerberosUnavailable(Exception):
+class KerberosUnavailable(ClientError):
     """Kerberos was asked for and can't be had; the message says what to do."""
 
 
