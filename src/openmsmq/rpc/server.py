@@ -337,7 +337,7 @@ class _Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         is_unix = not isinstance(local, tuple)  # whose addresses are paths
-        host: str = "" if is_unix else peer[0]
+        host: str = peer[0] if isinstance(peer, tuple) else ""  # none of a peer that has gone already
         limits = server.server_limits
         if len(server.connections) >= limits.max_connections:
             log.warning("connection from %s refused: max_connections, %d, are open", host, limits.max_connections)
