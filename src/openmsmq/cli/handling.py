@@ -11,15 +11,14 @@ from openmsmq.cli.connection import connected, protocol_option
 from openmsmq.cli.editing import changes_options
 from openmsmq.cli.letters import purge, resend
 from openmsmq.cli.output import echo, json_option
-from openmsmq.cli.selecting import Wanted, carry_out, criteria_options, selection_options
+from openmsmq.cli.selecting import Wanted, carry_out, criteria_options, perform, selection_options
 from openmsmq.cli.showing import show_message
-from openmsmq.client.dead_letters import Forwarding
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.message import Message
 from openmsmq.model.text import counted
+from openmsmq.operating.acting import Act, Deed
 from openmsmq.operating.editing import Changes
 from openmsmq.operating.naming import path_of
-from openmsmq.operating.queues import is_transactional
 from openmsmq.operating.selection import Criteria, Selection, search
 
 _SCAN = 100_000  # messages that a search looks at unless told otherwise
@@ -75,7 +74,7 @@ def move(
     if to_queue is not None:
         if subqueue:
             raise click.UsageError("give --to or --to-queue, not both")
-        _move_away(qm, wanted, name, path_of(to_queue), transaction, dry_run, as_json)
+        _send_on(qm, wanted, "move", name, to_queue, transaction, dry_run, as_json)
         return
     head = name.partition(";")[0]
     target = f"{head};{subqueue}" if subqueue else head
@@ -92,17 +91,14 @@ def move(
         carry_out(qm, wanted, [name], action, verb="moved", to=lambda chosen: target, dry_run=dry_run, as_json=as_json)
 
 
-def _move_away(
-    qm: QueueManager, wanted: Wanted, name: str, target: str, transaction: bool, dry_run: bool, as_json: bool
-) -> None:
-    goes_in = transaction or is_transactional(qm, target)
-    both = goes_in and is_transactional(qm, name)
-    with Forwarding(qm) as forwarding:
-
-        def action(cursor: Cursor, message: Message) -> str:
-            return forwarding.forward(cursor, message, target, both=both, in_transaction=goes_in)
-
-        carry_out(qm, wanted, [name], action, verb="moved", to=lambda chosen: target, dry_run=dry_run, as_json=as_json)
+def _send_on(
+    qm: QueueManager, wanted: Wanted, act: Act, queue: str, to_queue: str, transaction: bool, dry_run: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    target = path_of(to_queue)
+    deed = Deed(act, (path_of(queue),), target, in_transaction=transaction)
+    verb = "moved" if act == "move" else "copied"
+    perform(qm, wanted, deed, verb=verb, to=lambda chosen: target, dry_run=dry_run, as_json=as_json)
 
 
 @msg.command()
@@ -115,17 +111,7 @@ def copy(
     qm: QueueManager, queue: str, wanted: Wanted, to_queue: str, transaction: bool, dry_run: bool, as_json: bool
 ) -> None:
     """Send copies of messages of QUEUE to another queue, and leave them where they are."""
-    target = path_of(to_queue)
-    goes_in = transaction or is_transactional(qm, target)
-    with Forwarding(qm) as forwarding:
-
-        def action(_: Cursor, message: Message) -> str:
-            return forwarding.copy(message, target, in_transaction=goes_in)
-
-        carry_out(
-            qm, wanted, [path_of(queue)], action, verb="copied", to=lambda chosen: target, dry_run=dry_run,
-            as_json=as_json,
-        )  # fmt: skip
+    _send_on(qm, wanted, "copy", queue, to_queue, transaction, dry_run, as_json)
 
 
 @msg.command("resend")
@@ -141,11 +127,9 @@ def resend_(
     transaction: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Send messages of QUEUE changed, with new identifiers and at the end of the queue, and remove the old ones."""
-    name = path_of(queue)
-    target = path_of(to_queue or queue)
     resend(
-        qm, wanted, [name], changes, edit, target, keep=keep, dry_run=dry_run, as_json=as_json,
-        transaction=transaction or is_transactional(qm, target), both=is_transactional(qm, name),
+        qm, wanted, [path_of(queue)], changes, edit, to_queue or queue, transaction=transaction, keep=keep,
+        dry_run=dry_run, as_json=as_json,
     )  # fmt: skip
 
 

@@ -13,13 +13,12 @@ import click
 from openmsmq.cli.connection import connected
 from openmsmq.cli.editing import changes_options, edit_in_editor
 from openmsmq.cli.output import echo, json_option, print_json, print_table
-from openmsmq.cli.selecting import Wanted, carry_out, criteria_options, selection_options
+from openmsmq.cli.selecting import Wanted, criteria_options, perform, selection_options
 from openmsmq.cli.showing import show_message
-from openmsmq.client.dead_letters import REMOVED, Forwarding
-from openmsmq.client.sync import Cursor, QueueManager
-from openmsmq.model.message import Message
+from openmsmq.client.sync import QueueManager
 from openmsmq.model.reasons import reason_of
 from openmsmq.model.text import counted, time_text
+from openmsmq.operating.acting import Deed
 from openmsmq.operating.editing import Changes
 from openmsmq.operating.letters import groups
 from openmsmq.operating.naming import DEAD_LETTER_QUEUES, path_of
@@ -36,12 +35,6 @@ _transaction = click.option(
 
 def _queues(queue: str | None) -> list[str]:
     return [path_of(name) for name in ([queue] if queue else DEAD_LETTER_QUEUES)]
-
-
-def remove(cursor: Cursor, _: Message) -> str:
-    """Take the message that the cursor stands on, and nothing else."""
-    cursor.receive(0)
-    return REMOVED
 
 
 # -- dead letters --------------------------------------------------------------------------------------------------
@@ -115,14 +108,8 @@ def dlq_return(
     sent first and removed afterwards; if this command dies in between, it is in both. The result says which it was.
     """
     changes = Changes(time_to_be_received=ttl, time_to_reach_queue=reach_ttl)
-    with Forwarding(qm) as forwarding:
-
-        def action(cursor: Cursor, message: Message) -> str:
-            return forwarding.send_back(cursor, changes.apply(message), in_transaction=transaction)
-
-        carry_out(
-            qm, wanted, _queues(queue), action, verb="returned", to=_destination, dry_run=dry_run, as_json=as_json
-        )
+    deed = Deed("return", tuple(_queues(queue)), changes=changes, in_transaction=transaction)
+    perform(qm, wanted, deed, verb="returned", to=_destination, dry_run=dry_run, as_json=as_json)
 
 
 def _destination(chosen: Chosen) -> str:
@@ -254,25 +241,15 @@ def journal_purge(qm: QueueManager, path: str, wanted: Wanted, yes: bool, dry_ru
 
 def resend(
     qm: QueueManager, wanted: Wanted, queues: list[str], changes: Changes, edit: bool, to: str | None, *,
-    transaction: bool, keep: bool, dry_run: bool, as_json: bool, both: bool | None = None,
+    transaction: bool, keep: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Send changed copies, and remove the messages unless they are to be kept. `both`: the queue that they are in is
-    transactional; for None that is what each message says that goes back to its own destination."""
+    """Send changed copies, and remove the messages unless they are to be kept."""
     target = path_of(to) if to else None
-    with Forwarding(qm) as forwarding:
-
-        def action(cursor: Cursor, message: Message) -> str:
-            changed = changes.apply(edit_in_editor(message) if edit else message)
-            name = target or message.destination_queue_format_name
-            if keep:
-                return forwarding.copy(changed, name, in_transaction=transaction)
-            together = target is None and message.is_transactional if both is None else both and transaction
-            return forwarding.forward(cursor, changed, name, both=together, in_transaction=transaction)
-
-        carry_out(
-            qm, wanted, queues, action, verb="sent again", to=lambda chosen: target or chosen.destination,
-            dry_run=dry_run, as_json=as_json,
-        )  # fmt: skip
+    deed = Deed("copy" if keep else "resend", tuple(queues), target, changes, transaction)
+    perform(
+        qm, wanted, deed, verb="sent again", to=lambda chosen: target or chosen.destination,
+        edit=edit_in_editor if edit else None, dry_run=dry_run, as_json=as_json,
+    )  # fmt: skip
 
 
 def purge(qm: QueueManager, wanted: Wanted, queues: list[str], yes: bool, dry_run: bool, as_json: bool) -> None:
@@ -282,7 +259,7 @@ def purge(qm: QueueManager, wanted: Wanted, queues: list[str], yes: bool, dry_ru
         if count and not yes:
             click.confirm(f"Delete {counted(count, 'message')}?", abort=True, err=True)
 
-    carry_out(
-        qm, wanted, queues, remove, verb="deleted", to=lambda chosen: "", confirm=confirm, dry_run=dry_run,
-        as_json=as_json,
+    perform(
+        qm, wanted, Deed("delete", tuple(queues)), verb="deleted", to=lambda chosen: "", confirm=confirm,
+        dry_run=dry_run, as_json=as_json,
     )  # fmt: skip

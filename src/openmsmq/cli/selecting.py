@@ -15,6 +15,7 @@ from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import MessageNotFound
 from openmsmq.model.reasons import class_name, find_reason
 from openmsmq.model.text import counted, time_text
+from openmsmq.operating.acting import Deed, Edit, action
 from openmsmq.operating.naming import shown
 from openmsmq.operating.selection import (
     Action,
@@ -149,7 +150,7 @@ def carry_out(
     qm: QueueManager,
     wanted: Wanted,
     queues: Iterable[str],
-    action: Action,
+    does: Action,
     *,
     verb: str,
     to: Callable[[Chosen], str],
@@ -173,7 +174,7 @@ def carry_out(
             print_json({"selection": found.token, "count": len(found.chosen)})
         return
     confirm(len(found.chosen))
-    done = _show(act(qm, found, action), to, as_json, True)
+    done = _show(act(qm, found, does), to, as_json, True)
     failed = [entry for entry in done if entry.error is not None]
     count = sum(entry.how is not None for entry in done)
     if not as_json:
@@ -186,6 +187,17 @@ def carry_out(
             f"{counted(len(failed), 'message')} of {len(done)} could not be {verb} and stay where they are: "
             f"{failed[0].error}"
         )
+
+
+def perform(
+    qm: QueueManager, wanted: Wanted, deed: Deed, *, edit: Edit | None = None, verb: str, to: Callable[[Chosen], str],
+    dry_run: bool, as_json: bool, confirm: Callable[[int], None] = lambda count: None,
+) -> None:  # fmt: skip
+    """`carry_out` for a deed, in the queues of the deed."""
+    with action(qm, deed, edit) as does:
+        carry_out(
+            qm, wanted, deed.queues, does, verb=verb, to=to, dry_run=dry_run, as_json=as_json, confirm=confirm
+        )  # fmt: skip
 
 
 def _show(entries: Iterable[Done], to: Callable[[Chosen], str], as_json: bool, done: bool) -> list[Done]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -15,6 +15,7 @@ from openmsmq.operating.editing import Changes
 from openmsmq.operating.queues import is_transactional
 from openmsmq.operating.selection import Action
 
+Edit = Callable[[Message], Message]
 Act = Literal["delete", "move", "copy", "return", "resend"]
 #: What needs a queue to go to, and what has none.
 NEEDS_TARGET: Final = ("move", "copy")
@@ -23,21 +24,23 @@ HAS_NO_TARGET: Final = ("delete", "return")
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """`to`: a path name or format name; None for the queue that each message was meant for. `in_transaction`: the
-    target is transactional, which is known by itself of queues that are here."""
+    """`queues` are those that the messages are in. `to`: a path name or format name; None for the queue that each
+    message was meant for. `in_transaction`: the target is transactional, which is known by itself of queues that are
+    here."""
 
     act: Act
-    queue: str
+    queues: tuple[str, ...]
     to: str | None = None
     changes: Changes = Changes()
     in_transaction: bool = False
 
 
 @contextmanager
-def action(qm: QueueManager, deed: Deed) -> Iterator[Action]:
-    """Does the deed to a message on which a cursor stands, and says how."""
+def action(qm: QueueManager, deed: Deed, edit: Edit | None = None) -> Iterator[Action]:
+    """Does the deed to a message on which a cursor stands, and says how. `edit` changes what is sent, before the
+    changes of the deed."""
     goes_in = deed.in_transaction or (deed.to is not None and is_transactional(qm, deed.to))
-    both = deed.to is not None and goes_in and is_transactional(qm, deed.queue)
+    both = deed.to is not None and goes_in and all(is_transactional(qm, queue) for queue in deed.queues)
     with Forwarding(qm) as forwarding:
 
         def delete(cursor: Cursor, message: Message) -> str:
@@ -46,10 +49,10 @@ def action(qm: QueueManager, deed: Deed) -> Iterator[Action]:
 
         def copy(cursor: Cursor, message: Message) -> str:
             target = deed.to or message.destination_queue_format_name
-            return forwarding.copy(_changed(deed, message), target, in_transaction=goes_in)
+            return forwarding.copy(_changed(deed, message, edit), target, in_transaction=goes_in)
 
         def forward(cursor: Cursor, message: Message) -> str:
-            changed = _changed(deed, message)
+            changed = _changed(deed, message, edit)
             if deed.to is None:
                 return forwarding.send_back(cursor, changed, in_transaction=goes_in)
             return forwarding.forward(cursor, changed, deed.to, both=both, in_transaction=goes_in)
@@ -60,9 +63,9 @@ def action(qm: QueueManager, deed: Deed) -> Iterator[Action]:
         yield actions[deed.act]
 
 
-def _changed(deed: Deed, message: Message) -> Message:
+def _changed(deed: Deed, message: Message, edit: Edit | None) -> Message:
     """Raises MsmqError for a text that the type of the body has no form for."""
     try:
-        return deed.changes.apply(message)
+        return deed.changes.apply(message if edit is None else edit(message))
     except ValueError as error:
         raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE, str(error)) from None

@@ -174,7 +174,7 @@ def _carried_out(
         plan.changes.time_to_be_received,
     )  # fmt: skip
     to = path_of(plan.to) if plan.to is not None else None
-    deed = Deed(plan.act, row["open"], to, changes, plan.transaction)
+    deed = Deed(plan.act, (row["open"],), to, changes, plan.transaction)
     ways: dict[str, int] = {}
     failures: list[Failure] = []
     failed, gone = 0, expected - len(found.chosen)
