@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import socket
 from array import array
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from frame_peer import FramePeer
 from openmsmq.bulk.control import Control
 from openmsmq.model.errors import HResult
 from openmsmq.model.security import sid_bytes
-from openmsmq.processes.framing import HEADER, MAXIMUM_BYTES, frame
+from openmsmq.processes.framing import HEADER, MAXIMUM_BYTES
 from openmsmq.rpc.users import UsersFile
 from queueing.pipeline import draft
 from queueing.world import World
@@ -23,7 +22,7 @@ from queueing.world import World
 STAGE = {"sink": "s", "batch": 0, "partition": 0, "attempt": "0", "collect": True}
 
 
-class Peer:
+class Peer(FramePeer):
     """What the Flight process says, and what it is answered."""
 
     def __init__(self, world: World, path: Path, **options: Any) -> None:
@@ -32,31 +31,10 @@ class Peer:
             world.manager, world.store, lambda done: done(), UsersFile(path),
             **{"accepts_anonymous": True, "is_administrator": lambda sid: False, **options},
         )  # fmt: skip
-        ours, theirs = socket.socketpair()
-        self._ours = ours
-        self._theirs = theirs
 
     async def __aenter__(self) -> Peer:
-        self._serving = asyncio.create_task(self.control.serve(self._ours))
-        self._reader, self._writer = await asyncio.open_connection(sock=self._theirs)
+        await self.start(self.control.serve)
         return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._writer.close()
-        await asyncio.wait_for(self._serving, 10)
-
-    async def raw(self, data: bytes) -> bytes:
-        """What comes back; nothing when the connection is closed."""
-        self._writer.write(data)
-        return await asyncio.wait_for(self._reader.read(HEADER.size), 10)
-
-    async def ask(self, values: Any, data: bytes = b"") -> dict[str, Any]:
-        self._writer.write(frame(7, values, data))
-        number, text, length = HEADER.unpack(await asyncio.wait_for(self._reader.readexactly(HEADER.size), 10))
-        answer: dict[str, Any] = json.loads(await self._reader.readexactly(text))
-        await self._reader.readexactly(length)
-        assert number == 7
-        return answer
 
 
 def with_peer(test: Callable[[Peer], Coroutine[Any, Any, None]], tmp_path: Path, **options: Any) -> World:

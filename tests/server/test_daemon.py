@@ -20,7 +20,7 @@ from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server import daemon as server
 from openmsmq.server.config import load
-from openmsmq.server.daemon import HOUSEKEEPING_PERIOD
+from openmsmq.server.maintenance import PERIOD as MAINTENANCE_PERIOD
 
 
 def test_a_second_daemon_on_the_same_directory_is_refused(tmp_path):
@@ -62,7 +62,7 @@ def test_what_a_transaction_gave_back_is_counted_also_when_the_daemon_is_killed_
                 transaction = manager.transaction()
                 assert queue.receive(transaction=transaction).decode() == "poison"
                 transaction.abort()
-            time.sleep(1.5 * HOUSEKEEPING_PERIOD)  # nobody waits for the disk, but it is asked for soon
+            time.sleep(1.5 * MAINTENANCE_PERIOD)  # nobody waits for the disk, but it is asked for soon
             service.kill()
             service.start()
         with service.connect() as manager, manager.open(path, "peek", protocol="remoteread") as queue:

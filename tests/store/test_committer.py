@@ -264,15 +264,18 @@ def test_clients_that_ask_again_and_again_share_syncs() -> None:
             end.close()
 
 
+class Syncer:
+    """Counts what is synced beside the loop."""
+
+    begun = 0
+
+    def submit(self, handles: list[int], done: Callable[[OSError | None], None]) -> None:
+        self.begun += 1
+        asyncio.get_running_loop().call_soon(done, None)
+
+
 def test_a_sync_holds_nobody_up_but_those_who_wait_for_it() -> None:
     """Beside the loop while others call, too; otherwise the loop syncs by itself."""
-
-    class Syncer:
-        begun = 0
-
-        def submit(self, handles: list[int], done: Callable[[OSError | None], None]) -> None:
-            self.begun += 1
-            asyncio.get_running_loop().call_soon(done, None)
 
     async def main() -> None:
         calls, syncer, store = 0, Syncer(), open_store(MemoryVfs())
@@ -293,13 +296,6 @@ def test_a_sync_holds_nobody_up_but_those_who_wait_for_it() -> None:
 
 
 def test_after_a_slow_sync_some_are_beside_the_loop() -> None:
-    class Syncer:
-        begun = 0
-
-        def submit(self, handles: list[int], done: Callable[[OSError | None], None]) -> None:
-            self.begun += 1
-            asyncio.get_running_loop().call_soon(done, None)
-
     async def main() -> None:
         syncer, store = Syncer(), open_store(MemoryVfs())
         committer = Committer(store, asyncio.get_running_loop(), on_failure=unexpected, syncer=syncer, slow=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from frame_peer import FramePeer
 from openmsmq.model.sddl import from_sddl
-from openmsmq.processes.framing import HEADER, MAXIMUM_JSON, frame
+from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
 from openmsmq.queueing.queue import QueueKind
 from openmsmq.rpc.server import RpcServer
 from openmsmq.rpc.throttle import PERIOD, Attempt, FailureLimits
@@ -23,7 +23,7 @@ from openmsmq.web.door import REQUESTS, Door
 from queueing.world import World
 
 
-class Peer:
+class Peer(FramePeer):
     """What the web process says, and what it is answered."""
 
     def __init__(self, world: World, path: Path) -> None:
@@ -36,29 +36,11 @@ class Peer:
         )
 
     async def __aenter__(self) -> Peer:
-        ours, theirs = socket.socketpair()
-        self._serving = asyncio.create_task(self.door.serve(ours))
-        self._reader, self._writer = await asyncio.open_connection(sock=theirs)
+        await self.start(self.door.serve)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        self._writer.close()
-        await asyncio.wait_for(self._serving, 10)
-
-    async def raw(self, data: bytes) -> bytes:
-        """What comes back; nothing when the connection is closed."""
-        self._writer.write(data)
-        return await asyncio.wait_for(self._reader.read(HEADER.size), 10)
-
-    async def ask(self, values: Any, data: bytes = b"") -> tuple[dict[str, Any], bytes]:
-        self._writer.write(frame(7, values, data))
-        number, text, length = HEADER.unpack(await asyncio.wait_for(self._reader.readexactly(HEADER.size), 10))
-        answer: dict[str, Any] = json.loads(await self._reader.readexactly(text))
-        assert number == 7
-        return answer, await self._reader.readexactly(length)
-
     async def login(self, user: str = "alice", password: str = "one") -> dict[str, Any]:
-        answer, _ = await self.ask({"op": "login", "user": user, "password": password, "peer": "10.0.0.7"})
+        answer, _ = await self.exchange({"op": "login", "user": user, "password": password, "peer": "10.0.0.7"})
         return answer
 
     async def ticket(self, user: str = "alice") -> str:
@@ -88,7 +70,7 @@ def with_peer(tmp_path: Path, test: Callable[[Peer, World], Coroutine[Any, Any, 
 )  # fmt: skip
 def test_what_is_not_in_the_table_is_refused(tmp_path: Path, values: Any) -> None:
     async def test(peer: Peer, world: World) -> None:
-        answer, _ = await peer.ask(values)
+        answer, _ = await peer.exchange(values)
         assert answer["hresult"] == 0xC00E0006
         assert "result" in await peer.login()
 
@@ -110,7 +92,7 @@ def test_all_about_a_user_needs_a_ticket_that_the_daemon_gave(tmp_path: Path) ->
         for operation, members in REQUESTS.items():
             if "ticket" in members:
                 values = dict.fromkeys(members, "x") | {"op": operation}
-                answer, _ = await peer.ask(values)
+                answer, _ = await peer.exchange(values)
                 assert answer["hresult"] == 0xC00E0025, operation
 
     with_peer(tmp_path, test)
@@ -123,14 +105,14 @@ def test_rows_are_those_that_the_user_may_see(tmp_path: Path) -> None:
         hidden.properties = replace(hidden.properties, security=closed)
         found = {}
         for user in ("alice", "root"):
-            answer, data = await peer.ask({"op": "queues", "ticket": await peer.ticket(user)})
+            answer, data = await peer.exchange({"op": "queues", "ticket": await peer.ticket(user)})
             names = [json.loads(line)["id"] for line in data.splitlines()]
             assert answer["result"] == len(names)
             found[user] = set(names)
         assert found["root"] - found["alice"] == {rows.id_of(hidden)} and rows.id_of(seen) in found["alice"]
         ticket = await peer.ticket()
-        answer, _ = await peer.ask({"op": "queue", "ticket": ticket, "id": rows.id_of(hidden)})
-        missing, _ = await peer.ask({"op": "queue", "ticket": ticket, "id": "p99999"})
+        answer, _ = await peer.exchange({"op": "queue", "ticket": ticket, "id": rows.id_of(hidden)})
+        missing, _ = await peer.exchange({"op": "queue", "ticket": ticket, "id": "p99999"})
         assert answer["hresult"] == missing["hresult"] == 0xC00E0003, "what may not be seen is not there"
 
     with_peer(tmp_path, test)

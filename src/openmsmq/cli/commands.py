@@ -36,7 +36,9 @@ COMMANDS = {
         "Write down queues, rights, users and settings; compare them with a file; make them as a file says.",
     ),
     "directory": Entry("directory", "Show the directory of public queues and machines; manage distribution lists."),
-    "dlq": Entry("letters", "Show why messages became dead letters; return them, send them elsewhere, delete them."),
+    "dlq": Entry(
+        "dead_letters", "Show why messages became dead letters; return them, send them elsewhere, delete them."
+    ),
     "export": Entry(
         "messages",
         "Write all messages as JSON lines to FILE or standard output: every property, the body in base64.",
@@ -46,7 +48,7 @@ COMMANDS = {
         "Verify the store in a data DIRECTORY completely; the daemon reads only the log since the last checkpoint.",
     ),
     "import": Entry("messages", "Send the messages of a file that `export` wrote.", "import_"),
-    "journal": Entry("letters", "Look at journals: that of a QUEUE, or of the machine where none is named."),
+    "journal": Entry("dead_letters", "Look at journals: that of a QUEUE, or of the machine where none is named."),
     "keys": Entry("keyring", "Manage the keys with which message bodies are encrypted."),
     "machine": Entry("administering", "Show the properties of the queue manager, or act on it as an administrator."),
     "msg": Entry("handling", "Find messages; move, copy, change, reject or delete single ones."),

@@ -8,8 +8,8 @@ from contextlib import closing
 import click
 
 from openmsmq.cli.connection import connected, protocol_option
+from openmsmq.cli.dead_letters import purge, resend
 from openmsmq.cli.editing import changes_options
-from openmsmq.cli.letters import purge, resend
 from openmsmq.cli.output import echo, json_option
 from openmsmq.cli.selecting import Wanted, carry_out, criteria_options, perform, selection_options
 from openmsmq.cli.showing import show_message

@@ -1,5 +1,5 @@
-"""How queues change from look to look. The wire tells depths and sizes, so a rate here is that of the depth: what came
-less what went. It does not tell arrivals and departures by themselves, nor who waits for messages."""
+"""How queues change from look to look. The protocols give depths and sizes, so a rate here is that of the
+depth: what came less what went. Arrivals and departures by themselves are not known, nor who waits for messages."""
 
 from __future__ import annotations
 

@@ -3,5 +3,5 @@
 `keys` and `certificates` are the structures of the wire and of the directory, `algorithms` their tables. `sign`,
 `verify`, `seal` and `unseal` are pure functions of packets, keys and a `policy`. `arrival` and `departure` put them
 together for a packet that comes from, or goes to, another queue manager. Only `keyring` reads and writes files;
-`caches` are told the time.
+`caches` get the time as an argument.
 """

@@ -132,7 +132,7 @@ class ArrivalProtection:
             )
 
     def acknowledges(self, packet: UserMessage, message_class: MessageClass) -> bool:
-        """Whether a refusal is told to the administration queue of the sender ([MS-MQQB] 3.1.7.15)."""
+        """Whether a refusal is reported to the administration queue of the sender ([MS-MQQB] 3.1.7.15)."""
         wanted = bool(packet.properties.acknowledge & Acknowledge.NEG_ARRIVAL)
         return wanted and (message_class not in _INSECURE or self.policy.send_insecure_nacks)
 

@@ -54,7 +54,7 @@ class Watched(Generic[T]):
         self._logged = ""
 
     def value(self) -> T:
-        """Raises KeyringError, which is logged: whoever asks for a message tells its sender little."""
+        """Raises KeyringError, which is logged: the sender of a message learns little of it."""
         try:
             value = self._read()
         except KeyringError as error:

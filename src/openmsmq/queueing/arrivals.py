@@ -54,7 +54,8 @@ class Arriving:
             change.also([Put(route_definition(message.lookup_identifier), route)])
 
     def reject(self, message: Message, reason: MessageClass, final_ack: bytes, dead_letter: bool) -> None:
-        """The message is refused, and whoever asked for it is told why; `dead_letter` keeps a copy here."""
+        """The message is refused, and the administration queue is informed if that was asked for; `dead_letter`
+        keeps a copy here."""
         self._change.reject(message, reason, final_ack)
         if dead_letter:
             self._change.dead_letter(message, reason)

@@ -1,9 +1,9 @@
-"""What is told to the audit log: changes that callers make, and their tries that were denied.
+"""What the audit log records: changes that callers make, and their attempts that were denied.
 
-Three parts tell it. `Authorization` tells what is denied, and what is allowed of acts that change no queue of this
-machine: acting on the machine, looking into outgoing queues, receiving from journals and system queues, changing public
-queues in the directory. `Administration` tells each change of a queue, just before it is made. `Reading` tells purges,
-`Handles` how many messages went through a handle of which the opening was told.
+Four parts report to it. `Authorization` reports what is denied, and what is allowed of acts that change no queue of
+this machine: acting on the machine, looking into outgoing queues, receiving from journals and system queues, changing
+public queues in the directory. `Administration` reports each change of a queue, just before it is made. `Reading`
+reports purges, `Handles` how many messages went through a handle of which the opening was recorded.
 """
 
 from __future__ import annotations

@@ -149,19 +149,19 @@ GATES: Final[dict[Right, dict[Target, int]]] = {
 }
 
 
-#: What the audit log hears of when it is denied, and what it calls that; of the other rights use is not a change.
+#: What the audit log records when it is denied, and its name there; using the other rights changes nothing.
 AUDITED: Final = {
     _R.CREATE_QUEUE: "queue.create", _R.DELETE_QUEUE: "queue.delete", _R.SET_PROPERTIES: "queue.properties",
     _R.SET_PERMISSIONS: "queue.permissions", _R.TAKE_OWNERSHIP: "queue.owner", _R.ADMINISTER: "machine.act",
     _R.READ_OUTGOING: "outgoing.open", _R.RECEIVE: "messages.open",
 }  # fmt: skip
-#: Of these it hears when it is allowed, too: no other part tells it.
+#: These it records when they are allowed, too: no other part reports them.
 _ALONE: Final = (_R.ADMINISTER, _R.READ_OUTGOING, _R.RECEIVE)
 _ADMINISTRATIVE: Final = (_T.MACHINE_JOURNAL, _T.DEAD_LETTERS, _T.JOURNAL, _T.OUTGOING)  # to receive from
 
 
 class Authorization:
-    """Decides by the machine's descriptor, and by those of its queues, and tells the auditor."""
+    """Decides by the machine's descriptor, and by those of its queues, and reports to the auditor."""
 
     def __init__(self, machine: SecurityDescriptor, auditor: Auditor | None = None) -> None:
         self.machine = machine
@@ -179,7 +179,7 @@ class Authorization:
         kind = _kind_of(target)
         wanted = GATES[right].get(kind)
         allowed = wanted is not None and self._decides(target).grants(caller.sids, wanted)
-        if right in AUDITED and _is_told(target, kind, right, allowed):
+        if right in AUDITED and _is_recorded(target, kind, right, allowed):
             after = {"act": act} if act else None
             deed = Deed(caller.actor, AUDITED[right], kind.value, _name_of(target), denied=not allowed, after=after)
             self._auditor.record(deed)
@@ -235,7 +235,7 @@ def _kind_of(target: Subject) -> Target:
     return _TARGETS[target.kind]
 
 
-def _is_told(target: Subject, kind: Target, right: Right, allowed: bool) -> bool:
+def _is_recorded(target: Subject, kind: Target, right: Right, allowed: bool) -> bool:
     """Whether the audit log hears of a decision here: see `auditing`."""
     if right is Right.RECEIVE:
         return kind in _ADMINISTRATIVE

@@ -1,4 +1,4 @@
-"""The audit log of the daemon: what the queue manager tells, as records; what happens when they can't be written."""
+"""The audit log of the daemon: what the queue manager reports, as records; what happens when they can't be written."""
 
 from __future__ import annotations
 

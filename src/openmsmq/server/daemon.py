@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
-import gc
 import json
 import logging
 import os
 import resource
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -65,6 +62,8 @@ from openmsmq.server.identity import (
 from openmsmq.server.interfaces import served
 from openmsmq.server.logins import acceptor_of
 from openmsmq.server.machine_security import MachineSecurity
+from openmsmq.server.maintenance import Maintenance, Thresholds
+from openmsmq.server.memory import give_back_memory, no_collector
 from openmsmq.server.protections import Protections
 from openmsmq.server.remote import Peers
 from openmsmq.server.supervision import Supervision
@@ -79,10 +78,6 @@ IP_HANDSHAKE, IP_READ = 0, 1  # of R_QMGetRTQMServerPort: qmcomm and qmcomm2, an
 PORT_INCREMENT = 11  # [MS-MQMP] 3.1.4.24: tried when the default port is in use
 PORT_ATTEMPTS = 10
 UNPRIVILEGED_OFFSET = 10000  # all ports move by this when the endpoint mapper's needs a privilege we lack
-CHECKPOINTS_SHARE = 0.05  # of the event loop's time, at most, that checkpoints of many messages may hold it
-WORTH_RETURNING = 16 << 20  # bytes of requests that are gone; asking for them back takes milliseconds
-HOUSEKEEPING_PERIOD = 1.0  # seconds between looks at checkpoints and compaction
-COMPACTION_PAUSE = 0.005  # seconds between steps of compaction, for everybody else
 _FLIGHT = Program(
     "Arrow Flight", "openmsmq.bulk.flight_server", ("pyarrow", "numpy"), "flight",
     "its streams and uploads were cut off and can be repeated",
@@ -106,7 +101,7 @@ class Daemon:
         self.protections = Protections(configuration.data_dir, configuration.security, self._directory)
         self._audit = _audit(configuration)
         self._machine_security = MachineSecurity(configuration.data_dir, _readers(configuration))
-        with _no_collector():
+        with no_collector():
             self.manager = self._recover()
         try:
             self._routing = load_routing(configuration.routing_file, self.manager.machine.identifier)
@@ -125,9 +120,7 @@ class Daemon:
         self._messages: MessageService | None = None
         self._pings: PingListener | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._checkpoint_position = self.store.end
-        self._no_checkpoint_before = 0.0  # monotonic seconds
-        self._housekeeping: asyncio.Task[None] | None = None
+        self._maintenance: asyncio.Task[None] | None = None
         self._syncer: UringSync | None = None
         self._resolving: asyncio.Task[None] | None = None  # of transactions in doubt
         self._following: asyncio.Task[None] | None = None  # the directory
@@ -158,7 +151,7 @@ class Daemon:
             can_seal=self.protections.can_seal, auditor=self._audit,
         )  # fmt: skip
         recovered.queues.clear()  # the manager has its own index
-        _give_back_memory()
+        give_back_memory()
         logger.info(
             "%d queues with %d messages recovered%s",
             len(manager.registry.by_name),
@@ -264,7 +257,12 @@ class Daemon:
         self._serving = True
         self.manager.turn()
         self._arm_timer()
-        self._housekeeping = asyncio.create_task(self._keep_house())
+        maintenance = Maintenance(
+            self.store, self.manager, committer, self._machine_security.current, rpc.budget, self._tidy,
+            Thresholds(configuration.checkpoint_megabytes << 20, configuration.minimum_free_megabytes << 20),
+            configuration.data_dir,
+        )  # fmt: skip
+        self._maintenance = asyncio.create_task(maintenance.run())
         self._following = asyncio.create_task(keep_in_step(environment.public_queues))
 
     async def _start_messages(self, committer: Committer, public_queues: PublicQueues, users: UsersFile) -> None:
@@ -392,8 +390,8 @@ class Daemon:
 
     async def stop(self) -> None:
         """Stop taking calls, finish what is written, and leave a checkpoint."""
-        if self._housekeeping is not None:
-            self._housekeeping.cancel()
+        if self._maintenance is not None:
+            self._maintenance.cancel()
         if self._following is not None:
             self._following.cancel()
         if self._resolving is not None:
@@ -418,7 +416,7 @@ class Daemon:
             await self._rpc.shut_down(self.configuration.shutdown_grace_seconds if self.failure is None else 0)
         await asyncio.sleep(0)  # lets connections run their context handles down
         await self._directory.close()
-        if self._housekeeping is not None:
+        if self._maintenance is not None:
             with suppress(StoreFailed):
                 await self._committer.drain()  # the store must not have a batch under way
         if self._syncer is not None:
@@ -506,70 +504,6 @@ class Daemon:
                 self._committer.request()
             self._arm_timer()
 
-    async def _keep_house(self) -> None:
-        """Checkpoints when enough has been written, compaction when garbage dominates or somebody asked for it."""
-        threshold = self.configuration.checkpoint_megabytes << 20
-        while True:
-            self._control_flow()
-            self._return_memory()
-            self.manager.authorization.machine = self._machine_security.current()
-            if self.store.end != self.store.durable_end:  # nobody waits for it, but it is not to wait long
-                self._committer.request()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(HOUSEKEEPING_PERIOD):
-                    await self._tidy.wait()
-            thorough = self._tidy.is_set()
-            self._tidy.clear()
-            try:
-                written = self.store.end - self._checkpoint_position
-                if written >= threshold and time.monotonic() >= self._no_checkpoint_before:
-                    await self._checkpoint()
-                while (thorough or self.store.wants_compaction) and self.store.compact_step(
-                    self.manager.is_live, self.manager.relocated, thorough=thorough
-                ):
-                    await self._committer.drain()
-                    await asyncio.sleep(COMPACTION_PAUSE)
-            except (OSError, StoreFull) as error:
-                logger.error("checkpoint or compaction failed: %s", error)
-            except StoreFailed:
-                return  # the committer has logged it already
-
-    def _return_memory(self) -> None:
-        """What large requests took and left stays with the C library, unless it is asked for it."""
-        budget = self._rpc.budget if self._rpc is not None else None
-        if budget is not None and budget.peak - budget.used > WORTH_RETURNING:
-            budget.peak = budget.used
-            _trim()
-
-    def _control_flow(self) -> None:
-        """Throttle while the disk is nearly full, so that there is room for receiving, committing and compaction; until
-        there is twice as much, or it would begin and end all the time."""
-        least = self.configuration.minimum_free_megabytes << 20
-        if not least:
-            return
-        changes, free = self.manager.changes, shutil.disk_usage(self.configuration.data_dir).free
-        if not changes.throttled and free < least:
-            changes.throttled = True
-            logger.error(
-                "%s: %d MB free, less than minimum_free_megabytes (%d): no messages are accepted until "
-                "twice as much is free",
-                self.configuration.data_dir, free >> 20, least >> 20,
-            )  # fmt: skip
-        elif changes.throttled and free >= 2 * least:
-            changes.throttled = False
-            logger.warning("%s: %d MB free: messages are accepted again", self.configuration.data_dir, free >> 20)
-
-    async def _checkpoint(self) -> None:
-        started = time.monotonic()
-        job = self.store.capture_checkpoint(self.manager.columns())
-        self._checkpoint_position = job.position
-        held = time.monotonic() - started
-        self._no_checkpoint_before = started + held / CHECKPOINTS_SHARE
-        await asyncio.get_running_loop().run_in_executor(None, job.write)
-        await self._committer.drain()
-        self.store.finish_checkpoint(job)
-        logger.info("checkpoint written in %.2f s (event loop blocked for %.2f s)", time.monotonic() - started, held)
-
 
 def _syncer(loop: asyncio.AbstractEventLoop) -> UringSync | None:
     """None where the kernel does not sync beside the loop; the loop does it then."""
@@ -578,37 +512,6 @@ def _syncer(loop: asyncio.AbstractEventLoop) -> UringSync | None:
     except OSError as error:
         logger.info("io_uring is not available, so disk syncs block the event loop: %s", error)
         return None
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Recovery makes many objects that stay: the collector of cycles would walk over them again and again, which takes
-    half the time of a restart with thirty thousand queues."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _give_back_memory() -> None:
-    """Recovery leaves a quarter of its memory free inside the C library, which would keep it: glibc's own call only.
-
-    What it leaves in use stays, so the collector of cycles need not walk over a million messages again and again. It
-    looks less often, too: calls make many objects and hardly any cycles.
-    """
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
-    _trim()
-
-
-def _trim() -> None:
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):
-        logger.debug("this C library has no malloc_trim")
 
 
 def _audit(configuration: Configuration) -> Audit | None:

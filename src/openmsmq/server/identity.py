@@ -3,8 +3,8 @@
 A queue manager is who its identifier says, which the store holds. A computer name is only how others reach it, and may
 change: the store is restored on another host, or a container is given another name. Then each name stays a name of this
 machine; otherwise messages for it would wait in outgoing queues for a machine that is not there any more. But where the
-store is a copy of one that is still in use, both would answer to one name and one identifier. Nothing here tells the
-one case from the other, so an operator has to.
+store is a copy of one that is still in use, both would answer to one name and one identifier. The two cases
+look the same here, so an operator has to say which it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What systemd is told (sd_notify(3)): ready, stopping, and, from the event loop, that it still turns."""
+"""Notifications to systemd (sd_notify(3)): ready, stopping, and, from the event loop, that it still runs."""
 
 from __future__ import annotations
 

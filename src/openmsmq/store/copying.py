@@ -85,7 +85,7 @@ class _Part(NamedTuple):
 
 def _part(source: Path, number: int) -> _Part | None:
     """What one look finds in a segment; None if it is gone. Where valid frames follow behind its end, the end may have
-    grown while it was read: a second look tells that from damage."""
+    grown while it was read: reading it a second time distinguishes that from damage."""
     end = 0
     while True:
         image = _read(source / segment_name(number))

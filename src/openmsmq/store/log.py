@@ -497,7 +497,7 @@ class Store:
             self._release_files()
 
     def _mark_clean_end(self) -> None:
-        """A frame in a write of its own: with it, even damage to the very last batch is told from a torn write."""
+        """A frame in a write of its own: with it, even damage to the very last batch differs from a torn write."""
         if self._writer.stopped:
             return
         try:

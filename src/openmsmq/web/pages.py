@@ -21,7 +21,7 @@ from starlette.routing import Route
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.text import counted, printable, time_text
 from openmsmq.operating.acting import HAS_NO_TARGET
-from openmsmq.web import account, letters, messages, operations, problems, queues
+from openmsmq.web import account, dead_letters, messages, operations, problems, queues
 from openmsmq.web.application import Web, peer_of
 from openmsmq.web.callers import Caller
 from openmsmq.web.problems import Problem
@@ -201,12 +201,12 @@ class Console:
         )  # fmt: skip
 
     async def _deadletters(self, request: Request, caller: Caller) -> Response:
-        query = parse_query(letters.GroupsQuery, request.query_params.multi_items())
-        found = await self._ask(letters.list_groups, request, caller, query=query)
+        query = parse_query(dead_letters.GroupsQuery, request.query_params.multi_items())
+        found = await self._ask(dead_letters.list_groups, request, caller, query=query)
         return self._render("deadletters.html", caller, "Dead letters", found=found, command=found.command)
 
     async def _outgoing(self, request: Request, caller: Caller) -> Response:
-        found = await self._ask(letters.list_outgoing, request, caller)
+        found = await self._ask(dead_letters.list_outgoing, request, caller)
         return self._render("outgoing.html", caller, "Outgoing queues", found=found, command=found.command)
 
     async def _stylesheet(self, request: Request) -> Response:
@@ -236,11 +236,11 @@ class Console:
         return self._done(caller, f"Deleted {done.queue} with {counted(done.messages, 'message')}", done.command)
 
     async def _pause(self, request: Request, caller: Caller) -> Response:
-        await self._ask(letters.pause_queue, request, caller)
+        await self._ask(dead_letters.pause_queue, request, caller)
         return RedirectResponse("/outgoing", 303)
 
     async def _resume(self, request: Request, caller: Caller) -> Response:
-        await self._ask(letters.resume_queue, request, caller)
+        await self._ask(dead_letters.resume_queue, request, caller)
         return RedirectResponse("/outgoing", 303)
 
     async def _plan(self, request: Request, caller: Caller) -> Response:

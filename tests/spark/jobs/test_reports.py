@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from openmsmq.spark.jobs import plots
-from openmsmq.spark.jobs.letters import OTHERS, Count, DeadLetters
+from openmsmq.spark.jobs.dead_letters import OTHERS, Count, DeadLetters
 from openmsmq.spark.jobs.naming import common_beginning
 from openmsmq.spark.jobs.reports import dead_letters_page, traffic_page
 from openmsmq.spark.jobs.traffic import ALL, Figures, Traffic

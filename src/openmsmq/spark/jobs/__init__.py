@@ -5,7 +5,7 @@ from __future__ import annotations
 from openmsmq.spark.jobs.archived import read_archive
 from openmsmq.spark.jobs.archiving import Archived, Batch, archive
 from openmsmq.spark.jobs.compaction import Compacted, compact
-from openmsmq.spark.jobs.letters import DeadLetters, Returned, dead_letters, return_to_source
+from openmsmq.spark.jobs.dead_letters import DeadLetters, Returned, dead_letters, return_to_source
 from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.replaying import Replayed, replay, selection
 from openmsmq.spark.jobs.session import PipelineError, session

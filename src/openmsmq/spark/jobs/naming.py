@@ -1,4 +1,4 @@
-"""Names of queues where there is little room: what all have in common goes, and what tells them apart stays."""
+"""Names of queues where there is little room: what all have in common is dropped, and what distinguishes them stays."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from openmsmq.model.reasons import find_reason
 from openmsmq.spark.jobs import plots
-from openmsmq.spark.jobs.letters import OTHERS, Count, DeadLetters
+from openmsmq.spark.jobs.dead_letters import OTHERS, Count, DeadLetters
 from openmsmq.spark.jobs.naming import without_beginning
 from openmsmq.spark.jobs.page import Page
 from openmsmq.spark.jobs.traffic import PERCENTILES, Figures, Traffic

@@ -6,7 +6,7 @@ import time
 from shlex import quote
 from typing import Any, Final, Literal
 
-from openmsmq.operating import letters
+from openmsmq.operating import dead_letters
 from openmsmq.operating.explaining import explanation
 from openmsmq.operating.naming import DEAD_LETTER_QUEUES, path_of, shown
 from openmsmq.operating.selection import Criteria, select
@@ -78,12 +78,12 @@ def list_groups(asked: Asked) -> Groups:
             selection = select(manager, [path_of(name)], Criteria(), time.time(), scan=SCANNED, previews=False)
             scanned += selection.scanned
             complete = complete and selection.complete
-            found += [_group(name, group) for group in letters.groups(selection.chosen)]
+            found += [_group(name, group) for group in dead_letters.groups(selection.chosen)]
     found.sort(key=lambda group: -group.messages)
     return Groups(found, scanned, complete, "openmsmq dlq list")
 
 
-def _group(queue: str, group: letters.Group) -> Group:
+def _group(queue: str, group: dead_letters.Group) -> Group:
     reason = group.reason
     command = f"openmsmq dlq return --queue {queue} --reason {reason.slug} --meant-for {quote(group.destination)}"
     return Group(

@@ -19,8 +19,8 @@ from openmsmq.client.sync import QueueManager
 from openmsmq.model.reasons import reason_of
 from openmsmq.model.text import counted, time_text
 from openmsmq.operating.acting import Deed
+from openmsmq.operating.dead_letters import groups
 from openmsmq.operating.editing import Changes
-from openmsmq.operating.letters import groups
 from openmsmq.operating.naming import DEAD_LETTER_QUEUES, path_of
 from openmsmq.operating.selection import Chosen, Criteria, Selection, search, select
 

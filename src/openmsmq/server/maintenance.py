@@ -1,0 +1,119 @@
+"""What the daemon does by itself once a second: checkpoints, compaction, the throttle of a full disk, memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from openmsmq.model.security import SecurityDescriptor
+from openmsmq.queueing.manager import QueueManager
+from openmsmq.rpc.assembly import Budget
+from openmsmq.server.memory import trim
+from openmsmq.store import Store, StoreFailed, StoreFull
+from openmsmq.store.committer import Committer
+
+logger = logging.getLogger(__name__)
+
+PERIOD: Final = 1.0  # seconds between looks
+COMPACTION_PAUSE: Final = 0.005  # seconds between steps of compaction, for everybody else
+CHECKPOINTS_SHARE: Final = 0.05  # of the event loop's time, at most, that checkpoints of many messages may hold it
+WORTH_RETURNING: Final = 16 << 20  # bytes of requests that are gone; asking for them back takes milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Bytes: a checkpoint is written after so many of the log; no messages are accepted with less free on the disk (0:
+    they always are)."""
+
+    checkpoint: int
+    least_free: int
+
+
+class Maintenance:
+    """Checkpoints when enough has been written, compaction when garbage dominates or `tidy` is set."""
+
+    def __init__(
+        self, store: Store, manager: QueueManager, committer: Committer, machine: Callable[[], SecurityDescriptor],
+        budget: Budget, tidy: asyncio.Event, thresholds: Thresholds, data_dir: Path,
+    ) -> None:  # fmt: skip
+        """`machine` reads the security descriptor of the queue manager, which commands change."""
+        self._store, self._manager, self._committer = store, manager, committer
+        self._machine, self._budget, self._tidy = machine, budget, tidy
+        self._thresholds, self._data_dir = thresholds, data_dir
+        self._checkpointed = store.end
+        self._no_checkpoint_before = 0.0  # monotonic seconds
+
+    async def run(self) -> None:
+        """Until it is cancelled, or the store fails."""
+        while True:
+            self._throttle()
+            self._return_memory()
+            self._manager.authorization.machine = self._machine()
+            if self._store.end != self._store.durable_end:  # nobody waits for it, but it is not to wait long
+                self._committer.request()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PERIOD):
+                    await self._tidy.wait()
+            thorough = self._tidy.is_set()
+            self._tidy.clear()
+            try:
+                await self._checkpoint_if_due()
+                await self._compact(thorough)
+            except (OSError, StoreFull) as error:
+                logger.error("checkpoint or compaction failed: %s", error)
+            except StoreFailed:
+                return  # the committer has logged it already
+
+    def _throttle(self) -> None:
+        """No messages are accepted while the disk is nearly full, so that there is room for receiving, committing and
+        compaction; until there is twice as much, or it would begin and end all the time."""
+        least = self._thresholds.least_free
+        if not least:
+            return
+        changes, free = self._manager.changes, shutil.disk_usage(self._data_dir).free
+        if not changes.throttled and free < least:
+            changes.throttled = True
+            logger.error(
+                "%s: %d MB free, less than minimum_free_megabytes (%d): no messages are accepted until "
+                "twice as much is free",
+                self._data_dir, free >> 20, least >> 20,
+            )  # fmt: skip
+        elif changes.throttled and free >= 2 * least:
+            changes.throttled = False
+            logger.warning("%s: %d MB free: messages are accepted again", self._data_dir, free >> 20)
+
+    def _return_memory(self) -> None:
+        """What large requests took and left stays with the C library, unless it is asked for it."""
+        budget = self._budget
+        if budget.peak - budget.used > WORTH_RETURNING:
+            budget.peak = budget.used
+            trim()
+
+    async def _checkpoint_if_due(self) -> None:
+        written = self._store.end - self._checkpointed
+        if written < self._thresholds.checkpoint or time.monotonic() < self._no_checkpoint_before:
+            return
+        started = time.monotonic()
+        job = self._store.capture_checkpoint(self._manager.columns())
+        self._checkpointed = job.position
+        held = time.monotonic() - started
+        self._no_checkpoint_before = started + held / CHECKPOINTS_SHARE
+        await asyncio.get_running_loop().run_in_executor(None, job.write)
+        await self._committer.drain()
+        self._store.finish_checkpoint(job)
+        logger.info("checkpoint written in %.2f s (event loop blocked for %.2f s)", time.monotonic() - started, held)
+
+    async def _compact(self, thorough: bool) -> None:
+        store, manager = self._store, self._manager
+        while (thorough or store.wants_compaction) and store.compact_step(
+            manager.is_live, manager.relocated, thorough=thorough
+        ):
+            await self._committer.drain()
+            await asyncio.sleep(COMPACTION_PAUSE)

@@ -1,0 +1,43 @@
+"""What recovery and large requests leave to the collector of cycles and to the C library."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Recovery makes many objects that stay: the collector of cycles would walk over them again and again, which takes
+    half the time of a restart with thirty thousand queues."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def give_back_memory() -> None:
+    """Recovery leaves a quarter of its memory free inside the C library, which would keep it: glibc's own call only.
+
+    What it leaves in use stays, so the collector of cycles need not walk over a million messages again and again. It
+    looks less often, too: calls make many objects and hardly any cycles.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    trim()
+
+
+def trim() -> None:
+    """Ask the C library to give free memory back to the system."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        logger.debug("this C library has no malloc_trim")
