@@ -8,7 +8,6 @@ context and the arguments, None for those that are left out, and returns the res
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from uuid import UUID
 
 from openmsmq.dcom import coercion
 from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.server import CallContext
+from openmsmq.dcom.server import CallContext, is_awaitable
 from openmsmq.dcom.type_info import Library, TypeInfo
 from openmsmq.dcom.variant import EMPTY, VT, Variant, bstr, from_wire, text_of, to_wire
 from openmsmq.interfaces import ms_oaut as o
@@ -133,7 +132,7 @@ class AutomationObject:
         slot = self._slots(context).by_opnum[operation.opnum]
         arguments = [_read(a, getattr(request, f"a{i}"), context) for i, a in enumerate(slot.inputs)]
         result = self.run(context, slot, arguments)
-        if inspect.isawaitable(result):
+        if is_awaitable(result):
             return self._respond_later(context, operation, slot, result)
         return self._response(context, operation, slot, result)
 
@@ -229,7 +228,7 @@ class AutomationObject:
             result = self.run(context, slot, arguments)
         except MsmqError as error:
             return self._exception(response, slot, error)
-        if inspect.isawaitable(result):
+        if is_awaitable(result):
             return self._invoke_later(context, slot, response, result)
         return self._invoke_result(context, slot, response, result)
 

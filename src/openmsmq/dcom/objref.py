@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 from uuid import UUID
 
 from openmsmq.dcom.bindings import Bindings
@@ -15,6 +17,7 @@ _STANDARD, _HANDLER, _CUSTOM, _EXTENDED = 1, 2, 4, 8
 _HEADER = struct.Struct("<II16s")
 _STD = struct.Struct("<IIQQ16s")
 NOPING = 0x1000  # SORF_NOPING
+_MAXIMUM_KEPT = 512  # bytes of a reference that is kept for the next time
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,10 @@ Reference = StandardReference | CustomReference
 def unpack(data: bytes) -> Reference:
     """Read an OBJREF of any form, of OBJREF_HANDLER and OBJREF_EXTENDED what is standard in them. Raises
     BadStubData."""
+    return _unpack_again(data) if len(data) <= _MAXIMUM_KEPT else _unpack(data)
+
+
+def _unpack(data: bytes) -> Reference:
     try:
         signature, flags, iid = _HEADER.unpack_from(data)
         if signature != _SIGNATURE:
@@ -84,3 +91,7 @@ def unpack(data: bytes) -> Reference:
     except struct.error as error:
         raise BadStubData(f"an OBJREF is cut short: {error}") from None
     return StandardReference(UUID(bytes_le=iid), refs, oxid, oid, UUID(bytes_le=ipid), resolver, sorf)
+
+
+# A client passes the same reference with each message that it sends.
+_unpack_again: Final = lru_cache(1024)(_unpack)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable
 from typing import Any, Final
@@ -12,7 +11,7 @@ from uuid import UUID
 from openmsmq.dcom.activation import VERSION, interface_pointer
 from openmsmq.dcom.exporter import ExportedInterface
 from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.server import CallContext, ComServer, ServedInterface
+from openmsmq.dcom.server import CallContext, ComServer, ServedInterface, is_awaitable
 from openmsmq.interfaces import ms_dcom as d
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.ndr import BadStubData, Interface, NdrError, Operation
@@ -63,7 +62,7 @@ class OrpcInterface(ServedInterface):
         except MsmqError as error:
             logger.debug("%s::%s failed: %s", self.name, operation.name, error)
             response = failure(operation, error.hresult)
-        if inspect.isawaitable(response):
+        if is_awaitable(response):
             self._answer_later(context, operation, response, before)
         else:
             self._finish(context, operation, response, before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 from uuid import UUID
 
 from openmsmq.dcom.activation import interface_pointer
@@ -19,6 +19,11 @@ from openmsmq.rpc.call import Call
 from openmsmq.rpc.pdu import AuthLevel
 
 _SECURITY = ((WINNT, ""), (SPNEGO, ""))
+
+
+def is_awaitable(result: object) -> TypeGuard[Awaitable[Any]]:
+    """Whether the answer to a call comes later; several times as fast as `inspect.isawaitable`."""
+    return hasattr(result, "__await__")
 
 
 class Host(Protocol):

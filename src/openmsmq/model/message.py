@@ -6,8 +6,9 @@ GUIDs are 16 bytes in the same order. Times are seconds since 1970 UTC.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, Final
 from uuid import UUID
 
 from openmsmq.model.bodies import BodyValue, decode_body, encode_body
@@ -77,6 +78,10 @@ class Message:
         body, body_type = encode_body(value)
         return cls(**{"body": body, "body_type": body_type, **properties})
 
+    def copy(self) -> Message:
+        """Another message with the same properties; several times as fast as `dataclasses.replace`."""
+        return Message(*_properties(self))
+
     def decode(self) -> BodyValue:
         """The body as a value of the type that `body_type` names. Raises BodyError."""
         return decode_body(self.body, self.body_type)
@@ -128,6 +133,9 @@ class Message:
         if self.time_to_be_received == INFINITE:
             return 0
         return (self.sent_time + self.time_to_be_received) * 1000 + self.sent_milliseconds
+
+
+_properties: Final = attrgetter(*(field.name for field in fields(Message)))
 
 
 def identifier_text(identifier: bytes) -> str:

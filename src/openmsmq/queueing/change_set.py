@@ -341,7 +341,9 @@ class ChangeSet:
 
     def _insert_copy(self, queue: Queue, message: Message, reason: MessageClass | None, size: int) -> None:
         """A copy for a journal or dead-letter queue; discarded where that queue's quota is exceeded."""
-        copy = replace(message, message_class=message.message_class if reason is None else reason)
+        copy = message.copy()
+        if reason is not None:
+            copy.message_class = reason
         if not self.has_room(queue, size, reuse=True):
             self._changes.note_discarded(queue, message)
             return

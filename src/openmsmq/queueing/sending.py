@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from openmsmq.model.admission import MAXIMUM_MESSAGE_FORMAT_NAME, check_message
@@ -95,7 +95,7 @@ class Sending:
                 raise QueueDeleted(detail=str(target.format_name))
             if transaction is not None and queue.exactly_once is not None:
                 queue = queue.exactly_once
-            copy = message if len(targets) == 1 else replace(message)
+            copy = message if len(targets) == 1 else message.copy()
             copy.destination_queue_format_name = target.name
             if queue.kind is QueueKind.OUTGOING:  # [MS-MQDMPR] 3.1.1.12, note 12 (D-20): the machine has a maximum
                 longest = self._changes.machine.default_time_to_reach_queue

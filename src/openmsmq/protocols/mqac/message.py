@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.server import CallContext
+from openmsmq.dcom.server import CallContext, is_awaitable
 from openmsmq.dcom.variant import EMPTY, VT, Variant
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import INFINITE, MessageClass
@@ -294,7 +293,7 @@ class MSMQMessage(MqacObject):
         if look_up is not None:
             return self._send_later(look_up, context, partial(for_sending, caller), Transaction, signer)
         opened = for_sending(caller)
-        if inspect.isawaitable(opened):
+        if is_awaitable(opened):
             return self._send_later(None, context, lambda: opened, Transaction, signer)
         self._send(context, opened, Transaction, signer)
         return None
@@ -311,7 +310,9 @@ class MSMQMessage(MqacObject):
         if look_up is not None:
             await look_up
         opened = open_queue()
-        self._send(context, await opened if inspect.isawaitable(opened) else opened, transaction, signer)
+        descriptor = await opened if is_awaitable(opened) else opened
+        assert isinstance(descriptor, OpenQueueDescriptor)
+        self._send(context, descriptor, transaction, signer)
 
     def _signer(self, context: CallContext) -> InternalCertificate | None:
         """By whose key the message is signed: the caller's, never that of somebody whom the message names (deviation
@@ -399,13 +400,13 @@ class MSMQMessage(MqacObject):
         """What is sent: a copy, because the queue keeps it. Whose message is `signed` here is its sender."""
         message = self.message
         sender = self._sender_bytes(context)
-        copy = replace(
-            message,
-            sender_identifier=sender if signed or not message.sender_identifier else message.sender_identifier,
-            identifier=NULL_IDENTIFIER, transaction_identifier=NULL_IDENTIFIER, lookup_identifier=0,
-            first_in_transaction=False, last_in_transaction=False, abort_count=0, move_count=0, last_move_time=0,
-            arrival_time=0, authentication_level=0,
-        )  # fmt: skip
+        copy = message.copy()
+        if signed or not message.sender_identifier:
+            copy.sender_identifier = sender
+        copy.identifier = copy.transaction_identifier = NULL_IDENTIFIER
+        copy.first_in_transaction = copy.last_in_transaction = False
+        copy.lookup_identifier = copy.arrival_time = copy.authentication_level = 0
+        copy.abort_count = copy.move_count = copy.last_move_time = 0
         if copy.connector_type_identifier == NULL_GUID:
             copy.message_class = 0
         if not copy.sender_identifier_type or not copy.sender_identifier:

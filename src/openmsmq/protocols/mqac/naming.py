@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from openmsmq.dcom.server import is_awaitable
 from openmsmq.model import names
 from openmsmq.model.errors import QueueNotFound
 from openmsmq.protocols.environment import Environment
@@ -53,4 +53,4 @@ def after(work: Awaitable[Any] | None, then: Callable[[], T]) -> T | Awaitable[T
 async def _later(work: Awaitable[Any], then: Callable[[], Any]) -> Any:
     await work
     result = then()
-    return await result if inspect.isawaitable(result) else result
+    return await result if is_awaitable(result) else result
