@@ -13,6 +13,7 @@ import pytest
 
 from frame_peer import FramePeer
 from openmsmq.model.sddl import from_sddl
+from openmsmq.operating.metrics import Histogram
 from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
 from openmsmq.queueing.queue import QueueKind
 from openmsmq.rpc.server import RpcServer
@@ -32,7 +33,11 @@ class Peer(FramePeer):
         self.users.add("root", "one", administrator=True)
         self.rpc = RpcServer()
         self.door = Door(
-            world.manager, self.users, self.rpc, lambda sid: sid is not None and self.users.is_administrator(sid)
+            world.manager,
+            self.users,
+            self.rpc,
+            lambda sid: sid is not None and self.users.is_administrator(sid),
+            Histogram(),
         )
 
     async def __aenter__(self) -> Peer:

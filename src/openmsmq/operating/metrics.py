@@ -20,6 +20,7 @@ MOST_SERIES: Final = 50_000  # of one answer: more is an error, never a part of 
 BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
 
 KINDS: Final = ("queue", "journal", "deadletter", "outgoing", "connector")
+OTHER_REASON: Final = "other"  # for classes that no specification names
 
 
 class Family(NamedTuple):
@@ -42,11 +43,14 @@ FAMILIES: Final = (
     Family("bytes", "gauge", "Bytes of messages that are there.", *_by("kind", *KINDS)),
     Family("queues", "gauge", "Queues.", *_by("kind", *KINDS)),
     Family("oldest_message_timestamp_seconds", "gauge", "When the oldest message came.", ("kind",)),
-    Family("messages_in_total", "counter", "Messages that came.", *_by("transport", "rpc", "transfer", "flight")),
-    Family("messages_out_total", "counter", "Messages that left.", *_by("transport", "rpc", "transfer", "flight")),
+    Family("messages_in_total", "counter", "Messages that came into queues.", *_by("kind", *KINDS)),
+    Family("messages_out_total", "counter", "Messages that left queues.", *_by("kind", *KINDS)),
     Family("message_bytes_in_total", "counter", "Bytes of messages that came."),
     Family("message_bytes_out_total", "counter", "Bytes of messages that left."),
-    Family("messages_dead_total", "counter", "Dead letters by reason.", *_by("reason", *(r.slug for r in REASONS))),
+    Family(
+        "messages_dead_total", "counter", "Messages that nobody received, by reason.",
+        *_by("reason", *(reason.slug for reason in REASONS), OTHER_REASON),
+    ),
     Family("copies_discarded_total", "counter", "Copies and acknowledgments for which there was no room."),
     Family("rpc_requests_total", "counter", "Calls by RPC that came."),
     Family("rpc_faults_total", "counter", "Calls by RPC that ended in a fault."),

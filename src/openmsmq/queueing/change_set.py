@@ -90,6 +90,7 @@ class ChangeSet:
         self._acknowledgments: list[tuple[Message, MessageClass]] = []
         self._final_acks: list[tuple[bytes, MessageClass]] = []  # what `records.final_ack_definition` keeps, and why
         self._following = 0  # bytes of these
+        self._deaths: list[MessageClass] = []  # why messages are removed that nobody received, or are refused
 
     # -- gathering -------------------------------------------------------------------------------------------
 
@@ -173,6 +174,7 @@ class ChangeSet:
             if message.acknowledgements_requested & _POS_RECEIVE:
                 self._acknowledge(message, reason)
             return
+        self._deaths.append(reason)
         if message.acknowledgements_requested & (_NEG_RECEIVE if reason & _ARRIVED else _NEG_ARRIVAL):
             self._acknowledge(message, reason)
         if from_elsewhere and (message.is_transactional or in_transit):
@@ -190,12 +192,15 @@ class ChangeSet:
         if reason is MessageClass.ACK_RECEIVE:
             if message.journaling_requested & _JOURNAL:
                 self._copy(registry.system_journal, message, size)
-        elif message.journaling_requested & _DEADLETTER:
+            return
+        self._deaths.append(reason)
+        if message.journaling_requested & _DEADLETTER:
             self._copy(registry.transactional_dead_letters, message, size, reason)
 
     def reject(self, message: Message, reason: MessageClass, final_ack: bytes = b"") -> None:
         """What follows when a message from another queue manager is refused ([MS-MQQB] 3.1.5.8). `final_ack` is what
         `records.final_ack_definition` would have kept."""
+        self._deaths.append(reason)
         if message.acknowledgements_requested & _NEG_ARRIVAL:
             self._acknowledge(message, reason)
         if final_ack:
@@ -464,6 +469,8 @@ class ChangeSet:
         if arrived is not None:
             for queue, key, message in arrived:
                 changes.outbox.arrived(queue, key, message)
+        if self._deaths:
+            changes.note_deaths(self._deaths)
         if self._leaves_subqueue or self._held is not None:
             self._clean_up()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from openmsmq.model import names
-from openmsmq.model.constants import INFINITE
+from openmsmq.model.constants import INFINITE, MessageClass
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import NULL_IDENTIFIER, Message
 from openmsmq.queueing.machine import Machine
@@ -32,6 +32,7 @@ class Changes:
         looks: when to see whether an outgoing queue is unused.
         throttled: no message comes in (Begin and End Flow Control, [MS-MQDMPR] 3.1.7.2.5 and 6).
         discarded: copies and acknowledgments that found no room.
+        deaths: messages that nobody received, by the class that says why, whether a dead letter was kept or not.
         has_failed: a change was written and could not be applied; no other one may follow.
         sequence: the latest SequentialID.
     """
@@ -49,6 +50,7 @@ class Changes:
         self.looks: Timers[OutgoingQueue] = Timers(_is_kept, outbox.deadline_changed)
         self.throttled = False
         self.discarded = 0
+        self.deaths: dict[int, int] = {}
         self.has_failed = False
         self._staged: dict[int, int] = {}  # bytes by queue number
         self._staged_bytes = 0
@@ -148,6 +150,11 @@ class Changes:
         logger.warning(
             "queue %s is over its quota: discarded a copy of message %s", queue.properties.path_name, message.id
         )
+
+    def note_deaths(self, reasons: list[MessageClass]) -> None:
+        """Messages were removed, or refused when they arrived."""
+        for reason in reasons:
+            self.deaths[reason] = self.deaths.get(reason, 0) + 1
 
     # -- failure -----------------------------------------------------------------------------------------------
 

@@ -90,7 +90,8 @@ class Queue:
     and `exclusive_peekers`, how the queue is open (`handles`); `waiters`, how many reads wait (`reading`); `arrived`,
     positions that have not been offered to them yet, with their messages where these are at hand (`outbox`); `pins`,
     consumer groups, for whose sake a subqueue stays that is empty and closed; `incoming`, transactional sequences of
-    other queue managers, by their identifier."""
+    other queue managers, by their identifier. `came` and `left` count messages since the start;
+    sends of transactions count when they are committed."""
 
     number: int
     kind: QueueKind
@@ -118,6 +119,8 @@ class Queue:
     recovered_until: int = 0
     pins: int = 0
     incoming: dict[bytes, IncomingTransferInfo] = field(default_factory=dict)
+    came: int = 0
+    left: int = 0
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -280,6 +283,7 @@ class Queue:
             self.asking.add(key)
         if lock is None:
             self.available.add(key)
+            self.came += 1
         else:
             self.locked[key] = lock
 
@@ -288,6 +292,7 @@ class Queue:
         self.entries[lookup_identifier] = size << _LOCATION_BITS | location
         self.total_bytes += size
         self.available.add(lookup_identifier)
+        self.came += 1
 
     def load(self, keys: list[int], values: list[Stored], total_bytes: int) -> None:
         """Fill an empty queue from what the store recovered: lookup identifiers and their entries."""
@@ -302,6 +307,7 @@ class Queue:
         self.asking.update(asking)
         self.available.update(entries)
         self.total_bytes += total_bytes
+        self.came += len(entries)
 
     def replace_location(self, lookup_identifier: int, old: int, new: int) -> None:
         """A stored message has moved in the log."""
@@ -334,6 +340,8 @@ class Queue:
         """Make a locked position available again."""
         lock = self.locked.pop(lookup_identifier)
         self.available.add(lookup_identifier)
+        if lock.kind is LockKind.ENQUEUE:
+            self.came += 1
         return lock
 
     def note_abort(self, lookup_identifier: int) -> int:
@@ -351,8 +359,11 @@ class Queue:
         self.total_bytes -= _size_of(self.entries.pop(lookup_identifier))
         self.aborts.pop(lookup_identifier, None)
         self.asking.discard(lookup_identifier)
-        if self.locked.pop(lookup_identifier, None) is None:
+        lock = self.locked.pop(lookup_identifier, None)
+        if lock is None:
             self.available.remove(lookup_identifier)
+        if lock is None or lock.kind is not LockKind.ENQUEUE:
+            self.left += 1
 
     def remove_locked(self, lookup_identifiers: list[int]) -> None:
         """Delete positions that are locked."""
@@ -364,6 +375,7 @@ class Queue:
             for key in lookup_identifiers:
                 self.aborts.pop(key, None)
         self.asking.difference_update(lookup_identifiers)
+        self.left += len(lookup_identifiers)
 
     def columns(self, deadlines: dict[int, int]) -> QueueColumns:
         """What the store keeps of the queue, uncommitted sends left out; `deadlines` by lookup identifier."""

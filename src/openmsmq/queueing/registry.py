@@ -58,6 +58,7 @@ class Registry:
         self.outgoing: dict[str, OutgoingQueue] = {}  # by lower-case format name
         self.connectors: dict[names.FormatName, ConnectorQueue] = {}
         self._foreign_machines: dict[str, ConnectorQueue] = {}  # by lower-case name or address
+        self.gone: dict[QueueKind, tuple[int, int]] = {}  # `came` and `left` of queues that are no more
         self._owned: Counter[bytes] | None = None  # application queues by the SID of their owner
         self.system_journal = self._system_queue(SYSTEM_JOURNAL, "journal", machine.journal_quota)
         self.dead_letters = self._system_queue(SYSTEM_DEADLETTER, "deadletter", INFINITE)
@@ -284,6 +285,7 @@ class Registry:
         else:
             self._forget_names(queue)
         for member in self.family(queue):
+            self._remember(member)
             member.deleted = True
             del self.queues[member.number]
 
@@ -297,8 +299,14 @@ class Registry:
         with suppress(StoreFull):  # an empty subqueue in the log goes at the next start
             self._store.append([Drop(_definition(queue))])
         queue.deleted = True
+        self._remember(queue)
         del self.queues[queue.number]
         del queue.parent.subqueues[queue.name.lower()]
+
+    def _remember(self, queue: Queue) -> None:
+        """Sums over all queues do not fall when one goes."""
+        came, left = self.gone.get(queue.kind, (0, 0))
+        self.gone[queue.kind] = (came + queue.came, left + queue.left)
 
     def route(self, machines: Iterable[str], queue: ConnectorQueue) -> None:
         """Messages for these machines go through a connector queue."""

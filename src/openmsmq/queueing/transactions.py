@@ -55,6 +55,7 @@ class Transactions:
         self._holds: Final = holds
         self._recovered_numbers: Final = frozenset(recovered_numbers)
         self._enlisted: dict[bytes, Transaction] = {}
+        self.ended: Final = {TransactionState.COMMITTED: 0, TransactionState.ABORTED: 0}  # how many, since the start
 
     # -- beginning ---------------------------------------------------------------------------------------------
 
@@ -157,9 +158,15 @@ class Transactions:
 
     # -- ending ------------------------------------------------------------------------------------------------
 
+    def _advance(self, transaction: Transaction, event: TransactionEvent) -> None:
+        """Raises TransactionSequence."""
+        transaction.advance(event)
+        if transaction.has_ended:
+            self.ended[transaction.state] += 1
+
     def close(self, transaction: Transaction) -> None:
         """Take no more work: votes are collected. Raises TransactionSequence."""
-        transaction.advance(TransactionEvent.CLOSE)
+        self._advance(transaction, TransactionEvent.CLOSE)
 
     def prepare(self, transaction: Transaction, note: bytes | None = None) -> None:
         """Transaction Prepare, 3.1.4.3, of a distributed transaction: from now on it survives a restart. `note` is what
@@ -185,7 +192,7 @@ class Transactions:
         for insert, location in zip(inserts, locations, strict=True):
             assert last is not None
             _written_ahead(transaction, last, location, len(insert.payload))
-        transaction.advance(TransactionEvent.PREPARE)
+        self._advance(transaction, TransactionEvent.PREPARE)
 
     def commit(
         self,
@@ -215,7 +222,7 @@ class Transactions:
             if last is not None:  # more may be sent before the next try
                 last.message.last_in_transaction = False
             raise
-        transaction.advance(event)
+        self._advance(transaction, event)
         self._enlisted.pop(transaction.identifier, None)
 
     def _gather(self, change: ChangeSet, operation: Enqueued | Dequeued | Moved) -> None:
@@ -239,7 +246,7 @@ class Transactions:
         """Transaction Abort, 3.1.4.5: sends are discarded, receives are put back. No reply waits for the disk: what
         has not committed is aborted by a restart too. Raises TransactionSequence if it has ended."""
         is_stored = transaction.wrote_pending or transaction.is_prepared
-        transaction.advance(TransactionEvent.ABORT)
+        self._advance(transaction, TransactionEvent.ABORT)
         self._enlisted.pop(transaction.identifier, None)
         self._count_abort(transaction)
         if is_stored:
@@ -294,9 +301,9 @@ class Transactions:
         with storing():
             change.commit(settled=([one.number for one in committed], [one.number for one in dropped]))
         for transaction in committed:
-            transaction.advance(TransactionEvent.OUTCOME_COMMIT)
+            self._advance(transaction, TransactionEvent.OUTCOME_COMMIT)
         for transaction in dropped:
-            transaction.advance(TransactionEvent.ABORT)
+            self._advance(transaction, TransactionEvent.ABORT)
 
     def drop(self, transaction: Transaction) -> None:
         """A transaction that holds no positions is no more. Raises TransactionSequence, MessageStorageFailed."""
@@ -304,7 +311,7 @@ class Transactions:
         if transaction.wrote_pending or transaction.is_prepared:
             with storing():
                 self._store.settle([], [transaction.number])
-        transaction.advance(TransactionEvent.ABORT)
+        self._advance(transaction, TransactionEvent.ABORT)
 
     # -- after a restart ---------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from openmsmq.link.service import MessageService
 from openmsmq.model import security
 from openmsmq.model.constants import Access
 from openmsmq.operating.audit import AuditLog, Entry
+from openmsmq.operating.metrics import Histogram
 from openmsmq.operating.settings import write_settings
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.protection.keyring import KeyringError
@@ -122,6 +123,7 @@ class Daemon:
         self._timer: asyncio.TimerHandle | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._syncer: UringSync | None = None
+        self._syncs = Histogram()
         self._resolving: asyncio.Task[None] | None = None  # of transactions in doubt
         self._following: asyncio.Task[None] | None = None  # the directory
 
@@ -171,7 +173,7 @@ class Daemon:
         self._syncer = _syncer(loop)
         committer = Committer(
             self.store, loop, on_failure=self._store_failed, syncer=self._syncer, before=self._before_sync,
-            after=self._after_sync, calls=self._calls,
+            after=self._after_sync, calls=self._calls, took=self._syncs.observe,
         )  # fmt: skip
         configuration = self.configuration
         policy = SecurityPolicy(configuration.accepts_anonymous, LEVELS[configuration.minimum_level])
@@ -240,7 +242,7 @@ class Daemon:
         if configuration.flight:
             await self._start_flight(committer, users, environment)
         if configuration.web:
-            self._web = WebServer(configuration, environment, users, rpc, [
+            self._web = WebServer(configuration, environment, users, rpc, self._syncs, [
                 configuration.machine_name, self._qualified_name, *configuration.alias_names
             ])  # fmt: skip
             self.endpoints["web"] = await self._web.start(configuration.port("web_port", self._offset))

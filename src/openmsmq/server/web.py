@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from openmsmq.operating.metrics import Histogram
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.protocols.environment import Environment
 from openmsmq.rpc.call import InterfaceTable
@@ -29,11 +30,13 @@ class WebServer:
     """Serves HTTP beside the event loop."""
 
     def __init__(
-        self, configuration: Configuration, environment: Environment, users: UsersFile, rpc: RpcServer, names: list[str]
-    ) -> None:
-        """`rpc` is the daemon's server for everybody; `names` are those of this machine."""
+        self, configuration: Configuration, environment: Environment, users: UsersFile, rpc: RpcServer,
+        syncs: Histogram, names: list[str],
+    ) -> None:  # fmt: skip
+        """`rpc` is the daemon's server for everybody; `syncs` how long syncs of the store took; `names` are those of
+        this machine."""
         self._configuration: Final = configuration
-        self._door: Final = Door(environment.manager, users, rpc, environment.is_administrator)
+        self._door: Final = Door(environment.manager, users, rpc, environment.is_administrator, syncs)
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)
         self._rpc: Final = RpcServer(

@@ -45,6 +45,7 @@ class Committer:
         after: Callback = lambda: None,
         calls: Callable[[], int] = lambda: 0,
         slow: float = SLOW_SYNC,
+        took: Callable[[float], object] = lambda seconds: None,
     ) -> None:
         """
         Args:
@@ -56,6 +57,7 @@ class Committer:
             after: called when those who waited have been told.
             calls: how many calls have come in so far, whether they wait for the disk or not.
             slow: seconds; a sync in place that takes longer is a slow one.
+            took: called with the seconds that each write and sync of a batch took.
         """
         self._store = store
         self._loop = loop
@@ -66,6 +68,7 @@ class Committer:
         self._calls = calls
         self._calls_before = 0  # what that was at the last flush
         self._slow = slow
+        self._took = took
         self._left_beside = 0  # how many syncs are not to be in place
         self._waiting: list[Callback] = []
         self._waiting_calls = 0
@@ -134,19 +137,23 @@ class Committer:
             batch.sync()
         except OSError as error:
             self._store.fail(error)
-        if time.monotonic() - started > self._slow:
+        seconds = time.monotonic() - started
+        self._took(seconds)
+        if seconds > self._slow:
             self._left_beside = STAY_BESIDE
         self._store.finish_batch(batch)
 
     def _start(self, syncer: Syncer, batch: Batch, waiting: list[Callback]) -> None:
         """Write, and sync beside the loop; `_scheduled` stays set, so that nothing else is flushed meanwhile."""
+        started = time.monotonic()
         try:
             batch.write()
-            syncer.submit(batch.handles, lambda error: self._synced(batch, waiting, error))
+            syncer.submit(batch.handles, lambda error: self._synced(batch, waiting, started, error))
         except OSError as error:
             self._store.fail(error)
 
-    def _synced(self, batch: Batch, callbacks: list[Callback], error: OSError | None) -> None:
+    def _synced(self, batch: Batch, callbacks: list[Callback], started: float, error: OSError | None) -> None:
+        self._took(time.monotonic() - started)
         try:
             if error is not None:
                 self._store.fail(error)

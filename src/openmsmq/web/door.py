@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound
+from openmsmq.operating.metrics import Histogram
 from openmsmq.processes.answering import Answering
 from openmsmq.queueing.authorization import Caller, Right
 from openmsmq.queueing.manager import QueueManager
@@ -51,12 +52,15 @@ class Door:
         users: UsersFile,
         rpc: RpcServer,
         is_administrator: Callable[[str | None], bool],
+        syncs: Histogram,
     ) -> None:
-        """`rpc` is the daemon's server, with whose callers those of HTTP share the throttle for logins."""
+        """`rpc` is the daemon's server, with whose callers those of HTTP share the throttle for logins; `syncs` how
+        long syncs of the store took."""
         self._manager: Final = manager
         self._users: Final = users
         self._rpc: Final = rpc
         self._is_administrator: Final = is_administrator
+        self._syncs: Final = syncs
         self._tickets: Final = Tickets(users)
         self._delays: Final = Delays()
         self._logins: Final = {"ok": 0, "refused": 0, "delayed": 0}
@@ -166,7 +170,7 @@ class Door:
         async for part in _sliced(figures.of_queues(self._manager)):
             found |= part or {}
         logins = {f"http {result}": count for result, count in self._logins.items()}
-        return found | figures.of_server(self._manager, self._rpc, self.delay) | {"logins_total": logins}
+        return found | figures.of_server(self._manager, self._rpc, self._syncs, self.delay) | {"logins_total": logins}
 
 
 async def _sliced(items: Iterator[T]) -> AsyncIterator[T]:

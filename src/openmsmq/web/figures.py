@@ -9,12 +9,15 @@ from typing import Any, Final
 
 from openmsmq import __version__
 from openmsmq.compiled import how_it_runs
-from openmsmq.operating.metrics import KINDS, Histogram
+from openmsmq.model.reasons import REASONS
+from openmsmq.operating.metrics import KINDS, OTHER_REASON, Histogram
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
 from openmsmq.rpc.server import RpcServer
+from openmsmq.web.rows import KINDS as KINDS_OF_QUEUES
 from openmsmq.web.rows import kind_of
 
+_SLUGS: Final = {reason.code: reason.slug for reason in REASONS}
 _PERIOD: Final = 0.5  # seconds between two looks at the event loop
 
 
@@ -35,31 +38,52 @@ class LoopDelay:
 
 def of_queues(manager: QueueManager) -> Iterator[dict[str, Any] | None]:
     """None after each queue, so that whoever reads stops now and then; at the end the figures of all."""
-    messages, sizes, queues = (dict.fromkeys(KINDS, 0) for _ in range(3))
+    messages, sizes, queues, came, left = (dict.fromkeys(KINDS, 0) for _ in range(5))
     states = dict.fromkeys((state.value for state in OutgoingState), 0)
     handles = waiting = 0
     for queue in list(manager.registry.queues.values()):
-        kind = kind_of(queue)
-        kind = "queue" if kind == "subqueue" else kind
-        if kind is not None:
+        named = kind_of(queue)
+        if named is not None:
+            kind = _kind(named)
             messages[kind] += len(queue)
             sizes[kind] += queue.total_bytes
             queues[kind] += 1
+            came[kind] += queue.came
+            left[kind] += queue.left
             handles += queue.openers
             waiting += queue.waiters
         if isinstance(queue, OutgoingQueue):
             states[queue.state(manager.outgoing.online).value] += 1
         yield None
+    for gone, (of_those_came, of_those_left) in manager.registry.gone.items():
+        came[_kind(KINDS_OF_QUEUES[gone])] += of_those_came
+        left[_kind(KINDS_OF_QUEUES[gone])] += of_those_left
     yield {
+        "messages_in_total": came, "messages_out_total": left,
         "messages": messages, "bytes": sizes, "queues": queues, "outgoing_queues": states, "handles": handles,
         "waiting_readers": waiting,
     }  # fmt: skip
 
 
-def of_server(manager: QueueManager, rpc: RpcServer, delay: LoopDelay) -> dict[str, Any]:
+def _kind(kind: str) -> str:
+    return "queue" if kind == "subqueue" else kind
+
+
+def _deaths(manager: QueueManager) -> dict[str, int]:
+    """By the slug of the reason; classes that no specification names are together."""
+    found: dict[str, int] = {}
+    for code, count in manager.changes.deaths.items():
+        slug = _SLUGS.get(code, OTHER_REASON)
+        found[slug] = found.get(slug, 0) + count
+    return found
+
+
+def of_server(manager: QueueManager, rpc: RpcServer, syncs: Histogram, delay: LoopDelay) -> dict[str, Any]:
     """What is counted already. A label has its values as a dictionary, histograms are lists with their sum at the
     end."""
     return {
+        "messages_dead_total": _deaths(manager),
+        "transactions_total": {state.value: count for state, count in manager.transactions.ended.items()},
         "copies_discarded_total": manager.changes.discarded,
         "rpc_requests_total": rpc.statistics.calls_in,
         "rpc_faults_total": rpc.statistics.faults,
@@ -67,6 +91,7 @@ def of_server(manager: QueueManager, rpc: RpcServer, delay: LoopDelay) -> dict[s
         "sessions": {"rpc": len(rpc.connections)},
         "throttled": int(manager.changes.throttled),
         "quota_bytes": manager.machine.quota * 1024,
+        "store_sync_duration_seconds": [*syncs.counts, syncs.total],
         "event_loop_delay_seconds": [*delay.histogram.counts, delay.histogram.total],
         "build_info": [__version__, platform.python_version(), how_it_runs()],
     }

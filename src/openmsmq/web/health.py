@@ -28,7 +28,7 @@ class QueueMetricsQuery(Input, frozen=True):
     """`queue` is a pattern as in the list of queues."""
 
     queue: Text = "*"
-    family: Literal["messages", "windows", "readers"] = "messages"
+    family: Literal["messages", "windows", "readers", "flow"] = "messages"
 
 
 def routes(web: Web) -> list[Route]:
@@ -77,17 +77,19 @@ def check(services: Services) -> dict[str, str]:
 def aggregated(services: Services) -> str:
     """Figures of the daemon and of this process, without names of queues."""
     found: dict[str, Any] = services.link.call("figures")
-    delay = metrics.Histogram()
-    *delay.counts, delay.total = found.pop("event_loop_delay_seconds")
     logins = {tuple(key.split(" ")): count for key, count in found.pop("logins_total").items()}
     build = {tuple(found.pop("build_info")): 1}
     figures: dict[str, metrics.Figure | Mapping[tuple[str, ...], metrics.Figure]] = {
         name: {(label,): value for label, value in figure.items()} if isinstance(figure, dict) else figure
         for name, figure in found.items()
     }
+    for name in ("event_loop_delay_seconds", "store_sync_duration_seconds"):
+        histogram = metrics.Histogram()
+        *histogram.counts, histogram.total = found[name]
+        figures[name] = histogram
     directory = services.settings.directory
     figures |= {
-        "event_loop_delay_seconds": delay, "logins_total": logins, "build_info": build,
+        "logins_total": logins, "build_info": build,
         "disk_free_bytes": shutil.disk_usage(directory).free,
         "store_size_bytes": {("all",): _size(directory / "store")},
         "process_resident_memory_bytes": {("daemon",): _resident(os.getppid()), ("web",): _resident(os.getpid())},
@@ -117,9 +119,12 @@ def _of(row: Mapping[str, Any], family: str) -> list[tuple[str, tuple[str, ...],
             ("queue_exclusive", labels, int(row["exclusive"])), ("queue_quota_bytes", labels, row["quota"] * 1024),
         ]  # fmt: skip
     if family == "messages":
-        prefix, suffix, key = "queue_", "", labels
         names = ("messages", "bytes", "journal_messages", "journal_bytes")
-        return [(prefix + name + suffix, key, row[name]) for name in names]
+        return [(f"queue_{name}", labels, row[name]) for name in names]
+    if family == "flow":
+        return [
+            ("queue_messages_in_total", labels, row["came"]), ("queue_messages_out_total", labels, row["left"])
+        ]  # fmt: skip
     if row["kind"] not in ("queue", "outgoing"):
         return []
     return [

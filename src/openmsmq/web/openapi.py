@@ -19,6 +19,7 @@ _REFERENCE: Final = "#/components/schemas/{name}"
 _OF_ALL: Final = (400, 401, 403, 421, 422, 429, 500, 503, 504)
 _OF_CHANGES: Final = (413, 415)
 _PARAMETER: Final = re.compile(r"\{([a-z]+)\}")
+_BYTES: Final = {"type": "string", "format": "binary"}
 _PROBLEM: Final = {
     "type": "object",
     "required": ["type", "title", "status", "detail", "request_id"],
@@ -69,7 +70,8 @@ def _described(operation: Operation) -> dict[str, Any]:
     if operation.answer is not None:
         answer["content"] = {"application/json": {"schema": _reference(operation.answer)}}
     elif operation.status != 204:
-        answer["content"] = {operation.media_type: {"schema": {"type": "string", "format": "binary"}}}
+        schema = {"type": "string"} if operation.media_type.startswith("text/") else _BYTES
+        answer["content"] = {operation.media_type: {"schema": schema}}
     problem = {MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(name="Problem")}}}
     statuses = {*_OF_ALL, *operation.statuses, *(_OF_CHANGES if operation.changes else ())}
     found: dict[str, Any] = {

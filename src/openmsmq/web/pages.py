@@ -1,4 +1,5 @@
-"""The console: pages made here, which work without scripts. What they show and do is what the API shows and does.
+"""The console: pages made here. What they show and do is what the API shows and does. They work without scripts; the
+one that there is brings figures and charts of the overview up to date.
 
 Names, labels and bodies come from anybody. They reach a page by one way, the expressions of templates, which escape
 HTML and make control characters, bidirectional and zero-width ones visible (`model.text.printable`).
@@ -21,13 +22,16 @@ from starlette.routing import Route
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.text import counted, printable, time_text
 from openmsmq.operating.acting import HAS_NO_TARGET
-from openmsmq.web import account, dead_letters, messages, operations, problems, queues
+from openmsmq.web import account, charts, dead_letters, live, messages, operations, problems, queues
 from openmsmq.web.application import Web, peer_of
 from openmsmq.web.callers import Caller
+from openmsmq.web.history import Rates
 from openmsmq.web.problems import Problem
 from openmsmq.web.table import Asked, parse_query
 
 _MOST_FIELDS: Final = 60
+_STATIC: Final = {"style.css": "text/css", "live.js": "text/javascript"}
+_NOTHING_YET: Final = Rates(0.0, 0, 0.0, 0.0, 0.0)
 Page = Callable[[Request, Caller], Awaitable[Response]]
 
 
@@ -44,8 +48,10 @@ class Console:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {"time": _time, "number": lambda value: f"{value:,}", "quoted": _quoted}
-        self._style: Final = (files("openmsmq.web") / "static" / "style.css").read_bytes()
+        self._templates.filters |= {
+            "time": _time, "number": lambda value: f"{value:,}", "figure": charts.shown, "json": _json,
+            "quoted": _quoted,
+        }  # fmt: skip
         show, change = self._looking, self._changing
         self.routes: Final = [
             Route("/", show(self._overview), methods=["GET"]),
@@ -65,7 +71,7 @@ class Console:
             Route("/outgoing/{queue}/resume", change(self._resume), methods=["POST"]),
             Route("/plan", change(self._plan), methods=["POST"]),
             Route("/carry-out", change(self._carry_out), methods=["POST"]),
-            Route("/static/style.css", self._answering(self._stylesheet), methods=["GET"]),
+            *(self._static(name, media_type) for name, media_type in _STATIC.items()),
         ]
 
     # -- what is the same of all pages -----------------------------------------------------------------------------
@@ -166,8 +172,15 @@ class Console:
     # -- looking ---------------------------------------------------------------------------------------------------
 
     async def _overview(self, request: Request, caller: Caller) -> Response:
+        query = parse_query(live.SeriesQuery, request.query_params.multi_items())
         found = await self._ask(queues.overview, request, caller)
-        return self._render("overview.html", caller, "Overview", found=found, command=found.command)
+        shown = live.may_see(Asked(self._web.services, caller))
+        rates = self._web.services.history.rates(query.range) if shown else []
+        return self._render(
+            "overview.html", caller, "Overview", found=found, query=query, command=found.command,
+            charts=charts.charts(rates), step=charts.seconds_of_a_point(rates),
+            now=(rates[-1] if rates else _NOTHING_YET) if shown else None,
+        )  # fmt: skip
 
     async def _queues(self, request: Request, caller: Caller) -> Response:
         pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
@@ -209,8 +222,13 @@ class Console:
         found = await self._ask(dead_letters.list_outgoing, request, caller)
         return self._render("outgoing.html", caller, "Outgoing queues", found=found, command=found.command)
 
-    async def _stylesheet(self, request: Request) -> Response:
-        return Response(self._style, media_type="text/css")
+    def _static(self, name: str, media_type: str) -> Route:
+        content = (files("openmsmq.web") / "static" / name).read_bytes()
+
+        async def give(request: Request) -> Response:
+            return Response(content, media_type=media_type)
+
+        return Route(f"/static/{name}", self._answering(give), methods=["GET"])
 
     # -- changing --------------------------------------------------------------------------------------------------
 
@@ -317,6 +335,10 @@ def _shown(value: Any) -> Any:
 
 def _time(seconds: int | None) -> str:
     return time_text(seconds) if seconds else ""
+
+
+def _json(numbers: list[float]) -> str:
+    return msgspec.json.encode([round(number, 3) for number in numbers]).decode()
 
 
 def _quoted(text: str) -> str:

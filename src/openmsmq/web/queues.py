@@ -25,7 +25,8 @@ Text = Annotated[str, msgspec.Meta(max_length=1024)]
 
 
 class Queue(Output, frozen=True):
-    """A queue. Quotas in kilobytes, null for none; `exclusive`: somebody has it for themselves."""
+    """A queue. Quotas in kilobytes, null for none; `came` and `left` count messages since the daemon started;
+    `exclusive`: somebody has it for themselves."""
 
     id: str
     kind: Kind
@@ -35,6 +36,8 @@ class Queue(Output, frozen=True):
     journaling: bool
     messages: int
     bytes: int
+    came: int
+    left: int
     journal_messages: int
     journal_bytes: int
     quota: int | None

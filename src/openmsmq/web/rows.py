@@ -86,6 +86,7 @@ def row(manager: QueueManager, queue: Queue) -> dict[str, Any]:
     return {
         "id": id_of(queue), "kind": kind_of(queue), "name": name, "open": opened, "label": guard.properties.label,
         "transactional": guard.properties.transactional, "journaling": properties.journaling,
+        "came": queue.came, "left": queue.left,
         "messages": len(queue), "bytes": queue.total_bytes,
         "journal_messages": 0 if journal is None else len(journal),
         "journal_bytes": 0 if journal is None else journal.total_bytes,

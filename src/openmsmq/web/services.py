@@ -19,6 +19,7 @@ import msgspec
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.processes.link import Link
 from openmsmq.web.callers import Sessions
+from openmsmq.web.history import History
 from openmsmq.web.managers import Managers
 from openmsmq.web.problems import Problem
 
@@ -122,6 +123,7 @@ class Services:
     link: Link
     managers: Managers
     rows: Rows
+    history: History = field(default_factory=History)
     sessions: Sessions = field(default_factory=Sessions)
     seals: Seals = field(default_factory=Seals)
 

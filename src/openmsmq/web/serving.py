@@ -10,6 +10,7 @@ import socket
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from threading import Thread
 
 import uvicorn
 
@@ -17,6 +18,7 @@ from openmsmq.processes.link import Link
 from openmsmq.web import health
 from openmsmq.web.application import Web
 from openmsmq.web.bounded import BoundedProtocol, sweep
+from openmsmq.web.history import record
 from openmsmq.web.limits import CONNECTIONS, HEADERS, HEADERS_SECONDS
 from openmsmq.web.managers import Managers
 from openmsmq.web.pages import Console
@@ -38,6 +40,7 @@ def main() -> None:
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or the second write of an answer waits for 40 ms
     link = Link(connection)
     services = Services(settings, link, Managers(settings.socket), Rows(link))
+    Thread(target=record, args=(link, services.history), name="history", daemon=True).start()
     web = Web(services, OPERATIONS)
     config = uvicorn.Config(
         web.application([*health.routes(web), *Console(web).routes]),

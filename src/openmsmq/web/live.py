@@ -1,0 +1,101 @@
+"""Figures as they change: a series for charts, and events for pages that are open (server-sent events)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from openmsmq.model.errors import AccessDenied
+from openmsmq.web.history import History, Range
+from openmsmq.web.limits import STREAMS
+from openmsmq.web.problems import Problem
+from openmsmq.web.table import Asked, Input, Operation, Output
+
+MEDIA_TYPE: Final = "text/event-stream"
+_LOOK: Final = 0.5  # seconds between looks for a new sample
+_HEARTBEAT: Final = 15.0  # seconds; then the login is checked, too
+
+
+class SeriesQuery(Input, frozen=True):
+    """`range`: ten minutes by the second, or a day by the minute."""
+
+    range: Range = "10m"
+
+
+class Point(Output, frozen=True):
+    """Of all application queues, at a time in seconds since 1970: messages that are there, and messages a second that
+    came, that left, and that nobody received."""
+
+    at: float
+    messages: int
+    came: float
+    left: float
+    dead: float
+
+
+class Series(Output, frozen=True):
+    """The oldest first. Empty until the server has run for two seconds."""
+
+    points: list[Point]
+
+
+def may_see(asked: Asked) -> bool:
+    """Sums over queues that the user may not see are for administrators, unless `web_metrics` makes them public."""
+    return asked.caller.administrator or asked.services.settings.open_metrics
+
+
+def series(asked: Asked) -> Series:
+    _demand(asked)
+    query: SeriesQuery = asked.query
+    return Series([Point(*rates) for rates in asked.services.history.rates(query.range)])
+
+
+def _demand(asked: Asked) -> None:
+    if not may_see(asked):
+        raise AccessDenied(detail="figures of all queues are for administrators of the queue manager")
+
+
+class Streams:
+    """How many are open; the event loop counts them."""
+
+    open = 0
+
+
+def events(asked: Asked) -> Response:
+    _demand(asked)
+    if Streams.open >= STREAMS:
+        raise Problem(503, f"{STREAMS} streams of events are open already, which is the limit")
+    return StreamingResponse(_stream(asked), media_type=MEDIA_TYPE)
+
+
+async def _stream(asked: Asked) -> AsyncIterator[bytes]:
+    """A snapshot at once, and one with each sample; nothing of the past. A client that does not read gets fewer."""
+    services, loop = asked.services, asyncio.get_running_loop()
+    history: History = services.history
+    last, checked = 0.0, loop.time()
+    Streams.open += 1
+    try:
+        while True:
+            found = history.latest()
+            if found is not None and found.at != last:
+                last = found.at
+                yield b"event: figures\ndata: " + msgspec.json.encode(Point(*found)) + b"\n\n"
+            if loop.time() - checked > _HEARTBEAT:
+                checked = loop.time()
+                await asyncio.wrap_future(services.link.ask("whoami", ticket=asked.caller.ticket))
+                yield b": still there\n\n"
+            await asyncio.sleep(_LOOK)
+    except (AccessDenied, ConnectionError):
+        return  # the login has ended, or the daemon
+    finally:
+        Streams.open -= 1
+
+
+OPERATIONS: Final = (
+    Operation("GET", "/series", series, "Messages and their rates over time", Series, SeriesQuery),
+    Operation("GET", "/events", events, "Figures as they change, as server-sent events", media_type=MEDIA_TYPE),
+)

@@ -1,0 +1,81 @@
+// Figures and charts of the overview as they change. Without this script the page shows those of when it was loaded.
+"use strict";
+
+const WIDTH = 600, HEIGHT = 120, POINTS = 120;
+
+// The next of 1, 2 and 5 times a power of ten; at least 1. As in charts.py.
+function nice(most) {
+  for (let step = 1; ; step *= 10)
+    for (const factor of [1, 2, 5])
+      if (most <= factor * step) return factor * step;
+}
+
+function shown(number) {
+  const digits = number >= 100 || Number.isInteger(number) ? 0 : 1;
+  return number.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+function draw(figure) {
+  const lines = [...figure.querySelectorAll("polyline")];
+  const values = lines.map((line) => JSON.parse(line.dataset.values));
+  const top = nice(Math.max(...values.flat()));
+  lines.forEach((line, index) => {
+    const across = WIDTH / (values[index].length - 1);
+    line.setAttribute("points", values[index]
+      .map((value, at) => `${(at * across).toFixed(1)},${(HEIGHT - (value / top) * HEIGHT).toFixed(1)}`).join(" "));
+  });
+  figure.querySelector("[data-top]").textContent = shown(top);
+}
+
+// A chart has a point for some seconds: the mean of what came meanwhile, and for depth the latest.
+function push(figure, events) {
+  for (const line of figure.querySelectorAll("polyline")) {
+    const name = line.dataset.name, values = JSON.parse(line.dataset.values);
+    const mean = events.reduce((sum, event) => sum + event[name], 0) / events.length;
+    values.push(name === "messages" ? events[events.length - 1].messages : mean);
+    if (values.length > POINTS) values.shift();
+    line.dataset.values = JSON.stringify(values);
+  }
+  figure.querySelector("[data-end]").textContent = clock(events[events.length - 1].at);
+  draw(figure);
+}
+
+function clock(seconds) {
+  return new Date(seconds * 1000).toISOString().slice(11, 19) + " UTC";
+}
+
+function follow(place) {
+  const state = place.querySelector("[data-state]"), button = place.querySelector("button");
+  const step = Number(place.dataset.step), stays = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  let source = null, gathered = [];
+
+  function start() {
+    source = new EventSource("/api/v1/events");
+    source.addEventListener("figures", (message) => {
+      const event = JSON.parse(message.data);
+      for (const field of document.querySelectorAll("[data-live]"))
+        field.textContent = shown(event[field.dataset.live]);
+      state.textContent = `Live, ${clock(event.at)}.`;
+      gathered.push(event);
+      if (event.at - gathered[0].at < step - 0.5) return;
+      if (!stays) document.querySelectorAll("figure.chart").forEach((figure) => push(figure, gathered));
+      gathered = [];
+    });
+    source.onerror = () => { state.textContent = "No connection: the figures are old."; };
+    button.textContent = "Pause";
+  }
+
+  function stop() {
+    source.close();
+    source = null;
+    state.textContent = "Paused.";
+    button.textContent = "Go on";
+  }
+
+  button.addEventListener("click", () => (source === null ? start() : stop()));
+  place.hidden = false;
+  start();
+}
+
+const place = document.getElementById("live");
+if (place !== null) follow(place);
