@@ -7,6 +7,7 @@ import pytest
 from openmsmq.packet.headers import NO_GUID, SessionHeader
 from openmsmq.packet.internal import ConnectionParameters, EstablishConnection, SessionAck
 from openmsmq.transport import Established, PeerIdentified, Reason, Session, Settings, State
+from openmsmq.transport.settings import WINDOW_SIZE
 from openmsmq.transport.states import TABLE, Stimulus
 from transport.peers import ALICE, BOB, CAROL, ending, exchange, message, opened, packets
 
@@ -28,7 +29,7 @@ def test_two_queue_managers_open_a_session() -> None:
     alice: Session[int] = Session.initiator(Settings(ALICE), 5, BOB)
     bob = acceptor(5)
     events = exchange(alice, bob, 7)
-    assert events.count(Established(64)) == 2
+    assert events.count(Established(WINDOW_SIZE)) == 2
     assert PeerIdentified(ALICE, direct=False) in events and PeerIdentified(BOB, direct=False) in events
     assert (alice.state, bob.state, alice.peer, bob.peer) == (State.OPEN, State.OPEN, BOB, ALICE)
 
@@ -95,14 +96,14 @@ def test_for_a_direct_name_whoever_answers_is_the_peer() -> None:
 def test_an_initiator_proposes_eight_round_trips_within_bounds(round_trip: int, timeout: int) -> None:
     alice = initiator(now=2**32 - 50)
     alice.receive(EstablishConnection(ALICE, BOB, 99).pack(), 2**32 - 50 + round_trip)
-    assert packets(alice.data_to_send()) == [ConnectionParameters(timeout, 20_000, 64)]
+    assert packets(alice.data_to_send()) == [ConnectionParameters(timeout, 20_000, WINDOW_SIZE)]
 
 
 def test_an_acceptor_echoes_timeouts_and_names_its_own_window() -> None:
     """T3, without the messages."""
     bob = acceptor()
     assert bob.receive(REQUEST.pack() + PARAMETERS.pack(), 1)[1:] == [Established(32)]
-    assert packets(bob.data_to_send())[1:] == [ConnectionParameters(700, 30_000, 64)]
+    assert packets(bob.data_to_send())[1:] == [ConnectionParameters(700, 30_000, WINDOW_SIZE)]
     assert bob.room == 32
 
 
@@ -161,7 +162,7 @@ def test_a_packet_without_a_row_in_the_table_closes_without_a_byte(state: State,
         pytest.param(b"\x11" + PARAMETERS.pack()[1:], id="version 0x11"),
         pytest.param(PARAMETERS.pack()[:4] + b"LIAR" + PARAMETERS.pack()[8:], id="signature"),
         pytest.param(PARAMETERS.pack()[:8] + b"\xff" * 4 + PARAMETERS.pack()[12:], id="PacketSize"),
-        pytest.param(ConnectionParameters(499, 20_000, 64).pack(), id="RecoverableAckTimeout 499"),
+        pytest.param(ConnectionParameters(499, 20_000, WINDOW_SIZE).pack(), id="RecoverableAckTimeout 499"),
     ],
 )
 def test_bad_packets_close_without_a_byte_in_every_state(state: State, data: bytes) -> None:

@@ -21,7 +21,6 @@ from openmsmq.link.memory import Duplicates, Source, Sources
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, MessageClass
 from openmsmq.model.errors import (
-    AccessDenied,
     IllegalFormatName,
     InsufficientResources,
     MessageStorageFailed,
@@ -101,7 +100,8 @@ class Batch:
     """What came together, and is carried out together. `met` are the sources of transactional messages, by identifier
     and queue, of which not all are known otherwise; `sources` are the sequences that advance, with what they were
     before; `identifiers` what was added to the history, and `recoverable` those that the store is to remember;
-    `arrived` what management shows."""
+    `arrived` what management shows; `allowed` whether a sender, authenticated or not, may send to a queue, by its
+    number."""
 
     work: Arriving
     is_empty: bool = True
@@ -110,6 +110,7 @@ class Batch:
     identifiers: list[bytes] = field(default_factory=list)
     recoverable: list[bytes] = field(default_factory=list)
     arrived: list[tuple[Queue, Source, str]] = field(default_factory=list)
+    allowed: dict[tuple[str, bool, int], bool] = field(default_factory=dict)
 
 
 class Arrival:
@@ -226,10 +227,11 @@ class Arrival:
             queue = self._manager.changes.outgoing_for(name)
         except InsufficientResources as error:
             raise MessageStorageFailed(detail=str(error)) from error
-        if not batch.work.may_store(queue, message):
+        size = message.size
+        if not batch.work.may_store(queue, size):
             return Verdict(Fate.COMES_AGAIN)
         final_ack = _final_ack(packet, message, arrived.origin, always=True)
-        batch.work.accept(queue, message, final_ack, _route(packet, hops).pack())
+        batch.work.accept(queue, message, size, final_ack, _route(packet, hops).pack())
         self._remember(arrived, None, batch)
         return Verdict(Fate.ACCEPTED, is_stored=True)
 
@@ -238,10 +240,11 @@ class Arrival:
         refusal = self._refusal(packet, message, queue, batch)
         if refusal is None:
             assert queue is not None
-            if not batch.work.may_store(queue, message):
+            size = message.size
+            if not batch.work.may_store(queue, size):
                 return Verdict(Fate.COMES_AGAIN)
             try:
-                batch.work.accept(queue, message, _final_ack(packet, message, arrived.origin))
+                batch.work.accept(queue, message, size, _final_ack(packet, message, arrived.origin))
             except MessageStorageFailed:
                 raise
             except MsmqError as error:  # no reader could be handed this message
@@ -306,10 +309,10 @@ class Arrival:
             return MessageClass.NACK_NOT_TRANSACTIONAL_Q
         if packet.transaction is None and queue.properties.transactional:
             return MessageClass.NACK_NOT_TRANSACTIONAL_MSG
-        security = self._security(packet, message, queue)
+        security = self._security(packet, message, queue, batch)
         if security is not None:
             return security
-        if not batch.work.has_room(queue, message):
+        if not batch.work.has_room(queue, message.size):
             return MessageClass.NACK_Q_EXCEED_QUOTA
         return None
 
@@ -319,7 +322,7 @@ class Arrival:
         age = (self._manager.clock() // 1000 - message.sent_time + (1 << 31)) % (1 << 32) - (1 << 31)
         return lifetime != INFINITE and age > lifetime
 
-    def _security(self, packet: UserMessage, message: Message, queue: Queue) -> MessageClass | None:
+    def _security(self, packet: UserMessage, message: Message, queue: Queue, batch: Batch) -> MessageClass | None:
         """3.1.5.8.3: signature, encryption, access. What was found out is set in the message."""
         demands = Demands(bool(queue.properties.authentication), queue.properties.privacy_level)
         verdict = self._protection.judge(packet, demands)
@@ -327,11 +330,12 @@ class Arrival:
             logger.info("message %s: %s", message.id, verdict.detail)
             return verdict.message_class
         verdict.apply(message)
-        try:
-            self._manager.authorization.authorize(self._caller(verdict), queue, Right.SEND)
-        except AccessDenied:
-            return MessageClass.NACK_ACCESS_DENIED
-        return None
+        asked = verdict.sender, verdict.authentication_level > 0, queue.number
+        allowed = batch.allowed.get(asked)
+        if allowed is None:
+            allowed = self._manager.authorization.allows(self._caller(verdict), queue, Right.SEND)
+            batch.allowed[asked] = allowed
+        return None if allowed else MessageClass.NACK_ACCESS_DENIED
 
     def _caller(self, verdict: Accepted) -> Caller:
         """Who sends a message, for the access check. A SID that no signature proves is a claim (deviation D-105)."""

@@ -6,9 +6,10 @@ import struct
 from collections.abc import Container
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 from openmsmq.packet.errors import BadPacket
-from openmsmq.packet.reader import Reader, padded, wchars
+from openmsmq.packet.reader import Reader, padded, text_of, wchars
 
 
 class NameType(IntEnum):
@@ -44,6 +45,7 @@ class QueueName:
     is_distribution_list: bool = False
 
 
+_MAXIMUM_KEPT = 512  # bytes of a name that is kept for the next message
 _ON_SOME_HOST = (
     NameType.PRIVATE_ON_SOURCE,
     NameType.PRIVATE_ON_DESTINATION,
@@ -83,10 +85,19 @@ def unpack_name(reader: Reader, kind: int, field: str, allowed: Container[int]) 
         case NameType.PRIVATE:
             return QueueName(name_type, guid=reader.bytes(16), number=reader.u32())
         case NameType.DIRECT:
-            text = reader.text(reader.u16())
+            size = reader.u16()
+            name = _kept(reader.bytes(size)) if 0 < size <= _MAXIMUM_KEPT and not size % 2 else None
+            if name is None:
+                name = QueueName(name_type, direct=reader.text(size))
             reader.align()
-            return QueueName(name_type, direct=text)
+            return name
     return QueueName(name_type)
+
+
+@lru_cache(4096)
+def _kept(text: bytes) -> QueueName:
+    """The name of a direct format name; messages that follow each other mostly go to the same queue."""
+    return QueueName(NameType.DIRECT, direct=text_of(text))
 
 
 def pack_element(name: QueueName, position: int) -> bytes:

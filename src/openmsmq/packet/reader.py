@@ -61,11 +61,16 @@ class Reader:
         """WCHARs of `size` bytes, up to the terminator."""
         if size % 2:
             raise BadPacket(f"{self.name}: a text of {size} bytes is not made of WCHARs")
-        return self.bytes(size).decode("utf-16-le", "surrogatepass").partition("\0")[0]
+        return text_of(self.bytes(size))
 
     def _need(self, size: int) -> None:
         if size < 0 or size > self.end - self.position:
             raise BadPacket(f"{self.name}: {size} bytes announced, {self.end - self.position} left")
+
+
+def text_of(data: bytes) -> str:
+    """WCHARs up to the terminator."""
+    return data.decode("utf-16-le", "surrogatepass").partition("\0")[0]
 
 
 def wchars(text: str) -> bytes:

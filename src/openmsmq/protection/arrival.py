@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -40,8 +39,7 @@ class Demands(NamedTuple):
     privacy_level: int = ANY
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """The message may be delivered.
 
     Attributes:
@@ -63,8 +61,7 @@ class Accepted:
         message.privacy_level = self.privacy_level
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(NamedTuple):
     """The message is dropped.
 
     Attributes:

@@ -27,26 +27,27 @@ class Arriving:
         self._changes: Final = changes
         self._change: Final = ChangeSet(changes)
 
-    def has_room(self, queue: Queue, message: Message) -> bool:
-        """Whether the queue's own quota allows the message; see `may_store` for the machine's."""
-        return queue.charged_bytes + self._change.added_to(queue) + message.size <= queue.quota_bytes
+    def has_room(self, queue: Queue, size: int) -> bool:
+        """Whether the queue's own quota allows a message of so many bytes; see `may_store` for the machine's."""
+        return queue.charged_bytes + self._change.added_to(queue) + size <= queue.quota_bytes
 
-    def may_store(self, queue: Queue, message: Message) -> bool:
-        """Whether disk and machine quota allow the message. If not, it is to come again ([MS-MQQB] 3.1.5.8.8)."""
-        return not self._changes.throttled and self._change.has_room(queue, message.size)
+    def may_store(self, queue: Queue, size: int) -> bool:
+        """Whether disk and machine quota allow a message of so many bytes. If not, it is to come again ([MS-MQQB]
+        3.1.5.8.8)."""
+        return not self._changes.throttled and self._change.has_room(queue, size)
 
-    def accept(self, queue: Queue, message: Message, final_ack: bytes = b"", route: bytes = b"") -> None:
-        """The message has arrived in a queue of this machine, or in an outgoing one on its way. `final_ack` is owed
-        when it leaves the queue, `route` is what the next packet has to say; see `records.final_ack_definition` and
-        `records.route_definition`.
+    def accept(self, queue: Queue, message: Message, size: int, final_ack: bytes = b"", route: bytes = b"") -> None:
+        """The message of so many bytes has arrived in a queue of this machine, or in an outgoing one on its way.
+        `final_ack` is owed when it leaves the queue, `route` is what the next packet has to say; see
+        `records.final_ack_definition` and `records.route_definition`.
 
         Raises what `admission.check_message` raises, and MessageStorageFailed.
         """
-        check_message(message)
+        check_message(message, size=size)
         change = self._change
         with storing():
             self._changes.number(message, self._changes.clock())
-        change.insert(queue, message, message.size)
+        change.insert(queue, message, size)
         change.arrive(queue, message)
         if final_ack:
             change.also([Put(final_ack_definition(message.lookup_identifier), final_ack)])

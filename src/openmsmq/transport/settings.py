@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from openmsmq.packet.internal import ACK_TIMEOUT
 
-WINDOW_SIZE = 64  # [MS-MQMQ] 2.2.20.4
+WINDOW_SIZE = 512  # deviation D-163: 64 as written; the smaller one of both sides counts
 MAXIMUM_WINDOW_SIZE = 0xFFFF
 
 
