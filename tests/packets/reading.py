@@ -1,0 +1,124 @@
+"""How bytes are read field by field, so that a rule that does not hold names its section, field, offset and value.
+
+Nothing in this directory except the tests imports openmsmq: it is a second reading of the specifications.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+# Widths in bytes of integers, which are little-endian (MS-MQMQ 2.2.18); other fields are given as a number of bytes.
+INTEGERS = {1: "<B", 2: "<H", 4: "<I"}
+
+
+class Violation(Exception):  # noqa: N818 - it is the sender's error, not the reader's
+    """Bytes that the specification does not allow.
+
+    `section` is the specification with its section, `field` the header's name and the field's, `offset` the field's
+    first byte in its packet, `value` what was found, `rule` what the section asks for.
+    """
+
+    def __init__(self, section: str, field: str, offset: int, value: object, rule: str) -> None:
+        super().__init__(f"{section}: {field} at offset {offset} is {value!r}: {rule}")
+        self.section, self.field, self.offset, self.value, self.rule = section, field, offset, value, rule
+
+
+class Header:
+    """The fields of one header. `header["Flags.DQ"]` is a bit field of `Flags`."""
+
+    def __init__(self, section: str, name: str, start: int) -> None:
+        self.section, self.name, self.start = section, name, start
+        self.end = start
+        self._values: dict[str, Any] = {}
+        self._offsets: dict[str, int] = {}
+
+    def __getitem__(self, field: str) -> Any:
+        return self._values[field]
+
+    def __contains__(self, field: str) -> bool:
+        return field in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def keep(self, field: str, value: object, offset: int) -> None:
+        self._values[field], self._offsets[field] = value, offset
+
+    def bits(self, field: str, widths: dict[str, int]) -> None:
+        """Take an integer apart: names of bit fields with their widths, the lowest bit first."""
+        shift = 0
+        for name, width in widths.items():
+            self.keep(f"{field}.{name}", self[field] >> shift & (1 << width) - 1, self._offsets[field])
+            shift += width
+
+    def must(self, field: str, holds: bool, rule: str, section: str | None = None) -> None:
+        """Raises Violation unless the rule holds."""
+        if not holds:
+            raise Violation(
+                section or self.section, f"{self.name}.{field}", self._offsets[field], self._values[field], rule
+            )
+
+    def unused(self, *fields: str) -> None:
+        for field in fields:
+            self.must(field, not self[field], "reserved, not to be set when sent")
+
+
+class Reader:
+    """The bytes of one packet. `strict` also holds the sender to what it SHOULD do with reserved fields."""
+
+    def __init__(self, data: bytes, strict: bool = True) -> None:
+        self.data, self.strict = data, strict
+        self.position = 0
+
+    def header(self, section: str, name: str, fields: dict[str, int]) -> Header:
+        """A header that begins here, with its fixed fields: their widths in bytes."""
+        header = Header(section, name, self.position)
+        for field, width in fields.items():
+            self.take(header, field, width)
+        return header
+
+    def take(self, header: Header, field: str, width: int) -> Any:
+        """The next field: an integer where its width is one, else bytes. Raises Violation where the packet ends."""
+        offset, end = self.position, self.position + width
+        if end > len(self.data):
+            left = len(self.data) - offset
+            raise Violation(
+                header.section, f"{header.name}.{field}", offset, left, f"{width} bytes are wanted, so many are left"
+            )
+        value: Any = self.data[offset:end]
+        if width in INTEGERS:
+            (value,) = struct.unpack(INTEGERS[width], value)
+        header.keep(field, value, offset)
+        self.position = header.end = end
+        return value
+
+    def blob(self, header: Header, field: str, width: int) -> bytes:
+        """Bytes, also where their number is that of an integer."""
+        offset = self.position
+        self.take(header, field, width)
+        value = self.data[offset : self.position]
+        header.keep(field, value, offset)
+        return value
+
+    def align(self, header: Header, boundary: int = 4) -> None:
+        """Skip the padding up to the next boundary from the header's start. Its bytes have any value."""
+        size = -(self.position - header.start) % boundary
+        if self.position + size > len(self.data):
+            raise Violation(
+                header.section, f"{header.name} (padding)", self.position, len(self.data) - self.position,
+                f"padded up to the next boundary of {boundary} bytes",
+            )  # fmt: skip
+        self.position += size
+        header.end = self.position
+
+
+def text(header: Header, field: str) -> str:
+    """A null-terminated string of WCHARs. Raises Violation where it has no terminator, or more than one null."""
+    raw = header[field]
+    header.must(field, len(raw) % 2 == 0, "WCHARs have two bytes")
+    units = struct.unpack(f"<{len(raw) // 2}H", raw)
+    header.must(field, bool(units) and units[-1] == 0, "null-terminated")
+    header.must(field, 0 not in units[:-1], "the only null character is the last")
+    return str(raw[:-2].decode("utf-16-le", "surrogatepass"))
