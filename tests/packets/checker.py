@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from packets import headers, names
-from packets.reading import Header, Reader, Violation
+from packets.reading import NOTHING, Excused, Header, Reader, Violation
 
 ACKNOWLEDGMENT_LABEL = "QM Ordering Ack"
 
@@ -66,9 +66,9 @@ def size(data: bytes) -> int | None:
     return int(header["PacketSize"]) + (16 if apart else 0)
 
 
-def check(data: bytes, strict: bool = True) -> Packet:
+def check(data: bytes, strict: bool = True, excused: Excused = NOTHING) -> Packet:
     """One packet, whole. Raises Violation."""
-    reader = Reader(data, strict)
+    reader = Reader(data, strict, excused)
     base = headers.base(reader)
     base.must("PacketSize", size(data) == len(data), f"the size of the packet: {len(data)} bytes are here")
     packet = _internal(reader, base) if base["Flags.IN"] else _message(reader, base)
@@ -147,7 +147,8 @@ def _hold_acknowledgment(packet: Packet) -> None:
     properties.must("MessageClass", order or final, "ORDER_ACK, ACK_RECEIVE, or a negative acknowledgment", section)
     # On DM of an OrderAck the texts differ: 2.2.4 wants 0, 3.1.7.17 makes it recoverable.
     user.must("Flags.DM", order or user["Flags.DM"] == 1, "1: recoverable", section)
-    others = {"RC", "JN", "JP", "AQ", "RQ", "SH", "TH", "CQ", "MQ", "HH"}
+    # RC is 0 as well at the sender, but routing servers on the way count themselves (3.1.5.8.2).
+    others = {"JN", "JP", "AQ", "RQ", "SH", "TH", "CQ", "MQ", "HH"}
     user.must("Flags", not any(user[f"Flags.{bit}"] for bit in others), "0 except for DQ, DM and MP", section)
     names.hold_order_queue(user, section)
     properties.must("LabelLength", properties["LabelLength"] == len(ACKNOWLEDGMENT_LABEL) + 1, "16", section)
@@ -180,8 +181,8 @@ def _read_body(packet: Packet, properties: Header, order: bool) -> None:
 class Stream:
     """One direction of a TCP connection."""
 
-    def __init__(self, strict: bool = True) -> None:
-        self.strict = strict
+    def __init__(self, strict: bool = True, excused: Excused = NOTHING) -> None:
+        self.strict, self.excused = strict, excused
         self._buffer = bytearray()
 
     @property
@@ -195,4 +196,4 @@ class Stream:
         while (wanted := size(bytes(self._buffer[:16]))) is not None and wanted <= len(self._buffer):
             packet = bytes(self._buffer[:wanted])
             del self._buffer[:wanted]
-            yield check(packet, self.strict)
+            yield check(packet, self.strict, self.excused)

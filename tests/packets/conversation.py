@@ -7,12 +7,13 @@ it has to see them from their first message.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from packets.checker import Kind, Packet, Stream
 from packets.headers import NULL_GUID
-from packets.reading import Header
+from packets.reading import NOTHING, Excused, Header, Violation
 
 COUNTS = 1 << 16  # counts of messages have 16 bits
 
@@ -38,13 +39,17 @@ class Ledger:
     highest: dict[tuple[bytes, int], int] = field(default_factory=dict)
     current: dict[tuple[bytes, bytes, int, object], int] = field(default_factory=dict)
 
-    def sent(self, packet: Packet) -> None:
-        """MS-MQQB 3.1.1.5 and 3.1.7.1.3, MS-MQMQ 2.2.20.5."""
+    def sent(self, packet: Packet, sender: bytes) -> None:
+        """MS-MQQB 3.1.1.5 and 3.1.7.1.3, MS-MQMQ 2.2.20.5. Routing servers pass on what the source has sent."""
         user, header = packet["UserHeader"], packet["TransactionHeader"]
         source, sequence = user["SourceQueueManager"], sequence_number(header["TxSequenceID"])
-        destination = (source, user["QueueManagerAddress"], user["Flags.DQ"], user["DestinationQueue"])
-        latest = self.current.setdefault(destination, sequence)
         header.must("TxSequenceID", sequence & 0xFFFFFFFF > 0, "an Ordinal of at least 1", "MS-MQQB 3.1.1.3.1")
+        if sender != source:
+            passed, highest = header["TxSequenceNumber"], self.highest.get((source, sequence), 0)
+            header.must("TxSequenceNumber", passed <= highest, f"{highest} is the last that its source has sent")
+            return
+        destination = (source, user["QueueManagerAddress"], user["Flags.DQ"], user.get("DestinationQueue"))
+        latest = self.current.setdefault(destination, sequence)
         header.must("TxSequenceID", sequence >= latest, "no message on a prior sequence", "MS-MQQB 3.1.1.5")
         self.current[destination] = sequence
         highest = self.highest.get((source, sequence), 0)
@@ -80,12 +85,37 @@ class Sent:
         return self.establishing is not None and bool(self.establishing["InternalHeader"]["Flags.CS"])
 
 
+class Watch:
+    """All connections of some queue managers, whose first violation it keeps for the end."""
+
+    def __init__(self, excused: Excused = NOTHING) -> None:
+        self.ledger, self.excused = Ledger(), excused
+        self.seen: Counter[Kind] = Counter()
+        self._violation: Violation | None = None
+
+    def connection(self) -> Conversation:
+        return Conversation(self.ledger, excused=self.excused)
+
+    def feed(self, conversation: Conversation, side: Side, data: bytes) -> None:
+        """What a side writes. After the first violation nothing is read any more."""
+        if self._violation is None:
+            try:
+                self.seen.update(packet.kind for packet in conversation.feed(side, data))
+            except Violation as violation:
+                self._violation = violation
+
+    def hold(self) -> None:
+        """Raises the first Violation, if there was one."""
+        if self._violation is not None:
+            raise self._violation
+
+
 class Conversation:
     """One connection between two queue managers."""
 
-    def __init__(self, ledger: Ledger | None = None, strict: bool = True) -> None:
+    def __init__(self, ledger: Ledger | None = None, strict: bool = True, excused: Excused = NOTHING) -> None:
         self.ledger = ledger if ledger is not None else Ledger()
-        self.sent = {side: Sent(Stream(strict)) for side in Side}
+        self.sent = {side: Sent(Stream(strict, excused)) for side in Side}
 
     def feed(self, side: Side, data: bytes) -> list[Packet]:
         """The packets that are whole with what this side has written now. Raises Violation."""
@@ -153,7 +183,7 @@ class Conversation:
             own.messages += 1
             own.recoverable += packet["UserHeader"]["Flags.DM"]
         if packet.get("TransactionHeader") is not None:
-            self.ledger.sent(packet)
+            self.ledger.sent(packet, self._identifier(side))
         if (session := packet.get("SessionHeader")) is not None:
             self._acknowledge(side, session)
         if (order := packet.get("OrderAckBody")) is not None:
@@ -163,11 +193,14 @@ class Conversation:
 
     def _source(self, side: Side, packet: Packet) -> bytes:
         """The queue manager whose messages an OrderAck is about: the one that it is addressed to."""
-        address = packet["UserHeader"]["QueueManagerAddress"]
+        address = bytes(packet["UserHeader"]["QueueManagerAddress"])
+        return address if any(address) else self._identifier(side.other)
+
+    def _identifier(self, side: Side) -> bytes:
         establishing = self.sent[Side.ACCEPTOR].establishing
         assert establishing is not None
-        peer = "ClientGuid" if side is Side.ACCEPTOR else "ServerGuid"
-        return bytes(address if any(address) else establishing["EstablishConnectionHeader"][peer])
+        header = establishing["EstablishConnectionHeader"]
+        return bytes(header["ClientGuid" if side is Side.INITIATOR else "ServerGuid"])
 
     def _acknowledge(self, side: Side, session: Header) -> None:
         """MS-MQMQ 2.2.20.4, MS-MQQB 3.1.1.4, 3.1.5.5 and 3.1.7.1.3."""

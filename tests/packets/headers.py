@@ -1,4 +1,4 @@
-"""The headers of packets, MS-MQMQ 2.2.19 and 2.2.20 and MS-MQQB 2.2: one function for each, in the order of the text."""
+"""The headers of packets, MS-MQMQ 2.2.19 and 2.2.20 and MS-MQQB 2.2: one function for each."""
 
 from __future__ import annotations
 

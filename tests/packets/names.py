@@ -15,7 +15,8 @@ _DIRECT_NAME = re.compile(
     rf"(?:(?:tcp|os|spx|ipx):[^\\/]+{_PATH}|https?://[^\\/]+[\\/].+)", re.IGNORECASE | re.DOTALL
 )  # fmt: skip
 _ADDRESS = r"(?:TCP:[0-9A-Fa-f.:%\[\]]+|SPX:[0-9A-F]{8}\.[0-9A-F]{12})"
-_ORDER_QUEUE = re.compile(_ADDRESS + r"\\PRIVATE\$\\order_queue\$")  # MS-MQQB 2.2.4
+# MS-MQQB 2.2.4; strings of an ABNF have either case (RFC 5234 2.3).
+_ORDER_QUEUE = re.compile(_ADDRESS + r"\\PRIVATE\$\\order_queue\$", re.IGNORECASE)
 _LIKE_ORDER_QUEUE = re.compile(r".*\\private\$\\order_queue\$", re.IGNORECASE | re.DOTALL)
 ORDER_QUEUE = 4  # its PrivateQueueIdentifier, MS-MQQB 2.2.4
 
@@ -52,7 +53,7 @@ def _hold_direct_name(header: Header, field: str, name: str) -> None:
 
 def addresses_order_queue(user: Header) -> bool:
     """Whether a UserHeader's destination is the order queue, however it is written."""
-    kind, name = user["Flags.DQ"], user["DestinationQueue"] if "DestinationQueue" in user else None
+    kind, name = user["Flags.DQ"], user.get("DestinationQueue")
     if kind == DESTINATION:
         return bool(name == ORDER_QUEUE)
     return kind == DIRECT and bool(_LIKE_ORDER_QUEUE.fullmatch(name or ""))

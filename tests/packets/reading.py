@@ -6,14 +6,17 @@ Nothing in this directory except the tests imports openmsmq: it is a second read
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 # Widths in bytes of integers, which are little-endian (MS-MQMQ 2.2.18); other fields are given as a number of bytes.
 INTEGERS = {1: "<B", 2: "<H", 4: "<I"}
 
+# Rules that a sender is known to break: the section and the field that its violation would name.
+Excused = frozenset[tuple[str, str]]
+NOTHING: Excused = frozenset()
 
-class Violation(Exception):  # noqa: N818 - it is the sender's error, not the reader's
+
+class Violation(Exception):
     """Bytes that the specification does not allow.
 
     `section` is the specification with its section, `field` the header's name and the field's, `offset` the field's
@@ -28,20 +31,19 @@ class Violation(Exception):  # noqa: N818 - it is the sender's error, not the re
 class Header:
     """The fields of one header. `header["Flags.DQ"]` is a bit field of `Flags`."""
 
-    def __init__(self, section: str, name: str, start: int) -> None:
+    def __init__(self, section: str, name: str, start: int, excused: Excused = NOTHING) -> None:
         self.section, self.name, self.start = section, name, start
         self.end = start
+        self._excused = excused
         self._values: dict[str, Any] = {}
         self._offsets: dict[str, int] = {}
 
     def __getitem__(self, field: str) -> Any:
         return self._values[field]
 
-    def __contains__(self, field: str) -> bool:
-        return field in self._values
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+    def get(self, field: str) -> Any:
+        """None for a field that is not there."""
+        return self._values.get(field)
 
     def keep(self, field: str, value: object, offset: int) -> None:
         self._values[field], self._offsets[field] = value, offset
@@ -55,10 +57,9 @@ class Header:
 
     def must(self, field: str, holds: bool, rule: str, section: str | None = None) -> None:
         """Raises Violation unless the rule holds."""
-        if not holds:
-            raise Violation(
-                section or self.section, f"{self.name}.{field}", self._offsets[field], self._values[field], rule
-            )
+        section, name = section or self.section, f"{self.name}.{field}"
+        if not holds and (section, name) not in self._excused:
+            raise Violation(section, name, self._offsets[field], self._values[field], rule)
 
     def unused(self, *fields: str) -> None:
         for field in fields:
@@ -66,15 +67,17 @@ class Header:
 
 
 class Reader:
-    """The bytes of one packet. `strict` also holds the sender to what it SHOULD do with reserved fields."""
+    """The bytes of one packet. `strict` also holds the sender to what it SHOULD do with reserved fields; what is
+    `excused` is not held.
+    """
 
-    def __init__(self, data: bytes, strict: bool = True) -> None:
-        self.data, self.strict = data, strict
+    def __init__(self, data: bytes, strict: bool = True, excused: Excused = NOTHING) -> None:
+        self.data, self.strict, self.excused = data, strict, excused
         self.position = 0
 
     def header(self, section: str, name: str, fields: dict[str, int]) -> Header:
         """A header that begins here, with its fixed fields: their widths in bytes."""
-        header = Header(section, name, self.position)
+        header = Header(section, name, self.position, self.excused)
         for field, width in fields.items():
             self.take(header, field, width)
         return header

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -148,17 +147,21 @@ def test_a_sequence_goes_on_over_connections() -> None:
         converse([*OPENING, (FIRST, transactional(5))], ledger)
 
 
-def test_sequences_of_other_queue_managers_and_queues_are_their_own() -> None:
-    ledger = Ledger()
-    other: Callable[..., bytes] = lambda number, **changed: transactional(number, source=b"o" * 16, **changed)  # noqa: E731
+def test_sequences_of_other_queues_are_their_own() -> None:
     elsewhere = make.direct("OS:host\\private$\\elsewhere")
-    steps = [
-        transactional(1),
-        other(1),
-        transactional(2),
-        transactional(1, sequence=2 << 32 | 1, destination=elsewhere),
-    ]
-    converse([*OPENING, *((FIRST, step) for step in steps), (FIRST, transactional(3))], ledger)
+    steps = [transactional(1), transactional(1, sequence=2 << 32 | 1, destination=elsewhere), transactional(2)]
+    converse([*OPENING, *((FIRST, step) for step in steps)])
+
+
+def test_what_a_routing_server_passes_on_is_what_its_source_has_sent() -> None:
+    """It may still have messages of a prior sequence, and sends them again as it will."""
+    ledger = Ledger()
+    converse([*OPENING, (FIRST, transactional(1)), (FIRST, transactional(1, sequence=2 << 32 | 1))], ledger)
+    onward = make.establish_connection(TARGET, b"d" * 16)
+    opening = [(FIRST, onward), (SECOND, onward), (FIRST, PARAMETERS), (SECOND, PARAMETERS)]
+    converse([*opening, (FIRST, transactional(1, sequence=2 << 32 | 1)), (FIRST, transactional(1))], ledger)
+    with pytest.raises(Violation, match="1 is the last that its source has sent"):
+        converse([*opening, (FIRST, transactional(2))], ledger)
 
 
 def test_counts_of_messages_begin_anew_after_16_bits() -> None:
