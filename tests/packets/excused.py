@@ -10,7 +10,5 @@ EXCUSED: Excused = frozenset(
         ("MS-MQMQ 2.2.19.1", "BaseHeader.TimeToReachQueue"),
         # Messages for which nobody has chosen an algorithm have 0.
         ("MS-MQMQ 2.2.19.3", "MessagePropertiesHeader.EncryptionAlgorithm"),
-        ("MS-MQQB 2.2.4", "BaseHeader.Flags"),
-        ("MS-MQQB 2.2.5", "BaseHeader.Flags"),
     }
 )

@@ -10,6 +10,10 @@ from enum import IntEnum
 from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.reader import Reader, padded, wchars
 
+# The order queue of every queue manager, [MS-MQQB] 2.2.4; a direct name has its host before the path.
+ORDER_QUEUE_NUMBER = 4
+ORDER_QUEUE_PATH = "private$\\order_queue$"
+
 
 class NameType(IntEnum):
     """Flags.DQ, AQ and RQ of the UserHeader: how a queue is named."""
@@ -42,6 +46,13 @@ class QueueName:
     number: int = 0
     direct: str = ""
     is_distribution_list: bool = False
+
+    @property
+    def is_order_queue(self) -> bool:
+        """Whether OrderAck and FinalAck packets go there, on whichever host ([MS-MQQB] 2.2.4, 2.2.5)."""
+        if self.type is NameType.DIRECT:
+            return self.direct.partition("\\")[2].lower() == ORDER_QUEUE_PATH
+        return self.type is NameType.PRIVATE_ON_DESTINATION and self.number == ORDER_QUEUE_NUMBER
 
 
 _ON_SOME_HOST = (
