@@ -179,10 +179,10 @@ def debug(queue: bytes = b"", *, kind: int | None = None, unused: int = 0, reser
 
 def soap(header: str = "<header/>", body: str = "<body>", *, sections: tuple[int, int] = (0x0320, 0x0384)) -> bytes:
     parts = [
-        struct.pack("<HHI", section, 0, len(wide(value)) // 2) + wide(value)
+        struct.pack("<HHI", section, 0, len(wide(value)) // 2) + pad(wide(value))
         for section, value in zip(sections, (header, body), strict=True)
     ]
-    return pad(b"".join(parts))
+    return b"".join(parts)
 
 
 def elements(formats: Sequence[tuple[int, bytes]]) -> bytes:
@@ -336,6 +336,13 @@ def _random_security(chance: random.Random, algorithm: int | None) -> Security:
     return Security(sender, key, signature, certificate, provider, {"ST": kind})
 
 
+def _random_session_header(chance: random.Random) -> bytes:
+    received, sent, recoverable, spare = (chance.randrange(1 << 16) for _ in range(4))
+    first = chance.choice([0, chance.randrange(1, 1 << 16)])
+    flags = chance.randrange(1 << 32) | 1 if first else 0
+    return session_header(received, first, flags, sent, recoverable, chance.randrange(1, 1 << 16), spare)
+
+
 def random_user_message(chance: random.Random) -> UserMessage:
     """A UserMessage packet with any combination of headers, queues and sizes that the specification allows."""
 
@@ -392,5 +399,5 @@ def random_user_message(chance: random.Random) -> UserMessage:
             ),
             b"",
         ),
-        session=sometimes(lambda: session_header(*(chance.randrange(1 << 16) for _ in range(1))), b""),
+        session=sometimes(lambda: _random_session_header(chance), b""),
     )  # fmt: skip

@@ -91,6 +91,7 @@ class Watch:
     def __init__(self, excused: Excused = NOTHING) -> None:
         self.ledger, self.excused = Ledger(), excused
         self.seen: Counter[Kind] = Counter()
+        self.headers: set[str] = set()  # that packets have had
         self._violation: Violation | None = None
 
     def connection(self) -> Conversation:
@@ -100,7 +101,9 @@ class Watch:
         """What a side writes. After the first violation nothing is read any more."""
         if self._violation is None:
             try:
-                self.seen.update(packet.kind for packet in conversation.feed(side, data))
+                for packet in conversation.feed(side, data):
+                    self.seen[packet.kind] += 1
+                    self.headers.update(packet.headers)
             except Violation as violation:
                 self._violation = violation
 

@@ -260,7 +260,8 @@ def soap(reader: Reader) -> Header:
         at = reader.position
         reader.blob(header, name, 2 * count)
         header.keep(name, text(header, name), at)
-    reader.align(header)
+        # The text does not say whether BodySectionID begins at a boundary, as all rows of its figure do.
+        reader.align(header)
     return header
 
 

@@ -11,7 +11,7 @@ from typing import Any
 # Widths in bytes of integers, which are little-endian (MS-MQMQ 2.2.18); other fields are given as a number of bytes.
 INTEGERS = {1: "<B", 2: "<H", 4: "<I"}
 
-# Rules that a sender is known to break: the section and the field that its violation would name.
+# Rules that a sender is known to break: the field and the rule that its violation would name.
 Excused = frozenset[tuple[str, str]]
 NOTHING: Excused = frozenset()
 
@@ -58,7 +58,7 @@ class Header:
     def must(self, field: str, holds: bool, rule: str, section: str | None = None) -> None:
         """Raises Violation unless the rule holds."""
         section, name = section or self.section, f"{self.name}.{field}"
-        if not holds and (section, name) not in self._excused:
+        if not holds and (name, rule) not in self._excused:
             raise Violation(section, name, self._offsets[field], self._values[field], rule)
 
     def unused(self, *fields: str) -> None:
