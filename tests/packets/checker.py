@@ -14,6 +14,8 @@ from enum import Enum, auto
 from packets import headers, names
 from packets.reading import NOTHING, Excused, Header, Reader, Violation
 
+_FRAME = struct.Struct("<BxH4sI")  # VersionNumber, Flags, Signature, PacketSize
+_INTERNAL, _SESSION = 0x08, 0x10  # of Flags
 ACKNOWLEDGMENT_LABEL = "QM Ordering Ack"
 
 
@@ -53,7 +55,7 @@ INTERNAL = {
 }
 
 
-def size(data: bytes) -> int | None:
+def size(data: bytes | bytearray) -> int | None:
     """The bytes of the packet that begins here, with its SessionHeader; None where fewer than 16 are known.
 
     PacketSize leaves out the SessionHeader (MS-MQMQ 2.2.19.1), except in a SessionAck packet, where the capture of
@@ -61,9 +63,10 @@ def size(data: bytes) -> int | None:
     """
     if len(data) < 16:
         return None
-    header = headers.base(Reader(data[:16], strict=False))
-    apart = header["Flags.SH"] and not header["Flags.IN"]
-    return int(header["PacketSize"]) + (16 if apart else 0)
+    version, flags, signature, wanted = _FRAME.unpack_from(data)
+    if version != 0x10 or signature != b"LIOR" or not 16 <= wanted <= headers.MAX_PACKET:
+        headers.base(Reader(bytes(data[:16]), strict=False))  # raises
+    return int(wanted) + (16 if flags & (_SESSION | _INTERNAL) == _SESSION else 0)
 
 
 def check(data: bytes, strict: bool = True, excused: Excused = NOTHING) -> Packet:
@@ -193,7 +196,7 @@ class Stream:
     def feed(self, data: bytes) -> Iterator[Packet]:
         """Each packet that is whole now. Raises Violation."""
         self._buffer += data
-        while (wanted := size(bytes(self._buffer[:16]))) is not None and wanted <= len(self._buffer):
+        while (wanted := size(self._buffer[:16])) is not None and wanted <= len(self._buffer):
             packet = bytes(self._buffer[:wanted])
             del self._buffer[:wanted]
             yield check(packet, self.strict, self.excused)

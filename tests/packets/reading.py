@@ -5,7 +5,9 @@ Nothing in this directory except the tests imports openmsmq: it is a second read
 
 from __future__ import annotations
 
+import itertools
 import struct
+from functools import cache
 from typing import Any
 
 # Widths in bytes of integers, which are little-endian (MS-MQMQ 2.2.18); other fields are given as a number of bytes.
@@ -50,20 +52,36 @@ class Header:
 
     def bits(self, field: str, widths: dict[str, int]) -> None:
         """Take an integer apart: names of bit fields with their widths, the lowest bit first."""
-        shift = 0
-        for name, width in widths.items():
-            self.keep(f"{field}.{name}", self[field] >> shift & (1 << width) - 1, self._offsets[field])
-            shift += width
+        value, offset = self._values[field], self._offsets[field]
+        for name, shift, mask in _bit_fields(field, tuple(widths.items())):
+            self._values[name], self._offsets[name] = value >> shift & mask, offset
 
     def must(self, field: str, holds: bool, rule: str, section: str | None = None) -> None:
         """Raises Violation unless the rule holds."""
-        section, name = section or self.section, f"{self.name}.{field}"
-        if not holds and (name, rule) not in self._excused:
-            raise Violation(section, name, self._offsets[field], self._values[field], rule)
+        if holds:
+            return
+        name = f"{self.name}.{field}"
+        if (name, rule) not in self._excused:
+            raise Violation(section or self.section, name, self._offsets[field], self._values[field], rule)
 
     def unused(self, *fields: str) -> None:
         for field in fields:
             self.must(field, not self[field], "reserved, not to be set when sent")
+
+
+@cache
+def _bit_fields(field: str, widths: tuple[tuple[str, int], ...]) -> list[tuple[str, int, int]]:
+    """Names, shifts and masks."""
+    shifts = [0, *itertools.accumulate(width for _, width in widths)]
+    return [(f"{field}.{name}", shift, (1 << width) - 1) for (name, width), shift in zip(widths, shifts, strict=False)]
+
+
+@cache
+def _layout(fields: tuple[tuple[str, int], ...]) -> tuple[struct.Struct, list[tuple[str, int]]]:
+    """The fixed fields of a header as one structure, and their offsets in it."""
+    formats = [INTEGERS.get(width, f"{width}s").lstrip("<") for _, width in fields]
+    offsets = [0, *itertools.accumulate(width for _, width in fields)]
+    return struct.Struct("<" + "".join(formats)), [(name, at) for (name, _), at in zip(fields, offsets, strict=False)]
 
 
 class Reader:
@@ -78,8 +96,13 @@ class Reader:
     def header(self, section: str, name: str, fields: dict[str, int]) -> Header:
         """A header that begins here, with its fixed fields: their widths in bytes."""
         header = Header(section, name, self.position, self.excused)
-        for field, width in fields.items():
-            self.take(header, field, width)
+        layout, offsets = _layout(tuple(fields.items()))
+        if self.position + layout.size > len(self.data):
+            for field, width in fields.items():
+                self.take(header, field, width)  # one of them raises
+        for (field, offset), value in zip(offsets, layout.unpack_from(self.data, self.position), strict=True):
+            header.keep(field, value, self.position + offset)
+        self.position = header.end = self.position + layout.size
         return header
 
     def take(self, header: Header, field: str, width: int) -> Any:
