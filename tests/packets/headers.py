@@ -12,10 +12,12 @@ NULL_GUID = bytes(16)
 # MESSAGE_CLASS_VALUES of MS-MQMQ 2.2.18.1.6, and the mask of those that applications make.
 NORMAL, REPORT, ACK_REACH_QUEUE, ORDER_ACK, ACK_RECEIVE = 0x0000, 0x0001, 0x0002, 0x00FF, 0x4000
 NEGATIVE = frozenset([*range(0x8000, 0x8008), 0x8009, 0x800A, 0x800B, 0xC000, 0xC001, 0xC002, 0xC004])
+CLASSES = frozenset({NORMAL, REPORT, ACK_REACH_QUEUE, ORDER_ACK, ACK_RECEIVE}) | NEGATIVE
 CUSTOM_CLASSES = 0xE1FF
 
 RC2, RC4 = 0x6602, 0x6801
 AES = {0x660E: 16, 0x660F: 24, 0x6610: 32}  # bytes of the key
+CIPHERS = {RC2, RC4, *AES}
 ALGORITHMS = {1: {RC2, RC4}, 3: {RC2, RC4}, 5: set(AES)}  # allowed with a PrivacyLevel
 BLOCKS = {RC2: 8, **dict.fromkeys(AES, 16)}  # bytes: a padded body is a multiple of them
 HASHES = {0x8001, 0x8002, 0x8003, 0x8004, 0x800C, 0x800E}
@@ -217,13 +219,12 @@ def message_properties(reader: Reader) -> Header:
         header.unused("Flags.X")
     header.must("LabelLength", header["LabelLength"] <= 0xFA, "at most 0xFA")
     kind = header["MessageClass"]
-    known = {NORMAL, REPORT, ACK_REACH_QUEUE, ORDER_ACK, ACK_RECEIVE} | NEGATIVE
-    header.must("MessageClass", kind in known or not kind & ~CUSTOM_CLASSES, "predefined, or of bits in 0xE1FF")
+    header.must("MessageClass", kind in CLASSES or not kind & ~CUSTOM_CLASSES, "predefined, or of bits in 0xE1FF")
     size, allocated = header["MessageSize"], header["AllocationBodySize"]
     header.must("AllocationBodySize", allocated >= size, "not below MessageSize")
     level, algorithm = header["PrivacyLevel"], header["EncryptionAlgorithm"]
     header.must("PrivacyLevel", level in (0, 1, 3, 5), "0, 1, 3 or 5")
-    header.must("EncryptionAlgorithm", algorithm in {RC2, RC4, *AES}, "a value of the table")
+    header.must("EncryptionAlgorithm", algorithm in CIPHERS, "a value of the table")
     header.must("EncryptionAlgorithm", level not in ALGORITHMS or algorithm in ALGORITHMS[level], "fits PrivacyLevel")
     if header["LabelLength"]:
         at = reader.position

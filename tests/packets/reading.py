@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-from functools import cache
 from typing import Any
 
 # Widths in bytes of integers, which are little-endian (MS-MQMQ 2.2.18); other fields are given as a number of bytes.
@@ -39,6 +38,7 @@ class Header:
         self._excused = excused
         self._values: dict[str, Any] = {}
         self._offsets: dict[str, int] = {}
+        self._fixed: dict[str, int] = {}
 
     def __getitem__(self, field: str) -> Any:
         return self._values[field]
@@ -52,9 +52,9 @@ class Header:
 
     def bits(self, field: str, widths: dict[str, int]) -> None:
         """Take an integer apart: names of bit fields with their widths, the lowest bit first."""
-        value, offset = self._values[field], self._offsets[field]
-        for name, shift, mask in _bit_fields(field, tuple(widths.items())):
-            self._values[name], self._offsets[name] = value >> shift & mask, offset
+        value, values = self._values[field], self._values
+        for name, shift, mask in _BITS.get((self.name, field)) or _bit_fields(self.name, field, widths):
+            values[name] = value >> shift & mask
 
     def must(self, field: str, holds: bool, rule: str, section: str | None = None) -> None:
         """Raises Violation unless the rule holds."""
@@ -62,26 +62,44 @@ class Header:
             return
         name = f"{self.name}.{field}"
         if (name, rule) not in self._excused:
-            raise Violation(section or self.section, name, self._offsets[field], self._values[field], rule)
+            raise Violation(section or self.section, name, self._offset(field), self._values[field], rule)
+
+    def _offset(self, field: str) -> int:
+        """A field's own, or that of the integer whose bits it is."""
+        known = {name: self.start + at for name, at in self._fixed.items()} | self._offsets
+        return known[field] if field in known else known[field.partition(".")[0]]
+
+    def fix(self, names: dict[str, int], values: tuple[Any, ...]) -> None:
+        """Fixed fields by their offsets from the start."""
+        self._fixed = names
+        self._values.update(zip(names, values, strict=True))
 
     def unused(self, *fields: str) -> None:
         for field in fields:
             self.must(field, not self[field], "reserved, not to be set when sent")
 
 
-@cache
-def _bit_fields(field: str, widths: tuple[tuple[str, int], ...]) -> list[tuple[str, int, int]]:
+# What headers are made of, by their names: it is the same each time, and worked out once.
+_BITS: dict[tuple[str, str], list[tuple[str, int, int]]] = {}
+_LAYOUTS: dict[tuple[str, str], tuple[struct.Struct, dict[str, int]]] = {}
+
+
+def _bit_fields(header: str, field: str, widths: dict[str, int]) -> list[tuple[str, int, int]]:
     """Names, shifts and masks."""
-    shifts = [0, *itertools.accumulate(width for _, width in widths)]
-    return [(f"{field}.{name}", shift, (1 << width) - 1) for (name, width), shift in zip(widths, shifts, strict=False)]
+    shifts = [0, *itertools.accumulate(widths.values())]
+    made = [
+        (f"{field}.{name}", shift, (1 << width) - 1)
+        for (name, width), shift in zip(widths.items(), shifts, strict=False)
+    ]
+    return _BITS.setdefault((header, field), made)
 
 
-@cache
-def _layout(fields: tuple[tuple[str, int], ...]) -> tuple[struct.Struct, list[tuple[str, int]]]:
+def _layout(section: str, name: str, fields: dict[str, int]) -> tuple[struct.Struct, dict[str, int]]:
     """The fixed fields of a header as one structure, and their offsets in it."""
-    formats = [INTEGERS.get(width, f"{width}s").lstrip("<") for _, width in fields]
-    offsets = [0, *itertools.accumulate(width for _, width in fields)]
-    return struct.Struct("<" + "".join(formats)), [(name, at) for (name, _), at in zip(fields, offsets, strict=False)]
+    formats = [INTEGERS.get(width, f"{width}s").lstrip("<") for width in fields.values()]
+    offsets = [0, *itertools.accumulate(fields.values())]
+    made = struct.Struct("<" + "".join(formats)), dict(zip(fields, offsets, strict=False))
+    return _LAYOUTS.setdefault((section, name), made)
 
 
 class Reader:
@@ -96,12 +114,11 @@ class Reader:
     def header(self, section: str, name: str, fields: dict[str, int]) -> Header:
         """A header that begins here, with its fixed fields: their widths in bytes."""
         header = Header(section, name, self.position, self.excused)
-        layout, offsets = _layout(tuple(fields.items()))
+        layout, offsets = _LAYOUTS.get((section, name)) or _layout(section, name, fields)
         if self.position + layout.size > len(self.data):
             for field, width in fields.items():
                 self.take(header, field, width)  # one of them raises
-        for (field, offset), value in zip(offsets, layout.unpack_from(self.data, self.position), strict=True):
-            header.keep(field, value, self.position + offset)
+        header.fix(offsets, layout.unpack_from(self.data, self.position))
         self.position = header.end = self.position + layout.size
         return header
 

@@ -16,7 +16,7 @@ def test_the_reading_imports_only_itself_and_the_standard_library(module: str) -
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     standard = {
-        "__future__", "collections", "collections.abc", "dataclasses", "enum", "functools", "itertools", "random", "re",
+        "__future__", "collections", "collections.abc", "dataclasses", "enum", "itertools", "random", "re",
         "struct", "typing",
     }  # fmt: skip
     assert imported - standard <= {"packets", *(f"packets.{name}" for name in READING)}
