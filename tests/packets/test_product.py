@@ -21,7 +21,7 @@ from packets.checker import Packet
 from seeds import chance
 
 # As many for each simulation that tests/link/test_simulation.py makes, of which the night has more.
-COUNT = 16 * int(os.environ.get("SIMULATIONS", "24"))
+COUNT = 8 * int(os.environ.get("SIMULATIONS", "24"))
 
 # By header: fields of the specification, and the attributes of the product that have them.
 SAME = {

@@ -327,6 +327,36 @@ def test_random_packets_of_the_builder_break_no_rule() -> None:
         assert packet["MessagePropertiesHeader"]["MessageBody"] == message.properties.body
 
 
+@pytest.mark.parametrize(
+    ("packet", "offset"),
+    [
+        (base_bits(signature=7).encode(), 4),
+        (user_bits(RC=0x1E).encode(), 16 + 44),
+        (properties(privacy=2).encode(), 16 + len(UserMessage().user_header()) + 40),
+        (make.connection_parameters(timeout=1), 20 + 4),
+        (message(session=make.session_header(window=0)).encode(), WHOLE + 12),
+    ],
+)
+def test_a_violation_has_the_offset_of_its_field(packet: bytes, offset: int) -> None:
+    with pytest.raises(Violation) as caught:
+        checker.check(packet)
+    assert caught.value.offset == offset
+
+
+def test_changed_bytes_give_packets_or_violations_and_nothing_else() -> None:
+    luck = chance("changed bytes")
+    found = 0
+    for _ in range(600):
+        packet = bytearray(make.random_user_message(luck).encode())
+        for _ in range(luck.randrange(1, 4)):
+            packet[luck.randrange(len(packet))] = luck.randrange(256)
+        try:
+            checker.check(bytes(packet))
+        except Violation:
+            found += 1
+    assert found > 60
+
+
 def test_a_stream_cuts_packets_wherever_its_pieces_end() -> None:
     luck = chance("pieces of a stream")
     packets = [make.random_user_message(luck).encode() for _ in range(20)] + [make.session_ack()]
