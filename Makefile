@@ -57,7 +57,7 @@ demo: java compiled
 nightly: java samba nftables domain compiled
 	@$(PYTEST)
 	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
-	@SIMULATIONS=5000 $(PYTEST) tests/link/test_simulation.py
+	@SIMULATIONS=5000 $(PYTEST) tests/link/test_simulation.py tests/packets/test_product.py
 	@$(BIN)/python tools/sanitize
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-fuzz.txt
 	@$(BIN)/python tools/fuzz 120

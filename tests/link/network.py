@@ -1,7 +1,8 @@
 """Queue managers on a simulated network: time, sockets, disks and faults come from one seed.
 
 `Loop` is an event loop whose time passes by itself when there is nothing to do. `Network` carries bytes between
-listeners and connections, with delays, in pieces, and breaks what it is told to. A `Node` is a queue manager with its
+listeners and connections, with delays, in pieces, and breaks what it is told to; all that is written has to be packets
+as the specifications have them, which closing the loop says. A `Node` is a queue manager with its
 message service, on a disk that forgets what was not synced when it crashes.
 """
 
@@ -33,6 +34,8 @@ from openmsmq.queueing.queue import Queue
 from openmsmq.store import Store
 from openmsmq.store.committer import Committer
 from openmsmq.transport.routing import Routing
+from packets.conversation import Conversation, Side, Watch
+from packets.excused import EXCUSED
 from store.memory_vfs import MemoryVfs
 
 EPOCH = 1_700_000_000_000  # milliseconds
@@ -66,6 +69,10 @@ class Loop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self.passed
+
+    def close(self) -> None:
+        super().close()
+        self.network.watch.hold()
 
     async def create_server(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         return self.network.listen(factory, host, port or PORT)
@@ -106,9 +113,12 @@ class Listener:
 class Socket(asyncio.Transport):
     """One end of a connection. What is written arrives at `other` later, in order, in pieces."""
 
-    def __init__(self, network: Network, protocol: Any, own: str, peer: str) -> None:
+    def __init__(
+        self, network: Network, protocol: Any, own: str, peer: str, side: Side, conversation: Conversation
+    ) -> None:
         super().__init__()
         self.network, self.protocol, self.own, self.peer = network, protocol, own, peer
+        self._side, self._conversation = side, conversation
         self.other: Socket
         self.closed = False
         self.number = network.next_number()
@@ -134,6 +144,7 @@ class Socket(asyncio.Transport):
         if self.closed:
             return
         network, chance = self.network, self.network.chance
+        network.watch.feed(self._conversation, self._side, bytes(data))
         pieces = [bytes(data)]
         if chance.random() < 0.2 and len(data) > 1:
             cut = chance.randrange(1, len(data))
@@ -224,6 +235,7 @@ class Network:
         self.resolver: dict[str, str] = {}
         self.answering: dict[str, Callable[[bytes, str], list[bytes]]] = {}  # datagrams, by the address asked
         self.partition: frozenset[str] = frozenset()  # addresses on one side
+        self.watch = Watch(EXCUSED)
         self._numbers = itertools.count()
         self.loop = Loop(self)
 
@@ -245,7 +257,9 @@ class Network:
         if listener is None:
             raise ConnectionRefusedError(111, "Connection refused")
         near, far = factory(), listener.factory()
-        one, other = Socket(self, near, own, host), Socket(self, far, host, own)
+        conversation = self.watch.connection()
+        one = Socket(self, near, own, host, Side.INITIATOR, conversation)
+        other = Socket(self, far, host, own, Side.ACCEPTOR, conversation)
         one.other, other.other = other, one
         self.sockets |= {one, other}
         far.connection_made(other)

@@ -5,6 +5,7 @@ import pytest
 from openmsmq.packet import UserMessage
 from openmsmq.packet.headers import SessionHeader
 from openmsmq.packet.internal import SessionAck
+from openmsmq.packet.queue_names import NameType, QueueName
 from openmsmq.transport import Acknowledged, Closed, Reason, Session, State
 from openmsmq.transport.events import LocalProtocolError
 from transport.peers import ALICE, BOB, done, ending, exchange, message, opened, packets, received, with_session
@@ -238,6 +239,27 @@ def test_an_acknowledgment_rides_on_a_message_once_three_quarters_of_its_timer_h
     assert first.session is None and third.session is None
     assert second.session == SessionHeader(1, 0, 0, 2, 1, 64)
     assert bob.tick(11_000) == [] and bob.data_to_send() == b""
+
+
+def test_no_acknowledgment_rides_on_what_goes_to_an_order_queue() -> None:
+    """All bits of BaseHeader.Flags are 0 in OrderAck and FinalAck packets, MS-MQQB 2.2.4 and 2.2.5."""
+    alice, bob = opened()
+    alice.send(message(), 1, 1_000)
+    bob.receive(alice.data_to_send(), 1_000)
+    for number, queue in enumerate(
+        [
+            QueueName(NameType.PRIVATE_ON_DESTINATION, number=4),
+            QueueName(NameType.DIRECT, direct="TCP:192.0.2.1\\PRIVATE$\\order_queue$"),
+            QueueName(NameType.PRIVATE_ON_DESTINATION, number=5),
+        ]
+    ):
+        acknowledgment = message(recoverable=True)
+        acknowledgment.user.destination = queue
+        bob.send(acknowledgment, number, 8_501)
+    first, second, third = packets(bob.data_to_send())
+    assert isinstance(first, UserMessage) and isinstance(second, UserMessage) and isinstance(third, UserMessage)
+    assert first.session is None and second.session is None
+    assert third.session == SessionHeader(1, 0, 0, 3, 3, 64)
 
 
 def test_a_message_that_carries_an_acknowledgment_is_counted_before_it_is_read() -> None:

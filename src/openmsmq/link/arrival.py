@@ -32,6 +32,7 @@ from openmsmq.packet import UserMessage
 from openmsmq.packet.headers import TransactionHeader
 from openmsmq.packet.internal import FinalAckBody
 from openmsmq.packet.message_packet import MessagePacket
+from openmsmq.packet.queue_names import ORDER_QUEUE_NUMBER, ORDER_QUEUE_PATH
 from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands, Rejected
 from openmsmq.queueing.arrivals import Arriving
 from openmsmq.queueing.authorization import Caller, Right
@@ -43,8 +44,6 @@ from openmsmq.transport.sequence import Position, SequenceId
 
 logger = logging.getLogger(__name__)
 
-ORDER_QUEUE_NUMBER = 4  # of every queue manager, [MS-MQQB] 2.2.4
-ORDER_QUEUE_PATH = "private$\\order_queue$"
 MAXIMUM_HOPS = 0x1D  # UserHeader.Flags.RC, [MS-MQMQ] 2.2.19.2
 
 

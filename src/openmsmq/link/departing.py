@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from openmsmq.link.arrival import ORDER_QUEUE_NUMBER, ORDER_QUEUE_PATH
 from openmsmq.link.durable import Route
 from openmsmq.link.sequences import QueueSequence, Sequences
 from openmsmq.model import names
@@ -251,9 +250,7 @@ class Departing:
             return False
         if message_class != MessageClass.ORDER_ACK and message_class < MessageClass.ACK_RECEIVE:
             return False
-        if name.type is NameType.DIRECT:
-            return name.direct.partition("\\")[2].lower() == ORDER_QUEUE_PATH
-        return name.type is NameType.PRIVATE_ON_DESTINATION and name.number == ORDER_QUEUE_NUMBER
+        return name.is_order_queue
 
     def _may_acknowledge(self, sequence: QueueSequence | None, peer: bytes) -> bool:
         """Only the next hop, or a queue manager of the routing table, speaks for a destination: identifiers of

@@ -71,7 +71,7 @@ class OrderAcks:
         self.arm()
 
     def _send(self, source: Source, body: OrderAckBody) -> None:
-        """3.1.6.9 and 3.1.7.17: an express message to the order queue of whoever sent the sequence."""
+        """3.1.6.9 and 3.1.7.17: an express message of priority 0 to the order queue of whoever sent the sequence."""
         name = names.parse_format_name(source.reply)
         assert isinstance(name, (names.DirectFormatName, names.PrivateFormatName))
         try:
@@ -82,5 +82,6 @@ class OrderAcks:
         if len(queue) < MOST_ORDER_ACKS:
             self._manager.arrivals.send(queue, Message(
                 message_class=MessageClass.ORDER_ACK, label=ORDER_LABEL, body=body.pack(),
-                destination_queue_format_name=str(name), time_to_reach_queue=self._manager.changes.longest_way,
+                destination_queue_format_name=str(name), priority=0,
+                time_to_reach_queue=self._manager.changes.longest_way,
             ))  # fmt: skip

@@ -266,7 +266,7 @@ class DebugHeader:
 
 @dataclass(slots=True)
 class SoapHeader:
-    """2.2.20.7. Lengths count WCHARs with the terminator."""
+    """2.2.20.7. Lengths count WCHARs with the terminator; both texts are padded (deviation D-154)."""
 
     header: str = ""
     body: str = ""

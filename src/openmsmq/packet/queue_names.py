@@ -11,6 +11,10 @@ from functools import lru_cache
 from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.reader import Reader, padded, text_of, wchars
 
+# The order queue of every queue manager, [MS-MQQB] 2.2.4; a direct name has its host before the path.
+ORDER_QUEUE_NUMBER = 4
+ORDER_QUEUE_PATH = "private$\\order_queue$"
+
 
 class NameType(IntEnum):
     """Flags.DQ, AQ and RQ of the UserHeader: how a queue is named."""
@@ -43,6 +47,13 @@ class QueueName:
     number: int = 0
     direct: str = ""
     is_distribution_list: bool = False
+
+    @property
+    def is_order_queue(self) -> bool:
+        """Whether OrderAck and FinalAck packets go there, on whichever host ([MS-MQQB] 2.2.4, 2.2.5)."""
+        if self.type is NameType.DIRECT:
+            return self.direct.partition("\\")[2].lower() == ORDER_QUEUE_PATH
+        return self.type is NameType.PRIVATE_ON_DESTINATION and self.number == ORDER_QUEUE_NUMBER
 
 
 _MAXIMUM_KEPT = 512  # bytes of a name that is kept for the next message

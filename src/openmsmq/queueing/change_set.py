@@ -411,14 +411,15 @@ class ChangeSet:
             return None
 
     def _insert_final_ack(self, kept: bytes, message_class: MessageClass) -> None:
-        """Send Transactional Acknowledgment, [MS-MQQB] 3.1.7.17. Nothing asks for an acknowledgment of it."""
+        """Send Transactional Acknowledgment, [MS-MQQB] 3.1.7.17. Nothing asks for an acknowledgment of it, and
+        its priority is 0, as all bits of BaseHeader.Flags are (2.2.5)."""
         body, name = split_final_ack(kept)
         queue = self._outgoing(name)
         if queue is None:
             return
         self.post(queue, Message(
             message_class=message_class, label=ORDER_LABEL, body=body, destination_queue_format_name=str(name),
-            delivery_guarantee=_RECOVERABLE, time_to_reach_queue=self._changes.longest_way,
+            delivery_guarantee=_RECOVERABLE, priority=0, time_to_reach_queue=self._changes.longest_way,
         ))  # fmt: skip
 
     def post_to(self, name: names.SingleFormatName, message: Message) -> None:

@@ -159,7 +159,8 @@ class Session(Generic[Token]):
         return self._take_events()
 
     def send(self, message: UserMessage, token: Token, now: float) -> None:
-        """Send a UserMessage, OrderAck or FinalAck. Its SessionHeader is filled in, or removed.
+        """Send a UserMessage, OrderAck or FinalAck. Its SessionHeader is filled in, or removed; OrderAcks and FinalAcks
+        have none, as all bits of their BaseHeader.Flags are 0 ([MS-MQQB] 2.2.4, 2.2.5).
 
         `Acknowledged` or `Closed` will name the token. Raises LocalProtocolError without `room`, or if the packet has
         more than 4 MiB.
@@ -171,7 +172,8 @@ class Session(Generic[Token]):
         if len(packet) > MAXIMUM_PACKET:
             raise LocalProtocolError(f"a packet of {len(packet)} bytes, at most {MAXIMUM_PACKET}")
         self._sending.sent(token, message.user.delivery == RECOVERABLE_DELIVERY)
-        if self._piggybacks(now):
+        destination = message.user.destination
+        if self._piggybacks(now) and not (destination is not None and destination.is_order_queue):
             message.session = self._acknowledgment()
             packet = message.pack()
         self._output += packet

@@ -1,0 +1,79 @@
+"""A TCP proxy before the message port of queue managers, whose bytes go through the second reading of the packets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from concurrent.futures import Future
+
+from packets.conversation import Conversation, Side, Watch
+
+_CHUNK = 1 << 16
+
+
+class WatchingProxy:
+    """Listens at `port` of each host and forwards to the same host at `target`, from the caller's address.
+
+    Bytes are read before they are passed on, so that each answer is seen after what it answers.
+    """
+
+    def __init__(self, hosts: list[str], port: int, target: int, watch: Watch) -> None:
+        self._hosts, self._port, self._target, self._watch = hosts, port, target, watch
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __enter__(self) -> WatchingProxy:
+        self._thread.start()
+        for host in self._hosts:
+            started: Future[asyncio.Server] = asyncio.run_coroutine_threadsafe(self._listen(host), self._loop)
+            started.result(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _listen(self, host: str) -> asyncio.Server:
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.add(task)
+            try:
+                await self._carry(host, reader, writer)
+            finally:
+                self._tasks.discard(task)
+
+        return await asyncio.start_server(accept, host, self._port)
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _carry(self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        caller = writer.get_extra_info("peername")[0]
+        with contextlib.suppress(OSError):
+            onward = await asyncio.open_connection(host, self._target, local_addr=(caller, 0))
+            conversation = self._watch.connection()
+            try:
+                await asyncio.gather(
+                    self._pump(conversation, Side.INITIATOR, reader, onward[1]),
+                    self._pump(conversation, Side.ACCEPTOR, onward[0], writer),
+                )
+            finally:
+                for end in (writer, onward[1]):
+                    end.close()
+
+    async def _pump(
+        self, conversation: Conversation, side: Side, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(_CHUNK):
+                self._watch.feed(conversation, side, data)
+                writer.write(data)
+                await writer.drain()
+        writer.close()

@@ -1,0 +1,202 @@
+"""Packets of MS-MQQB from the bytes of a TCP connection, held to every MUST that bytes can show.
+
+`check` takes one packet, `Stream` cuts one direction of a connection into packets; `conversation` knows what a session
+has to keep from packet to packet. With `strict`, reserved fields that SHOULD NOT be set are errors, too.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from packets import headers, names
+from packets.reading import NOTHING, Excused, Header, Reader, Violation
+
+_FRAME = struct.Struct("<BxH4sI")  # VersionNumber, Flags, Signature, PacketSize
+_INTERNAL, _SESSION = 0x08, 0x10  # of Flags
+ACKNOWLEDGMENT_LABEL = "QM Ordering Ack"
+
+
+class Kind(Enum):
+    """MS-MQQB 3.1.5.1.1."""
+
+    ESTABLISH_CONNECTION = auto()
+    CONNECTION_PARAMETERS = auto()
+    SESSION_ACK = auto()
+    USER_MESSAGE = auto()
+    ORDER_ACK = auto()
+    FINAL_ACK = auto()
+
+
+@dataclass
+class Packet:
+    """A packet with its headers by name."""
+
+    kind: Kind
+    data: bytes
+    headers: dict[str, Header] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Header:
+        return self.headers[name]
+
+    def get(self, name: str) -> Header | None:
+        return self.headers.get(name)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind.name}: {len(self.data)} bytes, {', '.join(self.headers)}>"
+
+
+INTERNAL = {
+    headers.ESTABLISH_CONNECTION: (Kind.ESTABLISH_CONNECTION, headers.establish_connection),
+    headers.CONNECTION_PARAMETERS: (Kind.CONNECTION_PARAMETERS, headers.connection_parameters),
+    headers.SESSION_ACK: (Kind.SESSION_ACK, headers.session),
+}
+
+
+def size(data: bytes | bytearray) -> int | None:
+    """The bytes of the packet that begins here, with its SessionHeader; None where fewer than 16 are known.
+
+    PacketSize leaves out the SessionHeader (MS-MQMQ 2.2.19.1), except in a SessionAck packet, where the capture of
+    MS-MQQB 4.1.8 counts it.
+    """
+    if len(data) < 16:
+        return None
+    version, flags, signature, wanted = _FRAME.unpack_from(data)
+    if version != 0x10 or signature != b"LIOR" or not 16 <= wanted <= headers.MAX_PACKET:
+        headers.base(Reader(bytes(data[:16]), strict=False))  # raises
+    return int(wanted) + (16 if flags & (_SESSION | _INTERNAL) == _SESSION else 0)
+
+
+def check(data: bytes, strict: bool = True, excused: Excused = NOTHING) -> Packet:
+    """One packet, whole. Raises Violation."""
+    reader = Reader(data, strict, excused)
+    base = headers.base(reader)
+    base.must("PacketSize", size(data) == len(data), f"the size of the packet: {len(data)} bytes are here")
+    packet = _internal(reader, base) if base["Flags.IN"] else _message(reader, base)
+    _hold_end(reader, base, len(data))
+    return packet
+
+
+def _hold_end(reader: Reader, base: Header, end: int) -> None:
+    if reader.position != end:
+        raise Violation(base.section, "BaseHeader.PacketSize", 8, base["PacketSize"], f"ends at {reader.position}")
+
+
+def _internal(reader: Reader, base: Header) -> Packet:
+    internal = headers.internal(reader, base)
+    kind, read = INTERNAL[internal["Flags.PT"]]
+    last = read(reader)
+    return Packet(kind, reader.data, {"BaseHeader": base, "InternalHeader": internal, last.name: last})
+
+
+def _message(reader: Reader, base: Header) -> Packet:
+    """MS-MQMQ 2.2.20: which headers there are follows from flags, and their order is fixed."""
+    packet = Packet(Kind.USER_MESSAGE, reader.data, {"BaseHeader": base})
+    user = headers.user(reader)
+    base.must("Flags.PR", not user["Flags.TH"] or base["Flags.PR"] == 0, "0 in transactional messages")
+    packet.headers["UserHeader"] = user
+    for present, read in (
+        (user["Flags.TH"], headers.transaction),
+        (user["Flags.SH"], headers.security),
+        (True, headers.message_properties),
+        (base["Flags.DH"], headers.debug),
+        (user["Flags.HH"], headers.soap),
+        (user["Flags.MQ"], headers.multiple_queues),
+    ):
+        if present:
+            header = read(reader)
+            packet.headers[header.name] = header
+    _hold_end(reader, base, base["PacketSize"])
+    if base["Flags.SH"]:
+        packet.headers["SessionHeader"] = headers.session(reader)
+    _hold_between(packet)
+    if names.addresses_order_queue(user):
+        _hold_acknowledgment(packet)
+    return packet
+
+
+def _hold_between(packet: Packet) -> None:
+    """What one header of a UserMessage packet says of another."""
+    user, properties, security = packet["UserHeader"], packet["MessagePropertiesHeader"], packet.get("SecurityHeader")
+    asked = any(properties[f"Flags.{bit}"] for bit in ("PA", "PR", "NA", "NR"))
+    # That there is a queue where an acknowledgment is asked for, the capture of MS-MQQB 4.1.7 does not keep.
+    user.must("Flags.AQ", asked or not user["Flags.AQ"], "no administration queue where no acknowledgment is asked for")
+    level, algorithm = properties["PrivacyLevel"], properties["EncryptionAlgorithm"]
+    encrypted = security is not None and bool(security["Flags.EB"])
+    properties.must("PrivacyLevel", encrypted == (level != 0), "SecurityHeader.Flags.EB says the same of the body")
+    if security is None:
+        return
+    if security["SignatureSize"]:
+        properties.must("HashAlgorithm", properties["HashAlgorithm"] in headers.HASHES, "a value of the table")
+    if encrypted:
+        named = struct.unpack_from("<I", security["EncryptionKey"], 4)[0]
+        security.must("EncryptionKey", named == algorithm, f"for algorithm {algorithm:#x}", "MS-MQQB 2.4.2")
+        block = headers.BLOCKS.get(algorithm, 1)
+        body = properties["MessageSize"]
+        properties.must("MessageSize", body % block == 0 and (block == 1 or body > 0), f"padded to {block} bytes")
+
+
+def _hold_acknowledgment(packet: Packet) -> None:
+    """OrderAck and FinalAck packets, MS-MQQB 2.2.4 and 2.2.5."""
+    base, user, properties = packet["BaseHeader"], packet["UserHeader"], packet["MessagePropertiesHeader"]
+    order = properties["MessageClass"] == headers.ORDER_ACK
+    packet.kind = Kind.ORDER_ACK if order else Kind.FINAL_ACK
+    section = "MS-MQQB 2.2.4" if order else "MS-MQQB 2.2.5"
+    base.must("Flags", base["Flags"] == 0, "all bits are 0", section)
+    base.must("TimeToReachQueue", base["TimeToReachQueue"] == headers.INFINITE, "0xFFFFFFFF: no UserMessage packet")
+    final = properties["MessageClass"] in {headers.ACK_RECEIVE} | headers.NEGATIVE
+    properties.must("MessageClass", order or final, "ORDER_ACK, ACK_RECEIVE, or a negative acknowledgment", section)
+    # On DM of an OrderAck the texts differ: 2.2.4 wants 0, 3.1.7.17 makes it recoverable.
+    user.must("Flags.DM", order or user["Flags.DM"] == 1, "1: recoverable", section)
+    # RC is 0 as well at the sender, but routing servers on the way count themselves (3.1.5.8.2).
+    others = {"JN", "JP", "AQ", "RQ", "SH", "TH", "CQ", "MQ", "HH"}
+    user.must("Flags", not any(user[f"Flags.{bit}"] for bit in others), "0 except for DQ, DM and MP", section)
+    names.hold_order_queue(user, section)
+    properties.must("LabelLength", properties["LabelLength"] == len(ACKNOWLEDGMENT_LABEL) + 1, "16", section)
+    properties.must("Label", properties["Label"] == ACKNOWLEDGMENT_LABEL, "QM Ordering Ack", section)
+    properties.must("MessageSize", properties["MessageSize"] == 0x24, "0x24", section)
+    properties.must("Flags", properties["Flags"] == 0, "all bits are 0", section)
+    properties.must("BodyType", properties["BodyType"] == 0, "VT_EMPTY", section)
+    _read_body(packet, properties, order)
+
+
+def _read_body(packet: Packet, properties: Header, order: bool) -> None:
+    """OrderAck Body and FinalAck Body, MS-MQQB 2.2.4.1 and 2.2.5.1."""
+    name, section = ("OrderAckBody", "MS-MQQB 2.2.4.1") if order else ("FinalAckBody", "MS-MQQB 2.2.5.1")
+    fields = {"TxSequenceID": 8, "TxSequenceNumber": 4, "TxPreviousSequenceNumber": 4}
+    fields |= {"Reserved": 20} if order else {"SourceGUID": 16, "MessageID": 4}
+    reader = Reader(packet.data)
+    reader.position = properties["MessageBody.offset"]
+    body = reader.header(section, name, fields)
+    number, previous = body["TxSequenceNumber"], body["TxPreviousSequenceNumber"]
+    body.must("TxSequenceNumber", number >= 1, "at least 1")
+    if order:
+        body.must("TxPreviousSequenceNumber", previous == number - 1, "TxSequenceNumber - 1")
+        body.must("Reserved", not any(body["Reserved"]), "zeros")
+    else:
+        body.must("TxPreviousSequenceNumber", previous < number, "that of a message that comes before")
+        body.must("SourceGUID", any(body["SourceGUID"]), "the GUID of the source queue manager")
+    packet.headers[name] = body
+
+
+class Stream:
+    """One direction of a TCP connection."""
+
+    def __init__(self, strict: bool = True, excused: Excused = NOTHING) -> None:
+        self.strict, self.excused = strict, excused
+        self._buffer = bytearray()
+
+    @property
+    def rest(self) -> int:
+        """Bytes of a packet that is not yet whole."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> Iterator[Packet]:
+        """Each packet that is whole now. Raises Violation."""
+        self._buffer += data
+        while (wanted := size(self._buffer[:16])) is not None and wanted <= len(self._buffer):
+            packet = bytes(self._buffer[:wanted])
+            del self._buffer[:wanted]
+            yield check(packet, self.strict, self.excused)
