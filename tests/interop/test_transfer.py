@@ -94,7 +94,7 @@ def test_t3_timeouts_are_echoed_and_the_window_is_its_own(port: int) -> None:
         peer.read()
         peer.write(parameters(700, 30_000, 32))
         answer = peer.read()
-        assert answer is not None and (answer.recoverable, answer.timeout, answer.window) == (700, 30_000, 64)
+        assert answer is not None and (answer.recoverable, answer.timeout, answer.window) == (700, 30_000, 512)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from link.conftest import Pair
 from openmsmq.model.message import Message
 from packets.checker import Kind
 from packets.conversation import Watch
-from packets.excused import EXCUSED, LIFE_OF_ACKNOWLEDGMENTS, NO_ALGORITHM
+from packets.excused import EXCUSED, LIFE_OF_ACKNOWLEDGMENTS
 from packets.reading import Excused, Violation
 
 
@@ -33,14 +33,6 @@ def test_acknowledgments_have_no_bit_in_their_flags_and_break_no_other_rule(pair
     watch = watch_a_transaction(pair, EXCUSED)
     watch.hold()
     assert watch.seen[Kind.ORDER_ACK] == 1
-
-
-@pytest.mark.xfail(
-    strict=True, raises=Violation,
-    reason="a message for which nobody chose EncryptionAlgorithm has 0, no value of the table in MS-MQMQ 2.2.19.3",
-)  # fmt: skip
-def test_every_message_has_an_encryption_algorithm_of_the_table(pair: Pair) -> None:
-    watch_a_transaction(pair, EXCUSED - {NO_ALGORITHM}).hold()
 
 
 def test_acknowledgments_do_not_wait_for_ever(pair: Pair) -> None:

@@ -36,8 +36,8 @@ messages = st.builds(
     destination_queue_format_name=name, destination_multi_queue_format_name=st.just("") | lists,
     tracing_requested=st.integers(0, 1),
     privacy_level=st.sampled_from([0, 1, 3, 5]),
-    hash_algorithm=u32, encryption_algorithm=u32, sender_identifier_type=st.integers(0, 2), sender_identifier=blob,
-    sender_certificate=blob, symmetric_key=blob, signature=blob,
+    hash_algorithm=u32, encryption_algorithm=u32.filter(bool), sender_identifier_type=st.integers(0, 2),
+    sender_identifier=blob, sender_certificate=blob, symmetric_key=blob, signature=blob,
     connector_type_identifier=st.binary(min_size=16, max_size=16),
     authentication_level=st.sampled_from([0, 1, 3, 5]), multiple_destination_signature=blob,
     identifier=u32.map(lambda number: MACHINE + number.to_bytes(4, "little")),
@@ -72,6 +72,11 @@ def test_transactional_messages_keep_their_place(message: Message, number: int, 
         assert through_a_packet(transactional) == transactional
 
 
+def test_a_message_without_a_chosen_cipher_travels_with_the_default_one() -> None:
+    """[MS-MQMQ] 2.2.19.3: the field has a value of its table; [MS-MQDMPR] 3.1.1.12 has RC4 as the default."""
+    assert through_a_packet(Message(b"x")).encryption_algorithm == 0x6801
+
+
 def test_a_signature_without_a_provider_is_the_default_providers() -> None:
     """[MS-MQMQ] 2.2.20.6: with DE clear and a signature there MUST be a provider's name."""
     for name, default in (("", True), ("a provider", False)):
@@ -101,7 +106,10 @@ def test_only_a_remote_read_tells_the_level_of_authentication_and_only_it_is_bel
 
 
 def test_the_provider_arrives() -> None:
-    message = Message(authentication_provider_type=1, authentication_provider_name="a provider", signature=b"s")
+    message = Message(
+        authentication_provider_type=1, authentication_provider_name="a provider", signature=b"s",
+        encryption_algorithm=0x6610,
+    )  # fmt: skip
     assert through_a_packet(message) == message
 
 

@@ -16,6 +16,7 @@ SIGNATURE = 0x524F494C  # "LIOR"
 VERSION = 0x10
 MAXIMUM_LABEL_LENGTH = 0xFA  # WCHARs with the terminator
 NO_GUID = bytes(16)
+RC4 = 0x6801  # EncryptionAlgorithm where nobody chose one ([MS-MQDMPR] 3.1.1.12)
 _SOAP_HEADER, _SOAP_BODY = 0x0320, 0x0384  # sections of a SoapHeader
 
 _BASE = struct.Struct("<BBHIII")
@@ -213,7 +214,7 @@ class MessagePropertiesHeader:
     allocated_size: int = 0
     privacy_level: int = 0
     hash_algorithm: int = 0
-    encryption_algorithm: int = 0
+    encryption_algorithm: int = RC4
     extension: bytes = b""
     body: bytes = b""
 

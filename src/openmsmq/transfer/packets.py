@@ -14,6 +14,7 @@ from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import NULL_GUID, Message
 from openmsmq.packet.headers import (
+    RC4,
     BaseHeader,
     DebugHeader,
     MessagePropertiesHeader,
@@ -136,7 +137,7 @@ def _properties_header(message: Message) -> MessagePropertiesHeader:
         0,
         message.privacy_level,
         message.hash_algorithm,
-        message.encryption_algorithm,
+        message.encryption_algorithm or RC4,
         message.extension,
         message.body,
     )
