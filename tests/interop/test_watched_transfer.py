@@ -45,7 +45,7 @@ class Watched:
                 ("BETA", HOSTS[1], ()),
             )
         )
-        self.sealed = ""  # a queue whose private format name names its queue manager, for which there is a key
+        self.sealed: list[str] = []  # format names that lead to a queue manager for which there is a key
         self.proxy = WatchingProxy(HOSTS, proxied, port, watch)
 
     def connect(self, index: int) -> openmsmq.QueueManager:
@@ -62,9 +62,13 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     with made.proxy, made.alpha, made.beta:
         with made.connect(0) as alpha, made.connect(1) as beta:
             alpha.create_queue(".\\private$\\admin")
-            made.sealed = f"PRIVATE={beta.machine_id}\\{FIRST_QUEUE_NUMBER:08x}"
+            made.sealed.append(f"PRIVATE={beta.machine_id}\\{FIRST_QUEUE_NUMBER:08x}")
             for name in ("sealed", "plain", "other"):
                 beta.create_queue(f".\\private$\\{name}")
+            info = Dispatch("MSMQ.MSMQQueueInfo", host=HOSTS[1], port=made.beta.mapper_port)
+            info.PathName = "BETA\\public"
+            info.Create()
+            made.sealed.append(info.FormatName)
             beta.create_queue(".\\private$\\tx", transactional=True)
             beta.create_queue(".\\private$\\signed", authenticate=True)
             keys = str(made.beta.directory.with_name("keys"))
@@ -144,12 +148,16 @@ def test_signed_encrypted_and_traced_messages_and_several_destinations(
     with watched.connect(0) as alpha:
         with alpha.open(BETA + "plain", "send") as queue:
             queue.send("traced", tracing_requested=1)
-        with alpha.open(watched.sealed, "send") as queue:
-            for recoverable in (False, True):
-                queue.send("sealed", privacy_level=5, encryption_algorithm=0x6610, recoverable=recoverable)
+        for name in watched.sealed:
+            with alpha.open(name, "send") as queue:
+                for recoverable in (False, True):
+                    queue.send("sealed", privacy_level=5, encryption_algorithm=0x6610, recoverable=recoverable)
     with watched.connect(1) as beta:
         assert {one.authentication_level > 0 for one in take(beta, "signed", 2)} == {True}
-        assert {one.privacy_level for one in take(beta, "sealed", 2)} == {5}
+        for name in watched.sealed:
+            with beta.open(name, "receive") as queue:
+                found = [queue.receive(timeout=20) for _ in range(2)]
+            assert [(one.privacy_level, one.decode()) for one in found] == [(5, "sealed")] * 2
         take(beta, "plain", 2)
         take(beta, "other", 1)
     assert kinds[Kind.USER_MESSAGE] >= 7

@@ -18,7 +18,7 @@ from openmsmq.model.errors import (
     TransactionUsage,
 )
 from openmsmq.model.message import Message
-from openmsmq.model.names import FormatName, parse_format_name
+from openmsmq.model.names import PrivateFormatName, parse_format_name
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes, new_identifier
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
@@ -29,12 +29,12 @@ from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
 from openmsmq.store import Rows, StoreFailed, StoreFull
 
-#: Whether a body can be encrypted for the queue manager behind a format name, with a privacy level or a better one.
-CanSeal: TypeAlias = Callable[[FormatName, int], bool]
+#: Whether a body can be encrypted for a queue manager (GUID of 16 bytes), with a privacy level or a better one.
+CanSeal: TypeAlias = Callable[[bytes, int], bool]
 _SEALING = 2048  # bytes that encryption adds to a packet, at most: padding, and a key encrypted by RSA
 
 
-def seals_nothing(name: FormatName, level: int) -> bool:
+def seals_nothing(machine: bytes, level: int) -> bool:
     """For a queue manager that knows no keys of others."""
     return False
 
@@ -203,9 +203,15 @@ class Sending:
             raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION, f"privacy level of {queue.properties.path_name}")
 
     def _check_sealing(self, message: Message) -> None:
-        """The body leaves encrypted, or not at all."""
+        """The body leaves encrypted, or not at all. Direct format names do not say for which queue manager ([MS-MQQB]
+        3.1.7.1.5)."""
         name = message.destination_queue_format_name
-        if not self._can_seal(parse_format_name(name), message.privacy_level):
+        parsed, machine = parse_format_name(name), b""
+        if isinstance(parsed, PrivateFormatName):
+            machine = parsed.guid.bytes_le
+        elif (place := self._changes.registry.place_of(parsed)) is not None:
+            machine = place.machine
+        if not (machine and self._can_seal(machine, message.privacy_level)):
             raise MsmqError(
                 HResult.MQ_ERROR_PUBLIC_KEY_NOT_FOUND,
                 f"no public key is known to encrypt the body for {name} with privacy level {message.privacy_level}",

@@ -150,7 +150,7 @@ class Daemon:
         recovered = store.recovered
         manager = QueueManager(
             machine, store, _milliseconds, os.urandom, recovered.queues, recovered.prepared, self, self,
-            can_seal=self.protections.can_seal, auditor=self._audit,
+            can_seal=self.protections.departure.can_seal, auditor=self._audit,
         )  # fmt: skip
         recovered.queues.clear()  # the manager has its own index
         give_back_memory()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from openmsmq.directory.connection import DirectoryConnection
-from openmsmq.model.names import FormatName, PrivateFormatName
 from openmsmq.protection.arrival import ArrivalProtection
 from openmsmq.protection.departure import DepartureProtection
 from openmsmq.protection.directories import CertificateDirectory
@@ -36,7 +35,3 @@ class Protections:
         self.arrival: Final = ArrivalProtection(policy, keys, certificates, time.monotonic)
         self.internal: Final = InternalCertificates(data_dir)
         self.departure: Final = DepartureProtection(policy, peers, os.urandom)
-
-    def can_seal(self, name: FormatName, level: int) -> bool:
-        """See `queueing.sending.CanSeal`. Of a private format name the queue manager is known."""
-        return isinstance(name, PrivateFormatName) and self.departure.can_seal(name.guid.bytes_le, level)
