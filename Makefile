@@ -84,6 +84,7 @@ lint: $(STAMP)
 # Compares with rabbitmq-server, redis-server and postgresql where they are installed; BENCH=--quick for a short one.
 bench: java compiled
 	@$(BIN)/python benchmarks/run.py $(BENCH)
+	@$(BIN)/python benchmarks/curves.py $(filter --quick,$(BENCH))
 	@$(BIN)/python benchmarks/remote_reading.py $(filter --quick,$(BENCH))
 	@$(BIN)/python benchmarks/transfer.py
 	@$(BIN)/python benchmarks/bulk.py

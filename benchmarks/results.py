@@ -7,8 +7,10 @@ from pathlib import Path
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 MAIN = ""  # what stands before the sections
-REMOTE, BULK, SPARK = "## Reading from another machine", "## The bulk plane", "## The data source in Spark"
-_ORDER = (MAIN, REMOTE, BULK, SPARK)
+CURVES = "## As something grows"
+REMOTE, AUTOMATION = "## Reading from another machine", "## Automation objects"
+BULK, SPARK, TRANSFER = "## The bulk plane", "## The data source in Spark", "## Between queue managers"
+_ORDER = (MAIN, CURVES, REMOTE, AUTOMATION, BULK, SPARK, TRANSFER)
 
 
 def put(heading: str, text: str, file: Path = RESULTS) -> None:
