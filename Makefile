@@ -11,7 +11,7 @@ export TEST_SEED := $(SEED)
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py
 COMPILED_TESTS := tests/bulk/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
 
-.PHONY: setup deb package-test java samba nftables domain compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
+.PHONY: setup deb package-test java samba nftables domain browser compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
 
 setup: compiled
 
@@ -47,6 +47,11 @@ domain: $(STAMP)
 	@tools/ensure domain
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-domain.txt || [ -z "$$CI" ]
 
+# Only the tests of the console in a browser want it.
+browser: $(STAMP)
+	@tools/ensure browser
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-browser.txt || [ -z "$$CI" ]
+
 test: java samba compiled
 	@$(PYTEST) -m "not slow"
 	@TESTS=compiled $(PYTEST) -m "not slow" $(NATIVE_TESTS)
@@ -54,7 +59,7 @@ test: java samba compiled
 demo: java compiled
 	@$(BIN)/python demo
 
-nightly: java samba nftables domain compiled
+nightly: java samba nftables domain browser compiled
 	@$(PYTEST)
 	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
 	@SIMULATIONS=5000 $(PYTEST) tests/link/test_simulation.py tests/packets/test_product.py

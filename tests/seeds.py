@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
+
+import pytest
 
 VARIABLE = "TEST_SEED"
 # In the environment, so that all workers of a run have the same one, also at midnight.
@@ -17,6 +21,11 @@ SEED = int(os.environ.setdefault(VARIABLE, f"{datetime.now(UTC):%Y%m%d}"))
 def chance(name: str) -> random.Random:
     """The randomness of a test, other than that of its neighbours."""
     return random.Random(f"{SEED} {name}")
+
+
+def by_night(values: Sequence[int], first: int) -> list[Any]:
+    """Values of a parameter, of which only the first so many are tried by day."""
+    return [*values[:first], *(pytest.param(value, marks=pytest.mark.slow) for value in values[first:])]
 
 
 def several(count: int) -> range:

@@ -142,7 +142,7 @@ def test_what_the_server_kept_is_lost_with_its_restart_and_each_says_so(service)
             assert [message.decode() for message in fresh] == ["1", "2"]
 
 
-@pytest.mark.parametrize("protocol", ["qmcomm", "remoteread", "qm2qm"])
+@pytest.mark.parametrize("protocol", ["qmcomm", "remoteread", pytest.param("qm2qm", marks=pytest.mark.slow)])
 def test_a_queue_that_may_reconnect_is_opened_anew_by_its_name(service, protocol):
     with service.connect() as manager, manager.open(QUEUE, "receive", protocol=protocol, reconnect=True) as queue:
         with manager.open(QUEUE, "send", reconnect=True) as sending:

@@ -199,6 +199,7 @@ def test_the_security_context_is_that_of_whom_attached_it(world: World) -> None:
     assert world.received().SenderCertificate == world.certificates()[0] != before[0]
 
 
+@pytest.mark.slow
 def test_a_certificate_that_was_removed_elsewhere_and_is_not_cached_is_refused(world: World) -> None:
     world.register()
     world.restart()
@@ -226,6 +227,7 @@ def test_only_hashes_that_protect_are_signed_with(world: World) -> None:
     assert world.received().HashAlgorithm == algorithms.SHA256
 
 
+@pytest.mark.slow
 def test_a_certificate_of_another_key_is_not_signed_with(world: World) -> None:
     world.register(user="alice")
     world.register(user="bob")

@@ -119,6 +119,7 @@ def check(sent: list[str], arrived: list[str]) -> None:
     assert all(numbers == sorted(numbers) for numbers in by_source.values()), "out of order"
 
 
+@pytest.mark.slow
 def test_both_sides_are_killed_and_everything_arrives_once_and_in_order(pair: Crowd) -> None:
     choose = chance("kills of two")
     over, told = threading.Event(), []

@@ -13,7 +13,7 @@ LARGEST = (4 << 20) - (64 << 10)
 COUNT = 12  # in all three times what may wait for a peer that reads nothing
 
 
-@pytest.mark.parametrize("queue", ["tx", "plain"])
+@pytest.mark.parametrize("queue", [pytest.param("tx", marks=pytest.mark.slow), "plain"])
 def test_many_of_the_largest_messages_that_waited_arrive_in_one_session(tmp_path: Path, queue: str) -> None:
     crowd = Crowd(tmp_path, on_loopback(2, 85))
     try:

@@ -17,7 +17,7 @@ from openmsmq.model.constants import Delivery
 from openmsmq.model.message import Message
 from seeds import SEED
 
-RUNS = int(os.environ.get("SIMULATIONS", "24"))
+RUNS = int(os.environ.get("SIMULATIONS", "16"))
 FAULTS = 60.0  # seconds of trouble
 SIZES = [0, 10, 5000] * 10 + [300_000]  # bytes of bodies: a window of the largest is more than is written at once
 HEALING = 6 * 3600.0  # seconds after which everything must have arrived; the simulation needs little of it

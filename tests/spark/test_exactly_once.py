@@ -37,6 +37,7 @@ def check(spark: Any, service: Daemon, queue: str, directory: Path, sent: list[s
         assert client.position(queue).count == 0
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_stopped_at_random_moments(spark: Any, service: Daemon, tmp_path: Path) -> None:
     lake.create(service, "stopped")
     chance, sent = seeds.chance("stopped"), [str(number) for number in range(1200)]
@@ -78,7 +79,7 @@ def _command(process: psutil.Process) -> list[str]:
         return []
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_queue_manager_that_is_killed(spark: Any, tmp_path: Path, seed: int) -> None:
     chance = seeds.chance(f"queue manager {seed}")
     service = Daemon(tmp_path / "data", "--flight", "--flight-port", str(lake.free_port()))

@@ -189,7 +189,7 @@ def test_two_streams_of_one_group_fence_each_other(service: Daemon, queue: str) 
         one.read(parts)
 
 
-@pytest.mark.parametrize("protocol", ["flight", "remoteread"])
+@pytest.mark.parametrize("protocol", ["flight", pytest.param("remoteread", marks=pytest.mark.slow)])
 def test_asynchronous_progress_is_refused_where_messages_are_received(
     spark: Any, service: Daemon, queue: str, tmp_path: Any, protocol: str
 ) -> None:

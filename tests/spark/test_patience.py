@@ -51,7 +51,11 @@ def reader(daemon: Daemon, **options: Any) -> MsmqStreamReader:
     return MsmqStreamReader(parse(given, STREAM_READ), spark_schema("none"))
 
 
-@pytest.mark.parametrize("options", [{}, {"mode": "receive", "consumerGroup": "g"}], ids=["browse", "receive"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({}, marks=pytest.mark.slow), {"mode": "receive", "consumerGroup": "g"}],
+    ids=["browse", "receive"],
+)
 def test_a_stream_goes_on_after_a_restart(own: Daemon, options: dict[str, str]) -> None:
     lake.put(own, "q", "ab")
     stream = reader(own, **options)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from openmsmq.store import Store
-from seeds import several
+from seeds import by_night, several
 from store.memory_vfs import MemoryVfs
 from store.oracle import DIRECTORY, Oracle, snapshot
 
@@ -96,7 +96,7 @@ def run(seed: int, steps: int, samples: int) -> int:
     return power.checked
 
 
-@pytest.mark.parametrize("seed", several(20))
+@pytest.mark.parametrize("seed", by_night(several(20), 10))
 def test_a_crash_at_any_call_loses_nothing_acknowledged_and_invents_nothing(seed: int) -> None:
     assert run(seed, steps=80, samples=1) > 100
 

@@ -30,7 +30,7 @@ from openmsmq.web.problems import Problem
 from openmsmq.web.table import Asked, parse_query
 
 _MOST_FIELDS: Final = 60
-_STATIC: Final = {"style.css": "text/css", "live.js": "text/javascript"}
+_STATIC: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _NOTHING_YET: Final = Rates(0.0, 0, 0.0, 0.0, 0.0)
 Page = Callable[[Request, Caller], Awaitable[Response]]
 

@@ -52,7 +52,7 @@ def test_messages_go_into_the_archive_and_leave_the_queue(
     assert tags(spark, tmp_path) == list(range(105))
 
 
-@pytest.mark.parametrize("protocol", ["flight", "remoteread"])
+@pytest.mark.parametrize("protocol", ["flight", pytest.param("remoteread", marks=pytest.mark.slow)])
 def test_browsing_leaves_the_queue_and_goes_on_where_it_ended(
     spark: Any, server: Server, service: Any, qm: Any, filled: Callable[..., str], tmp_path: Path, protocol: str
 ) -> None:
@@ -120,9 +120,9 @@ def crashing(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, at: int, a
     ("step", "at", "after", "group"),
     [
         ("write", 1, False, "g"),  # written aside, and nothing says so
-        ("write", 1, True, "g"),
+        pytest.param("write", 1, True, "g", marks=pytest.mark.slow),
         ("move", 1, True, "g"),  # moved in half
-        ("move", 1, True, None),
+        pytest.param("move", 1, True, None, marks=pytest.mark.slow),
         ("move", 2, True, "g"),  # all is there, but Spark did not hear of it
     ],
 )
@@ -139,6 +139,7 @@ def test_a_batch_that_crashed_is_finished_and_not_doubled(
     assert tags(spark, tmp_path) == sorted([*range(10), *range(10)])
 
 
+@pytest.mark.slow
 def test_a_delta_batch_that_spark_did_not_hear_of_is_not_doubled(
     spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +215,7 @@ def test_a_merge_that_crashed_is_finished_and_doubles_nothing(
     assert len(list(fragmented.glob("queue=*/date=*/*.parquet"))) == 1
 
 
+@pytest.mark.slow
 def test_many_small_files_are_merged_at_the_end_of_a_run(
     spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -230,6 +232,7 @@ def test_one_merge_at_a_time(spark: Any, fragmented: Path) -> None:
         compact(spark, str(fragmented))
 
 
+@pytest.mark.slow
 def test_delta_archives_are_compacted(spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path) -> None:
     archive(spark, server, [filled(20)], str(tmp_path), format="delta", batch_rows=10)
     done = compact(spark, str(tmp_path))

@@ -115,6 +115,7 @@ def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
     assert "Spark needs Java 17 or later" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_continuous_archive_ends_with_ctrl_c_and_says_nothing_but_the_answer(
     server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -50,7 +50,7 @@ def kill_some(qm: Any) -> None:
     eventually(lambda: len(dead(qm)) == 6)
 
 
-@pytest.mark.parametrize("protocol", ["auto", "remoteread"])
+@pytest.mark.parametrize("protocol", ["auto", pytest.param("remoteread", marks=pytest.mark.slow)])
 def test_dead_letters_are_counted_and_returned(spark: Any, own: Daemon, protocol: str) -> None:
     server = Server(port=own.port, flight_port=own.ready["endpoints"]["flight"]["port"], protocol=protocol)
     with own.connect() as qm:
