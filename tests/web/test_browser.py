@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from daemon import Daemon, eventually
-from web.browser import ADMINISTRATOR, PASSWORD, Client, port_of
+from openmsmq.model.errors import AccessDenied
+from web.browser import ADMINISTRATOR, PASSWORD, USER, Client, port_of
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make browser")
 axe_script = pytest.importorskip("axe_playwright_python.base", reason="axe is not installed: make browser").AXE_SCRIPT
@@ -49,12 +50,16 @@ class Tab:
         self.wrong: list[str] = []
         self.page.on("dialog", lambda dialog: (self.wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
         self.page.on("pageerror", lambda error: self.wrong.append(f"error {error}"))
-        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
+        self.page.on("console", self._console)
         self.page.goto("/")
         self.page.fill("[name=user]", ADMINISTRATOR)
         self.page.fill("[name=password]", PASSWORD)
         self.page.click("main button")
         assert self.page.url.endswith("/"), self.page.content()
+
+    def _console(self, said: Any) -> None:
+        if said.type == "error":
+            self.wrong.append(f"{said.text} {said.location}")
 
     def visit(self, path: str) -> Any:
         """The page, of which everybody can read everything."""
@@ -84,12 +89,13 @@ def paths(daemon: Daemon) -> dict[str, str]:
     lookup = next(message["lookup"] for message in client.messages(queue) if message["label"] == HOSTILE)
     return {
         "overview": "/", "day": "/?range=24h", "queues": "/queues?filter=o&sort=-messages", "queue": f"/queues/{queue}",
+        "rights": f"/queues/{queue}/rights?for=bob",
         "message": f"/queues/{queue}/messages/{lookup}", "deadletters": "/deadletters", "outgoing": "/outgoing",
         "missing": "/queues/p999999",
     }  # fmt: skip
 
 
-PAGES = ["overview", "day", "queues", "queue", "message", "deadletters", "outgoing"]
+PAGES = ["overview", "day", "queues", "queue", "rights", "message", "deadletters", "outgoing"]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -165,6 +171,25 @@ def test_dead_letters_are_returned_after_a_dry_run(chromium: Any, daemon: Daemon
     page.click("button.danger")
     tab.hold("result")
     eventually(lambda: len(client.messages(name)) == 3)
+    tab.context.close()
+
+
+def test_a_user_gets_the_right_to_send(chromium: Any, daemon: Daemon, client: Client) -> None:
+    name = client.post("/queues", name="guarded")["id"]
+    client.post(f"/queues/{name}/permissions", change="revoke", user="everyone", rights=[])
+    with daemon.connect(user=USER, password=PASSWORD) as manager, pytest.raises(AccessDenied):
+        manager.open(".\\private$\\guarded", "send")
+    tab = Tab(chromium, daemon)
+    page = tab.visit(f"/queues/{name}/rights")
+    page.fill("[name=user]", USER)
+    page.select_option("[name=right]", "WriteMessage")
+    page.click("text=Dry run")
+    tab.hold("dry run")
+    page.click("main form button")
+    tab.hold("rights")
+    assert page.locator("tr", has_text=USER).inner_text().endswith("WriteMessage")
+    with daemon.connect(user=USER, password=PASSWORD) as manager:
+        manager.open(".\\private$\\guarded", "send").send("yes")
     tab.context.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import time
@@ -17,7 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from daemon import Daemon, eventually
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.web import charts, history, limits, live
+from openmsmq.web.growth import Growth
 from openmsmq.web.history import History, Rates, Sample
+from queueing.world import World
 from web.browser import PASSWORD, Browser, Client, OwnWeb, Refused, ask, port_of
 
 
@@ -75,6 +78,19 @@ def test_charts_have_few_points_and_say_what_they_show() -> None:
 @pytest.mark.parametrize(("most", "top"), [(0, 1), (1, 1), (1.1, 2), (4, 5), (99, 100), (100.5, 200), (3e6, 5e6)])
 def test_scales_end_with_a_round_number(most: float, top: float) -> None:
     assert charts.nice(most) == top
+
+
+def test_growth_is_that_of_five_minutes() -> None:
+    world = World()
+    queue = world.create()
+    growth = Growth(lambda: world.manager.registry.queues)
+    found = []
+    for minute in range(8):
+        asyncio.run(growth.look())
+        found.append(growth.of(queue))
+        for _ in range(minute):
+            world.send()
+    assert found == [0, 0, 1, 3, 6, 10, 14, 18]
 
 
 def _events(daemon: Daemon, count: int) -> list[dict[str, float]]:

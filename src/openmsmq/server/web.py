@@ -44,14 +44,14 @@ class WebServer:
         )
         self._names: Final = names
         self._process: ChildProcess | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
 
     async def start(self, port: int) -> tuple[str, int]:
         """Address and port. Raises OSError when it does not come up."""
         configuration = self._configuration
         path = configuration.data_dir.resolve() / _SOCKET
         await self._rpc.listen_unix(bind_unix(path))
-        self._watching = asyncio.create_task(self._door.delay.watch())
+        self._watching = [asyncio.create_task(watched.watch()) for watched in (self._door.delay, self._door.growth)]
         certificate, key = (str(path or "") for path in (configuration.web_certificate, configuration.web_key))
         self._process = ChildProcess(
             _PROGRAM, self._door.serve, configuration.web_address, port, certificate=certificate, key=key,
@@ -64,8 +64,8 @@ class WebServer:
 
     async def stop(self) -> None:
         """Whoever it serves is cut off."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in self._watching:
+            task.cancel()
         if self._process is not None:
             await self._process.stop()
         self._rpc.close()

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound
 from openmsmq.operating.metrics import Histogram
 from openmsmq.processes.answering import Answering
-from openmsmq.queueing.authorization import Caller, Right
+from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.rpc.errors import AuthenticationError
 from openmsmq.rpc.security import Identity
@@ -24,6 +24,7 @@ from openmsmq.rpc.server import RpcServer
 from openmsmq.rpc.throttle import Attempt
 from openmsmq.rpc.users import UsersFile, UsersFileError
 from openmsmq.web import figures, rows
+from openmsmq.web.growth import Growth
 from openmsmq.web.logins import Delays, Known, Tickets
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Door:
         self._delays: Final = Delays()
         self._logins: Final = {"ok": 0, "refused": 0, "delayed": 0}
         self.delay: Final = figures.LoopDelay()
+        self.growth: Final = Growth(lambda: manager.registry.queues)
         self._operations: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
             name: getattr(self, f"_{name}") for name in REQUESTS
         }
@@ -152,7 +154,7 @@ class Door:
         caller = self._caller(ticket)
         lines = [
             json.dumps(row).encode()
-            async for row in _sliced(rows.visible(self._manager, caller))
+            async for row in _sliced(rows.visible(self._manager, self.growth, caller))
             if row is not None
         ]  # fmt: skip
         return {"result": len(lines)}, b"\n".join(lines)
@@ -161,9 +163,9 @@ class Door:
         """Raises QueueNotFound, also for what the user may not see."""
         caller = self._caller(ticket)
         queue = rows.find(self._manager, id)
-        if queue is None or not self._manager.authorization.allows(caller, queue, Right.SEE):
+        if queue is None or not rows.is_seen(self._manager, queue, caller):
             raise QueueNotFound(detail=f"there is no queue {id[:40]}")
-        return rows.row(self._manager, queue)
+        return rows.row(self._manager, self.growth, queue)
 
     async def _figures(self) -> dict[str, Any]:
         found: dict[str, Any] = {}

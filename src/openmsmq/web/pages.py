@@ -8,6 +8,7 @@ HTML and make control characters, bidirectional and zero-width ones visible (`mo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
@@ -20,9 +21,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from openmsmq.model.errors import MsmqError
+from openmsmq.model.rights import QUEUE_RIGHTS
 from openmsmq.model.text import counted, printable, time_text
 from openmsmq.operating.acting import HAS_NO_TARGET
-from openmsmq.web import account, charts, dead_letters, live, messages, operations, problems, queues
+from openmsmq.web import account, charts, dead_letters, live, messages, operations, permissions, problems, queues
 from openmsmq.web.application import Web, peer_of
 from openmsmq.web.callers import Caller
 from openmsmq.web.history import Rates
@@ -31,6 +33,7 @@ from openmsmq.web.table import Asked, parse_query
 
 _MOST_FIELDS: Final = 60
 _STATIC: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_CHANGES: Final = {"grant": "Grant", "revoke": "Revoke what was granted", "deny": "Deny", "undeny": "Revoke a denial"}
 _NOTHING_YET: Final = Rates(0.0, 0, 0.0, 0.0, 0.0)
 Page = Callable[[Request, Caller], Awaitable[Response]]
 
@@ -64,6 +67,8 @@ class Console:
             Route("/queues/{queue}/send", change(self._send), methods=["POST"]),
             Route("/queues/{queue}/purge", change(self._purge), methods=["POST"]),
             Route("/queues/{queue}/delete", change(self._delete), methods=["POST"]),
+            Route("/queues/{queue}/rights", show(self._rights), methods=["GET"]),
+            Route("/queues/{queue}/rights", change(self._change_rights), methods=["POST"]),
             Route("/queues/{queue}/messages/{lookup}", show(self._message), methods=["GET"]),
             Route("/deadletters", show(self._deadletters), methods=["GET"]),
             Route("/outgoing", show(self._outgoing), methods=["GET"]),
@@ -252,6 +257,33 @@ class Console:
     async def _delete(self, request: Request, caller: Caller) -> Response:
         done = await self._ask(queues.delete_queue, request, caller, query=_count(request))
         return self._done(caller, f"Deleted {done.queue} with {counted(done.messages, 'message')}", done.command)
+
+    async def _rights(self, request: Request, caller: Caller) -> Response:
+        pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
+        query = parse_query(permissions.PermissionsQuery, pairs)
+        found = await self._ask(permissions.get_permissions, request, caller, query=query)
+        accounts = await self._web.work(partial(self._web.services.link.call, "accounts", ticket=caller.ticket))
+        return self._render(
+            "rights.html", caller, "Rights", found=found, query=query, command=found.command,
+            words=[right.word for right in QUEUE_RIGHTS], queue=request.path_params["queue"], changes=_CHANGES,
+            accounts=[*permissions.WELL_KNOWN, *sorted(accounts.values())],
+        )  # fmt: skip
+
+    async def _change_rights(self, request: Request, caller: Caller) -> Response:
+        """A dry run, and its page has the form that does it."""
+        form = request.state.form
+        values = {
+            "change": form.get("change"), "user": form.get("user"), "rights": [form.get("right", "")],
+            "dry_run": "carry_out" not in form, "confirm": "confirm" in form,
+        }  # fmt: skip
+        change = _converted(values, permissions.PermissionsChange)
+        found = await self._ask(permissions.change_permissions, request, caller, body=change)
+        if found.done:
+            return RedirectResponse(f"/queues/{quote(request.path_params['queue'], safe='')}/rights", 303)
+        return self._render(
+            "rights_plan.html", caller, "Dry run", found=found, change=change, text=_CHANGES[change.change],
+            queue=request.path_params["queue"], command=found.command,
+        )  # fmt: skip
 
     async def _pause(self, request: Request, caller: Caller) -> Response:
         await self._ask(dead_letters.pause_queue, request, caller)

@@ -16,7 +16,7 @@ from openmsmq.web.problems import Problem
 from openmsmq.web.queues import Text
 from openmsmq.web.table import Asked, Input, Operation, Output
 
-_WELL_KNOWN: Final = ("everyone", "anonymous", "authenticated", "administrators", "system")
+WELL_KNOWN: Final = ("everyone", "anonymous", "authenticated", "administrators", "system")
 
 
 class Entry(Output, frozen=True):

@@ -25,7 +25,8 @@ Text = Annotated[str, msgspec.Meta(max_length=1024)]
 
 
 class Queue(Output, frozen=True):
-    """A queue. Quotas in kilobytes, null for none; `came` and `left` count messages since the daemon started;
+    """A queue. Quotas in kilobytes, null for none; `came` and `left` count messages since the daemon started,
+    `grown` is how many messages more are there than five minutes ago;
     `exclusive`: somebody has it for themselves."""
 
     id: str
@@ -38,6 +39,7 @@ class Queue(Output, frozen=True):
     bytes: int
     came: int
     left: int
+    grown: int
     journal_messages: int
     journal_bytes: int
     quota: int | None
@@ -76,7 +78,8 @@ class KindSum(Output, frozen=True):
 
 
 class Overview(Output, frozen=True):
-    """The machine as the user sees it. `fullest` are the queues with most messages."""
+    """The machine as the user sees it. `fullest` are the queues with most messages, `growing` those that have grown
+    most in five minutes."""
 
     machine: str
     version: str
@@ -84,6 +87,7 @@ class Overview(Output, frozen=True):
     administrator: bool
     sums: dict[str, KindSum]
     fullest: list[Queue]
+    growing: list[Queue]
     waiting: list[Queue]
     command: str
 
@@ -94,7 +98,9 @@ class ListQuery(Input, frozen=True):
     filter: Text | None = None
     kind: Kind | None = None
     nonempty: bool = False
-    sort: Literal["name", "-name", "messages", "-messages", "bytes", "-bytes", "waiting", "-waiting"] = "name"
+    sort: Literal[
+        "name", "-name", "messages", "-messages", "bytes", "-bytes", "waiting", "-waiting", "grown", "-grown"
+    ] = "name"
     limit: Limit = PAGE
     cursor: Text | None = None
 
@@ -159,11 +165,13 @@ def overview(asked: Asked) -> Overview:
         for index, value in enumerate((1, row["messages"], row["bytes"])):
             total[index] += value
     fullest = sorted((row for row in rows if row["messages"]), key=lambda row: -row["messages"])[:_SHOWN_FIRST]
+    growing = [row for row in rows if row["grown"] > 0]
     waiting = [row for row in rows if row["kind"] == "outgoing" and row["messages"]]
     return Overview(
         asked.services.settings.hosts[0], __version__, caller.name, caller.administrator,
         {kind: KindSum(*values) for kind, values in sorted(sums.items())},
         [queue_of(row) for row in fullest],
+        [queue_of(row) for row in sorted(growing, key=lambda row: -row["grown"])[:_SHOWN_FIRST]],
         [queue_of(row) for row in sorted(waiting, key=lambda row: -row["messages"])[:_SHOWN_FIRST]],
         "openmsmq top",
     )  # fmt: skip

@@ -19,6 +19,7 @@ from openmsmq.queueing.queue import (
     QueueKind,
 )
 from openmsmq.queueing.registry import JOURNAL_BIT
+from openmsmq.web.growth import Growth
 
 _SYSTEM: Final = {SYSTEM_JOURNAL: "journal", SYSTEM_DEADLETTER: "deadletter", SYSTEM_DEADXACT: "xactdeadletter"}
 _NUMBERS: Final = {name: number for number, name in _SYSTEM.items()}
@@ -66,18 +67,24 @@ def find(manager: QueueManager, identifier: str) -> Queue | None:
     return journal if journal is not None and id_of(journal) == identifier else None
 
 
-def visible(manager: QueueManager, caller: Caller) -> Iterator[dict[str, Any] | None]:
+def visible(manager: QueueManager, growth: Growth, caller: Caller) -> Iterator[dict[str, Any] | None]:
     """A row for each queue that the caller may see, and None for each other: whoever reads them stops now and then."""
     for queue in list(manager.registry.queues.values()):
         shown = kind_of(queue) is not None and (queue.kind is not QueueKind.JOURNAL or _is_used(queue))
-        yield row(manager, queue) if shown and manager.authorization.allows(caller, queue, Right.SEE) else None
+        yield row(manager, growth, queue) if shown and is_seen(manager, queue, caller) else None
+
+
+def is_seen(manager: QueueManager, queue: Queue, caller: Caller) -> bool:
+    """Whether lists show a queue to a caller: who may see its permissions, as its owner always may, can look whether
+    they are right."""
+    return any(manager.authorization.allows(caller, queue, right) for right in (Right.SEE, Right.GET_PERMISSIONS))
 
 
 def _is_used(journal: Queue) -> bool:
     return bool(journal.entries) or (journal.owner is not None and journal.owner.properties.journaling)
 
 
-def row(manager: QueueManager, queue: Queue) -> dict[str, Any]:
+def row(manager: QueueManager, growth: Growth, queue: Queue) -> dict[str, Any]:
     """What a list shows of a queue. Quotas in kilobytes; `open` is the name by which clients open it."""
     properties = queue.properties
     guard = queue.owner or queue
@@ -86,7 +93,7 @@ def row(manager: QueueManager, queue: Queue) -> dict[str, Any]:
     return {
         "id": id_of(queue), "kind": kind_of(queue), "name": name, "open": opened, "label": guard.properties.label,
         "transactional": guard.properties.transactional, "journaling": properties.journaling,
-        "came": queue.came, "left": queue.left,
+        "came": queue.came, "left": queue.left, "grown": growth.of(queue),
         "messages": len(queue), "bytes": queue.total_bytes,
         "journal_messages": 0 if journal is None else len(journal),
         "journal_bytes": 0 if journal is None else journal.total_bytes,

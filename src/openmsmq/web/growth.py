@@ -1,0 +1,42 @@
+"""How much queues have grown in the last minutes: how many messages each held is kept, of those that held any."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from openmsmq.queueing.queue import Queue
+
+PERIOD: Final = 60.0  # seconds between two looks
+MINUTES: Final = 5
+_SLICE: Final = 1000  # queues in a turn of the event loop
+
+
+class Growth:
+    """Of the queues of one queue manager, by their numbers, which are not given twice."""
+
+    def __init__(self, queues: Callable[[], Mapping[int, Queue]]) -> None:
+        self._queues: Final = queues
+        self._looks: Final[deque[dict[int, int]]] = deque(maxlen=MINUTES)
+
+    def of(self, queue: Queue) -> int:
+        """How many messages more it holds than `MINUTES` ago, or than at the first look; fewer are negative."""
+        return len(queue) - self._looks[0].get(queue.number, 0) if self._looks else 0
+
+    async def watch(self) -> None:
+        """Look, until this is cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(PERIOD)
+
+    async def look(self) -> None:
+        """Remember how many messages queues hold now."""
+        held: dict[int, int] = {}
+        for count, queue in enumerate(list(self._queues().values()), 1):
+            if queue.entries:
+                held[queue.number] = len(queue)
+            if count % _SLICE == 0:
+                await asyncio.sleep(0)
+        self._looks.append(held)
