@@ -1,9 +1,8 @@
 """Active Directory as a `DirectoryProvider` ([MS-MQDSSM]).
 
 The object of a queue manager is `CN=msmq` below that of its computer, those of its queues are below that. Computers are
-found by their names, wherever they are in the domain. Queues are searched in the whole domain: [MS-MQDSSM] 3.1.6.15
-names the Configuration context, which has none (deviation D-171). Objects get their identifiers from the directory; so a queue manager is
-who the directory says (`enrol`).
+found by their names, wherever they are in the domain. Queues are searched in the whole domain (deviation D-171).
+Objects get their identifiers from the directory; so a queue manager is who the directory says (`enrol`).
 """
 
 from __future__ import annotations
