@@ -266,6 +266,19 @@ def test_parts_of_the_queue_manager_leave_objects_of_public_queues_to_the_direct
     run(test)
 
 
+def test_a_queue_whose_name_others_can_not_have_meant_holds_up_no_other(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(here: WithDirectory) -> None:
+        for name in ("a,b", "good"):
+            await here.provider.create_queue(QueueRecord(uuid4(), OWN, f"{MACHINE.computer_name}\\{name}"))
+        await here.public.synchronize()
+        assert [queue.properties.path_name.partition("\\")[2] for queue in here.registry.public.values()] == ["good"]
+
+    run(test)
+    assert "a,b, which the directory has for this machine, is not made" in caplog.text
+
+
 def test_while_the_directory_is_away_objects_are_read_here_and_changes_are_refused(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         record = await here.public.create(".\\q", {PropId.PROPID_Q_LABEL: "known"}, ALICE)

@@ -224,6 +224,16 @@ def test_a_query_goes_on_behind_its_last_result_and_stays_at_a_machine(here: Dir
             here.wait(here.provider.find_queues(wrong, 0, 10))
 
 
+def test_a_query_leaves_out_what_can_not_be_read_and_goes_on_behind_it(here: Directory) -> None:
+    for number in range(3):
+        here.tree.add(f"CN=theirs{number},CN=msmq,{COMPUTER}", {"objectClass": [b"mSMQQueue"]})
+    made = here.create("last")
+    for limit in (1, 2, 10):
+        assert here.wait(here.provider.find_queues([], 0, limit)) == [made]
+    here.wait(here.provider.delete_queue(made.identifier))
+    assert here.wait(here.provider.find_queues([], 0, 1)) == []
+
+
 def test_the_certificates_of_a_user_are_read_and_only_others_write_them(here: Directory) -> None:
     user = f"CN=alice,CN=Users,{DOMAIN}"
     digest = b"*()\\\0" + bytes(11)

@@ -41,7 +41,7 @@ def name_of(name: str) -> str:
     _, separator, value = _first(name).partition("=")
     if not separator:
         raise ValueError(f"{name!r} is no distinguished name")
-    octets = _ESCAPED.sub(lambda found: _plain(found[1]), value.strip().encode())
+    octets = _ESCAPED.sub(lambda found: _plain(found[1]), value.encode())
     return octets.decode()
 
 

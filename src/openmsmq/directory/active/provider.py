@@ -7,6 +7,7 @@ Objects get their identifiers from the directory; so a queue manager is who the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,6 +21,7 @@ from openmsmq.directory.active.session import Entry, Scope, Session
 from openmsmq.directory.lookup import Filter, Relation
 from openmsmq.directory.provider import (
     Certificate,
+    DirectoryAway,
     DirectoryDenied,
     DirectoryError,
     ListRecord,
@@ -31,6 +33,8 @@ from openmsmq.directory.provider import (
 )
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.security import sid_text
+
+logger = logging.getLogger(__name__)
 
 #: The certificates in MQUSERSIGNCERTS ([MS-MQMQ] 2.2.21). Raises ValueError.
 ReadCertificates = Callable[[bytes], Sequence[Certificate]]
@@ -217,9 +221,10 @@ class ActiveDirectory:
         return await self._controllers.read(work)
 
     async def find_queues(self, filters: Sequence[Filter], after: int, limit: int) -> Sequence[QueueRecord]:
-        """Positions are those of one controller: a query that goes on at another one may miss queues."""
+        """Positions are those of one controller: a query that goes on at another one may miss queues. What this account
+        may not read, or what nobody can read, is not found."""
         machines = [condition for condition in filters if condition.attribute == "machine"]
-        condition = queue_filter((f for f in filters if f.attribute != "machine"), after)
+        others = [condition for condition in filters if condition.attribute != "machine"]
         if any(f.relation is not Relation.EQUALS for f in machines) or len(machines) > 1:
             raise DirectoryError("queues are found by one machine, with EQUALS")
 
@@ -227,13 +232,21 @@ class ActiveDirectory:
             base = by_identifier(machines[0].value) if machines else self._domain(session)
             scope = Scope.CHILDREN if machines else Scope.SUBTREE
             known: dict[str, tuple[str, UUID]] = {}
-            try:
-                found = session.search(
-                    base, condition, schema.QUEUE_ATTRIBUTES, scope, limit=limit, order=_POSITION
-                )  # fmt: skip
-            except ObjectNotFound:
-                return []  # such a machine is not there
-            return [self._queue(session, entry, known) for entry in found]
+            records: list[QueueRecord] = []
+            last = after
+            while not records:
+                condition = queue_filter(others, last)
+                try:
+                    found = session.search(
+                        base, condition, schema.QUEUE_ATTRIBUTES, scope, limit=limit, order=_POSITION
+                    )  # fmt: skip
+                except ObjectNotFound:
+                    return []  # such a machine is not there
+                if not found:
+                    break
+                records = [record for entry in found if (record := self._readable(session, entry, known)) is not None]
+                last = schema.value_of(found[-1].values, schema.OF_QUEUE["position"])
+            return records
 
         return await self._controllers.read(work)
 
@@ -279,6 +292,15 @@ class ActiveDirectory:
             known[machine] = name_of(parent_of(machine)), _identifier(_one(session, machine, ["objectGUID"]))
         computer, identifier = known[machine]
         return schema.queue_record(entry.values, computer, identifier, self._rights(session, entry))
+
+    def _readable(self, session: Session, entry: Entry, known: dict[str, tuple[str, UUID]]) -> QueueRecord | None:
+        try:
+            return self._queue(session, entry, known)
+        except DirectoryAway:
+            raise
+        except (DirectoryError, UnicodeDecodeError) as error:
+            logger.info("%s is left out: %s", entry.name, error)
+            return None
 
     def _rights(self, session: Session, entry: Entry) -> bytes:
         """Raises DirectoryError."""

@@ -210,7 +210,8 @@ def _get_ticket(gss: Any, login: Login) -> None:
         gss.Credentials(usage="initiate", name=name, mechs=[gss.MechType.kerberos], store=store)
     except gss.exceptions.GSSError as error:
         reason = " ".join(str(error.gen_message()).split())
-        raise DirectoryAway(f"no Kerberos ticket for {login.account} by {login.keytab}: {reason}") from None
+        advice = f"`klist -k {login.keytab}` shows whose keys it has"
+        raise DirectoryAway(f"no Kerberos ticket for {login.account}: {reason}; {advice}") from None
 
 
 def _lowered(values: Mapping[str, list[bytes]]) -> dict[str, list[bytes]]:
