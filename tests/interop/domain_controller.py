@@ -264,12 +264,12 @@ def login(cache: Path, service: str = SERVICE_NAME) -> dict[str, Any]:
     return {"kerberos": KerberosCredentials(service, f"FILE:{cache}")}
 
 
-def command(daemon: Daemon, cache: Path) -> Callable[..., str]:
-    """The command line with a ticket."""
+def command(daemon: Daemon, cache: Path, **more: str) -> Callable[..., str]:
+    """The command line with a ticket, and more variables."""
 
     def run(*arguments: str) -> str:
         options = ("--kerberos", "--kerberos-service", SERVICE_NAME)
-        environment = {**os.environ, **at(daemon), "KRB5CCNAME": f"FILE:{cache}"}
+        environment = {**os.environ, **at(daemon), "KRB5CCNAME": f"FILE:{cache}", **more}
         done = subprocess.run(
             [sys.executable, "-m", "openmsmq.cli", *arguments, *options],
             env=environment, capture_output=True, text=True,

@@ -57,9 +57,9 @@ def daemon(directory: DomainController, keytab: Path, tmp_path_factory: pytest.T
 
 
 @pytest.fixture(scope="module")
-def carol(daemon: Daemon, tickets: dict[str, Path]) -> Run:
-    """The command line as an administrator."""
-    return command(daemon, tickets["carol"])
+def carol(directory: DomainController, daemon: Daemon, tickets: dict[str, Path]) -> Run:
+    """The command line as an administrator, which asks the domain for names with her ticket."""
+    return command(daemon, tickets["carol"], OPENMSMQ_DIRECTORY_CONTROLLERS=directory.address)
 
 
 def created(carol: Run, name: str, *more: str) -> str:
@@ -166,6 +166,43 @@ def test_a_queue_that_an_administrator_of_the_domain_made_is_found_opened_and_fo
         manager.open(name, "send")
 
 
+def test_a_group_of_the_domain_is_admitted_by_its_name_and_who_is_not_in_it_is_refused(
+    directory: DomainController, daemon: Daemon, carol: Run, tickets: dict[str, Path]
+) -> None:
+    name = created(carol, "orders")
+    carol("queue", "revoke", name, "everyone", "--yes")
+    carol("queue", "grant", name, r"RIG\orders", "Send", "--yes")
+    carol("queue", "grant", name, "carol@rig.test", "FullControl", "--yes")
+    with daemon.connect(**login(tickets["alice"])) as manager, manager.open(name, "send") as queue:
+        queue.send(b"of the group")
+    with daemon.connect(**login(tickets["bob"])) as manager, pytest.raises(AccessDenied):
+        manager.open(name, "send")
+    shown = carol("queue", "permissions", name)
+    assert "owner: RIG\\carol" in shown
+    assert "RIG\\orders" in shown and "WriteMessage" in shown
+    assert carol("queue", "permissions", name, "--for", r"RIG\alice").split() == ["WriteMessage"]
+    assert carol("queue", "permissions", name, "--for", "bob@rig.test").split() == ["nothing"]
+    for who, said in (
+        (r"RIG\nobody", "the domain has no user or group"),
+        (r"ELSE\orders", "the controllers are of the domain RIG"),
+        (r"RIG\Administrators", "is a group of the domain controllers alone"),
+    ):
+        with pytest.raises(AssertionError, match=said):
+            carol("queue", "grant", name, who, "Send", "--yes")
+    kept = [path for path in daemon.directory.iterdir() if path.is_file() and path.name != "audit.jsonl"]
+    assert not any(word in path.read_bytes() for path in kept for word in (b"alice", b"RIG")), kept
+
+
+def test_without_a_ticket_or_a_controller_names_of_the_domain_are_refused_with_the_reason(
+    directory: DomainController, daemon: Daemon, carol: Run, tickets: dict[str, Path], tmp_path: Path
+) -> None:
+    name = created(carol, "nameless")
+    unreachable = command(daemon, tickets["carol"], OPENMSMQ_DIRECTORY_CONTROLLERS="127.0.0.1:9")
+    with pytest.raises(AssertionError, match=r"the domain does not answer: .* takes a ticket: kinit"):
+        unreachable("queue", "grant", name, r"RIG\orders", "Send", "--yes")
+    assert directory.sid("carol") in unreachable("queue", "permissions", name)  # SIDs, and a line why
+
+
 def test_rights_are_in_the_directory_and_grant_nothing_else_there(
     directory: DomainController, daemon: Daemon, carol: Run, tickets: dict[str, Path]
 ) -> None:
@@ -177,7 +214,7 @@ def test_rights_are_in_the_directory_and_grant_nothing_else_there(
         manager.open(name, "send")
     with daemon.connect(**login(tickets["alice"])) as manager, manager.open(name, "send") as queue:
         queue.send(b"of the group")
-    assert directory.sid("carol") in carol("queue", "owner", name)
+    assert carol("queue", "owner", name).strip() == r"RIG\carol"
 
 
 def test_while_the_controller_is_away_what_is_known_goes_on_and_changes_are_refused(

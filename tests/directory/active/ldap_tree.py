@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from openmsmq.directory.active.ldap_text import name_of, parent_of
 from openmsmq.directory.active.session import Entry, Scope
 from openmsmq.directory.provider import ObjectExists, ObjectNotFound
+from openmsmq.model.security import sid_text
 
 _NUMBERS = ("usncreated", "msmqqueuequota", "msmqbasepriority")
 Values = dict[str, list[bytes]]
@@ -137,4 +138,6 @@ def _key(name: str, value: bytes) -> int | str | bytes:
         return int(value)
     if name in ("objectguid", "msmqqueuetype", "msmqdigests"):
         return value
+    if name == "objectsid" and not value.startswith(b"S-"):  # Active Directory takes text in a filter, too
+        return sid_text(value).casefold()
     return value.decode().casefold()
