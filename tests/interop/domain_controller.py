@@ -175,8 +175,8 @@ class DomainController:
         _set_attribute(self._place, account, "userAccountControl", 0x1000 | 0x2000000)
 
     def sid(self, name: str) -> str:
-        """Of a user or a group."""
-        kind = "group" if name in (GROUP, INNER_GROUP) else "user"
+        """Of a user, a computer or a group."""
+        kind = "group" if name in (GROUP, INNER_GROUP) else "computer" if name.endswith("$") else "user"
         shown = self.tool(kind, "show", name, "--attributes=objectSid")
         return next(line.split(": ")[1] for line in shown.splitlines() if line.startswith("objectSid: "))
 

@@ -306,6 +306,25 @@ def test_what_can_not_be_had_is_an_error_at_the_start_that_says_what_to_do(
     )
 
 
+def test_an_object_that_an_administrator_made_wants_a_grant(
+    directory: DomainController, tickets: dict[str, Path], tmp_path: Path
+) -> None:
+    made = "CN=msmq,CN=OTHER,CN=Computers,DC=rig,DC=test"
+    directory.add_object(f"dn: {made}\nobjectClass: mSMQConfiguration\n")
+    settings = options(directory, directory.keytab(domain.OTHER_SERVICE), name="OTHER")
+    with (
+        Daemon(tmp_path / "data", *settings) as second,
+        second.connect(**login(tickets["carol"], domain.OTHER_NAME)) as manager,
+    ):
+        with pytest.raises(AccessDenied):
+            manager.create_queue(r".\first")
+        assert f"Give OTHER$ full control of {made}" in second.log
+        sid = directory.sid(domain.OTHER_SERVICE)
+        directory.tool("dsacl", "set", f"--objectdn={made}", f"--sddl=(A;CI;GA;;;{sid})")
+        manager.create_queue(r".\first")
+        assert f"CN=first,{made}" in directory.search("alice", "(cn=first)", "cn")
+
+
 def test_a_data_directory_of_another_queue_manager_is_named_in_the_log(
     directory: DomainController, keytab: Path, tmp_path: Path
 ) -> None:
