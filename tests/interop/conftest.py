@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,3 +42,12 @@ def keytab(controller: DomainController) -> Path:
 @pytest.fixture(scope="module")
 def tickets(controller: DomainController) -> dict[str, Path]:
     return {user: controller.ticket(user, domain.SERVICE_NAME, domain.OTHER_NAME) for user in domain.ACCOUNTS}
+
+
+@pytest.fixture(scope="module")
+def directory(controller: DomainController) -> DomainController:
+    pytest.importorskip("ldap", reason="python-ldap is not installed: make domain")
+    if shutil.which("ldapsearch") is None:
+        pytest.skip("ldapsearch is not installed: tools/ensure domain")
+    controller.serve_ldap_by_address()
+    return controller

@@ -4,7 +4,6 @@ ours. No account, no queue and no right of the domain is in a file of the daemon
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,15 +26,6 @@ LOCAL = {"user": "local", "password": "Passw0rd!"}
 NOP, EQ, NEQ, LT, GT, LE, GE = range(7)
 
 Run = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def directory(controller: DomainController) -> DomainController:
-    pytest.importorskip("ldap", reason="python-ldap is not installed: make domain")
-    if shutil.which("ldapsearch") is None:
-        pytest.skip("ldapsearch is not installed: tools/ensure domain")
-    controller.serve_ldap_by_address()
-    return controller
 
 
 def options(controller: DomainController, keytab: Path, controllers: str = "", name: str = "MQ1") -> tuple[str, ...]:
@@ -285,6 +275,24 @@ def test_the_next_controller_is_asked(
         assert f"the domain controller {nobody} does not answer" in second.log
         with daemon.connect(**login(tickets["carol"])) as one, second.connect(**login(tickets["carol"])) as other:
             assert one.machine_id == other.machine_id
+
+
+def test_the_status_says_what_there_is_and_what_is_missing(
+    directory: DomainController, daemon: Daemon, keytab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRB5CCNAME", "MEMORY:replaced")
+    settings = {
+        "OPENMSMQ_COMPUTER_NAME": "MQ1", "OPENMSMQ_DATA_DIR": str(tmp_path),
+        "OPENMSMQ_DIRECTORY_CONTROLLERS": f"127.0.0.1:9,{directory.address}", "OPENMSMQ_KERBEROS_KEYTAB": str(keytab),
+    }  # fmt: skip
+    ended = invoke("domain", "status", "--json", **settings)
+    found = {(row["thing"], row["said"]): row for row in map(json.loads, ended.stdout.splitlines())}
+    missing = [row for row in found.values() if not row["ok"]]
+    assert ended.code == 1 and [row["said"] for row in missing] == ["127.0.0.1:9"]
+    assert ("object", MACHINE) in found and ("services", f"host/{domain.HOST}") in found
+    alone = invoke("domain", "status", **{**settings, "OPENMSMQ_DIRECTORY_CONTROLLERS": directory.address})
+    assert alone.code == 0, alone
+    assert "kerberos_keytab" in invoke("domain", "status", OPENMSMQ_DATA_DIR=str(tmp_path)).stdout
 
 
 def test_what_can_not_be_had_is_an_error_at_the_start_that_says_what_to_do(

@@ -37,6 +37,7 @@ COMMANDS = {
     ),
     "directory": Entry("directory", "Show the directory of public queues and machines; manage distribution lists."),
     "dlq": Entry("letters", "Show why messages became dead letters; return them, send them elsewhere, delete them."),
+    "domain": Entry("domain", "Say what this machine has in its domain, and what is missing."),
     "export": Entry(
         "messages",
         "Write all messages as JSON lines to FILE or standard output: every property, the body in base64.",
