@@ -99,6 +99,22 @@ def test_a_public_queue_is_found_by_the_attributes_used_by_its_name_and_deleted(
     assert found(daemon, Label="of the day") == []
 
 
+def test_a_path_of_ldap_leads_to_a_queue_and_back(daemon: Daemon, carol: Run) -> None:
+    name = created(carol, "by path")
+    info, destination = (
+        Dispatch(f"MSMQ.MSMQ{kind}", "127.0.0.1", daemon.mapper_port, **LOCAL) for kind in ("QueueInfo", "Destination")
+    )
+    info.FormatName = name
+    assert info.ADsPath == f"LDAP://CN=by path,{MACHINE}"
+    destination.ADsPath = info.ADsPath
+    assert (destination.FormatName, destination.ADsPath) == (name, info.ADsPath)
+    destination.Open()
+    for wrong in (f"LDAP://CN=none,{MACHINE}", "LDAP://CN=MQ1,CN=Computers,DC=rig,DC=test", "no path", ""):
+        with pytest.raises(MsmqError) as caught:
+            destination.ADsPath = wrong
+        assert caught.value.hresult == HResult.MQ_ERROR_QUEUE_NOT_FOUND
+
+
 def test_queues_are_found_by_every_operator(daemon: Daemon, carol: Run, tickets: dict[str, Path]) -> None:
     kind = str(uuid4())
     for name, label, address in (("m1", "b", ""), ("m2", "c", "234.1.1.1:8001"), ("m3", "", "234.1.1.2:8001")):
@@ -331,6 +347,23 @@ def test_an_object_that_an_administrator_made_wants_a_grant(
         directory.tool("dsacl", "set", f"--objectdn={made}", f"--sddl=(A;CI;GA;;;{sid})")
         manager.create_queue(r".\first")
         assert f"CN=first,{made}" in directory.search("alice", "(cn=first)", "cn")
+
+
+def test_a_queue_manager_of_the_domain_sends_to_a_public_queue_of_another_one(
+    directory: DomainController, daemon: Daemon, carol: Run, tickets: dict[str, Path], tmp_path: Path
+) -> None:
+    name, port = created(carol, "inbox"), str(daemon.ready["endpoints"]["messages"]["port"])
+    carol("queue", "grant", name, "carol@rig.test", "FullControl", "--yes")
+    settings = options(directory, directory.keytab(domain.OTHER_SERVICE), name="OTHER")
+    way = ("--peers", "MQ1=127.0.0.1", "--peer-message-port", port)  # no name of the domain resolves here
+    with (
+        Daemon(tmp_path / "data", *settings, *way) as second,
+        second.connect(**login(tickets["carol"], domain.OTHER_NAME)) as sender,
+        sender.open(name, "send") as queue,
+    ):
+        queue.send(b"across the domain")
+        with daemon.connect(**login(tickets["carol"])) as manager, manager.open(name, protocol="qmcomm") as inbox:
+            assert inbox.receive(20).body == b"across the domain"
 
 
 def test_a_data_directory_of_another_queue_manager_is_named_in_the_log(

@@ -270,6 +270,11 @@ class PublicQueues:
         owner = await self.machine(record.machine)
         return f"{owner.dns_names[0] if owner.dns_names else computer}\\{name}"
 
+    async def directory_path(self, guid: UUID, caller: Caller) -> str:
+        """Queue.DirectoryPath, empty where the directory has no paths. Raises AccessDenied."""
+        await self.record(guid, caller)
+        return await self.directory.ask(lambda d: d.directory_path(guid))
+
     # -- the log follows the directory -------------------------------------------------------------------------
 
     async def synchronize(self) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 from openmsmq.directory.active.ldap_text import name_of, parent_of
 from openmsmq.directory.active.session import Entry, Scope
-from openmsmq.directory.provider import ObjectExists, ObjectNotFound
+from openmsmq.directory.provider import DirectoryError, ObjectExists, ObjectNotFound
 from openmsmq.model.security import sid_text
 
 _NUMBERS = ("usncreated", "msmqqueuequota", "msmqbasepriority")
@@ -25,12 +25,15 @@ class LdapTree:
         self.closed = False
 
     def _named(self, name: str) -> str:
-        """The key of an object by name or <GUID=…>. Raises ObjectNotFound."""
+        """The key of an object by name or <GUID=…>. Raises ObjectNotFound, DirectoryError for what is no name."""
         if name.startswith("<GUID="):
             wanted = UUID(name[6:-1]).bytes_le
             found = [key for key, values in self.objects.items() if values.get("objectguid") == [wanted]]
         else:
-            found = [key for key in self.objects if _same(key, name)]
+            try:
+                found = [key for key in self.objects if _same(key, name)]
+            except ValueError as error:
+                raise DirectoryError(f"Invalid DN syntax: {error}") from None
         if not found:
             raise ObjectNotFound(name)
         return found[0]

@@ -264,6 +264,13 @@ def test_a_group_is_a_distribution_list_of_queues_aliases_and_groups(here: Direc
     identifier, within = (UUID(bytes_le=here.tree.objects[name]["objectguid"][0]) for name in (group, inner))
     found = here.wait(here.provider.distribution_list(identifier))
     assert found.members == (f"PUBLIC={queue.identifier}", f"DL={within}", "DIRECT=OS:mq2\\q")
+    for name, format_name in ((members[0], found.members[0]), (group, f"DL={identifier}"), (alias, found.members[2])):
+        for path in (name, f"LDAP://{name}", f"ldap://dc1.rig.test/{name}"):
+            assert here.wait(here.provider.format_name_at(path)) == format_name
+    assert here.wait(here.provider.directory_path(queue.identifier)) == f"LDAP://{members[0]}"
+    for path in ("", "LDAP://", f"LDAP://CN=none,{COMPUTER}", COMPUTER, "x/y", "*"):
+        with pytest.raises(ObjectNotFound):
+            here.wait(here.provider.format_name_at(path))
     here.tree.objects[group]["member"].append(COMPUTER.encode())
     with pytest.raises(DirectoryError, match="neither a queue, an alias nor a group"):
         here.wait(here.provider.distribution_list(identifier))

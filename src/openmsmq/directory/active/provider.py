@@ -43,6 +43,7 @@ _ANY: Final = "(objectClass=*)"
 _IDENTIFIER: Final = schema.OF_QUEUE["identifier"]
 _OF_MACHINE: Final = ("objectGUID", "mSMQEncryptKey", schema.DESCRIPTOR)
 _OF_COMPUTER: Final = ("cn", "objectSid", "dNSHostName", "mSMQSignCertificates")
+_PATH: Final = "LDAP://"
 _MEMBERS: Final = 1000  # of a distribution list
 _POSITION: Final = schema.OF_QUEUE["position"].name
 
@@ -271,6 +272,27 @@ class ActiveDirectory:
 
         await self._controllers.change(work)
 
+    async def directory_path(self, identifier: UUID) -> str:
+        return await self._controllers.read(
+            lambda session: _PATH + _one(session, by_identifier(identifier), ["objectGUID"]).name
+        )
+
+    async def format_name_at(self, directory_path: str) -> str:
+        """The name of a server in the path is not looked at."""
+        name = directory_path[len(_PATH) :] if directory_path.upper().startswith(_PATH) else directory_path
+        server, _, rest = name.partition("/")
+        name = rest if "=" not in server else name
+
+        def work(session: Session) -> str:
+            try:
+                return _format_name(session, name)
+            except DirectoryAway:
+                raise
+            except DirectoryError as error:
+                raise ObjectNotFound(f"a queue, alias or group at {directory_path!r} ({error})") from None
+
+        return await self._controllers.read(work)
+
     async def deleted_queues(self, machine: UUID) -> Sequence[UUID]:
         """None: what Active Directory keeps of deleted objects only its administrators see, and that a queue is not
         there may mean that the controller has not heard of it yet. So it stays, and the log names it."""
@@ -366,7 +388,7 @@ class ActiveDirectory:
             members = group.values.get("member", ())
             if len(members) > _MEMBERS:
                 raise DirectoryError(f"the group {group.name} has {len(members)} members, at most {_MEMBERS} are used")
-            names = tuple(_member(session, member.decode()) for member in members)
+            names = tuple(_format_name(session, member.decode()) for member in members)
             return ListRecord(identifier, _octets(group, "cn").decode(), names)
 
         return await self._controllers.read(work)
@@ -415,8 +437,8 @@ def _site(session: Session) -> bytes:
     return _octets(_one(session, parent_of(parent_of(server)), ["objectGUID"]), "objectGUID")
 
 
-def _member(session: Session, name: str) -> str:
-    """The format name of a member of a group. Raises DirectoryError for one that has none."""
+def _format_name(session: Session, name: str) -> str:
+    """Of a queue, an alias or a group ([MS-MQDSSM] 3.1.6.9). Raises DirectoryError for an object that has none."""
     entry = _one(session, name, ["objectClass", "objectGUID", "msMQ-Recipient-FormatName"])
     classes = {value.decode().casefold() for value in entry.values.get("objectclass", ())}
     if schema.QUEUE.casefold() in classes:
@@ -425,7 +447,7 @@ def _member(session: Session, name: str) -> str:
         return f"DL={_identifier(entry)}"
     alias = _octets(entry, "msMQ-Recipient-FormatName").decode()
     if not alias:
-        raise DirectoryError(f"{name}, which is in a distribution list, is neither a queue, an alias nor a group")
+        raise DirectoryError(f"{name} is neither a queue, an alias nor a group")
     return alias
 
 

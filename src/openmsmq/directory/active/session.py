@@ -30,7 +30,6 @@ CALL_SECONDS: Final = 4.0  # so that a second controller is asked within `connec
 MOST_ENTRIES: Final = 100_000  # of one search
 _PAGE: Final = 500  # a controller's MaxPageSize is 1000 ([MS-ADTS] 3.1.1.3.4.6)
 _LEAST_SSF: Final = 56  # encryption, whatever the cipher
-_TICKETS: Final = "MEMORY:openmsmq-directory"
 _SD_FLAGS: Final = "1.2.840.113556.1.4.801"  # [MS-ADTS] 3.1.1.3.4.1.11
 _OWNER_GROUP_DACL: Final = bytes.fromhex("3003020107")
 _GROUP_DACL: Final = bytes.fromhex("3003020106")
@@ -203,10 +202,11 @@ def _get_ticket(gss: Any, login: Login) -> None:
     Raises DirectoryAway."""
     if login.keytab is None:
         return
-    os.environ["KRB5CCNAME"] = _TICKETS
+    tickets = f"MEMORY:openmsmq-{hash((login.account, login.keytab)) & 0xFFFFFFFF:08x}"
+    os.environ["KRB5CCNAME"] = tickets
     try:
         name = gss.Name(login.account, gss.NameType.kerberos_principal)
-        store = {"client_keytab": f"FILE:{login.keytab}", "ccache": _TICKETS}
+        store = {"client_keytab": f"FILE:{login.keytab}", "ccache": tickets}
         gss.Credentials(usage="initiate", name=name, mechs=[gss.MechType.kerberos], store=store)
     except gss.exceptions.GSSError as error:
         reason = " ".join(str(error.gen_message()).split())
