@@ -14,7 +14,8 @@ from typing import Final
 
 from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.ldap_text import filter_text
-from openmsmq.directory.active.session import Entry, Scope, Session
+from openmsmq.directory.active.objects import octets, one, sid_of
+from openmsmq.directory.active.session import Entry, Session
 from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
 from openmsmq.model.security import sid_text
 
@@ -113,7 +114,7 @@ class DomainAccounts:
         for condition in conditions:
             found = session.search(domain.context, condition, ["objectSid"], limit=2)
             if len(found) == 1:
-                return _counting(name, _sid(found[0]))
+                return _counting(name, sid_of(found[0]))
         if not domain.is_called(said):
             raise ObjectNotFound(
                 f"{name!r} (the controllers are of the domain {domain.netbios_name}, {domain.dns_name}; accounts of "
@@ -133,15 +134,13 @@ class DomainAccounts:
         found = session.search(context, f"(objectSid={filter_text(sid)})", ["objectSid"], limit=1)
         if not found:
             raise ObjectNotFound(sid)
-        (user,) = session.search(found[0].name, "(objectClass=*)", ["tokenGroups"], Scope.BASE)
+        user = one(session, found[0].name, ["tokenGroups"])
         groups = (sid_text(value) for value in user.values.get("tokengroups", ()))
         return tuple(group for group in groups if group.startswith(_OF_A_DOMAIN))
 
     def _own_domain(self, session: Session) -> _Domain:
         if self._domain is None:
-            (root,) = session.search(
-                "", "(objectClass=*)", ["defaultNamingContext", "configurationNamingContext"], Scope.BASE
-            )  # fmt: skip
+            root = one(session, "", ["defaultNamingContext", "configurationNamingContext"])
             context = _text(root, "defaultNamingContext")
             places = f"CN=Partitions,{_text(root, 'configurationNamingContext')}"
             condition = f"(&(nETBIOSName=*)(nCName={filter_text(context)}))"
@@ -159,9 +158,5 @@ def _counting(name: str, sid: str) -> str:
     return sid
 
 
-def _sid(entry: Entry) -> str:
-    return sid_text(next(iter(entry.values.get("objectsid", ())), b""))
-
-
 def _text(entry: Entry, name: str) -> str:
-    return next(iter(entry.values.get(name.lower(), ())), b"").decode()
+    return octets(entry, name).decode()

@@ -8,8 +8,9 @@ from typing import Final
 
 from openmsmq.directory.active import schema
 from openmsmq.directory.active.ldap_text import child, filter_text
+from openmsmq.directory.active.objects import one
 from openmsmq.directory.active.schema import TIME, Values
-from openmsmq.directory.active.session import Entry, Scope, Session
+from openmsmq.directory.active.session import Entry, Session
 from openmsmq.directory.provider import ObjectNotFound
 
 MOST_SKEW: Final = 300  # seconds that clocks may differ by ([MS-KILE] 3.1.2)
@@ -29,7 +30,7 @@ class Finding:
 def examine(session: Session, account: str, computer_name: str, now: float) -> Iterator[Finding]:
     """What can be seen at a controller; `now` in seconds since 1970 UTC. Ends where nothing more can be seen.
     Raises DirectoryError."""
-    (root,) = session.search("", "(objectClass=*)", ["currentTime", "defaultNamingContext"], Scope.BASE)
+    root = one(session, "", ["currentTime", "defaultNamingContext"])
     yield _clock(root, now)
     condition = f"(&(objectClass=computer)(sAMAccountName={filter_text(account)}))"
     wanted = ("cn", "servicePrincipalName", "msDS-SupportedEncryptionTypes", _CHILDREN)
@@ -65,7 +66,7 @@ def _account(computer: Entry, account: str, computer_name: str) -> Iterator[Find
 def _object(session: Session, computer: Entry, account: str) -> Finding:
     name = child("msmq", computer.name)
     try:
-        (entry,) = session.search(name, "(objectClass=*)", [_CHILDREN], Scope.BASE)
+        entry = one(session, name, [_CHILDREN])
     except ObjectNotFound:
         may = schema.CONFIGURATION in _texts(computer.values, _CHILDREN)
         advice = "" if may else f"an administrator has to make {name}, and grant {account} full control of it"

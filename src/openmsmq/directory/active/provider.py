@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
@@ -17,6 +16,17 @@ from openmsmq.directory.active import descriptors, schema
 from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.filters import queue_filter
 from openmsmq.directory.active.ldap_text import by_identifier, child, filter_octets, filter_text, name_of, parent_of
+from openmsmq.directory.active.objects import (
+    OF_COMPUTER,
+    Computer,
+    computer_of,
+    format_name_of,
+    identifier_of,
+    octets,
+    one,
+    sid_of,
+    site_of,
+)
 from openmsmq.directory.active.session import Entry, Scope, Session
 from openmsmq.directory.lookup import Filter, Relation
 from openmsmq.directory.provider import (
@@ -32,35 +42,16 @@ from openmsmq.directory.provider import (
     UserRecord,
 )
 from openmsmq.model.errors import MsmqError
-from openmsmq.model.security import sid_text
 
 logger = logging.getLogger(__name__)
 
 #: The certificates in MQUSERSIGNCERTS ([MS-MQMQ] 2.2.21). Raises ValueError.
 ReadCertificates = Callable[[bytes], Sequence[Certificate]]
 
-_ANY: Final = "(objectClass=*)"
-_IDENTIFIER: Final = schema.OF_QUEUE["identifier"]
 _OF_MACHINE: Final = ("objectGUID", "mSMQEncryptKey", schema.DESCRIPTOR)
-_OF_COMPUTER: Final = ("cn", "objectSid", "dNSHostName", "mSMQSignCertificates")
 _PATH: Final = "LDAP://"
 _MEMBERS: Final = 1000  # of a distribution list
 _POSITION: Final = schema.OF_QUEUE["position"].name
-
-
-@dataclass(frozen=True, slots=True)
-class _Computer:
-    """An object of class computer, with what is read of it."""
-
-    name: str  # distinguished
-    computer_name: str
-    sid: str
-    dns_name: str
-    signing_keys: bytes
-
-    @property
-    def configuration(self) -> str:
-        return child("msmq", self.name)
 
 
 class ActiveDirectory:
@@ -105,18 +96,18 @@ class ActiveDirectory:
                 f"{computer_name}: one of the settings computer_name and directory_account is wrong"
             )
         try:
-            return _identifier(_one(session, computer.configuration, ["objectGUID"]))
+            return identifier_of(one(session, computer.configuration, ["objectGUID"]))
         except ObjectNotFound:
             self._make_configuration(session, computer)
-        return _identifier(_one(session, computer.configuration, ["objectGUID"]))
+        return identifier_of(one(session, computer.configuration, ["objectGUID"]))
 
-    def _make_configuration(self, session: Session, computer: _Computer) -> None:
+    def _make_configuration(self, session: Session, computer: Computer) -> None:
         """[MS-MQDSSM] 3.1.6.1.1.2. Without a descriptor in the request the machine could not write what it makes."""
         no = [schema.BOOLEAN.encode(False)]
         attributes = {
             "objectClass": [schema.CONFIGURATION.encode()],
             schema.DESCRIPTOR: [descriptors.of_computer(computer.sid)],
-            "mSMQSites": [_site(session)],
+            "mSMQSites": [site_of(session)],
             "mSMQServiceType": [b"0"],
             "mSMQOSType": [b"0"],  # Other
             "mSMQForeign": no, "mSMQRoutingServices": no, "mSMQDsServices": no, "mSMQDependentClientServices": no,
@@ -152,46 +143,41 @@ class ActiveDirectory:
         raise DirectoryDenied("remove its object CN=msmq in Active Directory with the tools of the domain")
 
     def _machine(self, session: Session, name: str) -> MachineRecord:
-        return self._machine_record(session, _one(session, name, _OF_MACHINE))
+        return self._machine_record(session, one(session, name, _OF_MACHINE))
 
     def _machine_record(self, session: Session, entry: Entry) -> MachineRecord:
-        computer = self._computer(_one(session, parent_of(entry.name), _OF_COMPUTER))
+        computer = computer_of(one(session, parent_of(entry.name), OF_COMPUTER))
         security = self._rights(session, entry)
-        keys = _octets(entry, "mSMQEncryptKey")
+        keys = octets(entry, "mSMQEncryptKey")
         names = (computer.dns_name,) if computer.dns_name else ()
         return MachineRecord(
-            _identifier(entry), computer.computer_name, names, keys, computer.signing_keys, security
+            identifier_of(entry), computer.computer_name, names, keys, computer.signing_keys, security
         )  # fmt: skip
 
-    def _own_computer(self, session: Session) -> _Computer:
+    def _own_computer(self, session: Session) -> Computer:
         condition = f"(&(objectClass=computer)(sAMAccountName={filter_text(self._account)}))"
-        found = session.search(self._domain(session), condition, _OF_COMPUTER, limit=1)
+        found = session.search(self._domain(session), condition, OF_COMPUTER, limit=1)
         if not found:
             raise DirectoryError(
                 f"the domain has no computer account {self._account}: join the domain, or set directory_account"
             )
-        return self._computer(found[0])
+        return computer_of(found[0])
 
-    def _computer_named(self, session: Session, name: str) -> _Computer:
+    def _computer_named(self, session: Session, name: str) -> Computer:
         """By computer name or DNS name. Raises ObjectNotFound."""
         text = filter_text(name)
         condition = f"(&(objectClass=computer)(|(sAMAccountName={text}$)(dNSHostName={text})))"
-        found = session.search(self._domain(session), condition, _OF_COMPUTER, limit=1)
+        found = session.search(self._domain(session), condition, OF_COMPUTER, limit=1)
         if not found:
             raise ObjectNotFound(f"computer {name}")
-        return self._computer(found[0])
-
-    def _computer(self, entry: Entry) -> _Computer:
-        text = {name: _octets(entry, name).decode() for name in ("cn", "dNSHostName")}
-        sid = sid_text(_octets(entry, "objectSid"))
-        return _Computer(entry.name, text["cn"], sid, text["dNSHostName"], _octets(entry, "mSMQSignCertificates"))
+        return computer_of(found[0])
 
     # -- queues ------------------------------------------------------------------------------------------------
 
     async def create_queue(self, record: QueueRecord) -> QueueRecord:
         def work(session: Session) -> QueueRecord:
-            machine = _one(session, by_identifier(record.machine), ["objectGUID"]).name
-            sid = self._computer(_one(session, parent_of(machine), _OF_COMPUTER)).sid
+            machine = one(session, by_identifier(record.machine), ["objectGUID"]).name
+            sid = computer_of(one(session, parent_of(machine), OF_COMPUTER)).sid
             name = child(record.path_name.partition("\\")[2], machine)
             values = {field: getattr(record, field) for field in schema.OF_QUEUE}
             attributes = {"objectClass": [schema.QUEUE.encode()], **schema.attributes_of(values)}
@@ -202,7 +188,7 @@ class ActiveDirectory:
                 raise ObjectExists(record.path_name) from None
             except DirectoryDenied as error:
                 raise DirectoryDenied(f"{error}. Give {self._account} full control of {machine}") from None
-            return self._queue(session, _one(session, name, schema.QUEUE_ATTRIBUTES), {})
+            return self._queue(session, one(session, name, schema.QUEUE_ATTRIBUTES), {})
 
         return await self._controllers.change(work)
 
@@ -215,7 +201,7 @@ class ActiveDirectory:
         def work(session: Session) -> QueueRecord:
             machine = self._computer_named(session, computer).configuration
             try:
-                return self._queue(session, _one(session, child(name, machine), schema.QUEUE_ATTRIBUTES), {})
+                return self._queue(session, one(session, child(name, machine), schema.QUEUE_ATTRIBUTES), {})
             except ObjectNotFound:
                 raise ObjectNotFound(f"queue {path_name}") from None
 
@@ -274,7 +260,7 @@ class ActiveDirectory:
 
     async def directory_path(self, identifier: UUID) -> str:
         return await self._controllers.read(
-            lambda session: _PATH + _one(session, by_identifier(identifier), ["objectGUID"]).name
+            lambda session: _PATH + one(session, by_identifier(identifier), ["objectGUID"]).name
         )
 
     async def format_name_at(self, directory_path: str) -> str:
@@ -285,7 +271,7 @@ class ActiveDirectory:
 
         def work(session: Session) -> str:
             try:
-                return _format_name(session, name)
+                return format_name_of(session, name)
             except DirectoryAway:
                 raise
             except DirectoryError as error:
@@ -303,7 +289,7 @@ class ActiveDirectory:
 
     def _queue_with(self, session: Session, identifier: UUID) -> QueueRecord:
         try:
-            return self._queue(session, _one(session, by_identifier(identifier), schema.QUEUE_ATTRIBUTES), {})
+            return self._queue(session, one(session, by_identifier(identifier), schema.QUEUE_ATTRIBUTES), {})
         except ObjectNotFound:
             raise ObjectNotFound(f"public queue {identifier}") from None
 
@@ -311,7 +297,7 @@ class ActiveDirectory:
         """`known` has, by distinguished name, the computer and identifier of machines that were asked for before."""
         machine = parent_of(entry.name)
         if machine not in known:
-            known[machine] = name_of(parent_of(machine)), _identifier(_one(session, machine, ["objectGUID"]))
+            known[machine] = name_of(parent_of(machine)), identifier_of(one(session, machine, ["objectGUID"]))
         computer, identifier = known[machine]
         return schema.queue_record(entry.values, computer, identifier, self._rights(session, entry))
 
@@ -320,13 +306,13 @@ class ActiveDirectory:
             return self._queue(session, entry, known)
         except DirectoryAway:
             raise
-        except (DirectoryError, UnicodeDecodeError) as error:
+        except (DirectoryError, ValueError) as error:
             logger.info("%s is left out: %s", entry.name, error)
             return None
 
     def _rights(self, session: Session, entry: Entry) -> bytes:
         """Raises DirectoryError."""
-        descriptor = _octets(entry, schema.DESCRIPTOR)
+        descriptor = octets(entry, schema.DESCRIPTOR)
         if not descriptor:
             raise DirectoryError(f"{self._account} may not read the permissions of {entry.name}")
         if not self._own_sid:
@@ -337,8 +323,8 @@ class ActiveDirectory:
             raise DirectoryError(f"the permissions of {entry.name} can't be read: {error}") from None
 
     def _sid_of_owner(self, session: Session, queue: UUID) -> str:
-        name = parent_of(parent_of(_one(session, by_identifier(queue), ["objectGUID"]).name))
-        return self._computer(_one(session, name, _OF_COMPUTER)).sid
+        name = parent_of(parent_of(one(session, by_identifier(queue), ["objectGUID"]).name))
+        return computer_of(one(session, name, OF_COMPUTER)).sid
 
     # -- users -------------------------------------------------------------------------------------------------
 
@@ -356,12 +342,12 @@ class ActiveDirectory:
             found = session.search(self._domain(session), f"(&(objectClass=user){condition})", wanted, limit=1)
             if not found:
                 raise ObjectNotFound(what)
-            encoded = _octets(found[0], "mSMQSignCertificates")
+            encoded = octets(found[0], "mSMQSignCertificates")
             try:
                 certificates = tuple(self._read_certificates(encoded)) if encoded else ()
             except ValueError as error:
                 raise DirectoryError(f"the certificates of {found[0].name} can't be read: {error}") from None
-            return UserRecord(sid_text(_octets(found[0], "objectSid")), certificates)
+            return UserRecord(sid_of(found[0]), certificates)
 
         return await self._controllers.read(work)
 
@@ -384,12 +370,12 @@ class ActiveDirectory:
         """A group of queues, aliases and groups ([MS-MQDSSM] 3.1.6.9)."""
 
         def work(session: Session) -> ListRecord:
-            group = _one(session, by_identifier(identifier), ["cn", "member"])
+            group = one(session, by_identifier(identifier), ["cn", "member"])
             members = group.values.get("member", ())
             if len(members) > _MEMBERS:
                 raise DirectoryError(f"the group {group.name} has {len(members)} members, at most {_MEMBERS} are used")
-            names = tuple(_format_name(session, member.decode()) for member in members)
-            return ListRecord(identifier, _octets(group, "cn").decode(), names)
+            names = tuple(format_name_of(session, member.decode()) for member in members)
+            return ListRecord(identifier, octets(group, "cn").decode(), names)
 
         return await self._controllers.read(work)
 
@@ -408,47 +394,9 @@ class ActiveDirectory:
     def _domain(self, session: Session) -> str:
         """The distinguished name below which everything is; the same at each controller."""
         if not self._context:
-            root = _one(session, "", ["defaultNamingContext"])
-            self._context = _octets(root, "defaultNamingContext").decode()
+            root = one(session, "", ["defaultNamingContext"])
+            self._context = octets(root, "defaultNamingContext").decode()
         return self._context
-
-
-def _one(session: Session, name: str, attributes: Sequence[str]) -> Entry:
-    """An object by name. Raises ObjectNotFound."""
-    found = session.search(name, _ANY, attributes, Scope.BASE)
-    if not found:
-        raise ObjectNotFound(name)
-    return found[0]
-
-
-def _octets(entry: Entry, name: str) -> bytes:
-    """The first value of an attribute; none where it has none."""
-    return next(iter(entry.values.get(name.lower(), ())), b"")
-
-
-def _identifier(entry: Entry) -> UUID:
-    identifier: UUID = schema.value_of(entry.values, _IDENTIFIER)
-    return identifier
-
-
-def _site(session: Session) -> bytes:
-    """The identifier of the controller's site, which is taken for this machine's."""
-    server = _octets(_one(session, "", ["serverName"]), "serverName").decode()
-    return _octets(_one(session, parent_of(parent_of(server)), ["objectGUID"]), "objectGUID")
-
-
-def _format_name(session: Session, name: str) -> str:
-    """Of a queue, an alias or a group ([MS-MQDSSM] 3.1.6.9). Raises DirectoryError for an object that has none."""
-    entry = _one(session, name, ["objectClass", "objectGUID", "msMQ-Recipient-FormatName"])
-    classes = {value.decode().casefold() for value in entry.values.get("objectclass", ())}
-    if schema.QUEUE.casefold() in classes:
-        return f"PUBLIC={_identifier(entry)}"
-    if "group" in classes:
-        return f"DL={_identifier(entry)}"
-    alias = _octets(entry, "msMQ-Recipient-FormatName").decode()
-    if not alias:
-        raise DirectoryError(f"{name} is neither a queue, an alias nor a group")
-    return alias
 
 
 def _of_administrators() -> DirectoryDenied:

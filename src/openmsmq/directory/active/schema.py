@@ -11,6 +11,7 @@ from uuid import UUID
 
 from openmsmq.directory.provider import DirectoryError, QueueRecord
 from openmsmq.model.constants import INFINITE
+from openmsmq.model.security import sid_bytes, sid_text
 
 QUEUE: Final = "mSMQQueue"
 CONFIGURATION: Final = "mSMQConfiguration"
@@ -42,6 +43,7 @@ UNSIGNED: Final = Syntax(
     lambda value: str(value - (1 << 32) if value >= 1 << 31 else value).encode(),
     lambda octets: int(octets) & 0xFFFFFFFF,
 )
+SID: Final = Syntax(sid_bytes, sid_text)
 TIME: Final = Syntax(lambda value: time.strftime("%Y%m%d%H%M%S.0Z", time.gmtime(value)).encode(), _time)
 
 
@@ -73,6 +75,7 @@ OF_QUEUE: Final[dict[str, Attribute]] = {
     "create_time": Attribute("whenCreated", TIME, writable=False),
     "modify_time": Attribute("whenChanged", TIME, writable=False),
 }
+OBJECT_SID: Final = Attribute("objectSid", SID, writable=False)
 DESCRIPTOR: Final = "nTSecurityDescriptor"
 QUEUE_ATTRIBUTES: Final = (*(attribute.name for attribute in OF_QUEUE.values()), "cn", "mSMQQueueNameExt", DESCRIPTOR)
 
@@ -91,9 +94,9 @@ def attributes_of(values: Mapping[str, Any]) -> dict[str, list[bytes]]:
 def queue_record(values: Values, computer: str, machine: UUID, security: bytes) -> QueueRecord:
     """A queue of the computer with this name, whose mSMQConfiguration object is `machine`. Its path name is written as
     its objects are named (deviation D-172). Raises DirectoryError for attributes that are missing or can't be read."""
-    name = _text(values, "cn")
+    name = value_of(values, Attribute("cn", TEXT))
     if len(name) == LONG_NAME:
-        name = name[:-_HASH] + _text(values, "mSMQQueueNameExt", "")
+        name = name[:-_HASH] + value_of(values, text("mSMQQueueNameExt"))
     read = {field: value_of(values, attribute) for field, attribute in OF_QUEUE.items()}
     return QueueRecord(machine=machine, path_name=f"{computer}\\{name}", security=security, **read)
 
@@ -111,6 +114,6 @@ def value_of(values: Values, attribute: Attribute) -> Any:
         raise DirectoryError(f"{attribute.name} of an object of the directory can't be read: {error}") from None
 
 
-def _text(values: Values, name: str, absent: str | None = None) -> str:
-    text: str = value_of(values, Attribute(name, TEXT, absent))
-    return text
+def text(name: str) -> Attribute:
+    """An attribute with a text, empty where it is absent."""
+    return Attribute(name, TEXT, "")
