@@ -55,6 +55,14 @@ def test_a_user_gets_the_right_to_send_and_loses_it(run: Run) -> None:
     assert "allow  Authenticated" in run("queue", "permissions", "orders", user="chief")
 
 
+def test_a_user_of_a_domain_that_nobody_is_asked_for_is_one_of_the_file_and_a_line_says_so(service: Daemon) -> None:
+    environment = {**at(service), "OPENMSMQ_PASSWORD": "Secret#1", "OPENMSMQ_DATA_DIR": str(service.directory)}
+    checked("queue", "create", "of-whom", "--user", "chief", **environment)
+    ended = invoke("queue", "grant", "of-whom", "ELSE\\alice", "send", "--dry-run", "--user", "chief", **environment)
+    assert ended.code == 0
+    assert "ELSE\\alice is looked up in" in ended.stderr and "directory_controllers is not set" in ended.stderr
+
+
 def test_a_public_queue_is_made_guarded_used_and_deleted_as_a_private_one(run: Run, service: Daemon) -> None:
     assert "would be created: .\\news" in run("queue", "create", "--public", "news", "--dry-run", user="chief")
     made = json.loads(run("queue", "create", "--public", "news", "--label", "of today", "--json", user="chief"))

@@ -112,6 +112,9 @@ class Accounts:
         found = self._of_domain(who)
         if found is not None:
             return found
+        said = who.rpartition("\\")[0].casefold()
+        if said not in ("", self.configuration.machine_name.casefold()):
+            echo(f"{who} is looked up in {self.configuration.users_path}: directory_controllers is not set", err=True)
         try:
             return sid_for(who, lambda name: UsersFile(self.configuration.users_path).sid_of(name))
         except ValueError as error:
