@@ -9,7 +9,7 @@ from uuid import UUID
 
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model import names
-from openmsmq.model.errors import HResult, IllegalQueuePathName
+from openmsmq.model.errors import HResult, IllegalQueuePathName, MsmqError
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.public_queues import properties_of
@@ -72,7 +72,10 @@ async def set_properties(
 async def get_security(
     environment: Environment, guid: UUID, q: m.R_QMGetObjectSecurityInternal_Request, caller: Caller
 ) -> m.R_QMGetObjectSecurityInternal_Response:
-    record = await environment.public_queues.record(guid, caller, Right.GET_PERMISSIONS)
+    try:
+        record = await environment.public_queues.record(guid, caller, Right.GET_PERMISSIONS)
+    except MsmqError as error:
+        return no_security(error, q.nLength)
     return security_answer(SecurityDescriptor.parse(record.security).select(q.RequestedInformation).pack(), q.nLength)
 
 
@@ -84,6 +87,12 @@ def security_answer(descriptor: bytes, length: int) -> m.R_QMGetObjectSecurityIn
         response.result = HResult.MQ_ERROR_SECURITY_DESCRIPTOR_TOO_SMALL
     else:
         response.pSecurityDescriptor = descriptor.ljust(length, b"\0")
+    return response
+
+
+def no_security(error: MsmqError, length: int) -> m.R_QMGetObjectSecurityInternal_Response:
+    response = m.R_QMGetObjectSecurityInternal_Response(pSecurityDescriptor=bytes(length))
+    response.result = error.hresult
     return response
 
 

@@ -16,7 +16,6 @@ from openmsmq.protocols import public_objects
 from openmsmq.protocols.dispatch import NdrInterface, check, present
 from openmsmq.protocols.environment import MSMQ_VERSION
 from openmsmq.protocols.proxies import HandedOver, RemoteQueueProxyHandle, forgiving
-from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.descriptors import OpenQueueDescriptor, RemoteReadState
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import Queue
@@ -140,22 +139,14 @@ class QmComm(NdrInterface):
         try:
             caller = self.environment.caller(call)
             if (guid := self._public(q.pObjectFormat)) is not None:
-                self.answer_later(call, q, self._public_security(guid, q, caller))
+                self.answer_later(call, q, public_objects.get_security(self.environment, guid, q, caller))
                 return None
             descriptor = self.manager.administration.get_security(
                 self._queue(q.pObjectFormat), q.RequestedInformation, caller
             )
         except MsmqError as error:
-            return _no_security(q, error)
+            return public_objects.no_security(error, q.nLength)
         return public_objects.security_answer(descriptor, q.nLength)
-
-    async def _public_security(
-        self, guid: UUID, q: m.R_QMGetObjectSecurityInternal_Request, caller: Caller
-    ) -> m.R_QMGetObjectSecurityInternal_Response:
-        try:
-            return await public_objects.get_security(self.environment, guid, q, caller)
-        except MsmqError as error:
-            return _no_security(q, error)
 
     def R_QMDeleteObject(self, call: Call, q: m.R_QMDeleteObject_Request) -> m.R_QMDeleteObject_Response | None:
         """3.1.4.8."""
@@ -470,14 +461,6 @@ class QmComm(NdrInterface):
 
 def _name_in(object_format: m.OBJECT_FORMAT) -> names.FormatName:
     return from_queue_format(present(object_format.pQueueFormat, "pObjectFormat.pQueueFormat"))
-
-
-def _no_security(
-    q: m.R_QMGetObjectSecurityInternal_Request, error: MsmqError
-) -> m.R_QMGetObjectSecurityInternal_Response:
-    response = m.R_QMGetObjectSecurityInternal_Response(pSecurityDescriptor=bytes(q.nLength))
-    response.result = error.hresult
-    return response
 
 
 def owned_descriptor(interface: NdrInterface, call: Call, handle: int) -> OpenQueueDescriptor:
