@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 _FILTER_SPECIAL: Final = re.compile(r"[\\*()\0]")
-_NAME_SPECIAL: Final = re.compile(r'[\\,+"<>;=#\0]')
+_NAME_SPECIAL: Final = re.compile(r'[\\,+"<>;=#\x00-\x1f\x7f]')  # controls: libraries take line breaks for space
 _ESCAPED: Final = re.compile(rb"\\([0-9A-Fa-f]{2}|.)", re.DOTALL)
 
 
