@@ -55,6 +55,42 @@ def test_a_user_gets_the_right_to_send_and_loses_it(run: Run) -> None:
     assert "allow  Authenticated" in run("queue", "permissions", "orders", user="chief")
 
 
+def test_a_user_of_a_domain_that_nobody_is_asked_for_is_one_of_the_file_and_a_line_says_so(service: Daemon) -> None:
+    environment = {**at(service), "OPENMSMQ_PASSWORD": "Secret#1", "OPENMSMQ_DATA_DIR": str(service.directory)}
+    checked("queue", "create", "of-whom", "--user", "chief", **environment)
+    ended = invoke("queue", "grant", "of-whom", "ELSE\\alice", "send", "--dry-run", "--user", "chief", **environment)
+    assert ended.code == 0
+    assert "ELSE\\alice is looked up in" in ended.stderr and "directory_controllers is not set" in ended.stderr
+
+
+def test_a_public_queue_is_made_guarded_used_and_deleted_as_a_private_one(run: Run, service: Daemon) -> None:
+    assert "would be created: .\\news" in run("queue", "create", "--public", "news", "--dry-run", user="chief")
+    made = json.loads(run("queue", "create", "--public", "news", "--label", "of today", "--json", user="chief"))
+    name = made["format_name"]
+    assert made["path_name"] == ".\\news" and name.startswith("PUBLIC=")
+    assert ".\\news exists" in run("queue", "create", "--public", "news", "--dry-run", user="chief")
+    run("queue", "create", "--public", "news", code=7, user="chief")
+    run("queue", "revoke", name, "everyone", "--yes", user="chief")
+    assert "ACCESS_DENIED" in run("send", name, "x", code=5, user="alice")
+    assert "ACCESS_DENIED" in run("queue", "grant", name, "alice", "send", "--yes", code=5, user="alice")
+    run("queue", "grant", ".\\news", "alice", "send", user="chief")
+    run("send", name, "x", user="alice")
+    assert "ACCESS_DENIED" in run("queue", "set", name, "label=mine", code=5, user="alice")
+    run("queue", "grant", name, "chief", "FullControl", user="chief")
+    run("queue", "set", name, "label=old news", user="chief")
+    assert "old news" in run("directory", "queues")
+    assert run("queue", "owner", name, user="chief").strip() == "chief"
+    run("queue", "owner", name, "bob", "--yes", user="chief")
+    assert "old news" not in run("queue", "permissions", name, user="bob")
+    assert "ACCESS_DENIED" in run("queue", "delete", name, "--yes", code=5, user="alice")
+    run("queue", "delete", name, "--yes", user="chief")
+    assert "old news" not in run("directory", "queues")
+    entries = map(json.loads, (service.directory / "audit.jsonl").read_text().splitlines())
+    done = [entry["action"] for entry in entries if entry["actor"]["name"] == "chief"]
+    expected = ["queue.create", *["queue.permissions"] * 3, "queue.properties", "queue.owner", "queue.delete"]
+    assert done[-len(expected) :] == expected
+
+
 def test_a_right_that_a_group_has_counts_for_its_members(run: Run) -> None:
     run("user", "group", "add", "clerks", "alice")
     run("queue", "create", "counter", user="chief")

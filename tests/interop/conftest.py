@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from command_line import add_user
 from daemon import Daemon
+from interop import domain_controller as domain
+from interop.domain_controller import DomainController, domain_controller
 from interop.impacket_client import PASSWORD, USER
 
 
@@ -18,3 +22,32 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield running
         assert running.alive
     assert "Traceback" not in running.log, running.log
+
+
+@pytest.fixture(scope="module")
+def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DomainController]:
+    pytest.importorskip("gssapi", reason="gssapi is not installed: make domain")
+    if reason := domain.why_no_controller():
+        pytest.skip(reason)
+    with pytest.MonkeyPatch.context() as patch, domain_controller(tmp_path_factory.mktemp("domain")) as running:
+        patch.setenv("KRB5_CONFIG", str(running.krb5_conf))
+        yield running
+
+
+@pytest.fixture(scope="module")
+def keytab(controller: DomainController) -> Path:
+    return controller.keytab()
+
+
+@pytest.fixture(scope="module")
+def tickets(controller: DomainController) -> dict[str, Path]:
+    return {user: controller.ticket(user, domain.SERVICE_NAME, domain.OTHER_NAME) for user in domain.ACCOUNTS}
+
+
+@pytest.fixture(scope="module")
+def directory(controller: DomainController) -> DomainController:
+    pytest.importorskip("ldap", reason="python-ldap is not installed: make domain")
+    if shutil.which("ldapsearch") is None:
+        pytest.skip("ldapsearch is not installed: tools/ensure domain")
+    controller.serve_ldap_by_address()
+    return controller

@@ -10,15 +10,21 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from command_line import at
+from daemon import Daemon
 from interop.namespaces import Net, why_not
+from openmsmq.rpc.kerberos import KerberosCredentials
 
 REALM, DOMAIN, CONTROLLER = "RIG.TEST", "RIG", "dc1"
 ADMINISTRATOR, PASSWORD = "Administrator", "Passw0rd!"
@@ -26,6 +32,7 @@ ACCOUNTS = ("alice", "bob", "carol")
 GROUP, INNER_GROUP = "orders", "order-clerks"  # alice is in the inner one, which is in the other
 SERVICE, HOST = "MQ1$", "mq1.rig.test"
 OTHER_SERVICE, OTHER_HOST = "OTHER$", "other.rig.test"
+SERVICE_NAME, OTHER_NAME = f"host/{HOST}@{REALM}", f"host/{OTHER_HOST}@{REALM}"
 START = 30.0  # seconds until the controller answers, on a machine that runs other tests
 RECIPE = 1  # counts changes of `_provision`, so that no old directory is used
 
@@ -95,6 +102,44 @@ class DomainController:
                 process.kill()
                 process.wait()
 
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Its connections stand, and nobody answers."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def serve_ldap_by_address(self) -> None:
+        """Tickets for LDAP can be had for the controller's address, as no name of it resolves here."""
+        self.tool("spn", "add", f"ldap/{self.address}", f"{CONTROLLER.upper()}$")
+
+    def search(self, user: str, condition: str, *attributes: str) -> str:
+        """What ldapsearch finds with the ticket of a user, as lines of LDIF."""
+        environment = {**self.environment, "KRB5CCNAME": f"FILE:{self._directory / f'{user}.ccache'}"}
+        command = [
+            "ldapsearch",
+            "-Q",
+            "-LLL",
+            "-N",
+            "-o",
+            "ldif-wrap=no",
+            "-Y",
+            "GSSAPI",
+            "-H",
+            f"ldap://{self.address}",
+        ]
+        command += ["-b", "DC=rig,DC=test", condition, *attributes]
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        return "\n".join(line for line in done.stdout.splitlines() if line and not line.startswith("# refldap:"))
+
+    def add_object(self, ldif: str) -> None:
+        """By Samba's Python bindings, on the controller's own database."""
+        script = _ADD_OBJECT.format(database=self._place / "private/sam.ldb")
+        subprocess.run(["/usr/bin/python3", "-I", "-c", script], input=ldif.encode(), check=True, capture_output=True)
+
     def tool(self, *arguments: str) -> str:
         """samba-tool on the controller's own database."""
         return _tool(self._place, *arguments)
@@ -130,8 +175,8 @@ class DomainController:
         _set_attribute(self._place, account, "userAccountControl", 0x1000 | 0x2000000)
 
     def sid(self, name: str) -> str:
-        """Of a user or a group."""
-        kind = "group" if name in (GROUP, INNER_GROUP) else "user"
+        """Of a user, a computer or a group."""
+        kind = "group" if name in (GROUP, INNER_GROUP) else "computer" if name.endswith("$") else "user"
         shown = self.tool(kind, "show", name, "--attributes=objectSid")
         return next(line.split(": ")[1] for line in shown.splitlines() if line.startswith("objectSid: "))
 
@@ -181,6 +226,12 @@ change["{name}"] = ldb.MessageElement("{value}", ldb.FLAG_MOD_REPLACE, "{name}")
 database.modify(change)
 """
 
+_ADD_OBJECT = """
+import sys, samba.auth, samba.param, samba.samdb
+database = samba.samdb.SamDB("{database}", session_info=samba.auth.system_session(), lp=samba.param.LoadParm())
+database.add_ldif(sys.stdin.read())
+"""
+
 
 @contextmanager
 def domain_controller(directory: Path) -> Iterator[DomainController]:
@@ -207,3 +258,23 @@ def domain_controller(directory: Path) -> Iterator[DomainController]:
                 controller.stop()
         finally:
             net.close()
+
+
+def login(cache: Path, service: str = SERVICE_NAME) -> dict[str, Any]:
+    return {"kerberos": KerberosCredentials(service, f"FILE:{cache}")}
+
+
+def command(daemon: Daemon, cache: Path, **more: str) -> Callable[..., str]:
+    """The command line with a ticket, and more variables."""
+
+    def run(*arguments: str) -> str:
+        options = ("--kerberos", "--kerberos-service", SERVICE_NAME)
+        environment = {**os.environ, **at(daemon), "KRB5CCNAME": f"FILE:{cache}", **more}
+        done = subprocess.run(
+            [sys.executable, "-m", "openmsmq.cli", *arguments, *options],
+            env=environment, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,20 @@ from pyasn1.codec.der import decoder, encoder
 
 import openmsmq
 import openmsmq.aio
-from command_line import add_user, at, invoke
+from command_line import add_user, invoke
 from daemon import Daemon
 from interop import domain_controller as domain
 from interop import impacket_msmq as calls
-from interop.domain_controller import HOST, OTHER_HOST, OTHER_SERVICE, REALM, DomainController, domain_controller
+from interop.domain_controller import (
+    HOST,
+    OTHER_NAME,
+    OTHER_SERVICE,
+    REALM,
+    SERVICE_NAME,
+    DomainController,
+    command,
+    login,
+)
 from interop.impacket_client import SEND_ACCESS, direct
 from interop.impacket_client import connect as impacket_connection
 from interop.samba_connection import PYTHON, Samba, need_samba
@@ -35,25 +44,9 @@ from openmsmq.rpc.kerberos import KerberosCredentials, KerberosInitiator, Kerber
 from openmsmq.rpc.pdu import AuthLevel
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
-SERVICE_NAME, OTHER_NAME = f"host/{HOST}@{REALM}", f"host/{OTHER_HOST}@{REALM}"
 LEVELS = [AuthLevel.CONNECT, AuthLevel.PKT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY]
 REFUSED = (AccessDenied, BindError)  # AuthenticationError is the former
 ORDERS = r".\private$\orders"
-
-
-@pytest.fixture(scope="module")
-def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DomainController]:
-    pytest.importorskip("gssapi", reason="gssapi is not installed: make domain")
-    if reason := domain.why_no_controller():
-        pytest.skip(reason)
-    with pytest.MonkeyPatch.context() as patch, domain_controller(tmp_path_factory.mktemp("domain")) as running:
-        patch.setenv("KRB5_CONFIG", str(running.krb5_conf))
-        yield running
-
-
-@pytest.fixture(scope="module")
-def keytab(controller: DomainController) -> Path:
-    return controller.keytab()
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +61,6 @@ def daemon(controller: DomainController, keytab: Path, tmp_path_factory: pytest.
 
 
 @pytest.fixture(scope="module")
-def tickets(controller: DomainController) -> dict[str, Path]:
-    return {user: controller.ticket(user, SERVICE_NAME, OTHER_NAME) for user in domain.ACCOUNTS}
-
-
-def login(cache: Path, service: str = SERVICE_NAME) -> dict[str, Any]:
-    return {"kerberos": KerberosCredentials(service, f"FILE:{cache}")}
-
-
-@pytest.fixture(scope="module")
 def orders(controller: DomainController, daemon: Daemon, tickets: dict[str, Path]) -> str:
     """A queue to which the group of the domain may send, and nobody else but its owner."""
     run = command(daemon, tickets["carol"])
@@ -85,22 +69,6 @@ def orders(controller: DomainController, daemon: Daemon, tickets: dict[str, Path
     run("queue", "grant", ORDERS, controller.sid(domain.GROUP), "Send", "--yes")
     run("queue", "grant", ORDERS, controller.sid("carol"), "FullControl", "--yes")
     return ORDERS
-
-
-def command(daemon: Daemon, cache: Path) -> Callable[..., str]:
-    """The command line with a ticket."""
-
-    def run(*arguments: str) -> str:
-        options = ("--kerberos", "--kerberos-service", SERVICE_NAME)
-        environment = {**os.environ, **at(daemon), "KRB5CCNAME": f"FILE:{cache}"}
-        done = subprocess.run(
-            [sys.executable, "-m", "openmsmq.cli", *arguments, *options],
-            env=environment, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
 
 
 @pytest.mark.parametrize("spnego", [False, True])

@@ -14,8 +14,10 @@ import pytest
 from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.directory.provider import DirectoryAway, MachineRecord, QueueRecord
+from openmsmq.interfaces.ms_mqmp import OBJECT_FORMAT
+from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model import names, security
-from openmsmq.model.constants import Access, PropId, QueueAccessMask, Share
+from openmsmq.model.constants import Access, PropId, QueueAccessMask, Share, VarType
 from openmsmq.model.errors import HResult as H
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
@@ -25,7 +27,7 @@ from openmsmq.queueing import places
 from openmsmq.queueing.authorization import SYSTEM, default_machine_security, default_queue_security
 from openmsmq.queueing.machine import MachineLimits
 from openmsmq.queueing.places import Place
-from protocols.clients import Client, Pending, Server, queue_format
+from protocols.clients import Client, Pending, Server, queue_format, text_variant
 from queueing.world import ALICE, BOB, MACHINE, World
 
 OWN = UUID(bytes_le=MACHINE.identifier)
@@ -247,7 +249,7 @@ def test_what_is_wrong_with_a_value_is_said_and_nothing_is_made(run: Run) -> Non
     run(test)
 
 
-def test_operations_of_mqmp_on_queue_objects_are_for_private_queues(run: Run) -> None:
+def test_parts_of_the_queue_manager_leave_objects_of_public_queues_to_the_directory(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         record = await here.public.create(".\\q", {}, ALICE)
         queue = here.registry.public[record.identifier]
@@ -259,6 +261,56 @@ def test_operations_of_mqmp_on_queue_objects_are_for_private_queues(run: Run) ->
             with pytest.raises(MsmqError) as caught:
                 work()
             assert caught.value.hresult == H.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
+        assert record.identifier in here.registry.public
+
+    run(test)
+
+
+def test_a_queue_whose_name_others_can_not_have_meant_holds_up_no_other(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(here: WithDirectory) -> None:
+        for name in ("a,b", "good"):
+            await here.provider.create_queue(QueueRecord(uuid4(), OWN, f"{MACHINE.computer_name}\\{name}"))
+        await here.public.synchronize()
+        assert [queue.properties.path_name.partition("\\")[2] for queue in here.registry.public.values()] == ["good"]
+
+    run(test)
+    assert "a,b, which the directory has for this machine, is not made" in caplog.text
+
+
+def test_while_the_directory_is_away_objects_are_read_here_and_changes_are_refused(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        record = await here.public.create(".\\q", {PropId.PROPID_Q_LABEL: "known"}, ALICE)
+        client, name = Client(here.server), OBJECT_FORMAT(1, queue_format(str(public(record))))
+        here.provider.away = True
+
+        async def answer(operation: str, **arguments: Any) -> Any:
+            pending = client.start(operation, pObjectFormat=name, **arguments)
+            for _ in range(200):
+                here.server.sync()
+                if pending.over:
+                    break
+                await asyncio.sleep(0.01)
+            return pending.response
+
+        label = {"cp": 1, "aProp": [PropId.PROPID_Q_LABEL]}
+        read = await answer("R_QMGetObjectProperties", **label, apVar=[PROPVARIANT(vt=VarType.VT_NULL)])
+        assert read.result == H.MQ_OK
+        rights = await answer("R_QMGetObjectSecurityInternal", RequestedInformation=7, nLength=1000)
+        assert rights.result == H.MQ_OK
+        assert rights.pSecurityDescriptor.startswith(record.security[:4])
+        descriptor = SecurityDescriptor(dacl=()).pack()
+        for operation, arguments in (
+            ("R_QMDeleteObject", {}),
+            ("R_QMSetObjectProperties", {**label, "apVar": [text_variant("new")]}),
+            (
+                "R_QMSetObjectSecurityInternal",
+                {"SecurityInformation": 4, "SDSize": len(descriptor), "pSecurityDescriptor": descriptor},
+            ),
+        ):
+            assert (await answer(operation, **arguments)).result == H.MQ_ERROR_NO_DS
+        here.provider.away = False
         assert record.identifier in here.registry.public
 
     run(test)

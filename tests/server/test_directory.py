@@ -25,8 +25,34 @@ def test_the_default_is_a_file_in_the_data_directory(tmp_path: Path) -> None:
 
 
 def test_another_provider_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ConfigurationError, match="directory_provider is 'ldap'; allowed: none, sqlite"):
+    with pytest.raises(ConfigurationError, match="directory_provider is 'ldap'; allowed: one of sqlite"):
         load(environment={}, options={"directory_provider": "ldap"})
+
+
+@pytest.mark.parametrize(
+    ("missing", "options"),
+    [
+        ("directory_controllers", {"kerberos_keytab": Path("keytab")}),
+        ("kerberos_keytab", {"directory_controllers": "dc1"}),
+    ],
+)
+def test_active_directory_wants_controllers_and_a_keytab(missing: str, options: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError, match=f"{missing} is .* because directory_provider is active-directory"):
+        load(environment={}, options={"directory_provider": "active-directory", **options})
+
+
+def test_active_directory_says_which_library_or_file_is_not_there(tmp_path: Path) -> None:
+    options = {"directory_provider": "active-directory", "directory_controllers": "dc1, dc2,"}
+    configuration = load(environment={}, options={**options, "kerberos_keytab": tmp_path / "none"})
+    assert configuration.controllers == ("dc1", "dc2")
+    with pytest.raises(ConfigurationError, match=r"directory_provider: .*(openmsmq\[domain\]|can't be read)"):
+        connect_to_directory(configuration)
+
+
+def test_the_account_is_that_of_the_computer_unless_it_is_given() -> None:
+    assert load(environment={}, options={"computer_name": "mq1"}).account_name == "MQ1$"
+    given = {"computer_name": "mq1", "directory_account": "MQ1$@RIG.TEST"}
+    assert load(environment={}, options=given).account_name == "MQ1$@RIG.TEST"
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -1,14 +1,19 @@
-"""Users and groups by name, for commands that work on security descriptors: names are in the users file only."""
+"""Users and groups by name, for commands that work on security descriptors: those of the users file, and those of the
+domain, which is asked with the caller's ticket where the settings name controllers."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from openmsmq.cli.output import echo
+from openmsmq.directory.active.accounts import DomainAccounts, is_account_name
+from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
 from openmsmq.model import security
 from openmsmq.operating.permissions import sid_for
 
@@ -24,14 +29,24 @@ _OPTIONS = (
     click.option(
         "--users-file", type=click.Path(path_type=Path), envvar="OPENMSMQ_USERS_FILE", help="Default: in --data-dir."
     ),
+    click.option(
+        "--directory-controllers",
+        envvar="OPENMSMQ_DIRECTORY_CONTROLLERS",
+        help="Domain controllers that know users and groups of the domain, with commas; they want a ticket (kinit).",
+    ),
 )
 
 
 class Accounts:
-    """The users file that the options name; read when a name is asked for."""
+    """The users file and the domain that the options name; asked when a name is asked for."""
 
-    def __init__(self, config: Path | None, data_dir: Path | None, users_file: Path | None) -> None:
-        self._config, self._options = config, {"data_dir": data_dir, "users_file": users_file}
+    def __init__(
+        self, config: Path | None, data_dir: Path | None, users_file: Path | None, directory_controllers: str | None
+    ) -> None:
+        self._config = config
+        self._options = {
+            "data_dir": data_dir, "users_file": users_file, "directory_controllers": directory_controllers,
+        }  # fmt: skip
 
     @functools.cached_property
     def configuration(self) -> Configuration:
@@ -41,6 +56,37 @@ class Accounts:
         try:
             return load(self._config, options=self._options)
         except ConfigurationError as error:
+            raise click.UsageError(str(error)) from None
+
+    @functools.cached_property
+    def domain(self) -> DomainAccounts | None:
+        """None without controllers. Raises UsageError without the libraries."""
+        from openmsmq.directory.active.controllers import Controllers
+        from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
+
+        configuration = self.configuration
+        if not configuration.controllers:
+            return None
+        try:
+            libraries()
+        except LdapUnavailable as error:
+            raise click.UsageError(str(error)) from None
+        connect = functools.partial(LdapSession, login=Login())
+        return DomainAccounts(Controllers(configuration.controllers, connect), time.monotonic)
+
+    def _of_domain(self, who: str) -> str | None:
+        """The SID of a name that says that it is of a domain; None for another name, or where no domain is asked.
+        Raises UsageError."""
+        here = self.configuration.machine_name.casefold()
+        if not is_account_name(who) or who.partition("\\")[0].casefold() in ("", here) or self.domain is None:
+            return None
+        try:
+            return self.domain.sid_of(who)
+        except ObjectNotFound as error:
+            raise click.UsageError(f"the domain has no user or group {error}") from None
+        except DirectoryAway as error:
+            raise click.UsageError(f"{error}; it takes a ticket: kinit") from None
+        except DirectoryError as error:
             raise click.UsageError(str(error)) from None
 
     def machine(self) -> Guard:
@@ -63,19 +109,26 @@ class Accounts:
         """Raises UsageError for a name that nobody knows, UsersFileError."""
         from openmsmq.rpc.users import UsersFile
 
+        found = self._of_domain(who)
+        if found is not None:
+            return found
+        said = who.rpartition("\\")[0].casefold()
+        if said not in ("", self.configuration.machine_name.casefold()):
+            echo(f"{who} is looked up in {self.configuration.users_path}: directory_controllers is not set", err=True)
         try:
             return sid_for(who, lambda name: UsersFile(self.configuration.users_path).sid_of(name))
         except ValueError as error:
             raise click.UsageError(f"{error} ({self.configuration.users_path})") from None
 
     def names(self) -> Mapping[str, str]:
-        """SID -> name; empty where the file can't be read: SIDs are shown then."""
+        """SID -> name; SIDs are shown where the file can't be read, or the domain does not answer."""
         from openmsmq.rpc.users import UsersFile, UsersFileError
 
         try:
-            return UsersFile(self.configuration.users_path).names()
+            local = UsersFile(self.configuration.users_path).names()
         except UsersFileError:
-            return {}
+            local = {}
+        return local if self.domain is None else _Names(local, self.domain)
 
     def sids(self, who: str | None) -> frozenset[str]:
         """All that a caller is, as a daemon with this users file sees it; as far as is known here."""
@@ -85,6 +138,12 @@ class Accounts:
             return frozenset([security.ANONYMOUS, security.EVERYONE])
         everybody = {security.EVERYONE, security.AUTHENTICATED_USERS}
         users = UsersFile(self.configuration.users_path)
+        found = self._of_domain(who)
+        if found is not None and self.domain is not None:
+            try:
+                return frozenset({found, *everybody, *self.domain.groups_of(found)})
+            except DirectoryError as error:
+                raise click.UsageError(f"the groups of {who}: {error}") from None
         try:
             sid = sid_for(who, users.sid_of)
         except (ValueError, UsersFileError):
@@ -93,12 +152,41 @@ class Accounts:
         return frozenset({sid, *everybody, *users.groups_of(sid), *administrators})
 
 
+class _Names(Mapping[str, str]):
+    """Names of local accounts, and of those of the domain, which is asked for them one by one until it fails."""
+
+    def __init__(self, local: Mapping[str, str], domain: DomainAccounts) -> None:
+        self._local, self._domain = local, domain
+        self._answers = True
+
+    def __getitem__(self, sid: str) -> str:
+        if sid in self._local or not self._answers:
+            return self._local[sid]
+        try:
+            return self._domain.name_of(sid)
+        except ObjectNotFound:
+            raise KeyError(sid) from None
+        except DirectoryError as error:
+            self._answers = False
+            echo(f"names of the domain are not shown: {error}", err=True)
+            raise KeyError(sid) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._local)
+
+    def __len__(self) -> int:
+        return len(self._local)
+
+
 def accounts_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `accounts`, from --config, --data-dir and --users-file."""
+    """Give a command `accounts`, from --config, --data-dir, --users-file and --directory-controllers."""
 
     @functools.wraps(command)
-    def wrapper(*args: Any, config: Path | None, data_dir: Path | None, users_file: Path | None, **kwargs: Any) -> Any:
-        return command(*args, accounts=Accounts(config, data_dir, users_file), **kwargs)
+    def wrapper(
+        *args: Any, config: Path | None, data_dir: Path | None, users_file: Path | None,
+        directory_controllers: str | None, **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        return command(*args, accounts=Accounts(config, data_dir, users_file, directory_controllers), **kwargs)
 
     for option in reversed(_OPTIONS):
         wrapper = option(wrapper)

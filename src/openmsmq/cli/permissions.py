@@ -193,7 +193,8 @@ def queue_grant(guard: Guard, accounts: Accounts, me: str | None, **options: Any
     """Give USER rights on a queue, or deny them.
 
     \b
-    USER  a user or a group of the users file, a SID, everyone, anonymous, authenticated, administrators
+    USER  a user or a group of the users file, or of the domain (DOMAIN\\name, name@domain), a SID, everyone,
+          anonymous, authenticated, administrators
     RIGHT FullControl, ReceiveMessage, PeekMessage, WriteMessage (Send), ReceiveJournalMessage, DeleteMessage,
           DeleteJournalMessage, SetQueueProperties, GetQueueProperties, DeleteQueue, GetQueuePermissions,
           ChangeQueuePermissions, TakeQueueOwnership, GenericRead, GenericWrite, Look, or a mask such as 0x3

@@ -13,11 +13,11 @@ from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.operations import PROPERTIES
 from openmsmq.client.sync import COUNTS, QueueManager
 from openmsmq.model.constants import Access
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.model.text import counted, time_text
 from openmsmq.operating import permissions
-from openmsmq.operating.naming import path_of
+from openmsmq.operating.naming import path_of, public_path_of
 
 _FLAGS = ("journal", "transactional", "authenticate")
 _NUMBERS = ("quota", "journal_quota", "base_priority", "priv_level")
@@ -39,6 +39,7 @@ for _command in OF_QUEUE:
 
 @queue.command()
 @click.argument("name")
+@click.option("--public", is_flag=True, help="A public queue, which the directory keeps; NAME is orders or .\\orders.")
 @click.option("--label", help="Text for people, at most 124 characters.")
 @click.option("--transactional", is_flag=True, help="Takes messages in transactions only.")
 @click.option("--journal", is_flag=True, help="Keep copies of received messages in the queue's journal.")
@@ -52,16 +53,32 @@ for _command in OF_QUEUE:
 @dry_run_option
 @json_option
 @connected
-def create(qm: QueueManager, name: str, dry_run: bool, as_json: bool, **options: Any) -> None:
-    """Create a private queue."""
+def create(qm: QueueManager, name: str, public: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
+    """Create a private queue, or a public one."""
     properties = {key: value for key, value in options.items() if value not in (None, False)}
+    path = public_path_of(name) if public else path_of(name)
     if dry_run:
-        there = any(path.lower().endswith(path_of(name).lower().lstrip(".")) for path in qm.queues())
-        said = f"{path_of(name)} exists" if there else f"would be created: {path_of(name)}"
-        report(as_json, said, {"path_name": path_of(name), "exists": there, "done": False})
+        there = _exists(qm, path) if public else _is_among(path, qm.queues())
+        said = f"{path} exists" if there else f"would be created: {path}"
+        report(as_json, said, {"path_name": path, "exists": there, "done": False})
         return
-    format_name = qm.create_queue(path_of(name), **properties)
-    report(as_json, f"created {path_of(name)}", {"path_name": path_of(name), "format_name": format_name})
+    format_name = qm.create_queue(path, **properties)
+    if public:
+        format_name = qm.format_name(path)
+    said = f"created {path}, {format_name}" if public else f"created {path}"
+    report(as_json, said, {"path_name": path, "format_name": format_name})
+
+
+def _is_among(path: str, paths: list[str]) -> bool:
+    return any(there.lower().endswith(path.lower().lstrip(".")) for there in paths)
+
+
+def _exists(qm: QueueManager, path: str) -> bool:
+    try:
+        qm.format_name(path)
+    except QueueNotFound:
+        return False
+    return True
 
 
 @queue.command("list")

@@ -65,7 +65,7 @@ def _variants(properties: Mapping[str, Any]) -> tuple[list[int], list[PROPVARIAN
 
 
 def create_queue(path_name: str, properties: Mapping[str, Any], security: bytes | None) -> Steps[str]:
-    """Create a private queue; returns its direct format name."""
+    """Create a queue; returns its direct format name."""
     propids, variants = _variants({"path_name": path_name, **properties})
     yield from call(
         m.qmcomm, "R_QMCreateObjectInternal", path_name, dwObjectType=1, lpwcsPathName=path_name,

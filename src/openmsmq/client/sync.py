@@ -154,7 +154,8 @@ class QueueManager(_Closing):
         return self._pool.run(o.query(3))
 
     def create_queue(self, path_name: str, *, security: bytes | None = None, **properties: Any) -> str:
-        """Create a private queue, for example `.\\private$\\orders`; returns its format name.
+        """Create a private queue, for example `.\\private$\\orders`, or a public one, `.\\orders`, which the directory
+        of an openmsmq server keeps; returns its format name.
 
         Properties by name: label, transactional, journal, quota and journal_quota (kilobytes), priv_level, type
         (UUID), authenticate, base_priority, multicast_address. Raises QueueExists, IllegalQueuePathName, ...
@@ -181,7 +182,7 @@ class QueueManager(_Closing):
         self._pool.run(o.set_security(name, information, descriptor))
 
     def format_name(self, path_name: str) -> str:
-        """The private format name of a queue."""
+        """The private format name of a queue; PUBLIC= and its identifier for the path name of a public one."""
         return self._pool.run(o.resolve(path_name))
 
     def queues(self) -> list[str]:

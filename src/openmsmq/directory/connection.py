@@ -82,6 +82,8 @@ class DirectoryConnection:
             self._went(str(error))
             raise MsmqError(HResult.MQ_ERROR_NO_DS, f"the directory is away: {error}") from None
         except DirectoryError as error:
+            if isinstance(error, DirectoryDenied):  # callers learn only that they may not, and somebody has to grant it
+                logger.warning("the directory refuses: %s", error)
             raise _failure(error, not_found) from None
         except (UnicodeEncodeError, OverflowError) as error:
             raise IllegalPropertyValue(detail=f"the directory can't keep or compare a value: {error}") from None

@@ -170,6 +170,12 @@ class EmbeddedDirectory:
 
         await self._do(lambda db: _changing(db, work))
 
+    async def directory_path(self, identifier: UUID) -> str:
+        return ""
+
+    async def format_name_at(self, directory_path: str) -> str:
+        raise ObjectNotFound(f"{directory_path!r}, a path of LDAP, which this directory has not,")
+
     async def deleted_queues(self, machine: UUID) -> Sequence[UUID]:
         statement = "SELECT identifier FROM deleted_queue WHERE machine = ?"
 

@@ -156,6 +156,13 @@ class DirectoryProvider(Protocol):
     async def delete_queue(self, identifier: UUID) -> None:
         """Delete Directory Object. Raises ObjectNotFound."""
 
+    async def directory_path(self, identifier: UUID) -> str:
+        """Queue.DirectoryPath, as `LDAP://CN=orders,CN=msmq,…`; empty where queues have none. Raises ObjectNotFound."""
+
+    async def format_name_at(self, directory_path: str) -> str:
+        """Get Queue Format Name from ADsPath ([MC-MQAC] 3.12.6.1): of a queue, an alias or a distribution list. Raises
+        ObjectNotFound."""
+
     async def deleted_queues(self, machine: UUID) -> Sequence[UUID]:
         """The queues of a machine that were deleted and whose end it has not confirmed by `confirm_deletion`: others
         may delete them, while it is away."""

@@ -23,6 +23,11 @@ def path_of(name: str) -> str:
     return name if "\\" in name or "=" in name else f".\\private$\\{name}"
 
 
+def public_path_of(name: str) -> str:
+    """`orders` is short for `.\\orders`, a public queue of the server; a path name stays what it is."""
+    return name if "\\" in name else f".\\{name}"
+
+
 def shown(name: str) -> str:
     """The short name of a system queue; any other as it is."""
     return next((short for short, full in SYSTEM_QUEUES.items() if full.lower() == name.lower()), name)

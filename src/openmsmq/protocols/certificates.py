@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from Cryptodome.Util.asn1 import DerSequence
 
 from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.directory.provider import Certificate
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.protection.certificates import digest_of
+from openmsmq.protection.certificates import digest_of, unpack_certificates
 from openmsmq.protection.directories import DirectoryUnavailable
 from openmsmq.protection.internal_certificates import make_certificate
 from openmsmq.protection.keyring import KeyringError
@@ -108,6 +108,14 @@ async def certificates_of(directory: DirectoryConnection, sid: str) -> Collectio
             return ()
         raise DirectoryUnavailable(str(error)) from error
     return frozenset(certificate.encoded for certificate in user.certificates)
+
+
+def certificates_in(encoded: bytes) -> list[Certificate]:
+    """The certificates in MQUSERSIGNCERTS, for directories that keep them so. Raises ValueError."""
+    return [
+        Certificate(entry.digest, UUID(bytes_le=entry.identifier), entry.certificate)
+        for entry in unpack_certificates(encoded)
+    ]
 
 
 def check_certificate(encoded: bytes) -> None:

@@ -29,6 +29,7 @@ from openmsmq.model.errors import (
     QueueNotFound,
 )
 from openmsmq.queueing import properties as queue_properties
+from openmsmq.queueing.administration import rights_to_change, with_security
 from openmsmq.queueing.authorization import Caller, Record, Right
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.places import Place
@@ -154,7 +155,7 @@ class PublicQueues:
 
     # -- objects -----------------------------------------------------------------------------------------------
 
-    async def record(self, guid: UUID, caller: Caller) -> QueueRecord:
+    async def record(self, guid: UUID, caller: Caller, right: Right = Right.GET_PROPERTIES) -> QueueRecord:
         """Read Directory, 3.1.7.1.20. While the directory is away a queue of this machine is still known. Raises
         AccessDenied."""
         try:
@@ -164,7 +165,7 @@ class PublicQueues:
             if error.hresult not in AWAY or local is None:
                 raise
             record = record_of(local.properties, self._own)
-        self._authorize(record, caller, Right.GET_PROPERTIES)
+        self._authorize(record, caller, right)
         return record
 
     async def next(self, filters: Sequence[Filter], after: int, caller: Caller) -> QueueRecord | None:
@@ -182,20 +183,23 @@ class PublicQueues:
     async def _page(self, filters: Sequence[Filter], after: int, limit: int) -> Sequence[QueueRecord]:
         return await self.directory.ask(lambda d: d.find_queues(filters, after, limit))
 
-    async def create(self, path_name: str, values: Mapping[int, Any], caller: Caller) -> QueueRecord:
+    async def create(
+        self, path_name: str, values: Mapping[int, Any], caller: Caller, security: bytes | None = None
+    ) -> QueueRecord:
         """Create Queue, 3.1.7.1.3, of a public queue: of this machine, or of another one, which makes it when it hears
-        of it. `values` by PROPID. Raises as `Administration.create_queue`, and MQ_ERROR_MACHINE_NOT_FOUND."""
+        of it. `values` by PROPID; `security` as of `Administration.create_queue`. Raises as that, and
+        MQ_ERROR_MACHINE_NOT_FOUND."""
         path = self._canonical(names.parse_path_name(path_name))
         administration = self._manager.administration
         async with self._changing:
             if self._manager.machine.is_local(path.computer):
-                properties, machine = administration.public_properties(path, values, caller), self._own
+                properties, machine = administration.public_properties(path, values, security, caller), self._own
                 if not self._is_registered:  # the daemon has just started
                     await self._register()
             else:
                 owner = await self.machine_named(path.computer)
                 there = Record(owner.security, owner.computer_name, is_machine=True)
-                properties = administration.public_properties(path, values, caller, there)
+                properties = administration.public_properties(path, values, security, caller, there)
                 machine = owner.identifier
             wanted = record_of(properties, machine)
             record = await self.directory.ask(lambda d: d.create_queue(wanted), HResult.MQ_ERROR_MACHINE_NOT_FOUND)
@@ -220,19 +224,32 @@ class PublicQueues:
         async with self._changing:
             record = await self.directory.ask(lambda d: d.queue(guid))
             self._authorize(record, caller, Right.SET_PROPERTIES)
-            before = properties_of(record)
-            after = queue_properties.changed(before, values, creating=False)
+            after = queue_properties.changed(properties_of(record), values, creating=False)
             after = replace(after, modify_time=self._manager.clock() // 1000)
-            wanted = record_of(after, record.machine)
-            changes = {
-                f.name: getattr(wanted, f.name)
-                for f in fields(QueueRecord)
-                if f.name != "position" and getattr(wanted, f.name) != getattr(record, f.name)
-            }
-            record = await self.directory.ask(lambda d: d.update_queue(guid, changes))
-            if record.machine == self._own:
-                self._manager.administration.keep_public(properties_of(record))
-        return record
+            return await self._write(record, after)
+
+    async def set_security(self, guid: UUID, information: int, descriptor: bytes, caller: Caller) -> None:
+        """Write Directory, 3.1.7.1.24, of the parts of the descriptor that `information` (SECURITY_INFORMATION) names.
+        Raises AccessDenied, MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR."""
+        rights = rights_to_change(information)
+        async with self._changing:
+            record = await self.directory.ask(lambda d: d.queue(guid))
+            for right in rights:
+                self._authorize(record, caller, right)
+            after = with_security(properties_of(record), information, descriptor)
+            await self._write(record, after)
+
+    async def _write(self, record: QueueRecord, after: QueueProperties) -> QueueRecord:
+        wanted = record_of(after, record.machine)
+        changes = {
+            f.name: getattr(wanted, f.name)
+            for f in fields(QueueRecord)
+            if f.name != "position" and getattr(wanted, f.name) != getattr(record, f.name)
+        }
+        written = await self.directory.ask(lambda d: d.update_queue(record.identifier, changes))
+        if written.machine == self._own:
+            self._manager.administration.keep_public(properties_of(written))
+        return written
 
     def _authorize(self, record: QueueRecord, caller: Caller, right: Right) -> None:
         self._manager.authorization.authorize(caller, Record(record.security, record.path_name), right)
@@ -252,6 +269,11 @@ class PublicQueues:
         computer, _, name = record.path_name.partition("\\")
         owner = await self.machine(record.machine)
         return f"{owner.dns_names[0] if owner.dns_names else computer}\\{name}"
+
+    async def directory_path(self, guid: UUID, caller: Caller) -> str:
+        """Queue.DirectoryPath, empty where the directory has no paths. Raises AccessDenied."""
+        await self.record(guid, caller)
+        return await self.directory.ask(lambda d: d.directory_path(guid))
 
     # -- the log follows the directory -------------------------------------------------------------------------
 
@@ -304,7 +326,12 @@ class PublicQueues:
     def _keep(self, record: QueueRecord) -> None:
         registry = self._manager.registry
         is_new = record.identifier not in registry.public
-        if is_new and registry.queue_for_path_name(names.parse_path_name(record.path_name)) is not None:
+        try:
+            path = names.parse_path_name(record.path_name)
+        except IllegalQueuePathName as error:  # of an object that others made
+            logger.error("%s, which the directory has for this machine, is not made: %s", record.path_name, error)
+            return
+        if is_new and registry.queue_for_path_name(path) is not None:
             logger.error(
                 "the directory has %s with the identifier %s, but that queue is here with another one; delete one of "
                 "them", record.path_name, record.identifier,

@@ -12,6 +12,7 @@ from openmsmq.model import names
 from openmsmq.model.constants import Access, Share
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueNotFound, SharingViolation
 from openmsmq.ndr import NULL
+from openmsmq.protocols import public_objects
 from openmsmq.protocols.dispatch import NdrInterface, check, present
 from openmsmq.protocols.environment import MSMQ_VERSION
 from openmsmq.protocols.proxies import HandedOver, RemoteQueueProxyHandle, forgiving
@@ -107,74 +108,87 @@ class QmComm(NdrInterface):
 
     def R_QMCreateObjectInternal(
         self, call: Call, q: m.R_QMCreateObjectInternal_Request
-    ) -> m.R_QMCreateObjectInternal_Response:
+    ) -> m.R_QMCreateObjectInternal_Response | None:
         """3.1.4.5."""
         check(q.dwObjectType == MQDS_QUEUE, f"dwObjectType is {q.dwObjectType}, only 1 (a queue) can be created")
         check((q.pSecurityDescriptor is None) == (q.SDSize == 0), "SDSize and pSecurityDescriptor disagree")
-        values = unpack_properties(q.aProp, q.apVar)
-        manager = self.manager
-        manager.administration.create_queue(
-            q.lpwcsPathName, values, q.pSecurityDescriptor, self.environment.caller(call)
-        )
+        values, caller = unpack_properties(q.aProp, q.apVar), self.environment.caller(call)
+        if public_objects.is_public_path(self.environment, q.lpwcsPathName):
+            self.answer_later(call, q, public_objects.create(self.environment, q, values, caller))
+            return None
+        self.manager.administration.create_queue(q.lpwcsPathName, values, q.pSecurityDescriptor, caller)
         return m.R_QMCreateObjectInternal_Response()
 
     def R_QMSetObjectSecurityInternal(
         self, call: Call, q: m.R_QMSetObjectSecurityInternal_Request
-    ) -> m.R_QMSetObjectSecurityInternal_Response:
+    ) -> m.R_QMSetObjectSecurityInternal_Response | None:
         """3.1.4.6."""
-        descriptor = present(q.pSecurityDescriptor, "pSecurityDescriptor")
-        queue, caller = self._queue(q.pObjectFormat), self.environment.caller(call)
+        descriptor, caller = present(q.pSecurityDescriptor, "pSecurityDescriptor"), self.environment.caller(call)
+        if (guid := self._public(q.pObjectFormat)) is not None:
+            work = public_objects.set_security(self.environment, guid, q, descriptor, caller)
+            self.answer_later(call, q, work)
+            return None
+        queue = self._queue(q.pObjectFormat)
         self.manager.administration.set_security(queue, q.SecurityInformation, descriptor, caller)
         return m.R_QMSetObjectSecurityInternal_Response()
 
     def R_QMGetObjectSecurityInternal(
         self, call: Call, q: m.R_QMGetObjectSecurityInternal_Request
-    ) -> m.R_QMGetObjectSecurityInternal_Response:
-        """3.1.4.7: the buffer always comes back with nLength bytes."""
-        response = m.R_QMGetObjectSecurityInternal_Response(pSecurityDescriptor=bytes(q.nLength))
+    ) -> m.R_QMGetObjectSecurityInternal_Response | None:
+        """3.1.4.7."""
         try:
             caller = self.environment.caller(call)
+            if (guid := self._public(q.pObjectFormat)) is not None:
+                self.answer_later(call, q, public_objects.get_security(self.environment, guid, q, caller))
+                return None
             descriptor = self.manager.administration.get_security(
                 self._queue(q.pObjectFormat), q.RequestedInformation, caller
             )
         except MsmqError as error:
-            response.result = error.hresult
-            return response
-        response.lpnLengthNeeded = len(descriptor)
-        if len(descriptor) > q.nLength:
-            response.result = HResult.MQ_ERROR_SECURITY_DESCRIPTOR_TOO_SMALL
-        else:
-            response.pSecurityDescriptor = descriptor.ljust(q.nLength, b"\0")
-        return response
+            return public_objects.no_security(error, q.nLength)
+        return public_objects.security_answer(descriptor, q.nLength)
 
-    def R_QMDeleteObject(self, call: Call, q: m.R_QMDeleteObject_Request) -> m.R_QMDeleteObject_Response:
+    def R_QMDeleteObject(self, call: Call, q: m.R_QMDeleteObject_Request) -> m.R_QMDeleteObject_Response | None:
         """3.1.4.8."""
-        self.manager.administration.delete_queue(self._queue(q.pObjectFormat), self.environment.caller(call))
+        caller = self.environment.caller(call)
+        if (guid := self._public(q.pObjectFormat)) is not None:
+            self.answer_later(call, q, public_objects.delete(self.environment, guid, caller))
+            return None
+        self.manager.administration.delete_queue(self._queue(q.pObjectFormat), caller)
         return m.R_QMDeleteObject_Response()
 
     def R_QMGetObjectProperties(
         self, call: Call, q: m.R_QMGetObjectProperties_Request
-    ) -> m.R_QMGetObjectProperties_Response:
+    ) -> m.R_QMGetObjectProperties_Response | None:
         """3.1.4.9."""
-        queue, caller = self._queue(q.pObjectFormat), self.environment.caller(call)
-        values = self.manager.administration.get_properties(queue, q.aProp, caller)
+        caller = self.environment.caller(call)
+        if (guid := self._public(q.pObjectFormat)) is not None:
+            self.answer_later(call, q, public_objects.get_properties(self.environment, guid, q, caller))
+            return None
+        values = self.manager.administration.get_properties(self._queue(q.pObjectFormat), q.aProp, caller)
         return m.R_QMGetObjectProperties_Response(apVar=pack_properties(q.aProp, values, q.apVar))
 
     def R_QMSetObjectProperties(
         self, call: Call, q: m.R_QMSetObjectProperties_Request
-    ) -> m.R_QMSetObjectProperties_Response:
+    ) -> m.R_QMSetObjectProperties_Response | None:
         """3.1.4.10."""
         values = unpack_properties(present(q.aProp, "aProp"), present(q.apVar, "apVar"))
-        queue, caller = self._queue(q.pObjectFormat), self.environment.caller(call)
-        self.manager.administration.set_properties(queue, values, caller)
+        caller = self.environment.caller(call)
+        if (guid := self._public(q.pObjectFormat)) is not None:
+            self.answer_later(call, q, public_objects.set_properties(self.environment, guid, values, caller))
+            return None
+        self.manager.administration.set_properties(self._queue(q.pObjectFormat), values, caller)
         return m.R_QMSetObjectProperties_Response()
 
     def R_QMObjectPathToObjectFormat(
         self, call: Call, q: m.R_QMObjectPathToObjectFormat_Request
-    ) -> m.R_QMObjectPathToObjectFormat_Response:
+    ) -> m.R_QMObjectPathToObjectFormat_Response | None:
         """3.1.4.11: answers with the private format name."""
         queue_format = present(q.pObjectFormat.pQueueFormat, "pObjectFormat.pQueueFormat")
         check(queue_format.m_qft == UNKNOWN, f"m_qft is {queue_format.m_qft}, not 0")
+        if public_objects.is_public_path(self.environment, q.lpwcsPathName):
+            self.answer_later(call, q, public_objects.resolve(self.environment, q.lpwcsPathName))
+            return None
         path = names.parse_path_name(q.lpwcsPathName)
         registry = self.manager.registry
         queue = registry.queue_for_path_name(path)
@@ -184,8 +198,11 @@ class QmComm(NdrInterface):
         return m.R_QMObjectPathToObjectFormat_Response(pObjectFormat=formatted)
 
     def _queue(self, object_format: m.OBJECT_FORMAT) -> Queue:
-        queue_format = present(object_format.pQueueFormat, "pObjectFormat.pQueueFormat")
-        return self.manager.registry.queue_for(from_queue_format(queue_format))
+        return self.manager.registry.queue_for(_name_in(object_format))
+
+    def _public(self, object_format: m.OBJECT_FORMAT) -> UUID | None:
+        """The identifier of a public queue, of which the directory has to be asked; None of any other."""
+        return public_objects.identifier_of(self.environment, _name_in(object_format))
 
     # -- transactions ----------------------------------------------------------------------------------------
 
@@ -440,6 +457,10 @@ class QmComm(NdrInterface):
     def R_QMGetRTQMServerPort(self, call: Call, q: m.R_QMGetRTQMServerPort_Request) -> m.R_QMGetRTQMServerPort_Response:
         """3.1.4.24: the port, or 0 for what is not served."""
         return m.R_QMGetRTQMServerPort_Response(result=self.environment.ports.get(q.fIP, 0))
+
+
+def _name_in(object_format: m.OBJECT_FORMAT) -> names.FormatName:
+    return from_queue_format(present(object_format.pQueueFormat, "pObjectFormat.pQueueFormat"))
 
 
 def owned_descriptor(interface: NdrInterface, call: Call, handle: int) -> OpenQueueDescriptor:

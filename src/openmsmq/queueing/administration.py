@@ -85,15 +85,22 @@ class Administration:
         return registry.create(properties)
 
     def public_properties(
-        self, path: names.PathName, values: Mapping[int, Any], caller: Caller, elsewhere: Record | None = None
+        self,
+        path: names.PathName,
+        values: Mapping[int, Any],
+        security: bytes | None,
+        caller: Caller,
+        elsewhere: Record | None = None,
     ) -> QueueProperties:
         """What a new public queue is to have, for the directory; nothing is made. `elsewhere` is the machine that it is
         to be on, None for this one. Raises as `create_queue`."""
-        if elsewhere is None:
-            self._check_new(path, caller)
-            return self._properties(path, values, None, caller, self._registry.machine.computer_name)
-        self._authorization.authorize(caller, elsewhere, Right.CREATE_QUEUE)
-        return self._properties(path, values, None, caller, elsewhere.name)
+        if elsewhere is not None:
+            self._authorization.authorize(caller, elsewhere, Right.CREATE_QUEUE)
+            return self._properties(path, values, security, caller, elsewhere.name)
+        self._check_new(path, caller)
+        properties = self._properties(path, values, security, caller, self._registry.machine.computer_name)
+        self._auditor.record(Deed(caller.actor, "queue.create", "queue", properties.path_name))
+        return properties
 
     def keep_public(self, properties: QueueProperties) -> Queue:
         """Make a public queue of this machine what the directory says of it: a new one, or one that has changed.
@@ -195,10 +202,14 @@ class Administration:
         """The values of PROPIDs, in order. Raises MsmqError for one that is no queue property, and AccessDenied."""
         self._authorize(caller, queue, Right.GET_PROPERTIES)
         self._only_private(queue)
+        return self.values_of(queue.properties, propids)
+
+    def values_of(self, properties: QueueProperties, propids: list[int]) -> list[Any]:
+        """The values of PROPIDs, in order, of a queue of this machine. Raises MsmqError."""
         machine = self._registry.machine
         computed = {
             # The stored path name may begin with an earlier name of the computer.
-            "path_name_dns": f"{machine.qualified_name}\\{queue.properties.path_name.partition(chr(92))[2]}"
+            "path_name_dns": f"{machine.qualified_name}\\{properties.path_name.partition(chr(92))[2]}"
             if machine.qualified_name
             else "",
             "ads_path": "",
@@ -206,29 +217,17 @@ class Administration:
         values = []
         for propid in propids:
             attribute = queue_properties.rule_for(propid).attribute
-            values.append(computed[attribute] if attribute in computed else getattr(queue.properties, attribute))
+            values.append(computed[attribute] if attribute in computed else getattr(properties, attribute))
         return values
 
     def set_security(self, queue: Queue, information: int, descriptor: bytes, caller: Caller) -> None:
         """Replace the parts of the security descriptor that `information` (SECURITY_INFORMATION) names."""
-        parts = information & _SECURITY_PARTS
-        if not parts:
-            raise MsmqError(
-                HResult.MQ_ERROR_INVALID_PARAMETER,
-                f"SecurityInformation {information:#x} names no part: 1 owner, 2 group, 4 DACL, 8 SACL",
-            )
-        if information & SecurityInformation.OWNER:
-            self._authorize(caller, queue, Right.TAKE_OWNERSHIP)
-        if parts & ~SecurityInformation.OWNER:
-            self._authorize(caller, queue, Right.SET_PERMISSIONS)
+        for right in rights_to_change(information):
+            self._authorize(caller, queue, right)
         self._only_guarded(queue)
-        current = SecurityDescriptor.parse(queue.properties.security)
-        given = SecurityDescriptor.parse(descriptor)
-        if information & SecurityInformation.OWNER and given.owner is None:
-            raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "a new owner is announced, but there is none")
-        merged = current.merge(given, information)
-        action = "queue.owner" if parts == SecurityInformation.OWNER else "queue.permissions"
-        self._update(queue, replace(queue.properties, security=merged.pack()), caller, action)
+        after = with_security(queue.properties, information, descriptor)
+        owner_only = information & _SECURITY_PARTS == SecurityInformation.OWNER
+        self._update(queue, after, caller, "queue.owner" if owner_only else "queue.permissions")
 
     def _update(self, queue: Queue, properties: QueueProperties, caller: Caller, action: str) -> None:
         """Each change of a queue that there is."""
@@ -265,6 +264,27 @@ class Administration:
                 HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
                 f"{queue.properties.path_name} is no private queue but a {queue.kind.value} queue",
             )
+
+
+def rights_to_change(information: int) -> list[Right]:
+    """What changing the parts of a descriptor that SECURITY_INFORMATION names asks for. Raises MsmqError where it names
+    none."""
+    parts = information & _SECURITY_PARTS
+    if not parts:
+        raise MsmqError(
+            HResult.MQ_ERROR_INVALID_PARAMETER,
+            f"SecurityInformation {information:#x} names no part: 1 owner, 2 group, 4 DACL, 8 SACL",
+        )
+    rights = [Right.TAKE_OWNERSHIP] if parts & SecurityInformation.OWNER else []
+    return [*rights, Right.SET_PERMISSIONS] if parts & ~SecurityInformation.OWNER else rights
+
+
+def with_security(properties: QueueProperties, information: int, descriptor: bytes) -> QueueProperties:
+    """The parts of the descriptor that `information` names are replaced. Raises MsmqError."""
+    current, given = SecurityDescriptor.parse(properties.security), SecurityDescriptor.parse(descriptor)
+    if information & SecurityInformation.OWNER and given.owner is None:
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "a new owner is announced, but there is none")
+    return replace(properties, security=current.merge(given, information).pack())
 
 
 def _differing(old: QueueProperties, new: QueueProperties) -> tuple[dict[str, Any], dict[str, Any]]:

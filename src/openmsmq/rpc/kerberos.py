@@ -199,6 +199,18 @@ class KerberosInitiator(_Kerberos):
         return answer
 
 
+def check_keytab(keytab: Path) -> None:
+    """Raises KerberosUnavailable for a file that can't be read, or that others may read."""
+    try:
+        with keytab.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+    except OSError as error:
+        advice = f"it has to be readable for uid {os.geteuid()}"
+        raise KerberosUnavailable(f"the keytab {keytab} can't be read ({error.strerror}): {advice}") from None
+    if mode & 0o007:
+        raise KerberosUnavailable(f"the keytab {keytab} may be read by others; make its mode 0600 or 0640")
+
+
 class KerberosKeys:
     """The keys of a service, and what makes acceptors of them. Acquired once: keytabs are read for each login."""
 
@@ -206,7 +218,7 @@ class KerberosKeys:
         """`principal` is the only one that is accepted, or empty for all in the keytab. `replay_cache` is a file that
         remembers authenticators. Raises KerberosUnavailable."""
         self._gss = gss = _library()
-        self._check(keytab)
+        check_keytab(keytab)
         store = {"keytab": f"FILE:{keytab}", "rcache": f"file2:{replay_cache}"}
         try:
             name = gss.Name(principal, gss.NameType.kerberos_principal) if principal else None
@@ -215,17 +227,6 @@ class KerberosKeys:
             who = principal or "any principal"
             advice = f"`klist -k {keytab}` shows what is in it"
             raise KerberosUnavailable(f"{keytab} has no key of {who}: {_refusal(error)}; {advice}") from None
-
-    @staticmethod
-    def _check(keytab: Path) -> None:
-        try:
-            with keytab.open("rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-        except OSError as error:
-            advice = f"it has to be readable for uid {os.geteuid()}"
-            raise KerberosUnavailable(f"the keytab {keytab} can't be read ({error.strerror}): {advice}") from None
-        if mode & 0o007:
-            raise KerberosUnavailable(f"the keytab {keytab} may be read by others; make its mode 0600 or 0640")
 
     def acceptor(self, level: int) -> KerberosAcceptor:
         return KerberosAcceptor(self._gss, self._credentials, level)

@@ -44,6 +44,7 @@ STANDARD_PORTS = {
     "ping_port": 3527, "flight_port": 18020, "web_port": 18021,
 }  # fmt: skip
 LOGINS = ("kerberos", "ntlm")
+DIRECTORIES = ("sqlite", "active-directory", "none")
 NAME_CHANGES = ("ask", "moved", "copied")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -100,8 +101,8 @@ class Configuration:
     directory_provider: str = field(
         default="sqlite",
         metadata={
-            "help": "where public queues, distribution lists and certificates are kept: sqlite (a file), or none "
-            "(workgroup mode)"
+            "help": "where public queues, distribution lists and certificates are kept: sqlite (a file), "
+            "active-directory (the domain that kerberos_keytab is of), or none (workgroup mode)"
         },
     )
     directory_path: Path | None = field(
@@ -110,6 +111,17 @@ class Configuration:
             "help": "the file of the directory, which queue managers of one machine may share; default: "
             "directory.sqlite in the data directory"
         },
+    )
+    directory_controllers: str = field(
+        default="",
+        metadata={
+            "help": "domain controllers for active-directory by DNS name, separated by commas: the next one is asked "
+            "when one does not answer"
+        },
+    )
+    directory_account: str = field(
+        default="",
+        metadata={"help": "account of this machine for active-directory; default: the computer name and $"},
     )
     users_file: Path | None = field(default=None, metadata={"help": "users; default: users.json in the data directory"})
     logins: str = field(
@@ -278,7 +290,12 @@ class Configuration:
         for sid in self.domain_administrator_sids:
             _check(_is_domain_sid(sid), "domain_administrators", sid, "SIDs of a domain, as S-1-5-21-1-2-3-512")
         provider = self.directory_provider
-        _check(provider in ("none", "sqlite"), "directory_provider", provider, "none, sqlite")
+        _check(provider in DIRECTORIES, "directory_provider", provider, f"one of {', '.join(DIRECTORIES)}")
+        wanted = "given, because directory_provider is active-directory; see docs/domain.md"
+        given = provider != "active-directory" or bool(self.controllers)
+        _check(given, "directory_controllers", self.directory_controllers, wanted)
+        given = provider != "active-directory" or self.kerberos_keytab is not None
+        _check(given, "kerberos_keytab", self.kerberos_keytab, wanted)
         for interface, level in self.levels_by_interface.items():
             _check(level in LEVELS, f"interface_levels ({interface})", level, f"one of {', '.join(LEVELS)}")
         if self.com_level:
@@ -452,6 +469,15 @@ class Configuration:
     @property
     def directory_file(self) -> Path:
         return self.directory_path or self.data_dir / "directory.sqlite"
+
+    @property
+    def account_name(self) -> str:
+        """This machine's account in the domain."""
+        return self.directory_account or f"{self.machine_name.upper()}$"
+
+    @property
+    def controllers(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.directory_controllers.split(",") if name.strip())
 
     @property
     def alias_names(self) -> tuple[str, ...]:

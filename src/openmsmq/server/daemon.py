@@ -54,7 +54,7 @@ from openmsmq.server.addresses import local_addresses
 from openmsmq.server.auditing import Audit
 from openmsmq.server.automation import AutomationObjects
 from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
-from openmsmq.server.directory import connect_to_directory, keep_in_step
+from openmsmq.server.directory import connect_to_directory, identifier_drawing, keep_in_step
 from openmsmq.server.identity import (
     fully_qualified_name,
     identity_of,
@@ -130,7 +130,8 @@ class Daemon:
     def _recover(self) -> QueueManager:
         configuration, store = self.configuration, self.store
         name = configuration.machine_name
-        identity = identity_of(store, name, configuration.alias_names, configuration.name_change)
+        draw = identifier_drawing(configuration, self._directory)
+        identity = identity_of(store, name, configuration.alias_names, configuration.name_change, draw)
         machine = Machine(
             name,
             identity.identifier,

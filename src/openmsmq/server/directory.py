@@ -4,22 +4,65 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+from collections.abc import Callable
+from functools import partial
 
+from openmsmq.directory.active.controllers import Controllers
+from openmsmq.directory.active.provider import ActiveDirectory
+from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
 from openmsmq.directory.connection import ONLINE_PERIOD, DirectoryConnection
 from openmsmq.directory.embedded import EmbeddedDirectory
+from openmsmq.directory.provider import DirectoryError
 from openmsmq.model.errors import MsmqError
+from openmsmq.protocols.certificates import certificates_in
 from openmsmq.protocols.public_queues import PublicQueues
-from openmsmq.server.config import Configuration
+from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
+from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.store import StoreFailed
 
 logger = logging.getLogger(__name__)
 
 
 def connect_to_directory(configuration: Configuration) -> DirectoryConnection:
-    """The one that is configured; nothing is opened yet."""
-    if configuration.directory_provider == "none":
-        return DirectoryConnection(None)
+    """The one that is configured; nothing is opened yet. Raises ConfigurationError for one that can't be had."""
+    match configuration.directory_provider:
+        case "none":
+            return DirectoryConnection(None)
+        case "active-directory":
+            return DirectoryConnection(_active_directory(configuration))
     return DirectoryConnection(EmbeddedDirectory(configuration.directory_file))
+
+
+def _active_directory(configuration: Configuration) -> ActiveDirectory:
+    keytab, account = configuration.kerberos_keytab, configuration.account_name
+    assert keytab is not None
+    try:
+        libraries()
+        check_keytab(keytab)
+    except (LdapUnavailable, KerberosUnavailable) as error:
+        raise ConfigurationError(f"directory_provider: {error}") from None
+    controllers = Controllers(configuration.controllers, partial(LdapSession, login=Login(account, keytab)))
+    return ActiveDirectory(controllers, account.partition("@")[0], certificates_in)
+
+
+def identifier_drawing(configuration: Configuration, directory: DirectoryConnection) -> Callable[[], bytes]:
+    """What gives a new queue manager its identifier, 16 bytes: Active Directory, where there is one, as no other can be
+    registered there."""
+    provider = directory.provider
+    if not isinstance(provider, ActiveDirectory):
+        return partial(os.urandom, 16)
+    return partial(_enrolled, configuration, provider)
+
+
+def _enrolled(configuration: Configuration, provider: ActiveDirectory) -> bytes:
+    try:
+        return provider.enrol(configuration.machine_name).bytes_le
+    except DirectoryError as error:
+        raise ConfigurationError(
+            f"directory_provider: a queue manager that starts for the first time gets its identifier from Active "
+            f"Directory, which gives none: {error}"
+        ) from None
 
 
 async def keep_in_step(public_queues: PublicQueues, period: float = ONLINE_PERIOD) -> None:

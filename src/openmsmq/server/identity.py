@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -43,14 +42,16 @@ class Identity:
     is_copy: bool = False
 
 
-def identity_of(store: Store, computer_name: str, configured: Sequence[str], name_change: str) -> Identity:
+def identity_of(
+    store: Store, computer_name: str, configured: Sequence[str], name_change: str, draw: Callable[[], bytes]
+) -> Identity:
     """Who a store is on a computer of this name, which it remembers.
 
     Queues of a store that was written before it remembered names say theirs. A name that is new to the store may mean
     that the queue manager has moved, or that this is a copy of one that goes on elsewhere; `name_change` says which
-    (moved, copied), and names in `configured` count as moved.
+    (moved, copied), and names in `configured` count as moved. `draw` gives a new queue manager its identifier.
 
-    Raises UnknownName if nothing says so, OSError, StoreError.
+    Raises UnknownName if nothing says so, OSError, StoreError, and what `draw` raises.
     """
     identifier = store.definitions.get(_IDENTIFIER)
     earlier = _remembered(store)
@@ -69,7 +70,7 @@ def identity_of(store: Store, computer_name: str, configured: Sequence[str], nam
         identifier, earlier = None, []
     changes: list[Put] = []
     if identifier is None:
-        identifier = os.urandom(16)
+        identifier = draw()
         changes.append(Put(_IDENTIFIER, identifier))
     known = computer_name.lower() in {name.lower() for name in earlier}
     names = json.dumps(earlier if known else [*earlier, computer_name]).encode()

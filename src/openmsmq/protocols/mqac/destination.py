@@ -12,7 +12,7 @@ from openmsmq.dcom.variant import VT, Variant
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model import names
 from openmsmq.model.constants import Access, Share
-from openmsmq.model.errors import HResult, MsmqError, QueueNotFound
+from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.ndr import Interface
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.naming import after, format_name_in_directory, format_name_of, needs_lookup
@@ -29,7 +29,9 @@ class MSMQDestination(MqacObject):
         ["get_IADs", "put_IADs", "get_Destinations", "put_Destinations", "get_Properties"]
     )
 
-    states: ClassVar[dict[str, str]] = {"put_ADsPath": "MQ_ERROR_QUEUE_NOT_FOUND: the directory has no LDAP paths"}
+    states: ClassVar[dict[str, str]] = {
+        "put_ADsPath": "served with Active Directory; otherwise MQ_ERROR_QUEUE_NOT_FOUND: no LDAP paths"
+    }
 
     def __init__(self, environment: Environment, format_name: str | None = None) -> None:
         super().__init__(environment)
@@ -102,11 +104,13 @@ class MSMQDestination(MqacObject):
         """3.12.4.1.6."""
         return self._ads_path
 
-    def put_ADsPath(self, context: CallContext, value: str | None) -> None:
+    async def put_ADsPath(self, context: CallContext, value: str | None) -> None:
         """3.12.4.1.7: a path of LDAP (3.12.6.1)."""
-        if not self.environment.directory.exists:
-            raise MsmqError(HResult.MQ_ERROR_NO_DS, f"{value!r}: there is no directory to look it up in")
-        raise QueueNotFound(detail=f"{value!r}: the directory of this server has no LDAP paths")
+        path = value or ""
+        opening = self._change(context, await self.environment.directory.ask(lambda d: d.format_name_at(path)))
+        self._ads_path = path
+        if opening is not None:
+            await opening
 
     def get_PathName(self, context: CallContext) -> str | None:
         """3.12.4.1.8."""

@@ -84,7 +84,7 @@ class MSMQQueueInfo(MqacObject):
     coclass = m.MSMQQueueInfo
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties", "get_Security", "put_Security"])
     states: ClassVar[dict[str, str]] = {
-        "get_ADsPath": "MQ_ERROR_UNSUPPORTED_OPERATION: the directory has no LDAP paths"
+        "get_ADsPath": "served with Active Directory; otherwise MQ_ERROR_UNSUPPORTED_OPERATION: no LDAP paths"
     }
 
     def __init__(self, environment: Environment, format_name: str | None = None) -> None:
@@ -360,11 +360,18 @@ class MSMQQueueInfo(MqacObject):
         record = await public_queues.record(await self._identifier(), self.caller(context))
         return await public_queues.qualified_path_name(record)
 
-    def get_ADsPath(self, context: CallContext) -> str:
+    def get_ADsPath(self, context: CallContext) -> Awaitable[str]:
         """3.10.4.1.39: a path of LDAP, where public queues are in Active Directory."""
-        if not self._is_public:
-            self._queue()
-        raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_OPERATION, "the directory of this server has no LDAP paths")
+        if self._is_public:
+            return self._directory_path(context)
+        self._queue()
+        raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_OPERATION, "only public queues have a directory path")
+
+    async def _directory_path(self, context: CallContext) -> str:
+        path = await self.environment.public_queues.directory_path(await self._identifier(), self.caller(context))
+        if not path:
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_OPERATION, "the directory of this server has no LDAP paths")
+        return path
 
 
 def info_of(environment: Environment, format_name: str) -> MSMQQueueInfo | None:

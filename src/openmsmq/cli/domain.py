@@ -1,0 +1,81 @@
+"""`openmsmq domain …`: this machine in its domain."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+
+import click
+
+from openmsmq.cli.accounts import Accounts, accounts_options
+from openmsmq.cli.output import json_option, print_json, print_table
+from openmsmq.directory.active.examining import Finding, examine
+from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
+from openmsmq.directory.provider import DirectoryAway, DirectoryError
+from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
+from openmsmq.server.config import Configuration
+
+
+@click.group()
+def domain() -> None:
+    """Say what this machine has in its domain, and what is missing."""
+
+
+@domain.command()
+@json_option
+@accounts_options
+def status(accounts: Accounts, as_json: bool) -> None:
+    """Look at what the daemon needs for Kerberos and Active Directory; what is missing says what to do, and gives exit
+    code 1.
+
+    Works with the settings and the keytab of the daemon, so its user runs it, or root.
+    """
+    missing = False
+    rows = []
+    for finding in _findings(accounts.configuration):
+        missing = missing or bool(finding.advice)
+        rows.append([finding.thing, "missing" if finding.advice else "ok", finding.said, finding.advice])
+    if as_json:
+        for thing, _, said, advice in rows:
+            print_json({"thing": thing, "ok": not advice, "said": said, "advice": advice})
+    else:
+        print_table(["", "", "", "what to do"], rows)
+    if missing:
+        sys.exit(1)
+
+
+def _findings(configuration: Configuration) -> Iterator[Finding]:
+    """In the order in which one needs the other; what can't be seen without a missing one is left out."""
+    keytab, account = configuration.kerberos_keytab, configuration.account_name
+    try:
+        libraries()
+        yield Finding("libraries", "python-ldap and gssapi")
+    except LdapUnavailable as error:
+        yield Finding("libraries", "not there", str(error))
+        return
+    if keytab is None or not configuration.controllers:
+        name = "kerberos_keytab" if keytab is None else "directory_controllers"
+        yield Finding("settings", f"no {name}", f"set {name}; docs/domain.md says how")
+        return
+    try:
+        check_keytab(keytab)
+        yield Finding("keytab", str(keytab))
+    except KerberosUnavailable as error:
+        yield Finding("keytab", str(keytab), str(error))
+        return
+    examined = False
+    for host in configuration.controllers:
+        try:
+            session = LdapSession(host, Login(account, keytab))
+        except DirectoryAway as error:
+            yield Finding("controller", host, str(error))
+            continue
+        yield Finding("controller", f"{host} lets {account} log in")
+        if not examined:
+            examined = True
+            try:
+                yield from examine(session, account.partition("@")[0], configuration.machine_name, time.time())
+            except DirectoryError as error:
+                yield Finding("directory", f"{host} does not say what it has", str(error))
+        session.close()

@@ -1,0 +1,162 @@
+"""Names of the domain's accounts ⇄ SIDs, for rights in words.
+
+`DOMAIN\\name` and `name@domain` are users and groups of the domain that the controllers are of; `NT AUTHORITY\\…` and
+`BUILTIN\\…` are the same in each. What the domain has said is kept: it counts for `FRESH` without asking, and while the
+domain is away for `KEPT`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from openmsmq.directory.active.controllers import Controllers
+from openmsmq.directory.active.ldap_text import filter_text
+from openmsmq.directory.active.objects import octets, one, sid_of
+from openmsmq.directory.active.session import Entry, Session
+from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
+from openmsmq.model.security import sid_text
+
+FRESH: Final = 600.0  # seconds
+KEPT: Final = 86_400.0  # seconds
+MOST: Final = 2000  # answers that are kept
+
+#: The same in every domain ([MS-DTYP] 2.4.2.4).
+WELL_KNOWN: Final = {
+    "NT AUTHORITY\\NETWORK": "S-1-5-2",
+    "NT AUTHORITY\\ANONYMOUS LOGON": "S-1-5-7",
+    "NT AUTHORITY\\Authenticated Users": "S-1-5-11",
+    "NT AUTHORITY\\SYSTEM": "S-1-5-18",
+    "NT AUTHORITY\\LOCAL SERVICE": "S-1-5-19",
+    "NT AUTHORITY\\NETWORK SERVICE": "S-1-5-20",
+    "BUILTIN\\Administrators": "S-1-5-32-544",
+}
+_SIDS: Final = {name.casefold(): sid for name, sid in WELL_KNOWN.items()}
+_NAMES: Final = {sid: name for name, sid in WELL_KNOWN.items()}
+_OF_A_DOMAIN: Final = "S-1-5-21-"
+
+
+@dataclass(frozen=True, slots=True)
+class _Domain:
+    """`context` is its distinguished name."""
+
+    context: str
+    netbios_name: str
+    dns_name: str
+
+    def is_called(self, name: str) -> bool:
+        return name.casefold() in (self.netbios_name.casefold(), self.dns_name.casefold())
+
+
+def is_account_name(name: str) -> bool:
+    """Whether a name says of which domain it is."""
+    return "\\" in name or "@" in name
+
+
+class DomainAccounts:
+    """See the module. Methods block. They raise ObjectNotFound for what the domain does not have, DirectoryAway for
+    what is not known while it is away, and DirectoryError."""
+
+    def __init__(self, controllers: Controllers, clock: Callable[[], float]) -> None:
+        """`clock` is in seconds and never goes back."""
+        self._controllers: Final = controllers
+        self._clock: Final = clock
+        self._kept: Final[OrderedDict[str, tuple[float, tuple[str, ...]]]] = OrderedDict()  # the oldest first
+        self._domain: _Domain | None = None
+
+    def sid_of(self, name: str) -> str:
+        """Of `DOMAIN\\name` or `name@domain`, without regard to case."""
+        known = _SIDS.get(name.casefold())
+        return (
+            known or self._known(f"name {name.casefold()}", name, lambda session: (self._find_sid(session, name),))[0]
+        )
+
+    def name_of(self, sid: str) -> str:
+        """`DOMAIN\\name`."""
+        known = _NAMES.get(sid)
+        return known or self._known(f"sid {sid}", sid, lambda session: (self._find_name(session, sid),))[0]
+
+    def groups_of(self, sid: str) -> tuple[str, ...]:
+        """The SIDs of all groups of a user, also by way of groups."""
+        return self._known(f"groups {sid}", f"the groups of {sid}", lambda session: self._find_groups(session, sid))
+
+    def _known(self, key: str, what: str, ask: Callable[[Session], tuple[str, ...]]) -> tuple[str, ...]:
+        now, kept = self._clock(), self._kept.get(key)
+        if kept is not None and now - kept[0] < FRESH:
+            return kept[1]
+        try:
+            found = self._controllers.read_now(ask)
+        except DirectoryAway as error:
+            if kept is not None and now - kept[0] < KEPT:
+                return kept[1]
+            raise DirectoryAway(f"{what} was not asked for before, and the domain does not answer: {error}") from None
+        except DirectoryError:
+            self._kept.pop(key, None)
+            raise
+        self._kept[key] = now, found
+        self._kept.move_to_end(key)
+        if len(self._kept) > MOST:
+            self._kept.popitem(last=False)
+        return found
+
+    def _find_sid(self, session: Session, name: str) -> str:
+        domain = self._own_domain(session)
+        if "\\" in name:
+            said, _, account = name.partition("\\")
+            conditions = [f"(sAMAccountName={filter_text(account)})"]
+        else:
+            account, _, said = name.rpartition("@")
+            conditions = [f"(userPrincipalName={filter_text(name)})", f"(sAMAccountName={filter_text(account)})"]
+        if not domain.is_called(said):
+            conditions = conditions[:-1]  # a user may have a principal name of another suffix
+        for condition in conditions:
+            found = session.search(domain.context, condition, ["objectSid"], limit=2)
+            if len(found) == 1:
+                return _counting(name, sid_of(found[0]))
+        if not domain.is_called(said):
+            raise ObjectNotFound(
+                f"{name!r} (the controllers are of the domain {domain.netbios_name}, {domain.dns_name}; accounts of "
+                "others are named by their SIDs)"
+            )
+        raise ObjectNotFound(f"{name!r}")
+
+    def _find_name(self, session: Session, sid: str) -> str:
+        domain = self._own_domain(session)
+        found = session.search(domain.context, f"(objectSid={filter_text(sid)})", ["sAMAccountName"], limit=1)
+        if not found:
+            raise ObjectNotFound(sid)
+        return f"{domain.netbios_name}\\{_text(found[0], 'sAMAccountName')}"
+
+    def _find_groups(self, session: Session, sid: str) -> tuple[str, ...]:
+        context = self._own_domain(session).context
+        found = session.search(context, f"(objectSid={filter_text(sid)})", ["objectSid"], limit=1)
+        if not found:
+            raise ObjectNotFound(sid)
+        user = one(session, found[0].name, ["tokenGroups"])
+        groups = (sid_text(value) for value in user.values.get("tokengroups", ()))
+        return tuple(group for group in groups if group.startswith(_OF_A_DOMAIN))
+
+    def _own_domain(self, session: Session) -> _Domain:
+        if self._domain is None:
+            root = one(session, "", ["defaultNamingContext", "configurationNamingContext"])
+            context = _text(root, "defaultNamingContext")
+            places = f"CN=Partitions,{_text(root, 'configurationNamingContext')}"
+            condition = f"(&(nETBIOSName=*)(nCName={filter_text(context)}))"
+            found = session.search(places, condition, ["nETBIOSName", "dnsRoot"], limit=1)
+            if not found:
+                raise DirectoryError(f"the directory has no name of the domain {context}")
+            self._domain = _Domain(context, _text(found[0], "nETBIOSName"), _text(found[0], "dnsRoot"))
+        return self._domain
+
+
+def _counting(name: str, sid: str) -> str:
+    """Raises DirectoryError for groups of the controller, which no login has here."""
+    if not sid.startswith(_OF_A_DOMAIN):
+        raise DirectoryError(f"{name} ({sid}) is a group of the domain controllers alone: name a group of the domain")
+    return sid
+
+
+def _text(entry: Entry, name: str) -> str:
+    return octets(entry, name).decode()

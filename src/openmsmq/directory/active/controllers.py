@@ -1,0 +1,125 @@
+"""The controllers of a domain: threads that ask them, sessions that are kept, and the next one when one is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from openmsmq.directory.active.session import ControllerSilent, Scope, Session
+from openmsmq.directory.provider import DirectoryAway, DirectoryError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+THREADS: Final = 4  # so many questions at a time; others wait
+
+
+class Controllers:
+    """Asks one controller until it fails, then the next one.
+
+    A question that only reads is asked again there. A change is not: it may have been made. So a session that was kept
+    is tried by a question before it is used for a change.
+    """
+
+    def __init__(self, hosts: Sequence[str], connect: Callable[[str], Session]) -> None:
+        """`connect` logs in to a host; it raises DirectoryAway. Nothing is asked yet."""
+        self._hosts: Final = tuple(hosts)
+        self._connect: Final = connect
+        self._threads: Final = ThreadPoolExecutor(THREADS, "active-directory")
+        self._lock: Final = threading.Lock()
+        self._current = 0
+        self._kept: list[tuple[int, Session]] = []  # sessions that nobody uses, each with its number of host
+
+    async def read(self, work: Callable[[Session], T]) -> T:
+        """Raises DirectoryError."""
+        return await self._in_thread(lambda: self.read_now(work))
+
+    async def change(self, work: Callable[[Session], T]) -> T:
+        """Raises DirectoryError; after DirectoryAway the change may have been made."""
+        return await self._in_thread(lambda: self.change_now(work))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def read_now(self, work: Callable[[Session], T]) -> T:
+        """As `read`; blocks."""
+        return self._each(lambda host, session: self._use(host, session or self._connect(self._hosts[host]), work))
+
+    def change_now(self, work: Callable[[Session], T]) -> T:
+        """As `change`; blocks."""
+        host, session = self._each(self._fresh)
+        return self._use(host, session, work)
+
+    def _fresh(self, host: int, kept: Session | None) -> tuple[int, Session]:
+        """A session that answers."""
+        session = kept or self._connect(self._hosts[host])
+        if kept is not None:
+            try:
+                session.search("", "(objectClass=*)", ["dnsHostName"], Scope.BASE)
+            except DirectoryError:
+                session.close()
+                raise
+        return host, session
+
+    def _each(self, attempt: Callable[[int, Session | None], T]) -> T:
+        """One attempt for each controller, the current one first; two where a session that was kept has ended."""
+        reasons: list[str] = []
+        for _ in range(len(self._hosts)):
+            host, kept = self._take()
+            for session in (kept, None) if kept is not None else (None,):
+                try:
+                    return attempt(host, session)
+                except DirectoryAway as error:
+                    reason = str(error)
+                    if isinstance(error, ControllerSilent):
+                        break
+            reasons.append(f"{self._hosts[host]}: {reason}")
+            self._next(host, reason)
+        raise DirectoryAway("; ".join(reasons))
+
+    def _use(self, host: int, session: Session, work: Callable[[Session], T]) -> T:
+        try:
+            answer = work(session)
+        except DirectoryAway:
+            session.close()
+            raise
+        except BaseException:
+            self._keep(host, session)
+            raise
+        self._keep(host, session)
+        return answer
+
+    def _take(self) -> tuple[int, Session | None]:
+        with self._lock:
+            while self._kept:
+                host, session = self._kept.pop()
+                if host == self._current:
+                    return host, session
+                session.close()
+            return self._current, None
+
+    def _keep(self, host: int, session: Session) -> None:
+        with self._lock:
+            self._kept.append((host, session))
+
+    def _next(self, host: int, reason: str) -> None:
+        with self._lock:
+            if self._current != host or len(self._hosts) == 1:
+                return
+            self._current = (host + 1) % len(self._hosts)
+            following = self._hosts[self._current]
+        logger.warning("the domain controller %s does not answer (%s): asking %s", self._hosts[host], reason, following)
+
+    async def close(self) -> None:
+        """Nothing more is asked; a thread that waits for a silent controller ends by itself."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock, suppress(DirectoryError):
+            for _, session in self._kept:
+                session.close()
+            self._kept.clear()

@@ -1,0 +1,154 @@
+"""Rights on queues ⇄ descriptors of their objects (deviation D-170).
+
+Active Directory checks nTSecurityDescriptor by its own bits, of which the same number means another right: 0x20,
+GetQueueProperties, would let its owner write. So what concerns the object becomes the right of the directory, and what
+concerns messages the extended right that Active Directory has for it, msmq-Send and others. The computer itself and the
+system have full control, before all other entries; a descriptor that is read has neither, and nothing that the object
+has inherited. The directory lets a computer make no object that somebody else owns: who owns the queue is in the field
+of the group.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from openmsmq.model.constants import QueueAccessMask
+from openmsmq.model.security import (
+    ACCESS_ALLOWED_ACE_TYPE,
+    ACCESS_DENIED_ACE_TYPE,
+    AUTHENTICATED_USERS,
+    EVERYONE,
+    INHERIT_ONLY_ACE,
+    LOCAL_SYSTEM,
+    Ace,
+    SecurityDescriptor,
+    allow,
+    sid_at,
+    sid_bytes,
+    specific,
+)
+
+FULL_CONTROL: Final = 0xF01FF
+READ: Final = 0x20094  # READ_CONTROL, list contents and object, read properties
+_INHERITED_ACE: Final = 0x10
+_OBJECT_TYPES: Final = {ACCESS_ALLOWED_ACE_TYPE: 0x05, ACCESS_DENIED_ACE_TYPE: 0x06}
+_PLAIN_TYPES: Final = {kind: plain for plain, kind in _OBJECT_TYPES.items()}
+_CONTROL_ACCESS: Final = 0x100
+_OBJECT_TYPE_PRESENT, _INHERITED_TYPE_PRESENT = 1, 2
+_GENERIC_ALL: Final = 0x10000000
+_OBJECT_ACE: Final = struct.Struct("<BBHII")  # [MS-DTYP] 2.4.4.3
+
+_STANDARD: Final = 0xF0000  # delete, read control, write DACL, write owner: the same bits on both sides
+#: Rights on the object: of a queue, the bits of the directory that they become, and those that they are read from.
+_PROPERTIES: Final = (
+    (int(QueueAccessMask.GET_QUEUE_PROPERTIES), 0x94, 0x10),
+    (int(QueueAccessMask.SET_QUEUE_PROPERTIES), 0x20, 0x20),
+)
+#: Rights on messages: extended rights ([MS-ADTS] 5.1.3.2.1).
+_EXTENDED: Final = {
+    int(QueueAccessMask.DELETE_MESSAGE): UUID("06bd3200-df3e-11d1-9c86-006008764d0e"),  # msmq-Receive
+    int(QueueAccessMask.PEEK_MESSAGE): UUID("06bd3201-df3e-11d1-9c86-006008764d0e"),  # msmq-Peek
+    int(QueueAccessMask.WRITE_MESSAGE): UUID("06bd3202-df3e-11d1-9c86-006008764d0e"),  # msmq-Send
+    int(QueueAccessMask.DELETE_JOURNAL_MESSAGE): UUID("06bd3203-df3e-11d1-9c86-006008764d0e"),  # msmq-Receive-journal
+}
+_ALL_EXTENDED: Final = sum(_EXTENDED)
+_MASK_OF: Final = {guid: mask for mask, guid in _EXTENDED.items()}
+
+
+def of_computer(computer: str) -> bytes:
+    """The descriptor of an object that belongs to a computer, by SID: itself and the system do all, users read."""
+    entries = (allow(computer, FULL_CONTROL), allow(LOCAL_SYSTEM, FULL_CONTROL), allow(AUTHENTICATED_USERS, READ))
+    return SecurityDescriptor(owner=computer, group=computer, dacl=entries).pack()
+
+
+def to_directory(security: bytes, computer: str) -> bytes:
+    """The descriptor of the object for the rights on a queue of a computer, by SID. Raises MsmqError."""
+    queue = SecurityDescriptor.parse(security)
+    entries = queue.dacl if queue.dacl is not None else (allow(EVERYONE, int(QueueAccessMask.GENERIC_ALL)),)
+    own = (allow(computer, FULL_CONTROL), allow(LOCAL_SYSTEM, FULL_CONTROL))
+    given = (made for entry in entries if entry.type in _OBJECT_TYPES for made in _to_directory(entry))
+    return SecurityDescriptor(owner=computer, group=queue.owner or computer, dacl=(*own, *given)).pack()
+
+
+def _to_directory(entry: Ace) -> Iterator[Ace]:
+    mask = specific(entry.mask)
+    rights = mask & _STANDARD
+    for right, written, _ in _PROPERTIES:
+        rights |= written if mask & right else 0
+    if rights:
+        yield Ace(entry.type, 0, rights, entry.sid)
+    for right, guid in _EXTENDED.items():
+        if mask & right:
+            yield _extended(entry.type, guid, entry.sid)
+
+
+def _extended(kind: int, guid: UUID, sid: str) -> Ace:
+    body, object_kind = guid.bytes_le + sid_bytes(sid), _OBJECT_TYPES[kind]
+    size = _OBJECT_ACE.size + len(body)
+    header = _OBJECT_ACE.pack(object_kind, 0, size, _CONTROL_ACCESS, _OBJECT_TYPE_PRESENT)
+    return Ace(object_kind, 0, _CONTROL_ACCESS, "", header + body)
+
+
+def from_directory(descriptor: bytes, computer: str) -> bytes:
+    """The rights on a queue by its object's descriptor; `computer` is the SID of this machine's account. Raises
+    MsmqError."""
+    found = SecurityDescriptor.parse(descriptor)
+    owner = found.group if found.owner == computer else found.owner
+    entries = None if found.dacl is None else tuple(_joined(_of_queue(found.dacl, computer)))
+    return SecurityDescriptor(owner=owner, dacl=entries).pack()
+
+
+def _of_queue(entries: Iterable[Ace], computer: str) -> Iterator[Ace]:
+    for entry in entries:
+        if entry.flags & (_INHERITED_ACE | INHERIT_ONLY_ACE):
+            continue
+        if entry.sid in (computer, LOCAL_SYSTEM) and entry.mask == FULL_CONTROL:
+            continue
+        plain = entry if entry.type in _OBJECT_TYPES else _plain(entry)
+        if plain is not None:
+            yield plain if plain is not entry else replace(entry, flags=0, mask=_queue_mask(entry.mask))
+
+
+def _queue_mask(mask: int) -> int:
+    if mask & _GENERIC_ALL:
+        mask |= FULL_CONTROL
+    rights = mask & _STANDARD
+    for right, _, read in _PROPERTIES:
+        rights |= right if mask & read else 0
+    return rights | (_ALL_EXTENDED if mask & _CONTROL_ACCESS else 0)
+
+
+def _plain(entry: Ace) -> Ace | None:
+    """An entry for an extended right of MSMQ; None for one of others. Raises MsmqError."""
+    kind, raw = _PLAIN_TYPES.get(entry.type), entry.raw
+    if kind is None or len(raw) < _OBJECT_ACE.size + 16:
+        return None
+    _, _, _, mask, flags = _OBJECT_ACE.unpack_from(raw)
+    if not mask & _CONTROL_ACCESS or not flags & _OBJECT_TYPE_PRESENT:
+        return None
+    right = _MASK_OF.get(UUID(bytes_le=raw[_OBJECT_ACE.size : _OBJECT_ACE.size + 16]))
+    if right is None:
+        return None
+    at = _OBJECT_ACE.size + (32 if flags & _INHERITED_TYPE_PRESENT else 16)
+    try:
+        return Ace(kind, 0, right, sid_at(raw, at))
+    except ValueError:
+        return None
+
+
+def _joined(entries: Iterable[Ace]) -> Iterator[Ace]:
+    """Entries for the same account that follow one another are one."""
+    last: Ace | None = None
+    for entry in entries:
+        if last is not None and (entry.type, entry.sid) == (last.type, last.sid):
+            last = replace(last, mask=last.mask | entry.mask)
+            continue
+        if last is not None and last.mask:
+            yield last
+        last = entry
+    if last is not None and last.mask:
+        yield last

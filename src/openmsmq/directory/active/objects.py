@@ -1,0 +1,81 @@
+"""Objects as they are read: one by its name, the computers of queue managers, and what has a format name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from openmsmq.directory.active import schema
+from openmsmq.directory.active.ldap_text import child, parent_of
+from openmsmq.directory.active.session import Entry, Scope, Session
+from openmsmq.directory.provider import DirectoryError, ObjectNotFound
+
+OF_COMPUTER: Final = ("cn", "objectSid", "dNSHostName", "mSMQSignCertificates")
+
+
+@dataclass(frozen=True, slots=True)
+class Computer:
+    """An object of class computer, with what is read of it."""
+
+    name: str  # distinguished
+    computer_name: str
+    sid: str
+    dns_name: str
+    signing_keys: bytes
+
+    @property
+    def configuration(self) -> str:
+        """The distinguished name of its queue manager's object."""
+        return child("msmq", self.name)
+
+
+def computer_of(entry: Entry) -> Computer:
+    """Raises DirectoryError."""
+    name, dns_name = (schema.value_of(entry.values, schema.text(attribute)) for attribute in ("cn", "dNSHostName"))
+    return Computer(entry.name, name, sid_of(entry), dns_name, octets(entry, "mSMQSignCertificates"))
+
+
+def one(session: Session, name: str, attributes: Sequence[str]) -> Entry:
+    """An object by name. Raises ObjectNotFound."""
+    found = session.search(name, "(objectClass=*)", attributes, Scope.BASE)
+    if not found:
+        raise ObjectNotFound(name)
+    return found[0]
+
+
+def octets(entry: Entry, name: str) -> bytes:
+    """The first value of an attribute; none where it has none."""
+    return next(iter(entry.values.get(name.lower(), ())), b"")
+
+
+def identifier_of(entry: Entry) -> UUID:
+    identifier: UUID = schema.value_of(entry.values, schema.OF_QUEUE["identifier"])
+    return identifier
+
+
+def sid_of(entry: Entry) -> str:
+    """Raises DirectoryError."""
+    text: str = schema.value_of(entry.values, schema.OBJECT_SID)
+    return text
+
+
+def site_of(session: Session) -> bytes:
+    """The identifier of the controller's site, which is taken for this machine's."""
+    server = octets(one(session, "", ["serverName"]), "serverName").decode()
+    return octets(one(session, parent_of(parent_of(server)), ["objectGUID"]), "objectGUID")
+
+
+def format_name_of(session: Session, name: str) -> str:
+    """Of a queue, an alias or a group ([MS-MQDSSM] 3.1.6.9). Raises DirectoryError for an object that has none."""
+    entry = one(session, name, ["objectClass", "objectGUID", "msMQ-Recipient-FormatName"])
+    classes = {value.decode().casefold() for value in entry.values.get("objectclass", ())}
+    if schema.QUEUE.casefold() in classes:
+        return f"PUBLIC={identifier_of(entry)}"
+    if "group" in classes:
+        return f"DL={identifier_of(entry)}"
+    alias = octets(entry, "msMQ-Recipient-FormatName").decode()
+    if not alias:
+        raise DirectoryError(f"{name} is neither a queue, an alias nor a group")
+    return alias

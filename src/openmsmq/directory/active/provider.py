@@ -1,0 +1,403 @@
+"""Active Directory as a `DirectoryProvider` ([MS-MQDSSM]).
+
+The object of a queue manager is `CN=msmq` below that of its computer, those of its queues are below that. Computers are
+found by their names, wherever they are in the domain. Queues are searched in the whole domain (deviation D-171).
+Objects get their identifiers from the directory; so a queue manager is who the directory says (`enrol`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from openmsmq.directory.active import descriptors, schema
+from openmsmq.directory.active.controllers import Controllers
+from openmsmq.directory.active.filters import queue_filter
+from openmsmq.directory.active.ldap_text import by_identifier, child, filter_octets, filter_text, name_of, parent_of
+from openmsmq.directory.active.objects import (
+    OF_COMPUTER,
+    Computer,
+    computer_of,
+    format_name_of,
+    identifier_of,
+    octets,
+    one,
+    sid_of,
+    site_of,
+)
+from openmsmq.directory.active.session import Entry, Scope, Session
+from openmsmq.directory.lookup import Filter, Relation
+from openmsmq.directory.provider import (
+    Certificate,
+    DirectoryAway,
+    DirectoryDenied,
+    DirectoryError,
+    ListRecord,
+    MachineRecord,
+    ObjectExists,
+    ObjectNotFound,
+    QueueRecord,
+    UserRecord,
+)
+from openmsmq.model.errors import MsmqError
+
+logger = logging.getLogger(__name__)
+
+#: The certificates in MQUSERSIGNCERTS ([MS-MQMQ] 2.2.21). Raises ValueError.
+ReadCertificates = Callable[[bytes], Sequence[Certificate]]
+
+_OF_MACHINE: Final = ("objectGUID", "mSMQEncryptKey", schema.DESCRIPTOR)
+_PATH: Final = "LDAP://"
+_MEMBERS: Final = 1000  # of a distribution list
+_POSITION: Final = schema.OF_QUEUE["position"].name
+
+
+class ActiveDirectory:
+    """See the module and `provider.DirectoryProvider`. Users, certificates and distribution lists are read only."""
+
+    def __init__(self, controllers: Controllers, account: str, read_certificates: ReadCertificates) -> None:
+        """`account` is the sAMAccountName of this machine, as `MQ1$`. Nothing is asked yet."""
+        self._controllers: Final = controllers
+        self._account: Final = account
+        self._read_certificates: Final = read_certificates
+        self._context = ""  # the domain's distinguished name
+        self._own_sid = ""
+
+    async def close(self) -> None:
+        await self._controllers.close()
+
+    # -- machines ----------------------------------------------------------------------------------------------
+
+    def enrol(self, computer_name: str) -> UUID:
+        """Who this queue manager is: the identifier of its object, which is made if it is not there. Blocks. Raises
+        DirectoryError."""
+        return self._controllers.change_now(lambda session: self._enrolled(session, computer_name))
+
+    async def register_machine(self, record: MachineRecord) -> None:
+        def work(session: Session) -> None:
+            identifier = self._enrolled(session, record.computer_name)
+            if identifier != record.identifier:
+                raise ObjectExists(
+                    f"{self._account} is the queue manager {identifier} in the directory, and the data directory is "
+                    f"that of {record.identifier}: move its messages, and start with an empty data directory"
+                )
+            if record.public_keys:
+                session.modify(by_identifier(identifier), {"mSMQEncryptKey": [record.public_keys]})
+
+        await self._controllers.change(work)
+
+    def _enrolled(self, session: Session, computer_name: str) -> UUID:
+        computer = self._own_computer(session)
+        if computer.computer_name.casefold() != computer_name.casefold():
+            raise DirectoryError(
+                f"the account {self._account} is of the computer {computer.computer_name}, and computer_name is "
+                f"{computer_name}: one of the settings computer_name and directory_account is wrong"
+            )
+        try:
+            return identifier_of(one(session, computer.configuration, ["objectGUID"]))
+        except ObjectNotFound:
+            self._make_configuration(session, computer)
+        return identifier_of(one(session, computer.configuration, ["objectGUID"]))
+
+    def _make_configuration(self, session: Session, computer: Computer) -> None:
+        """[MS-MQDSSM] 3.1.6.1.1.2. Without a descriptor in the request the machine could not write what it makes."""
+        no = [schema.BOOLEAN.encode(False)]
+        attributes = {
+            "objectClass": [schema.CONFIGURATION.encode()],
+            schema.DESCRIPTOR: [descriptors.of_computer(computer.sid)],
+            "mSMQSites": [site_of(session)],
+            "mSMQServiceType": [b"0"],
+            "mSMQOSType": [b"0"],  # Other
+            "mSMQForeign": no, "mSMQRoutingServices": no, "mSMQDsServices": no, "mSMQDependentClientServices": no,
+        }  # fmt: skip
+        try:
+            session.add(computer.configuration, attributes)
+        except ObjectExists:
+            return  # another process was faster
+        except DirectoryDenied as error:
+            raise DirectoryDenied(
+                f"{error}. An administrator of the domain has to create {computer.configuration}, of class "
+                f"{schema.CONFIGURATION}, and give {self._account} full control of it, or the right to create it"
+            ) from None
+
+    async def machine(self, identifier: UUID) -> MachineRecord:
+        return await self._controllers.read(lambda session: self._machine(session, by_identifier(identifier)))
+
+    async def machine_named(self, name: str) -> MachineRecord:
+        return await self._controllers.read(
+            lambda session: self._machine(session, self._computer_named(session, name).configuration)
+        )
+
+    async def machines(self) -> Sequence[MachineRecord]:
+        def work(session: Session) -> list[MachineRecord]:
+            condition = f"(objectClass={schema.CONFIGURATION})"
+            found = session.search(self._domain(session), condition, _OF_MACHINE)
+            records = [self._machine_record(session, entry) for entry in found]
+            return sorted(records, key=lambda record: record.computer_name.casefold())
+
+        return await self._controllers.read(work)
+
+    async def remove_machine(self, identifier: UUID) -> None:
+        raise DirectoryDenied("remove its object CN=msmq in Active Directory with the tools of the domain")
+
+    def _machine(self, session: Session, name: str) -> MachineRecord:
+        return self._machine_record(session, one(session, name, _OF_MACHINE))
+
+    def _machine_record(self, session: Session, entry: Entry) -> MachineRecord:
+        computer = computer_of(one(session, parent_of(entry.name), OF_COMPUTER))
+        security = self._rights(session, entry)
+        keys = octets(entry, "mSMQEncryptKey")
+        names = (computer.dns_name,) if computer.dns_name else ()
+        return MachineRecord(
+            identifier_of(entry), computer.computer_name, names, keys, computer.signing_keys, security
+        )  # fmt: skip
+
+    def _own_computer(self, session: Session) -> Computer:
+        condition = f"(&(objectClass=computer)(sAMAccountName={filter_text(self._account)}))"
+        found = session.search(self._domain(session), condition, OF_COMPUTER, limit=1)
+        if not found:
+            raise DirectoryError(
+                f"the domain has no computer account {self._account}: join the domain, or set directory_account"
+            )
+        return computer_of(found[0])
+
+    def _computer_named(self, session: Session, name: str) -> Computer:
+        """By computer name or DNS name. Raises ObjectNotFound."""
+        text = filter_text(name)
+        condition = f"(&(objectClass=computer)(|(sAMAccountName={text}$)(dNSHostName={text})))"
+        found = session.search(self._domain(session), condition, OF_COMPUTER, limit=1)
+        if not found:
+            raise ObjectNotFound(f"computer {name}")
+        return computer_of(found[0])
+
+    # -- queues ------------------------------------------------------------------------------------------------
+
+    async def create_queue(self, record: QueueRecord) -> QueueRecord:
+        def work(session: Session) -> QueueRecord:
+            machine = one(session, by_identifier(record.machine), ["objectGUID"]).name
+            sid = computer_of(one(session, parent_of(machine), OF_COMPUTER)).sid
+            name = child(record.path_name.partition("\\")[2], machine)
+            values = {field: getattr(record, field) for field in schema.OF_QUEUE}
+            attributes = {"objectClass": [schema.QUEUE.encode()], **schema.attributes_of(values)}
+            attributes[schema.DESCRIPTOR] = [descriptors.to_directory(record.security, sid)]
+            try:
+                session.add(name, attributes)
+            except ObjectExists:
+                raise ObjectExists(record.path_name) from None
+            except DirectoryDenied as error:
+                raise DirectoryDenied(f"{error}. Give {self._account} full control of {machine}") from None
+            return self._queue(session, one(session, name, schema.QUEUE_ATTRIBUTES), {})
+
+        return await self._controllers.change(work)
+
+    async def queue(self, identifier: UUID) -> QueueRecord:
+        return await self._controllers.read(lambda session: self._queue_with(session, identifier))
+
+    async def queue_at(self, path_name: str) -> QueueRecord:
+        computer, _, name = path_name.partition("\\")
+
+        def work(session: Session) -> QueueRecord:
+            machine = self._computer_named(session, computer).configuration
+            try:
+                return self._queue(session, one(session, child(name, machine), schema.QUEUE_ATTRIBUTES), {})
+            except ObjectNotFound:
+                raise ObjectNotFound(f"queue {path_name}") from None
+
+        return await self._controllers.read(work)
+
+    async def find_queues(self, filters: Sequence[Filter], after: int, limit: int) -> Sequence[QueueRecord]:
+        """Positions are those of one controller: a query that goes on at another one may miss queues. What this account
+        may not read, or what nobody can read, is not found."""
+        machines = [condition for condition in filters if condition.attribute == "machine"]
+        others = [condition for condition in filters if condition.attribute != "machine"]
+        if any(f.relation is not Relation.EQUALS for f in machines) or len(machines) > 1:
+            raise DirectoryError("queues are found by one machine, with EQUALS")
+
+        def work(session: Session) -> list[QueueRecord]:
+            base = by_identifier(machines[0].value) if machines else self._domain(session)
+            scope = Scope.CHILDREN if machines else Scope.SUBTREE
+            known: dict[str, tuple[str, UUID]] = {}
+            records: list[QueueRecord] = []
+            last = after
+            while not records:
+                condition = queue_filter(others, last)
+                try:
+                    found = session.search(
+                        base, condition, schema.QUEUE_ATTRIBUTES, scope, limit=limit, order=_POSITION
+                    )  # fmt: skip
+                except ObjectNotFound:
+                    return []  # such a machine is not there
+                if not found:
+                    break
+                records = [record for entry in found if (record := self._readable(session, entry, known)) is not None]
+                last = schema.value_of(found[-1].values, schema.OF_QUEUE["position"])
+            return records
+
+        return await self._controllers.read(work)
+
+    async def update_queue(self, identifier: UUID, changes: Mapping[str, Any]) -> QueueRecord:
+        def work(session: Session) -> QueueRecord:
+            attributes = schema.attributes_of(changes)
+            if "security" in changes:
+                sid = self._sid_of_owner(session, identifier)
+                attributes[schema.DESCRIPTOR] = [descriptors.to_directory(changes["security"], sid)]
+            if attributes:
+                session.modify(by_identifier(identifier), attributes)
+            return self._queue_with(session, identifier)
+
+        return await self._controllers.change(work)
+
+    async def delete_queue(self, identifier: UUID) -> None:
+        def work(session: Session) -> None:
+            try:
+                session.delete(by_identifier(identifier))
+            except ObjectNotFound:
+                raise ObjectNotFound(f"public queue {identifier}") from None
+
+        await self._controllers.change(work)
+
+    async def directory_path(self, identifier: UUID) -> str:
+        return await self._controllers.read(
+            lambda session: _PATH + one(session, by_identifier(identifier), ["objectGUID"]).name
+        )
+
+    async def format_name_at(self, directory_path: str) -> str:
+        """The name of a server in the path is not looked at."""
+        name = directory_path[len(_PATH) :] if directory_path.upper().startswith(_PATH) else directory_path
+        server, _, rest = name.partition("/")
+        name = rest if "=" not in server else name
+
+        def work(session: Session) -> str:
+            try:
+                return format_name_of(session, name)
+            except DirectoryAway:
+                raise
+            except DirectoryError as error:
+                raise ObjectNotFound(f"a queue, alias or group at {directory_path!r} ({error})") from None
+
+        return await self._controllers.read(work)
+
+    async def deleted_queues(self, machine: UUID) -> Sequence[UUID]:
+        """None: what Active Directory keeps of deleted objects only its administrators see, and that a queue is not
+        there may mean that the controller has not heard of it yet. So it stays, and the log names it."""
+        return ()
+
+    async def confirm_deletion(self, identifier: UUID) -> None:
+        """Nothing is kept."""
+
+    def _queue_with(self, session: Session, identifier: UUID) -> QueueRecord:
+        try:
+            return self._queue(session, one(session, by_identifier(identifier), schema.QUEUE_ATTRIBUTES), {})
+        except ObjectNotFound:
+            raise ObjectNotFound(f"public queue {identifier}") from None
+
+    def _queue(self, session: Session, entry: Entry, known: dict[str, tuple[str, UUID]]) -> QueueRecord:
+        """`known` has, by distinguished name, the computer and identifier of machines that were asked for before."""
+        machine = parent_of(entry.name)
+        if machine not in known:
+            known[machine] = name_of(parent_of(machine)), identifier_of(one(session, machine, ["objectGUID"]))
+        computer, identifier = known[machine]
+        return schema.queue_record(entry.values, computer, identifier, self._rights(session, entry))
+
+    def _readable(self, session: Session, entry: Entry, known: dict[str, tuple[str, UUID]]) -> QueueRecord | None:
+        try:
+            return self._queue(session, entry, known)
+        except DirectoryAway:
+            raise
+        except (DirectoryError, ValueError) as error:
+            logger.info("%s is left out: %s", entry.name, error)
+            return None
+
+    def _rights(self, session: Session, entry: Entry) -> bytes:
+        """Raises DirectoryError."""
+        descriptor = octets(entry, schema.DESCRIPTOR)
+        if not descriptor:
+            raise DirectoryError(f"{self._account} may not read the permissions of {entry.name}")
+        if not self._own_sid:
+            self._own_sid = self._own_computer(session).sid
+        try:
+            return descriptors.from_directory(descriptor, self._own_sid)
+        except MsmqError as error:
+            raise DirectoryError(f"the permissions of {entry.name} can't be read: {error}") from None
+
+    def _sid_of_owner(self, session: Session, queue: UUID) -> str:
+        name = parent_of(parent_of(one(session, by_identifier(queue), ["objectGUID"]).name))
+        return computer_of(one(session, name, OF_COMPUTER)).sid
+
+    # -- users -------------------------------------------------------------------------------------------------
+
+    async def user(self, sid: str) -> UserRecord:
+        return await self._user(f"(objectSid={filter_text(sid)})", sid)
+
+    async def user_with_certificate(self, digest: bytes) -> UserRecord:
+        return await self._user(
+            f"(mSMQDigests={filter_octets(digest)})", f"certificate with the digest {digest.hex()}"
+        )  # fmt: skip
+
+    async def _user(self, condition: str, what: str) -> UserRecord:
+        def work(session: Session) -> UserRecord:
+            wanted = ["objectSid", "mSMQSignCertificates"]
+            found = session.search(self._domain(session), f"(&(objectClass=user){condition})", wanted, limit=1)
+            if not found:
+                raise ObjectNotFound(what)
+            encoded = octets(found[0], "mSMQSignCertificates")
+            try:
+                certificates = tuple(self._read_certificates(encoded)) if encoded else ()
+            except ValueError as error:
+                raise DirectoryError(f"the certificates of {found[0].name} can't be read: {error}") from None
+            return UserRecord(sid_of(found[0]), certificates)
+
+        return await self._controllers.read(work)
+
+    async def add_certificate(self, sid: str, certificate: Certificate) -> None:
+        raise DirectoryDenied(
+            f"only {sid} and administrators of the domain may write its mSMQSignCertificates in Active Directory"
+        )
+
+    async def remove_certificate(self, sid: str, digest: bytes) -> None:
+        raise DirectoryDenied(
+            f"only {sid} and administrators of the domain may write its mSMQSignCertificates in Active Directory"
+        )
+
+    # -- distribution lists ------------------------------------------------------------------------------------
+
+    async def create_list(self, name: str, members: Sequence[str]) -> ListRecord:
+        raise _of_administrators()
+
+    async def distribution_list(self, identifier: UUID) -> ListRecord:
+        """A group of queues, aliases and groups ([MS-MQDSSM] 3.1.6.9)."""
+
+        def work(session: Session) -> ListRecord:
+            group = one(session, by_identifier(identifier), ["cn", "member"])
+            members = group.values.get("member", ())
+            if len(members) > _MEMBERS:
+                raise DirectoryError(f"the group {group.name} has {len(members)} members, at most {_MEMBERS} are used")
+            names = tuple(format_name_of(session, member.decode()) for member in members)
+            return ListRecord(identifier, octets(group, "cn").decode(), names)
+
+        return await self._controllers.read(work)
+
+    async def distribution_lists(self) -> Sequence[ListRecord]:
+        """None: any group may be one."""
+        return ()
+
+    async def set_members(self, identifier: UUID, add: Sequence[str], remove: Sequence[str]) -> ListRecord:
+        raise _of_administrators()
+
+    async def remove_list(self, identifier: UUID) -> None:
+        raise _of_administrators()
+
+    # -- the domain --------------------------------------------------------------------------------------------
+
+    def _domain(self, session: Session) -> str:
+        """The distinguished name below which everything is; the same at each controller."""
+        if not self._context:
+            root = one(session, "", ["defaultNamingContext"])
+            self._context = octets(root, "defaultNamingContext").decode()
+        return self._context
+
+
+def _of_administrators() -> DirectoryDenied:
+    return DirectoryDenied("a distribution list is a group: use the tools of the domain")

@@ -1,0 +1,119 @@
+"""Properties of queues ⇄ attributes of mSMQQueue objects: [MS-MQDSSM] 2.2.2, 3.1.6.1.2.2, 3.1.6.11.2 in one table."""
+
+from __future__ import annotations
+
+import calendar
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from openmsmq.directory.provider import DirectoryError, QueueRecord
+from openmsmq.model.constants import INFINITE
+from openmsmq.model.security import sid_bytes, sid_text
+
+QUEUE: Final = "mSMQQueue"
+CONFIGURATION: Final = "mSMQConfiguration"
+LONG_NAME: Final = 64  # characters of `cn`; the rest of the name is in mSMQQueueNameExt then ([MS-MQDSSM] 3.1.6.11.2.1)
+_HASH: Final = 9  # characters at the end of a long `cn`
+
+#: The values of an object's attributes, by attribute in lower case.
+Values = Mapping[str, Sequence[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """How a value is written as an attribute, and read."""
+
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+
+
+def _time(value: bytes) -> int:
+    return calendar.timegm(time.strptime(value[:14].decode(), "%Y%m%d%H%M%S"))
+
+
+TEXT: Final = Syntax(str.encode, bytes.decode)
+GUID: Final = Syntax(lambda value: value.bytes_le, lambda octets: UUID(bytes_le=octets))
+BOOLEAN: Final = Syntax(lambda value: b"TRUE" if value else b"FALSE", lambda octets: octets == b"TRUE")
+INTEGER: Final = Syntax(lambda value: str(value).encode(), int)
+#: The directory has signed numbers of 32 bits only: -1 stands for 0xFFFFFFFF.
+UNSIGNED: Final = Syntax(
+    lambda value: str(value - (1 << 32) if value >= 1 << 31 else value).encode(),
+    lambda octets: int(octets) & 0xFFFFFFFF,
+)
+SID: Final = Syntax(sid_bytes, sid_text)
+TIME: Final = Syntax(lambda value: time.strftime("%Y%m%d%H%M%S.0Z", time.gmtime(value)).encode(), _time)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """`absent` is what an object without the attribute has; None where it has to be there. The directory itself sets
+    those that are not `writable`."""
+
+    name: str
+    syntax: Syntax
+    absent: Any = None
+    writable: bool = True
+
+
+#: By attribute of `QueueRecord`. Path name, machine and security are put together by `queue_record`.
+OF_QUEUE: Final[dict[str, Attribute]] = {
+    "identifier": Attribute("objectGUID", GUID, writable=False),
+    "position": Attribute("uSNCreated", INTEGER, writable=False),
+    "type": Attribute("mSMQQueueType", GUID, UUID(int=0)),
+    "label": Attribute("mSMQLabelEx", TEXT, ""),
+    "journaling": Attribute("mSMQJournal", BOOLEAN, False),
+    "quota": Attribute("mSMQQueueQuota", UNSIGNED, INFINITE),
+    "journal_quota": Attribute("mSMQQueueJournalQuota", UNSIGNED, INFINITE),
+    "base_priority": Attribute("mSMQBasePriority", INTEGER, 0),
+    "authentication": Attribute("mSMQAuthenticate", BOOLEAN, False),
+    "privacy_level": Attribute("mSMQPrivacyLevel", INTEGER, 1),
+    "transactional": Attribute("mSMQTransactional", BOOLEAN, False),
+    "multicast_address": Attribute("MSMQ-MulticastAddress", TEXT, ""),
+    "create_time": Attribute("whenCreated", TIME, writable=False),
+    "modify_time": Attribute("whenChanged", TIME, writable=False),
+}
+OBJECT_SID: Final = Attribute("objectSid", SID, writable=False)
+DESCRIPTOR: Final = "nTSecurityDescriptor"
+QUEUE_ATTRIBUTES: Final = (*(attribute.name for attribute in OF_QUEUE.values()), "cn", "mSMQQueueNameExt", DESCRIPTOR)
+
+
+def attributes_of(values: Mapping[str, Any]) -> dict[str, list[bytes]]:
+    """The attributes for properties of a queue; none of a value for a text that is empty, which a directory does not
+    keep."""
+    written = {}
+    for name, value in values.items():
+        attribute = OF_QUEUE.get(name)
+        if attribute is not None and attribute.writable:
+            written[attribute.name] = [] if value == "" else [attribute.syntax.encode(value)]
+    return written
+
+
+def queue_record(values: Values, computer: str, machine: UUID, security: bytes) -> QueueRecord:
+    """A queue of the computer with this name, whose mSMQConfiguration object is `machine`. Its path name is written as
+    its objects are named (deviation D-172). Raises DirectoryError for attributes that are missing or can't be read."""
+    name = value_of(values, Attribute("cn", TEXT))
+    if len(name) == LONG_NAME:
+        name = name[:-_HASH] + value_of(values, text("mSMQQueueNameExt"))
+    read = {field: value_of(values, attribute) for field, attribute in OF_QUEUE.items()}
+    return QueueRecord(machine=machine, path_name=f"{computer}\\{name}", security=security, **read)
+
+
+def value_of(values: Values, attribute: Attribute) -> Any:
+    """Raises DirectoryError."""
+    found = values.get(attribute.name.lower())
+    if not found:
+        if attribute.absent is None:
+            raise DirectoryError(f"an object of the directory has no {attribute.name} that this account may read")
+        return attribute.absent
+    try:
+        return attribute.syntax.decode(found[0])
+    except ValueError as error:
+        raise DirectoryError(f"{attribute.name} of an object of the directory can't be read: {error}") from None
+
+
+def text(name: str) -> Attribute:
+    """An attribute with a text, empty where it is absent."""
+    return Attribute(name, TEXT, "")

@@ -1,0 +1,226 @@
+"""A connection to a domain controller by LDAP, signed and sealed with Kerberos.
+
+The library is python-ldap (the extra `openmsmq[domain]`), loaded when somebody wants it: it has SASL's security layer,
+which controllers insist on. Its calls block, up to the time limits: `controllers` makes them in threads. What fails is
+a DirectoryError ([MS-MQDSSM] 2.2.6); `DirectoryAway` where another controller may do better.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from openmsmq.directory.active.schema import Values
+from openmsmq.directory.provider import (
+    DirectoryAway,
+    DirectoryDenied,
+    DirectoryError,
+    ObjectExists,
+    ObjectNotFound,
+)
+from openmsmq.model.errors import ClientError
+
+CONNECT_SECONDS: Final = 3.0
+CALL_SECONDS: Final = 4.0  # so that a second controller is asked within `connection.TIME_LIMIT`
+MOST_ENTRIES: Final = 100_000  # of one search
+_PAGE: Final = 500  # a controller's MaxPageSize is 1000 ([MS-ADTS] 3.1.1.3.4.6)
+_LEAST_SSF: Final = 56  # encryption, whatever the cipher
+_SD_FLAGS: Final = "1.2.840.113556.1.4.801"  # [MS-ADTS] 3.1.1.3.4.1.11
+_OWNER_GROUP_DACL: Final = bytes.fromhex("3003020107")
+_GROUP_DACL: Final = bytes.fromhex("3003020106")
+_DESCRIPTOR: Final = "nTSecurityDescriptor"
+
+
+class LdapUnavailable(ClientError):
+    """Active Directory was asked for and can't be had here; the message says what to do."""
+
+
+class ControllerSilent(DirectoryAway):
+    """A controller has not answered in time."""
+
+
+class Scope(IntEnum):
+    """Of a search, by the numbers of RFC 4511 4.5.1.2."""
+
+    BASE = 0
+    CHILDREN = 1
+    SUBTREE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object: its distinguished name, and values by attribute in lower case."""
+
+    name: str
+    values: Values
+
+
+class Session(Protocol):
+    """What is asked of a controller. Methods block, and raise DirectoryError."""
+
+    def search(
+        self, base: str, condition: str, attributes: Sequence[str], scope: Scope = Scope.SUBTREE, *,
+        limit: int = 0, order: str = "",
+    ) -> list[Entry]:  # fmt: skip
+        """Objects at, or below, `base` that satisfy a filter, at most `limit` unless that is 0, in the order of an
+        attribute. Raises ObjectNotFound where `base` is not there."""
+
+    def add(self, name: str, attributes: Mapping[str, Sequence[bytes]]) -> None:
+        """Raises ObjectExists, DirectoryDenied."""
+
+    def modify(self, name: str, attributes: Mapping[str, Sequence[bytes]]) -> None:
+        """Replace values; an attribute without values goes. Raises ObjectNotFound, DirectoryDenied."""
+
+    def delete(self, name: str) -> None:
+        """Raises ObjectNotFound, DirectoryDenied."""
+
+    def close(self) -> None:
+        """Raises nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """By the key of an account in a keytab, or by the caller's ticket (KRB5CCNAME) without one. `account` as `MQ1$` or
+    `MQ1$@EXAMPLE.COM`."""
+
+    account: str = ""
+    keytab: Path | None = None
+
+
+def libraries() -> Any:
+    """Raises LdapUnavailable."""
+    try:
+        import gssapi
+        import ldap
+        import ldap.controls
+        import ldap.controls.sss
+        import ldap.sasl
+    except (ImportError, OSError) as error:
+        raise LdapUnavailable(
+            f"Active Directory wants the libraries python-ldap and gssapi, which can't be loaded ({error}): install "
+            "them with pip install 'openmsmq[domain]', which wants gcc and Debian's libldap2-dev, libsasl2-dev and "
+            "libkrb5-dev"
+        ) from None
+    return gssapi, ldap
+
+
+class LdapSession:
+    """See `Session`."""
+
+    def __init__(self, host: str, login: Login) -> None:
+        """Log in; `host` may have a port. Raises DirectoryAway, and LdapUnavailable without the libraries."""
+        gss, self._ldap = libraries()
+        ldap = self._ldap
+        _get_ticket(gss, login)
+        self._connection = connection = ldap.initialize(f"ldap://{host}")
+        connection.set_option(ldap.OPT_REFERRALS, 0)
+        connection.set_option(ldap.OPT_X_SASL_NOCANON, 1)
+        connection.set_option(ldap.OPT_X_SASL_SSF_MIN, _LEAST_SSF)
+        connection.set_option(ldap.OPT_NETWORK_TIMEOUT, CONNECT_SECONDS)
+        connection.set_option(ldap.OPT_TIMEOUT, CALL_SECONDS)
+        try:
+            connection.sasl_interactive_bind_s("", ldap.sasl.sasl({}, "GSSAPI"))
+        except ldap.AUTH_METHOD_NOT_SUPPORTED:
+            raise DirectoryAway(
+                "SASL has no GSSAPI here, which Active Directory wants: install Debian's libsasl2-modules-gssapi-mit"
+            ) from None
+        except ldap.LDAPError as error:
+            raise DirectoryAway(f"{host} does not let this account log in: {_reason(error)}") from None
+
+    def search(
+        self, base: str, condition: str, attributes: Sequence[str], scope: Scope = Scope.SUBTREE, *,
+        limit: int = 0, order: str = "",
+    ) -> list[Entry]:  # fmt: skip
+        controls = self._ldap.controls
+        page = controls.SimplePagedResultsControl(True, size=min(limit or _PAGE, _PAGE), cookie="")
+        wanted = [page]
+        if order:
+            wanted.append(controls.sss.SSSRequestControl(True, [order]))
+        if _DESCRIPTOR in attributes:
+            wanted.append(controls.LDAPControl(_SD_FLAGS, True, encodedControlValue=_OWNER_GROUP_DACL))
+        found: list[Entry] = []
+        while True:
+            with self._failures(base):
+                call = self._connection.search_ext(base, int(scope), condition, list(attributes), serverctrls=wanted)
+                _, results, _, answered = self._connection.result3(call)
+            # A referral to another domain has no name.
+            found += [Entry(name, _lowered(values)) for name, values in results if name is not None]
+            page.cookie = next((c.cookie for c in answered if c.controlType == page.controlType), b"")
+            if limit and len(found) >= limit:
+                return found[:limit]
+            if not page.cookie:
+                return found
+            if not results or len(found) > MOST_ENTRIES:
+                raise DirectoryError(f"a search for {condition} found more than {MOST_ENTRIES} objects, or has no end")
+
+    def add(self, name: str, attributes: Mapping[str, Sequence[bytes]]) -> None:
+        with self._failures(name):
+            self._connection.add_s(name, [(key, list(values)) for key, values in attributes.items() if values])
+
+    def modify(self, name: str, attributes: Mapping[str, Sequence[bytes]]) -> None:
+        changes = [(self._ldap.MOD_REPLACE, key, list(values) or None) for key, values in attributes.items()]
+        flags = []
+        if _DESCRIPTOR in attributes:
+            flags.append(self._ldap.controls.LDAPControl(_SD_FLAGS, True, encodedControlValue=_GROUP_DACL))
+        with self._failures(name):
+            self._connection.modify_ext_s(name, changes, serverctrls=flags)
+
+    def delete(self, name: str) -> None:
+        with self._failures(name):
+            self._connection.delete_s(name)
+
+    def close(self) -> None:
+        with suppress(self._ldap.LDAPError):  # the other end may have closed it
+            self._connection.unbind_s()
+
+    @contextmanager
+    def _failures(self, what: str) -> Iterator[None]:
+        ldap = self._ldap
+        try:
+            yield
+        except ldap.NO_SUCH_OBJECT:
+            raise ObjectNotFound(what) from None
+        except ldap.ALREADY_EXISTS:
+            raise ObjectExists(what) from None
+        except ldap.INSUFFICIENT_ACCESS as error:
+            raise DirectoryDenied(f"{what}: {_reason(error)}") from None
+        except ldap.TIMEOUT:
+            raise ControllerSilent(f"no answer in {CALL_SECONDS:g} s") from None
+        except (ldap.SERVER_DOWN, ldap.CONNECT_ERROR, ldap.UNAVAILABLE, ldap.BUSY) as error:
+            raise DirectoryAway(_reason(error)) from None
+        except ldap.LDAPError as error:
+            raise DirectoryError(f"{what}: {_reason(error)}") from None
+
+
+def _get_ticket(gss: Any, login: Login) -> None:
+    """SASL takes the ticket of the process's cache, which the library fills with the key when it has none that is good.
+    Raises DirectoryAway."""
+    if login.keytab is None:
+        return
+    tickets = f"MEMORY:openmsmq-{hash((login.account, login.keytab)) & 0xFFFFFFFF:08x}"
+    os.environ["KRB5CCNAME"] = tickets
+    try:
+        name = gss.Name(login.account, gss.NameType.kerberos_principal)
+        store = {"client_keytab": f"FILE:{login.keytab}", "ccache": tickets}
+        gss.Credentials(usage="initiate", name=name, mechs=[gss.MechType.kerberos], store=store)
+    except gss.exceptions.GSSError as error:
+        reason = " ".join(str(error.gen_message()).split())
+        advice = f"`klist -k {login.keytab}` shows whose keys it has"
+        raise DirectoryAway(f"no Kerberos ticket for {login.account}: {reason}; {advice}") from None
+
+
+def _lowered(values: Mapping[str, list[bytes]]) -> dict[str, list[bytes]]:
+    return {name.lower(): found for name, found in values.items()}
+
+
+def _reason(error: Any) -> str:
+    """What the library and the controller say, in one line."""
+    details = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
+    said = " ".join(str(details.get("info", "")).split())
+    description = details.get("desc") or type(error).__name__
+    return f"{description} ({said})" if said else str(description)

@@ -1,0 +1,135 @@
+"""Names of the domain and SIDs, and what is known while the domain is away."""
+
+from __future__ import annotations
+
+import pytest
+
+from directory.active.ldap_tree import LdapTree
+from openmsmq.directory.active.accounts import FRESH, KEPT, MOST, DomainAccounts
+from openmsmq.directory.active.controllers import Controllers
+from openmsmq.directory.active.session import Session
+from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
+from openmsmq.model.security import sid_bytes
+
+DOMAIN, CONFIGURATION = "DC=rig,DC=test", "CN=Configuration,DC=rig,DC=test"
+ALICE, ORDERS, INNER = (f"S-1-5-21-1-2-3-{number}" for number in (1102, 1105, 1106))
+
+
+def account(name: str, sid: str, **more: list[bytes]) -> dict[str, list[bytes]]:
+    return {"objectclass": [b"top"], "samaccountname": [name.encode()], "objectsid": [sid_bytes(sid)], **more}
+
+
+class Domain:
+    """Accounts in a directory that is there or away, and a clock."""
+
+    def __init__(self) -> None:
+        everyone = {f"cn=u{number},{DOMAIN}": account(f"user{number}", f"S-1-5-21-1-2-3-{2000 + number}") for number in
+                    range(3)}  # fmt: skip
+        self.tree = LdapTree({
+            "": {"defaultnamingcontext": [DOMAIN.encode()], "configurationnamingcontext": [CONFIGURATION.encode()],
+                 "objectclass": [b"top"]},
+            DOMAIN: {"objectclass": [b"domain"]},
+            f"CN=Partitions,{CONFIGURATION}": {"objectclass": [b"top"]},
+            f"CN=RIG,CN=Partitions,{CONFIGURATION}": {
+                "objectclass": [b"crossRef"], "netbiosname": [b"RIG"], "dnsroot": [b"rig.test"],
+                "ncname": [DOMAIN.encode()],
+            },
+            f"CN=alice,{DOMAIN}": account("alice", ALICE, userprincipalname=[b"alice@sales.test"],
+                                          tokengroups=[sid_bytes(s) for s in (ORDERS, INNER, "S-1-5-32-545")]),
+            f"CN=orders,{DOMAIN}": account("orders (all)", ORDERS),
+            f"CN=Administrators,{DOMAIN}": account("Administrators", "S-1-5-32-544"),
+            **everyone,
+        })  # fmt: skip
+        self.away, self.now = False, 0.0
+        self.accounts = DomainAccounts(Controllers(["dc1"], self.connect), lambda: self.now)
+
+    def connect(self, _: str) -> Session:
+        if self.away:
+            raise DirectoryAway("pulled")
+        return self.tree
+
+    def pull(self) -> None:
+        """The controller goes, and with it the session that was kept."""
+        self.away = True
+        self.tree.search = self._fail  # type: ignore[method-assign]
+
+    def _fail(self, *_: object, **__: object) -> list:
+        raise DirectoryAway("pulled")
+
+
+@pytest.fixture
+def domain() -> Domain:
+    return Domain()
+
+
+@pytest.mark.parametrize(
+    ("name", "sid"),
+    [
+        ("RIG\\alice", ALICE), ("rig.test\\ALICE", ALICE), ("alice@rig.test", ALICE), ("Alice@sales.test", ALICE),
+        ("RIG\\orders (all)", ORDERS), ("nt authority\\system", "S-1-5-18"),
+        ("BUILTIN\\Administrators", "S-1-5-32-544"),
+    ],
+)  # fmt: skip
+def test_users_groups_and_well_known_names_have_sids(domain: Domain, name: str, sid: str) -> None:
+    assert domain.accounts.sid_of(name) == sid
+
+
+def test_sids_have_names(domain: Domain) -> None:
+    assert domain.accounts.name_of(ORDERS) == "RIG\\orders (all)"
+    assert domain.accounts.name_of("S-1-5-11") == "NT AUTHORITY\\Authenticated Users"
+    with pytest.raises(ObjectNotFound):
+        domain.accounts.name_of("S-1-5-21-9-9-9-9")
+    assert domain.accounts.groups_of(ALICE) == (ORDERS, INNER)
+
+
+@pytest.mark.parametrize(
+    "name", ["RIG\\nobody", "RIG\\*", "RIG\\a*", "RIG\\alice)(cn=*", "RIG\\\0", "*@rig.test", "RIG\\"]
+)
+def test_nobody_else_is_found_whatever_is_in_a_name(domain: Domain, name: str) -> None:
+    with pytest.raises(ObjectNotFound):
+        domain.accounts.sid_of(name)
+
+
+def test_another_domain_and_a_group_of_the_controllers_are_explained(domain: Domain) -> None:
+    with pytest.raises(ObjectNotFound, match="the controllers are of the domain RIG"):
+        domain.accounts.sid_of("OTHER\\alice")
+    with pytest.raises(DirectoryError, match="is a group of the domain controllers alone"):
+        domain.accounts.sid_of("RIG\\Administrators")
+
+
+def test_what_was_known_goes_on_while_the_domain_is_away_and_what_was_not_is_refused(domain: Domain) -> None:
+    assert domain.accounts.sid_of("RIG\\alice") == ALICE
+    asked = len(domain.tree.asked)
+    domain.now = FRESH - 1
+    assert domain.accounts.sid_of("rig\\Alice") == ALICE
+    assert len(domain.tree.asked) == asked, "the domain was asked again"
+    domain.pull()
+    domain.now = KEPT - 1
+    assert domain.accounts.sid_of("RIG\\alice") == ALICE
+    with pytest.raises(DirectoryAway, match=r"RIG\\orders was not asked for before, and the domain does not answer"):
+        domain.accounts.sid_of("RIG\\orders")
+    domain.now = KEPT
+    with pytest.raises(DirectoryAway):
+        domain.accounts.sid_of("RIG\\alice")
+
+
+def test_a_name_that_has_gone_is_not_remembered(domain: Domain) -> None:
+    assert domain.accounts.sid_of("RIG\\alice") == ALICE
+    del domain.tree.objects[f"CN=alice,{DOMAIN}"]
+    domain.now = FRESH
+    with pytest.raises(ObjectNotFound):
+        domain.accounts.sid_of("RIG\\alice")
+    domain.pull()
+    with pytest.raises(DirectoryAway):
+        domain.accounts.sid_of("RIG\\alice")
+
+
+def test_no_more_answers_are_kept_than_allowed(domain: Domain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openmsmq.directory.active.accounts.MOST", 2)
+    assert MOST > 100
+    for number in range(3):
+        domain.accounts.sid_of(f"RIG\\user{number}")
+    domain.pull()
+    assert domain.accounts.sid_of("RIG\\user2")
+    with pytest.raises(DirectoryAway):
+        domain.accounts.sid_of("RIG\\user0")

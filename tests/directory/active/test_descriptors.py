@@ -1,0 +1,89 @@
+"""Rights on queues and descriptors of objects."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from openmsmq.directory.active.descriptors import FULL_CONTROL, from_directory, of_computer, to_directory
+from openmsmq.model.constants import QueueAccessMask as Q
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.security import ANONYMOUS, EVERYONE, LOCAL_SYSTEM, SecurityDescriptor, allow, deny
+
+COMPUTER = "S-1-5-21-1-2-3-1107"
+USER, GROUP = "S-1-5-21-1-2-3-1102", "S-1-5-21-1-2-3-1105"
+READ_PROPERTY, WRITE_PROPERTY, CONTROL_ACCESS = 0x10, 0x20, 0x100
+entries = st.lists(
+    st.builds(
+        lambda make, sid, mask: make(sid, mask),
+        st.sampled_from([allow, deny]),
+        st.sampled_from([USER, GROUP, EVERYONE, ANONYMOUS]),
+        st.integers(1, int(Q.GENERIC_ALL)).map(lambda mask: mask & int(Q.GENERIC_ALL)).filter(bool),
+    ),
+    max_size=6,
+)
+
+
+@given(st.sampled_from([USER, ANONYMOUS]), entries)
+def test_rights_come_back_as_they_were(owner: str, dacl: list) -> None:
+    assume(not any((one.type, one.sid) == (two.type, two.sid) for one, two in pairwise(dacl)))
+    queue = SecurityDescriptor(owner=owner, dacl=tuple(dacl)).pack()
+    assert from_directory(to_directory(queue, COMPUTER), COMPUTER) == queue
+
+
+def test_entries_for_one_account_that_follow_one_another_become_one() -> None:
+    queue = SecurityDescriptor(owner=USER, dacl=(allow(GROUP, 0x4), allow(GROUP, 0x20))).pack()
+    found = SecurityDescriptor.parse(from_directory(to_directory(queue, COMPUTER), COMPUTER))
+    assert found.dacl == (allow(GROUP, 0x24),)
+
+
+def test_who_may_read_properties_may_not_write_the_object() -> None:
+    def rights(mask: int) -> int:
+        made = SecurityDescriptor.parse(to_directory(SecurityDescriptor(dacl=(allow(USER, mask),)).pack(), COMPUTER))
+        return sum(entry.mask for entry in made.dacl or () if entry.sid == USER)
+
+    assert rights(int(Q.GET_QUEUE_PROPERTIES)) & (READ_PROPERTY | WRITE_PROPERTY) == READ_PROPERTY
+    assert rights(int(Q.SET_QUEUE_PROPERTIES)) & (READ_PROPERTY | WRITE_PROPERTY) == WRITE_PROPERTY
+    assert rights(int(Q.RECEIVE_MESSAGE | Q.WRITE_MESSAGE)) == 0  # extended rights only, in entries of their own
+
+
+def test_the_computer_and_the_system_come_first_whatever_the_queue_denies() -> None:
+    queue = SecurityDescriptor(owner=USER, dacl=(deny(EVERYONE, int(Q.GENERIC_ALL)),)).pack()
+    made = SecurityDescriptor.parse(to_directory(queue, COMPUTER))
+    assert made.owner == COMPUTER and made.dacl is not None
+    assert made.dacl[:2] == (allow(COMPUTER, FULL_CONTROL), allow(LOCAL_SYSTEM, FULL_CONTROL))
+
+
+def test_without_an_access_control_list_everybody_has_all() -> None:
+    made = from_directory(to_directory(SecurityDescriptor(owner=USER).pack(), COMPUTER), COMPUTER)
+    assert SecurityDescriptor.parse(made).dacl == (allow(EVERYONE, int(Q.GENERIC_ALL)),)
+
+
+def test_full_control_of_somebody_elses_object_is_all_rights_and_what_is_inherited_is_none() -> None:
+    inherited = allow(GROUP, FULL_CONTROL)
+    inherited = type(inherited)(inherited.type, 0x10, inherited.mask, inherited.sid)
+    made = SecurityDescriptor(owner=GROUP, dacl=(allow(USER, FULL_CONTROL), inherited)).pack()
+    found = SecurityDescriptor.parse(from_directory(made, COMPUTER))
+    assert (found.owner, found.dacl) == (GROUP, (allow(USER, int(Q.GENERIC_ALL)),))
+
+
+def test_a_machine_object_may_be_read_by_users_and_changed_by_nobody_else() -> None:
+    found = SecurityDescriptor.parse(of_computer(COMPUTER))
+    assert {entry.sid: entry.mask for entry in found.dacl or ()} == {
+        COMPUTER: FULL_CONTROL, LOCAL_SYSTEM: FULL_CONTROL, "S-1-5-11": 0x20094,
+    }  # fmt: skip
+
+
+@given(st.binary(max_size=200))
+def test_descriptors_that_are_none_are_refused(data: bytes) -> None:
+    made = bytearray(to_directory(SecurityDescriptor(owner=USER, dacl=(allow(USER, 0x3F),)).pack(), COMPUTER))
+    for at, octet in enumerate(data):
+        made[-1 - at % len(made)] ^= octet
+    with suppress(MsmqError):
+        from_directory(bytes(made), COMPUTER)
+    with pytest.raises(MsmqError):
+        from_directory(bytes(made)[:10], COMPUTER)

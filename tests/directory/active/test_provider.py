@@ -1,0 +1,276 @@
+"""Active Directory as a provider, by a directory in memory; what a real controller does is in interop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from directory.active.ldap_tree import LdapTree, parse
+from openmsmq.directory.active import schema
+from openmsmq.directory.active.controllers import Controllers
+from openmsmq.directory.active.filters import queue_filter
+from openmsmq.directory.active.provider import ActiveDirectory
+from openmsmq.directory.lookup import Filter, Relation, matches
+from openmsmq.directory.provider import (
+    DirectoryDenied,
+    DirectoryError,
+    MachineRecord,
+    ObjectExists,
+    ObjectNotFound,
+    QueueRecord,
+)
+from openmsmq.model.constants import INFINITE
+from openmsmq.model.security import SecurityDescriptor, allow, sid_bytes
+
+T = TypeVar("T")
+
+DOMAIN = "DC=rig,DC=test"
+COMPUTER = f"CN=MQ1,CN=Computers,{DOMAIN}"
+SITE = f"CN=Default-First-Site-Name,CN=Sites,CN=Configuration,{DOMAIN}"
+SID, USER = "S-1-5-21-1-2-3-1107", "S-1-5-21-1-2-3-1102"
+RIGHTS = SecurityDescriptor(owner=USER, dacl=(allow("S-1-1-0", 0x24),)).pack()
+
+
+def an_object(*classes: str, **values: bytes) -> dict[str, list[bytes]]:
+    return {
+        "objectclass": [name.encode() for name in classes], "objectguid": [uuid4().bytes_le], "usncreated": [b"1"],
+        **{name: [value] for name, value in values.items()},
+    }  # fmt: skip
+
+
+def tree() -> LdapTree:
+    server = f"CN=DC1,CN=Servers,{SITE}"
+    computer = {"samaccountname": b"MQ1$", "cn": b"MQ1", "objectsid": sid_bytes(SID), "dnshostname": b"mq1.rig.test"}
+    return LdapTree({
+        "": {"defaultnamingcontext": [DOMAIN.encode()], "servername": [server.encode()], "usncreated": [b"0"],
+             "objectclass": [b"top"]},
+        DOMAIN: an_object("domain"),
+        SITE: an_object("site"),
+        COMPUTER: an_object("top", "person", "user", "computer", **computer),
+    })  # fmt: skip
+
+
+class Directory:
+    """A provider on a tree."""
+
+    def __init__(self) -> None:
+        self.tree = tree()
+        self.provider = ActiveDirectory(Controllers(["dc1"], lambda _: self.tree), "MQ1$", lambda _: ())
+        self.machine = self.provider.enrol("mq1")
+
+    def wait(self, question: Awaitable[T]) -> T:
+        async def run() -> T:
+            return await question
+
+        return asyncio.run(run())
+
+    def create(self, name: str = "orders", **values: Any) -> QueueRecord:
+        record = QueueRecord(uuid4(), self.machine, f"MQ1\\{name}", security=RIGHTS, **values)
+        return self.wait(self.provider.create_queue(record))
+
+
+@pytest.fixture
+def here() -> Directory:
+    return Directory()
+
+
+def test_a_queue_manager_is_who_the_directory_says_and_always_the_same(here: Directory) -> None:
+    assert here.provider.enrol("MQ1") == here.machine
+    found = here.wait(here.provider.machine_named("mq1.RIG.test"))
+    assert (found.identifier, found.computer_name, found.dns_names) == (here.machine, "MQ1", ("mq1.rig.test",))
+    assert here.wait(here.provider.machine(here.machine)) == found
+    assert here.wait(here.provider.machines()) == [found]
+    made = here.tree.objects[f"CN=msmq,{COMPUTER}"]
+    assert made["msmqsites"] == here.tree.objects[SITE]["objectguid"]
+    assert SecurityDescriptor.parse(made["ntsecuritydescriptor"][0]).owner == SID
+
+
+def test_another_data_directory_and_another_computer_name_are_refused(here: Directory) -> None:
+    with pytest.raises(ObjectExists, match="start with an empty data directory"):
+        here.wait(here.provider.register_machine(MachineRecord(UUID(int=1), "MQ1")))
+    with pytest.raises(DirectoryError, match="computer_name is MQ2"):
+        here.provider.enrol("MQ2")
+    other = ActiveDirectory(Controllers(["dc1"], lambda _: here.tree), "NONE$", lambda _: ())
+    with pytest.raises(DirectoryError, match="no computer account NONE"):
+        other.enrol("NONE")
+
+
+def test_without_the_right_to_make_its_object_it_says_what_an_administrator_has_to_do() -> None:
+    here = tree()
+
+    def deny(*_: object) -> None:
+        raise DirectoryDenied("insufficient access")
+
+    here.add = deny  # type: ignore[method-assign]
+    provider = ActiveDirectory(Controllers(["dc1"], lambda _: here), "MQ1$", lambda _: ())
+    with pytest.raises(DirectoryDenied, match="An administrator of the domain has to create CN=msmq,CN=MQ1"):
+        provider.enrol("MQ1")
+
+
+def test_keys_are_written_and_empty_ones_leave_what_is_there(here: Directory) -> None:
+    here.wait(here.provider.register_machine(MachineRecord(here.machine, "MQ1", public_keys=b"keys")))
+    here.wait(here.provider.register_machine(MachineRecord(here.machine, "MQ1")))
+    assert here.wait(here.provider.machine(here.machine)).public_keys == b"keys"
+
+
+_values = st.fixed_dictionaries({
+    "type": st.uuids(), "label": st.text(max_size=124), "journaling": st.booleans(),
+    "quota": st.integers(0, INFINITE), "journal_quota": st.integers(0, INFINITE),
+    "base_priority": st.integers(-32768, 32767), "authentication": st.booleans(), "privacy_level": st.integers(0, 2),
+    "transactional": st.booleans(), "multicast_address": st.sampled_from(["", "234.1.1.1:8001"]),
+})  # fmt: skip
+
+
+@given(_values, _values)
+@settings(max_examples=50)
+def test_every_property_is_kept_and_can_be_changed(before: dict[str, Any], after: dict[str, Any]) -> None:
+    here = Directory()
+    made = here.create(**before)
+    assert {name: getattr(made, name) for name in before} == before
+    assert made.security == RIGHTS and made.path_name == "MQ1\\orders" and made.machine == here.machine
+    changed = here.wait(here.provider.update_queue(made.identifier, {**after, "modify_time": 5, "security": RIGHTS}))
+    assert changed == replace(made, **after)
+    assert here.wait(here.provider.queue(made.identifier)) == changed
+    quota = here.tree.objects[f"CN=orders,CN=msmq,{COMPUTER}"]["msmqqueuequota"][0]
+    assert -(1 << 31) <= int(quota) < 1 << 31
+
+
+def test_each_property_of_a_queue_has_an_attribute() -> None:
+    elsewhere = {"machine", "path_name", "security"}
+    assert {field.name for field in fields(QueueRecord)} == {*schema.OF_QUEUE, *elsewhere}
+
+
+@pytest.mark.parametrize("name", ["a,b=c+d#e", "*()\\2a", "#1", 'q"<;>', "x" * 63, "é (ü)*"])
+def test_names_are_found_by_path_whatever_is_in_them(here: Directory, name: str) -> None:
+    here.create("another")
+    made = here.create(name)
+    assert made.path_name == f"MQ1\\{name}"
+    assert here.wait(here.provider.queue_at(f"mq1.rig.test\\{name.upper()}")) == made
+    with pytest.raises(ObjectExists):
+        here.create(name)
+    here.wait(here.provider.delete_queue(made.identifier))
+    for question in (
+        here.provider.queue_at(made.path_name), here.provider.queue(made.identifier),
+        here.provider.delete_queue(made.identifier), here.provider.queue_at(f"*\\{name}"),
+    ):  # fmt: skip
+        with pytest.raises(ObjectNotFound):
+            here.wait(question)
+
+
+def test_a_long_name_of_others_is_put_together_again(here: Directory) -> None:
+    made = here.create("x" * 55 + "-0a1b2c3d")
+    entry = here.tree.objects[f"CN={'x' * 55}-0a1b2c3d,CN=msmq,{COMPUTER}"]
+    entry["msmqqueuenameext"] = [b"yz"]
+    assert here.wait(here.provider.queue(made.identifier)).path_name == "MQ1\\" + "x" * 55 + "yz"
+
+
+def test_an_object_that_others_made_has_defaults_and_one_without_descriptor_is_an_error(here: Directory) -> None:
+    here.tree.add(f"CN=theirs,CN=msmq,{COMPUTER}", {"objectClass": [b"mSMQQueue"]})
+    with pytest.raises(DirectoryError, match="may not read the permissions"):
+        here.wait(here.provider.queue_at("MQ1\\theirs"))
+    entry = here.tree.objects[f"CN=theirs,CN=msmq,{COMPUTER}"]
+    entry["ntsecuritydescriptor"] = [SecurityDescriptor(owner=USER, dacl=()).pack()]
+    found = here.wait(here.provider.queue_at("MQ1\\theirs"))
+    assert (found.label, found.quota, found.privacy_level, found.type) == ("", INFINITE, 1, UUID(int=0))
+    entry["msmqqueuequota"] = [b"many"]
+    with pytest.raises(DirectoryError, match="mSMQQueueQuota"):
+        here.wait(here.provider.queue_at("MQ1\\theirs"))
+
+
+_labels = st.sampled_from(["", "a", "A", "b", "Straße", "*", "(", ")", "\\", "\0", "a)(b", "x,y=z+#"])
+_filters = st.one_of(
+    st.builds(Filter, st.sampled_from(["label", "multicast_address"]), st.sampled_from(list(Relation)), _labels),
+    st.builds(
+        Filter, st.sampled_from(["create_time", "modify_time"]), st.sampled_from(list(Relation)),
+        st.integers(0, 1 << 31),
+    ),
+    st.builds(Filter, st.just("type"), st.sampled_from(list(Relation)), st.uuids()),
+)  # fmt: skip
+
+
+@given(st.lists(_filters, max_size=3), _labels, st.uuids(), st.integers(0, 1 << 31))
+@settings(max_examples=300)
+def test_filters_hold_where_the_comparisons_of_queries_do(
+    filters: list[Filter], label: str, kind: UUID, created: int
+) -> None:
+    record = QueueRecord(
+        uuid4(), uuid4(), "MQ1\\q", 5, kind, label, create_time=created, modify_time=created
+    )  # fmt: skip
+    values = {"objectclass": [b"mSMQQueue"]}
+    for name, attribute in schema.OF_QUEUE.items():
+        if getattr(record, name) != "":
+            values[attribute.name.lower()] = [attribute.syntax.encode(getattr(record, name))]
+    assert parse(queue_filter(filters, 4))(values) == matches(record, filters)
+    assert not parse(queue_filter(filters, 5))(values)
+
+
+def test_a_query_goes_on_behind_its_last_result_and_stays_at_a_machine(here: Directory) -> None:
+    made = [here.create(f"q{number}") for number in range(5)]
+    first = here.wait(here.provider.find_queues([], 0, 2))
+    assert first == made[:2]
+    assert here.wait(here.provider.find_queues([], first[-1].position, 10)) == made[2:]
+    own = Filter("machine", Relation.EQUALS, here.machine)
+    assert here.wait(here.provider.find_queues([own], 0, 10)) == made
+    assert here.wait(here.provider.find_queues([replace(own, value=uuid4())], 0, 10)) == []
+    for wrong in ([replace(own, relation=Relation.NOT_EQUALS)], [Filter("path_name", Relation.EQUALS, "MQ1\\q")]):
+        with pytest.raises(DirectoryError):
+            here.wait(here.provider.find_queues(wrong, 0, 10))
+
+
+def test_a_query_leaves_out_what_can_not_be_read_and_goes_on_behind_it(here: Directory) -> None:
+    for number in range(3):
+        here.tree.add(f"CN=theirs{number},CN=msmq,{COMPUTER}", {"objectClass": [b"mSMQQueue"]})
+    made = here.create("last")
+    for limit in (1, 2, 10):
+        assert here.wait(here.provider.find_queues([], 0, limit)) == [made]
+    here.wait(here.provider.delete_queue(made.identifier))
+    assert here.wait(here.provider.find_queues([], 0, 1)) == []
+
+
+def test_the_certificates_of_a_user_are_read_and_only_others_write_them(here: Directory) -> None:
+    user = f"CN=alice,CN=Users,{DOMAIN}"
+    digest = b"*()\\\0" + bytes(11)
+    here.tree.objects[user] = an_object("user", objectsid=sid_bytes(USER), msmqsigncertificates=b"certificates")
+    here.tree.objects[user]["msmqdigests"] = [digest]
+    assert here.wait(here.provider.user_with_certificate(digest)).sid == USER
+    with pytest.raises(ObjectNotFound):
+        here.wait(here.provider.user_with_certificate(bytes(16)))
+
+    def unreadable(_: bytes) -> Any:
+        raise ValueError("no certificates")
+
+    provider = ActiveDirectory(Controllers(["dc1"], lambda _: here.tree), "MQ1$", unreadable)
+    with pytest.raises(DirectoryError, match="can't be read: no certificates"):
+        here.wait(provider.user_with_certificate(digest))
+    with pytest.raises(DirectoryDenied):
+        here.wait(here.provider.remove_certificate(USER, digest))
+
+
+def test_a_group_is_a_distribution_list_of_queues_aliases_and_groups(here: Directory) -> None:
+    queue = here.create()
+    group, inner, alias = (f"CN={name},CN=Users,{DOMAIN}" for name in ("all", "inner", "alias"))
+    here.tree.objects[inner] = an_object("group")
+    here.tree.objects[alias] = an_object("mSMQ-Custom-Recipient")
+    here.tree.objects[alias]["msmq-recipient-formatname"] = [b"DIRECT=OS:mq2\\q"]
+    members = [f"CN=orders,CN=msmq,{COMPUTER}", inner, alias]
+    here.tree.objects[group] = {**an_object("group", cn=b"all"), "member": [name.encode() for name in members]}
+    identifier, within = (UUID(bytes_le=here.tree.objects[name]["objectguid"][0]) for name in (group, inner))
+    found = here.wait(here.provider.distribution_list(identifier))
+    assert found.members == (f"PUBLIC={queue.identifier}", f"DL={within}", "DIRECT=OS:mq2\\q")
+    for name, format_name in ((members[0], found.members[0]), (group, f"DL={identifier}"), (alias, found.members[2])):
+        for path in (name, f"LDAP://{name}", f"ldap://dc1.rig.test/{name}"):
+            assert here.wait(here.provider.format_name_at(path)) == format_name
+    assert here.wait(here.provider.directory_path(queue.identifier)) == f"LDAP://{members[0]}"
+    for path in ("", "LDAP://", f"LDAP://CN=none,{COMPUTER}", COMPUTER, "x/y", "*"):
+        with pytest.raises(ObjectNotFound):
+            here.wait(here.provider.format_name_at(path))
+    here.tree.objects[group]["member"].append(COMPUTER.encode())
+    with pytest.raises(DirectoryError, match="neither a queue, an alias nor a group"):
+        here.wait(here.provider.distribution_list(identifier))

@@ -1,0 +1,97 @@
+"""LDAP with a real controller: protection, pages, referrals, errors, and what users keep there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from interop import domain_controller as domain
+from interop.domain_controller import DomainController
+from openmsmq.directory.active.accounts import DomainAccounts
+from openmsmq.directory.active.controllers import Controllers
+from openmsmq.directory.active.provider import ActiveDirectory
+from openmsmq.directory.active.session import LdapSession, Login
+from openmsmq.directory.provider import DirectoryDenied, DirectoryError, ObjectNotFound
+from openmsmq.protection.certificates import UserCertificate, pack_certificates
+from openmsmq.protocols.certificates import certificates_in
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
+DOMAIN = "DC=rig,DC=test"
+ALICE = f"CN=alice,CN=Users,{DOMAIN}"
+
+
+@pytest.fixture
+def session(
+    directory: DomainController, tickets: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LdapSession]:
+    """With the ticket of alice, as the command line has one."""
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tickets['alice']}")
+    made = LdapSession(directory.address, Login())
+    yield made
+    made.close()
+
+
+def test_what_travels_is_encrypted(session: LdapSession) -> None:
+    import ldap
+
+    assert session._connection.get_option(ldap.OPT_X_SASL_SSF) >= 56
+
+
+def test_pages_are_put_together_and_referrals_left_out(session: LdapSession) -> None:
+    names = [entry.name for entry in session.search(f"CN=Configuration,{DOMAIN}", "(objectClass=*)", ["cn"])]
+    assert len(names) == len(set(names)) > 1000
+    assert all(entry.name for entry in session.search(DOMAIN, "(objectClass=*)", ["cn"]))
+    assert len(session.search(f"CN=Configuration,{DOMAIN}", "(objectClass=*)", ["cn"], limit=7)) == 7
+
+
+def test_errors_are_those_of_a_directory(session: LdapSession) -> None:
+    with pytest.raises(ObjectNotFound):
+        session.search(f"CN=none,{DOMAIN}", "(objectClass=*)", ["cn"])
+    with pytest.raises(DirectoryError, match="filter"):
+        session.search(DOMAIN, "(((", ["cn"])
+    with pytest.raises(DirectoryDenied):
+        session.modify(f"CN=bob,CN=Users,{DOMAIN}", {"description": [b"mine"]})
+    with pytest.raises(DirectoryDenied):
+        session.add(f"CN=new,CN=Users,{DOMAIN}", {"objectClass": [b"container"]})
+
+
+def test_certificates_that_a_user_registered_herself_are_found(
+    session: LdapSession, directory: DomainController
+) -> None:
+    entry = UserCertificate(uuid4().bytes_le, os.urandom(700))
+    values = {"mSMQSignCertificates": [pack_certificates([entry])], "mSMQDigests": [entry.digest]}
+    session.modify(ALICE, values)
+    provider = ActiveDirectory(
+        Controllers([directory.address], partial(LdapSession, login=Login())), "MQ1$", certificates_in
+    )
+
+    async def run() -> None:
+        sid = directory.sid("alice")
+        for found in (await provider.user(sid), await provider.user_with_certificate(entry.digest)):
+            assert (found.sid, [c.encoded for c in found.certificates]) == (sid, [entry.certificate])
+        session.modify(ALICE, {name: [] for name in values})
+        assert (await provider.user(sid)).certificates == ()
+        with pytest.raises(ObjectNotFound):
+            await provider.user_with_certificate(entry.digest)
+        await provider.close()
+
+    asyncio.run(run())
+
+
+def test_names_and_groups_are_those_of_the_domain(session: LdapSession, directory: DomainController) -> None:
+    accounts = DomainAccounts(Controllers([directory.address], partial(LdapSession, login=Login())), lambda: 0.0)
+    group, inner = directory.sid(domain.GROUP), directory.sid(domain.INNER_GROUP)
+    for name in ("RIG\\orders", "rig.test\\ORDERS", "orders@rig.test"):
+        assert accounts.sid_of(name) == group
+    assert accounts.name_of(inner) == "RIG\\order-clerks"
+    assert {group, inner} < set(accounts.groups_of(directory.sid("alice")))
+    assert accounts.name_of(directory.sid("MQ1$")) == "RIG\\MQ1$"
+    for name in ("RIG\\*", "RIG\\a*", "*@rig.test", "RIG\\)(cn=*", "RIG\\x\0"):
+        with pytest.raises(ObjectNotFound):
+            accounts.sid_of(name)
