@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, cast
@@ -148,6 +149,8 @@ class RpcServer:
         self.connections: set[_Connection] = set()
         self.peers: Counter[str] = Counter()  # connections by host
         self.together: Together | None = None
+        #: Asked before anything is sent; if not, the connection is closed.
+        self.may_answer: Callable[[], bool] = _always
         self._gathered: list[Call] = []
         self._unflushed: list[_Connection] = []
         self._servers: list[asyncio.Server] = []
@@ -530,7 +533,14 @@ class _Connection(asyncio.Protocol):
         if self._core is not None and self._transport is not None:
             data = self._core.data_to_send()
             if data and not self._transport.is_closing():
+                if not self._server.may_answer():
+                    self.close()
+                    return
                 self._server.statistics.packets_out += 1
                 self._write(self._transport, data)
                 if self._paused_since is not None:
                     self._check_unread()
+
+
+def _always() -> bool:
+    return True
