@@ -194,9 +194,10 @@ class RpcServer:
     def flush(self) -> None:
         """Have what `flush_soon` was told of leave now."""
         connections, self._unflushed = self._unflushed, []
+        allowed = not connections or self.may_answer()
         for connection in connections:
             try:
-                connection.flush()
+                connection.flush(allowed)
             except Exception:  # one connection's trouble must not keep the others from their replies
                 log.exception("replies can't be sent")
                 connection.close()
@@ -528,12 +529,13 @@ class _Connection(asyncio.Protocol):
         if data:
             transport.write(data)
 
-    def flush(self) -> None:
+    def flush(self, allowed: bool | None = None) -> None:
+        """Send what has been answered; `allowed` says that `may_answer` has been asked already."""
         self._flush_scheduled = False
         if self._core is not None and self._transport is not None:
             data = self._core.data_to_send()
             if data and not self._transport.is_closing():
-                if not self._server.may_answer():
+                if not (self._server.may_answer() if allowed is None else allowed):
                     self.close()
                     return
                 self._server.statistics.packets_out += 1

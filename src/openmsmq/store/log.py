@@ -346,8 +346,8 @@ class Store:
         self._recycle()
 
     def check_owner(self) -> None:
-        """Raise StoreFenced if another process has taken the store over, OSError if that can't be found out. After a
-        look that succeeded, the next one is a millisecond later."""
+        """Raise StoreFenced if another process has taken the store over, OSError if that can't be found out. For a
+        millisecond after a look that succeeded it is not looked again."""
         if self._ownership.is_lost_lately():
             self._fenced()
 
