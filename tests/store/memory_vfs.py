@@ -166,6 +166,10 @@ class MemoryVfs:
         self.locks[self.next_handle] = path
         return self.next_handle
 
+    def exists(self, path: str) -> bool:
+        self._call("exists", path)
+        return path in self.locks.values() or path in self.names
+
     def holds(self, lock: int, path: str) -> bool:
         self._call("holds", path)
         return self.locks.get(lock) == path

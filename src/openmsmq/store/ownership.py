@@ -29,6 +29,9 @@ from openmsmq.store.vfs import Vfs, write_fully
 LOCK_NAME: Final = "lock"
 #: Seconds for which a look is good enough where nothing depends on the disk.
 FRESH: Final = 0.001
+#: Seconds for which it is enough that the lock file has its name, which takes a third of the time: a store that was
+#: restored may have the name of one that was removed, but not within a moment.
+IDENTIFIED: Final = 1.0
 _EPOCH: Final = ".epoch-"
 _UNFINISHED: Final = ".unfinished"
 
@@ -62,13 +65,15 @@ class Ownership:
         self._vfs = vfs
         self._lock = lock
         self._lock_path = f"{place.path}/{LOCK_NAME}"
-        self._looked = 0.0
+        self._looked = self._identified = 0.0
 
     def is_lost(self) -> bool:
         """Whether another process has taken the store over. Raises OSError where that can't be found out."""
         now = _now()
-        if not self._vfs.holds(self._lock, self._lock_path):
-            return True
+        if now - self._identified > IDENTIFIED or not self._vfs.exists(self._lock_path):
+            if not self._vfs.holds(self._lock, self._lock_path):
+                return True
+            self._identified = now
         self._looked = now
         return False
 

@@ -54,6 +54,9 @@ class Vfs(Protocol):
     def lock(self, path: str) -> int:
         """Take the exclusive lock on the file, without waiting; raises StoreInUse if another process has it."""
 
+    def exists(self, path: str) -> bool:
+        """Whether the file can be found; False also where that can't be said."""
+
     def holds(self, lock: int, path: str) -> bool:
         """Whether `path` still is the file that was locked."""
 
@@ -137,6 +140,9 @@ class OsVfs:
         status = os.fstat(handle)
         self._locked[handle] = status.st_dev, status.st_ino
         return handle
+
+    def exists(self, path: str) -> bool:
+        return os.access(path, os.F_OK)
 
     def holds(self, lock: int, path: str) -> bool:
         try:
