@@ -26,7 +26,7 @@ MODULES: Final = (
     "queueing.transactions", "queueing.unit_of_work",
     "rpc.assembly", "rpc.association", "rpc.call", "rpc.server", "rpc.server_connection", "rpc.splitter",
     "store.batch", "store.bookkeeping", "store.columns", "store.committer",
-    "store.frames", "store.log", "store.operations",
+    "store.frames", "store.log", "store.operations", "store.ownership",
     "store.segments", "store.specs", "store.uring_sync", "store.vfs", "store.writer",
     "transfer.packets", "transfer.queue_format", "transfer.receive_buffer", "transfer.send_buffer",
     "transport.history", "transport.sequence", "transport.session", "transport.window",

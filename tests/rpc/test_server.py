@@ -251,6 +251,26 @@ def test_what_a_server_has_answered_still_leaves_when_it_shuts_down() -> None:
     serve(scenario)
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_server_that_may_not_answer_closes_the_connection_instead(waits: bool) -> None:
+    """Whether the answer is there at once, or comes later with those of others."""
+
+    async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
+        async with await aio.connect("127.0.0.1", port) as client:
+            await client.bind(ECHO.uuid, ECHO.version)
+            assert await client.call(REVERSE, b"ab") == b"ba"
+            server.may_answer = lambda: False
+            calling = asyncio.create_task(client.call(WAIT if waits else REVERSE, b"ab"))
+            if waits:
+                await until(lambda: toy.waiting)
+                toy.waiting[0].reply(b"late")
+            with pytest.raises(RpcConnectionError):
+                await calling
+            await until(lambda: not server.connections)
+
+    serve(scenario)
+
+
 def test_a_server_that_shuts_down_lets_calls_end_but_does_not_wait_for_ever() -> None:
     async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
         client = await aio.connect("127.0.0.1", port)

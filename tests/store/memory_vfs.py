@@ -64,6 +64,7 @@ class MemoryVfs:
         self.changes: list[tuple[str, str, str | Inode]] = []
         self.handles: dict[int, tuple[str, Inode]] = {}
         self.locks: dict[int, str] = {}
+        self.renamed: set[str] = set()  # directories, by the names that they had
         self.next_handle = 3
         self.before: Callable[[str, str], str | None] = lambda name, path: None
         self.calls: list[tuple[str, str]] = []
@@ -72,14 +73,17 @@ class MemoryVfs:
 
     def make_directory(self, path: str) -> None:
         self._call("make_directory", path)
+        self.renamed.discard(path)
 
     def listdir(self, path: str) -> list[str]:
         self._call("listdir", path)
-        return [name.removeprefix(path + "/") for name in self.names]
+        inside = path.rstrip("/") + "/"
+        return sorted({name.removeprefix(inside).partition("/")[0] for name in self.names if name.startswith(inside)})
 
     def open(self, path: str, create: bool = False) -> int:
         self._call("open", path)
         if create:
+            self._expect_directory(path)
             self._change("link", path, Inode())
         if path not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
@@ -129,27 +133,46 @@ class MemoryVfs:
 
     def fsync_directory(self, path: str) -> None:
         self._call("fsync_directory", path)
+        self._expect_directory(f"{path}/.")
         self.durable_names = dict(self.names)
         self.changes.clear()
 
     def rename(self, old: str, new: str) -> None:
         self._call("rename", new)
-        if old not in self.names:
+        if old not in self.names and not any(name.startswith(old + "/") for name in self.names):
             raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        if old not in self.names:
+            self.renamed.add(old)
         self._change("rename", old, new)
+        for handle, path in self.locks.items():
+            if path.startswith(old + "/"):
+                self.locks[handle] = new + path.removeprefix(old)
 
     def unlink(self, path: str) -> None:
         self._call("unlink", path)
+        locked = next((handle for handle, name in self.locks.items() if name == path), None)
+        if locked is not None:
+            self.locks[locked] = ""
+            return
         if path not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         self._change("unlink", path, "")
 
     def lock(self, path: str) -> int:
+        self._expect_directory(path)
         if path in self.locks.values():
             raise StoreInUse(path)
         self.next_handle += 1
         self.locks[self.next_handle] = path
         return self.next_handle
+
+    def exists(self, path: str) -> bool:
+        self._call("exists", path)
+        return path in self.locks.values() or path in self.names
+
+    def holds(self, lock: int, path: str) -> bool:
+        self._call("holds", path)
+        return self.locks.get(lock) == path
 
     # -------------------------------------------------------------------------------------------------- crashes
 
@@ -207,6 +230,11 @@ class MemoryVfs:
 
     # -------------------------------------------------------------------------------------------------- details
 
+    def _expect_directory(self, path: str) -> None:
+        directory = path.rpartition("/")[0]
+        if directory in self.renamed:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", directory)
+
     def _call(self, name: str, path: str) -> str | None:
         self.calls.append((name, path))
         return self.before(name, path)
@@ -224,6 +252,7 @@ def apply_change(names: dict[str, Inode], change: tuple[str, str, str | Inode]) 
         names[path] = argument
     elif kind == "rename":
         assert isinstance(argument, str)
-        names[argument] = names.pop(path)
+        for name in [name for name in names if name == path or name.startswith(path + "/")]:
+            names[argument + name.removeprefix(path)] = names.pop(name)
     else:
         names.pop(path, None)

@@ -305,9 +305,9 @@ class Oracle:
 
     # --------------------------------------------------------------------------------------------------- checking
 
-    def check(self, vfs: Vfs, since: int | None = None) -> tuple[Store, Snapshot]:
+    def check(self, vfs: Vfs, since: int | None = None, *, take_over: bool = False) -> tuple[Store, Snapshot]:
         """Open what a crash left; it must be one of the states since the last acknowledged one."""
-        store = Store.open(DIRECTORY, vfs=vfs, segment_size=8192, entropy=bytes)
+        store = Store.open(DIRECTORY, vfs=vfs, segment_size=8192, entropy=bytes, take_over=take_over)
         found = snapshot(store)
         allowed = self.history[self.acknowledged if since is None else since :]
         matching = [high for state, high, notes in allowed if state == found and notes == prepared(store)]

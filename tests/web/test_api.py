@@ -209,6 +209,8 @@ def test_metrics_are_what_prometheus_reads(client: Client, queue: str, daemon: D
     messages = {sample.labels["kind"]: sample.value for sample in families["openmsmq_messages"].samples}
     assert messages["queue"] >= 1 and messages["outgoing"] == 0
     assert families["openmsmq_disk_free_bytes"].samples[0].value > 0
+    assert families["openmsmq_store_epoch"].samples[0].value == 0
+    assert families["openmsmq_store_size_bytes"].samples[0].value > 0
     assert "q1" not in answer.text, "names of queues are for whoever may see them"
 
 

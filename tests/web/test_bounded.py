@@ -106,7 +106,7 @@ def test_headers_without_an_end_are_given_up_also_behind_a_good_request() -> Non
 
 
 def web() -> Web:
-    settings = Settings("127.0.0.1", 1, "", "", "", "", ["here"], False, False, False, 0)
+    settings = Settings("127.0.0.1", 1, "", "", "", "", "", ["here"], False, False, False, 0)
     nothing: Any = None
     return Web(Services(settings, nothing, nothing, nothing), ())
 

@@ -38,6 +38,7 @@ class Peer(FramePeer):
             self.rpc,
             lambda sid: sid is not None and self.users.is_administrator(sid),
             Histogram(),
+            0,
         )
 
     async def __aenter__(self) -> Peer:

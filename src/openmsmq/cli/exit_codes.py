@@ -6,7 +6,8 @@ from openmsmq.model.errors import AccessDenied, MsmqError, QueueExists, QueueNot
 from openmsmq.protection.directories import DirectoryUnavailable
 from openmsmq.rpc.errors import AuthenticationError
 from openmsmq.rpc.users import UsersFileError
-from openmsmq.store import StoreError
+from openmsmq.server.supervision import FENCED
+from openmsmq.store import StoreError, StoreFenced
 
 FAILED, NOT_FOUND, TIMED_OUT, DENIED, UNREACHABLE, EXISTS = 1, 3, 4, 5, 6, 7
 
@@ -18,6 +19,7 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (AuthenticationError, DENIED),
     (ConnectionError, UNREACHABLE),
     (MsmqError, FAILED),
+    (StoreFenced, FENCED),
     (StoreError, FAILED),
     (UsersFileError, FAILED),
     (DirectoryUnavailable, FAILED),

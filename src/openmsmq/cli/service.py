@@ -230,8 +230,12 @@ def fsck(directory: Path, repair: bool, quarantine: Path | None, as_json: bool) 
     """
     from openmsmq.store import fsck as store_fsck
     from openmsmq.store.errors import NoStore
+    from openmsmq.store.ownership import current
+    from openmsmq.store.vfs import OsVfs
 
-    store = directory / "store" if (directory / "store").is_dir() else directory
+    store = directory / "store"
+    if current(OsVfs(), str(store.absolute())) is None:
+        store = directory
     try:
         _fsck(store_fsck, store, directory, repair, quarantine, as_json)
     except NoStore as error:

@@ -44,6 +44,9 @@ class Owner(Protocol):
     def writable(self, connection: Connection) -> None:
         """There may be room for more messages again."""
 
+    def may_write(self) -> bool:
+        """Whether anything may be sent; False closes the connection."""
+
     def closed(self, connection: Connection, reason: Closed[Any]) -> None:
         """The session has ended; called once, also if it never opened."""
 
@@ -143,6 +146,9 @@ class Connection(asyncio.Protocol):
         data = self.session.data_to_send()
         transport = self._transport
         if data and transport is not None and not transport.is_closing():
+            if not self._owner.may_write():
+                transport.abort()
+                return
             transport.write(data)
             if transport.get_write_buffer_size() > LARGEST_BUFFER:
                 logger.warning("%s reads nothing of what it is sent: its connection is closed", self.address)

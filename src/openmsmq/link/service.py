@@ -58,7 +58,10 @@ class MessageService:
         protections: Protections,
         options: Options,
         loop: asyncio.AbstractEventLoop,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`may_write` is asked before anything is sent."""
+        self._may_write = may_write
         self._manager, self._options, self._loop = manager, options, loop
         self._settings = Settings(manager.machine.identifier)
         self._routing = options.routing or Routing(manager.machine.identifier)
@@ -275,6 +278,10 @@ class MessageService:
         """See `connection.Owner`."""
         for destination in list(self._serving.get(connection, ())):
             self._pump(destination)
+
+    def may_write(self) -> bool:
+        """See `connection.Owner`."""
+        return self._may_write()
 
     def closed(self, connection: Connection, event: Closed[Token]) -> None:
         """See `connection.Owner`. What was sent and not acknowledged returns to its queue."""

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from openmsmq.protection.keyring import write_private
-from openmsmq.store import fsck
+from openmsmq.store import OsVfs, fsck
 from openmsmq.store.copying import copy_log
+from openmsmq.store.ownership import is_of_store, log_directory
 
 MANIFEST: Final = "backup.json"
 STORE: Final = "store"
@@ -56,10 +57,11 @@ def back_up(data_dir: Path, target: Path, time: str) -> Summary:
         StoreError, OSError: as `copy_log`.
     """
     _make_empty(target)
-    if not (data_dir / STORE).is_dir():
+    log = Path(log_directory(OsVfs(), str(data_dir / STORE)))
+    if not log.is_dir():
         raise BackupError(f"{data_dir} holds no store")
     (target / STORE).mkdir(mode=0o700)
-    copied = copy_log(data_dir / STORE, target / STORE)
+    copied = copy_log(log, target / STORE)
     for name in _others(data_dir):
         (target / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if Path(name).suffix in _DATABASES:
@@ -136,7 +138,11 @@ def _others(data_dir: Path) -> list[str]:
     names = []
     for name in _all(data_dir):
         parts = Path(name).parts
-        if parts[0] != STORE and not any(part.startswith(_NOT_COPIED) for part in parts) and "-wal" not in parts[-1]:
+        if (
+            not is_of_store(parts[0], STORE)
+            and not any(part.startswith(_NOT_COPIED) for part in parts)
+            and "-wal" not in parts[-1]
+        ):
             names.append(name)
     return sorted(name for name in names if not name.endswith(("-shm", "-journal")))
 

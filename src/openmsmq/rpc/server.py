@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, cast
@@ -148,6 +149,8 @@ class RpcServer:
         self.connections: set[_Connection] = set()
         self.peers: Counter[str] = Counter()  # connections by host
         self.together: Together | None = None
+        #: Asked before anything is sent; if not, the connection is closed.
+        self.may_answer: Callable[[], bool] = _always
         self._gathered: list[Call] = []
         self._unflushed: list[_Connection] = []
         self._servers: list[asyncio.Server] = []
@@ -191,9 +194,10 @@ class RpcServer:
     def flush(self) -> None:
         """Have what `flush_soon` was told of leave now."""
         connections, self._unflushed = self._unflushed, []
+        allowed = not connections or self.may_answer()
         for connection in connections:
             try:
-                connection.flush()
+                connection.flush(allowed)
             except Exception:  # one connection's trouble must not keep the others from their replies
                 log.exception("replies can't be sent")
                 connection.close()
@@ -525,12 +529,20 @@ class _Connection(asyncio.Protocol):
         if data:
             transport.write(data)
 
-    def flush(self) -> None:
+    def flush(self, allowed: bool | None = None) -> None:
+        """Send what has been answered; `allowed` says that `may_answer` has been asked already."""
         self._flush_scheduled = False
         if self._core is not None and self._transport is not None:
             data = self._core.data_to_send()
             if data and not self._transport.is_closing():
+                if not (self._server.may_answer() if allowed is None else allowed):
+                    self.close()
+                    return
                 self._server.statistics.packets_out += 1
                 self._write(self._transport, data)
                 if self._paused_since is not None:
                     self._check_unread()
+
+
+def _always() -> bool:
+    return True

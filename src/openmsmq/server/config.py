@@ -98,6 +98,13 @@ class Configuration:
             "this one gets an identifier of its own)"
         },
     )
+    take_over: bool = field(
+        default=False,
+        metadata={
+            "help": "take the store from a daemon that still has it, or of which nobody knows: that one ends with exit "
+            "code 75. For cluster managers, which see to it that one node starts"
+        },
+    )
     directory_provider: str = field(
         default="sqlite",
         metadata={

@@ -67,9 +67,9 @@ from openmsmq.server.maintenance import Maintenance, Thresholds
 from openmsmq.server.memory import give_back_memory, no_collector
 from openmsmq.server.protections import Protections
 from openmsmq.server.remote import Peers
-from openmsmq.server.supervision import Supervision
+from openmsmq.server.supervision import FENCED, Supervision
 from openmsmq.server.web import WebServer
-from openmsmq.store import Store, StoreError, StoreFailed, StoreFull
+from openmsmq.store import Store, StoreError, StoreFailed, StoreFenced, StoreFull
 from openmsmq.store.committer import Committer
 from openmsmq.store.uring_sync import UringSync
 
@@ -95,7 +95,10 @@ class Daemon:
         started = time.monotonic()
         configuration.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._background = ThreadPoolExecutor(1, "segments")
-        self.store = Store.open(configuration.data_dir / "store", background=self._background.submit)
+        self.store = Store.open(
+            configuration.data_dir / "store", background=self._background.submit, take_over=configuration.take_over
+        )
+        logger.info("%s: epoch %d", self.store.directory, self.store.epoch)
         self._serving = False
         self._qualified_name = fully_qualified_name()
         self._directory = connect_to_directory(configuration)
@@ -214,6 +217,7 @@ class Daemon:
             policy=policy, acceptor=acceptor, server_limits=server_limits,
             dead_peer_seconds=configuration.dead_peer_seconds,
         )  # fmt: skip
+        rpc.may_answer = self._is_owner
         table = InterfaceTable(
             interface(environment, configuration.minimum_level_of(interface.description.name))
             for interface in served(configuration)
@@ -245,7 +249,7 @@ class Daemon:
         if configuration.web:
             self._web = WebServer(configuration, environment, users, rpc, self._syncs, [
                 configuration.machine_name, self._qualified_name, *configuration.alias_names
-            ])  # fmt: skip
+            ], self.store)  # fmt: skip
             self.endpoints["web"] = await self._web.start(configuration.port("web_port", self._offset))
         await self._start_messages(committer, environment.public_queues, users)
         self._announce_security()
@@ -263,7 +267,7 @@ class Daemon:
         maintenance = Maintenance(
             self.store, self.manager, committer, self._machine_security.current, rpc.budget, self._tidy,
             Thresholds(configuration.checkpoint_megabytes << 20, configuration.minimum_free_megabytes << 20),
-            configuration.data_dir,
+            configuration.data_dir, self._is_owner,
         )  # fmt: skip
         self._maintenance = asyncio.create_task(maintenance.run())
         self._following = asyncio.create_task(keep_in_step(environment.public_queues))
@@ -287,8 +291,9 @@ class Daemon:
             locate=(lambda name: public_queues.resolve(name, Access.SEND)) if self._directory.exists else None,
         )
         service = MessageService(
-            self.manager, committer.when_durable, self.protections, options, asyncio.get_running_loop()
-        )
+            self.manager, committer.when_durable, self.protections, options, asyncio.get_running_loop(),
+            self._is_owner,
+        )  # fmt: skip
         port = configuration.port("message_port", self._offset)
         with self._naming(port, "message_port"):
             self.endpoints["messages"] = await service.start(configuration.listen, port)
@@ -438,9 +443,23 @@ class Daemon:
                 self.store.close()
         self._background.shutdown()
 
+    def _is_owner(self) -> bool:
+        """Whether the store is still this daemon's. If another one has taken it over, this one ends."""
+        try:
+            self.store.check_owner()
+        except (StoreFenced, OSError) as error:
+            self._store_failed(error)
+            return False
+        return True
+
     def _store_failed(self, error: BaseException) -> None:
         if self.failure is not None:
             return
+        if isinstance(error, StoreFenced):
+            logger.critical("fenced: %s", error)
+            logging.shutdown()
+            # At once: an orderly end writes to the data directory, as SQLite does when it closes, and removes files.
+            os._exit(FENCED)
         logger.critical("the store has failed, nothing more is acknowledged: %s", error)
         self.failure = error
         self.stopping.set()
@@ -549,7 +568,8 @@ def _milliseconds() -> int:
 
 
 async def serve(configuration: Configuration, ready: Callable[[Daemon], None] | None = None) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code, 1 if the store failed."""
+    """Run until SIGTERM or SIGINT; returns the exit code, 1 if the store failed. If another daemon has taken the
+    store over, the process ends with FENCED."""
     daemon = Daemon(configuration)
     loop = asyncio.get_running_loop()
     supervision = Supervision(loop)

@@ -41,18 +41,19 @@ class Maintenance:
 
     def __init__(
         self, store: Store, manager: QueueManager, committer: Committer, machine: Callable[[], SecurityDescriptor],
-        budget: Budget, tidy: asyncio.Event, thresholds: Thresholds, data_dir: Path,
+        budget: Budget, tidy: asyncio.Event, thresholds: Thresholds, data_dir: Path, is_owner: Callable[[], bool],
     ) -> None:  # fmt: skip
-        """`machine` reads the security descriptor of the queue manager, which commands change."""
+        """`machine` reads the security descriptor of the queue manager, which commands change. `is_owner` finds out
+        whether the store is still this daemon's, and ends the daemon if not."""
         self._store, self._manager, self._committer = store, manager, committer
         self._machine, self._budget, self._tidy = machine, budget, tidy
-        self._thresholds, self._data_dir = thresholds, data_dir
+        self._thresholds, self._data_dir, self._is_owner = thresholds, data_dir, is_owner
         self._checkpointed = store.end
         self._no_checkpoint_before = 0.0  # monotonic seconds
 
     async def run(self) -> None:
-        """Until it is cancelled, or the store fails."""
-        while True:
+        """Until it is cancelled, the store fails or another daemon has taken it over."""
+        while self._is_owner():
             self._throttle()
             self._return_memory()
             self._manager.authorization.machine = self._machine()

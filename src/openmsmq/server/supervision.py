@@ -6,6 +6,11 @@ import asyncio
 import os
 import socket
 from collections.abc import Mapping
+from typing import Final
+
+#: Exit code of a daemon whose store another one has taken over: EX_TEMPFAIL of sysexits.h. To start it again would be
+#: wrong while the other one runs.
+FENCED: Final = 75
 
 
 class Supervision:

@@ -17,6 +17,7 @@ from openmsmq.rpc.unix_sockets import bind_unix
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.config import Configuration
 from openmsmq.server.interfaces import SERVED
+from openmsmq.store import Store
 from openmsmq.web.door import Door
 
 _SOCKET: Final = "web.sock"  # in the data directory
@@ -31,17 +32,19 @@ class WebServer:
 
     def __init__(
         self, configuration: Configuration, environment: Environment, users: UsersFile, rpc: RpcServer,
-        syncs: Histogram, names: list[str],
+        syncs: Histogram, names: list[str], store: Store,
     ) -> None:  # fmt: skip
         """`rpc` is the daemon's server for everybody; `syncs` how long syncs of the store took; `names` are those of
         this machine."""
         self._configuration: Final = configuration
-        self._door: Final = Door(environment.manager, users, rpc, environment.is_administrator, syncs)
+        self._door: Final = Door(environment.manager, users, rpc, environment.is_administrator, syncs, store.epoch)
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)
         self._rpc: Final = RpcServer(
             table, policy=SecurityPolicy(allow_anonymous=False), acceptor=ticket_acceptor(self._door.identity)
         )
+        self._rpc.may_answer = rpc.may_answer
+        self._store: Final = store.directory
         self._names: Final = names
         self._process: ChildProcess | None = None
         self._watching: list[asyncio.Task[None]] = []
@@ -55,7 +58,7 @@ class WebServer:
         certificate, key = (str(path or "") for path in (configuration.web_certificate, configuration.web_key))
         self._process = ChildProcess(
             _PROGRAM, self._door.serve, configuration.web_address, port, certificate=certificate, key=key,
-            socket=str(path), data_dir=str(configuration.data_dir.resolve()), hosts=[*self._names,
+            socket=str(path), data_dir=str(configuration.data_dir.resolve()), store=self._store, hosts=[*self._names,
             *configuration.web_host_names], open_metrics=configuration.web_shows_sums, audit=configuration.audit,
             audit_required=configuration.audit_required, audit_bytes=configuration.audit_megabytes << 20,
         )  # fmt: skip

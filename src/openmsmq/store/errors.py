@@ -27,6 +27,10 @@ class StoreFailed(StoreError):
     """A write or a sync of the log failed. What is on disk is unknown, so the store accepts nothing any more."""
 
 
+class StoreFenced(StoreFailed):
+    """Another process has taken the store over. What was not acknowledged may be in it or not."""
+
+
 class UnknownFormat(StoreError):
     """A file was written by a version of the format that this program does not know."""
 

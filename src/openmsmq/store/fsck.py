@@ -17,8 +17,8 @@ from openmsmq.store.checkpoints import NAMES
 from openmsmq.store.errors import NoStore, StoreError
 from openmsmq.store.frames import FRAMES_START, HEADER_SIZE, Codec, segment_header
 from openmsmq.store.log import Store
-from openmsmq.store.opening import LOCK_NAME, remove_temporary_files
 from openmsmq.store.operations import Drop, Operation, Put, Remove
+from openmsmq.store.ownership import Ownership, claim, log_directory, remove_temporary_files
 from openmsmq.store.recovery import Damage, Survey, replay_log, survey
 from openmsmq.store.replay import State, count_live
 from openmsmq.store.scan import Gap, SegmentScan, scan_log
@@ -106,12 +106,11 @@ def verify(directory: str, vfs: Vfs | None = None) -> Report:
         OSError: a file cannot be read.
     """
     vfs = vfs or OsVfs()
-    _check_is_store(vfs, directory)
-    lock = vfs.lock(f"{directory}/{LOCK_NAME}")
+    ownership = _own(vfs, directory)
     try:
-        return _verify(vfs, directory)
+        return _verify(vfs, ownership.path)
     finally:
-        vfs.close(lock)
+        ownership.release()
 
 
 def repair(directory: str, quarantine_path: str, vfs: Vfs | None = None) -> Repaired:
@@ -122,8 +121,9 @@ def repair(directory: str, quarantine_path: str, vfs: Vfs | None = None) -> Repa
         StoreError: there is nothing to go by, neither a segment header nor a checkpoint.
     """
     vfs = vfs or OsVfs()
-    _check_is_store(vfs, directory)
-    lock = vfs.lock(f"{directory}/{LOCK_NAME}")
+    store_directory = directory
+    ownership = _own(vfs, directory)
+    directory = ownership.path
     try:
         before = _verify(vfs, directory)
         found = survey(vfs, directory)
@@ -147,22 +147,25 @@ def repair(directory: str, quarantine_path: str, vfs: Vfs | None = None) -> Repa
             found = survey(vfs, directory)
         operations, high_key = _corrections(vfs, found, codec) if found.checkpoints else ([], 0)
     finally:
-        vfs.close(lock)
+        ownership.release()
     if operations or before.damages:
-        store = Store.open(directory, vfs=vfs, ignore_checkpoints=True)
+        store = Store.open(store_directory, vfs=vfs, ignore_checkpoints=True)
         store.append(operations)
         store.reserve(max(high_key, store.high_key))
         store.close()
     if before.damages or found.files.damaged:
         # They may name records that are quarantined now. The log is enough, and by now it knows what they knew.
         found.files.discard()
-    Store.open(directory, vfs=vfs).close()
-    return Repaired(before.damages, len(operations), verify(directory, vfs))
+    Store.open(store_directory, vfs=vfs).close()
+    return Repaired(before.damages, len(operations), verify(store_directory, vfs))
 
 
-def _check_is_store(vfs: Vfs, directory: str) -> None:
-    if not any(segment_number(name) is not None or name in NAMES for name in vfs.listdir(directory)):
+def _own(vfs: Vfs, directory: str) -> Ownership:
+    """Keep others out. Ends a take-over that was not finished, which changes no message."""
+    names = vfs.listdir(log_directory(vfs, directory))
+    if not any(segment_number(name) is not None or name in NAMES for name in names):
         raise NoStore(f"{directory} holds no store: neither a segment of a log nor a checkpoint is there")
+    return claim(vfs, os.path.abspath(directory), take_over=False)
 
 
 def read_quarantine(data: bytes) -> list[tuple[str, int, bytes]]:

@@ -20,10 +20,11 @@ from openmsmq.store.bookkeeping import Bookkeeping
 from openmsmq.store.checkpoints import copy_columns, encode
 from openmsmq.store.columns import QueueColumns
 from openmsmq.store.compaction import TOLERATED, Compactor, IsLive, Relocated
-from openmsmq.store.errors import DamagedRecord, StoreError, StoreFailed, StoreFull
+from openmsmq.store.errors import DamagedRecord, StoreError, StoreFailed, StoreFenced, StoreFull
 from openmsmq.store.frames import HEADER_SIZE, INSERT, PENDING, PREPARE
 from openmsmq.store.opening import Recovered, open_log
 from openmsmq.store.operations import Insert, Operation, Remove
+from openmsmq.store.ownership import fenced
 from openmsmq.store.replay import State
 from openmsmq.store.row_frames import Rows
 from openmsmq.store.segments import Background, OpenHandles, Segment
@@ -47,6 +48,8 @@ class Store:
     Attributes:
         recovered: what was in it when it was opened.
         durable_end: absolute end of what is on the disk.
+        directory: where the log is; a store that is taken over is somewhere else.
+        epoch: how often the store was taken over.
     """
 
     def __init__(
@@ -57,13 +60,16 @@ class Store:
         entropy: Callable[[int], bytes],
         background: Background | None,
         ignore_checkpoints: bool,
+        take_over: bool,
     ) -> None:
         """Use Store.open."""
-        opened = open_log(vfs, directory, segment_size, entropy, background, ignore_checkpoints)
+        opened = open_log(vfs, directory, segment_size, entropy, background, ignore_checkpoints, take_over)
         self.recovered: Recovered = opened.recovered
-        self.directory = directory
+        self.directory = opened.ownership.path
+        self.epoch = opened.ownership.epoch
         self._vfs = vfs
-        self._lock: int | None = opened.lock
+        self._ownership = opened.ownership
+        self._is_open = True
         self._codec = opened.codec
         self._supply = opened.supply
         self._checkpoints = opened.checkpoints
@@ -90,6 +96,7 @@ class Store:
         entropy: Callable[[int], bytes] = os.urandom,
         background: Background | None = None,
         ignore_checkpoints: bool = False,
+        take_over: bool = False,
     ) -> Store:
         """Open the store in a directory, making both if needed.
 
@@ -100,6 +107,7 @@ class Store:
             entropy: gives so many random bytes; called once, for a new store.
             background: runs a job elsewhere, to prepare segments ahead of need; without it they are prepared inline.
             ignore_checkpoints: read the whole log even if a checkpoint would save it.
+            take_over: take the store from whoever has it: that one writes and acknowledges nothing any more.
 
         Raises:
             StoreInUse: another process has it open.
@@ -108,7 +116,9 @@ class Store:
             StoreFull: no room to make a new store.
             OSError: a file cannot be read or written.
         """
-        return cls(os.fspath(directory), vfs or OsVfs(), segment_size, entropy, background, ignore_checkpoints)
+        return cls(
+            os.fspath(directory), vfs or OsVfs(), segment_size, entropy, background, ignore_checkpoints, take_over
+        )
 
     # ------------------------------------------------------------------------------------------------ appending
 
@@ -315,18 +325,31 @@ class Store:
         Raises:
             StoreFailed: the store has failed earlier.
             StoreError: the last batch is not finished.
+            StoreFenced: another process has taken the store over.
+            OSError: it can't be found out whether one has.
         """
         self._check()
+        if self._ownership.is_lost_lately():
+            self._fenced()
         return self._writer.take_batch()
 
     def finish_batch(self, batch: Batch) -> None:
-        """`batch` is on the disk."""
+        """`batch` is on the disk. Raises StoreFenced if it went to the disk of a store that another process has taken
+        over meanwhile: it may be in it or not. Raises OSError as `take_batch`."""
+        if self._ownership.is_lost():
+            self._fenced()
         self.durable_end = batch.end
         self._writer.batch_is_written()
         for chunk in batch.chunks:
             if chunk.segment is not self._writer.tail:
                 self._handles.keep(chunk.segment)
         self._recycle()
+
+    def check_owner(self) -> None:
+        """Raise StoreFenced if another process has taken the store over, OSError if that can't be found out. For a
+        millisecond after a look that succeeded it is not looked again."""
+        if self._ownership.is_lost_lately():
+            self._fenced()
 
     def fail(self, error: BaseException) -> NoReturn:
         """Mark the store as failed for good; always raises StoreFailed."""
@@ -487,7 +510,7 @@ class Store:
 
     def close(self) -> None:
         """Sync, mark the clean end, release the files. A failed store is only released."""
-        if self._lock is None:
+        if not self._is_open:
             return
         try:
             if self._failure is None:
@@ -510,14 +533,20 @@ class Store:
         self._supply.close()
         for segment in self._books.segments.values():
             self._handles.close(segment)
-        if self._lock is not None:
-            self._vfs.close(self._lock)
-            self._lock = None
+        if self._is_open:
+            self._ownership.release()
+            self._is_open = False
         self._failure = self._failure or StoreError("the store is closed")
 
     # ----------------------------------------------------------------------------------------------------- details
 
+    def _fenced(self) -> NoReturn:
+        self._failure = fenced(self.directory, self.epoch)
+        raise self._failure
+
     def _check(self) -> None:
+        if isinstance(self._failure, StoreFenced):
+            raise self._failure
         if self._failure is not None:
             raise StoreFailed(f"{self.directory}: {self._failure}") from self._failure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,23 +11,20 @@ from openmsmq.store.checkpoints import NAMES, Checkpoints
 from openmsmq.store.columns import QueueColumns
 from openmsmq.store.errors import DamagedStore
 from openmsmq.store.frames import FRAMES_START, IDENTITY_SIZE, Codec
+from openmsmq.store.ownership import Ownership, claim, fenced, remove_temporary_files
 from openmsmq.store.recovery import RecoveryOutcome, Survey, replay_log, survey
 from openmsmq.store.replay import State, count_live
 from openmsmq.store.segments import (
     SPARES,
-    TEMPORARY_SUFFIX,
     Background,
     Segment,
     Supply,
     fill_with_zeros,
     segment_name,
-    segment_number,
 )
 from openmsmq.store.vfs import Vfs
 
 logger = logging.getLogger(__name__)
-
-LOCK_NAME = "lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class Opened:
     """A log ready to go on."""
 
     codec: Codec
-    lock: int
+    ownership: Ownership
     segments: dict[int, Segment]
     tail: Segment | None
     position: int
@@ -103,49 +101,55 @@ def open_log(
     entropy: Callable[[int], bytes],
     background: Background | None,
     ignore_checkpoints: bool,
+    take_over: bool = False,
 ) -> Opened:
     """Lock, recover, erase what a torn write left; see Store.open for the errors."""
-    vfs.make_directory(directory)
-    lock = vfs.lock(f"{directory}/{LOCK_NAME}")
+    ownership = claim(vfs, os.path.abspath(directory), take_over)
     try:
-        remove_temporary_files(vfs, directory)
-        found = survey(vfs, directory)
-        if ignore_checkpoints:
-            found.checkpoints.clear()
-        if found.damages:
-            damage = found.damages[0]
-            raise DamagedStore(damage.path, damage.offset, damage.reason)
-        for weak in found.weak:
-            logger.warning("%s: %s at offset %d", weak.path, weak.reason, weak.offset)
-        if found.codec is None:
-            return _create(vfs, directory, lock, found.files, Codec(entropy(IDENTITY_SIZE), segment_size), background)
-        return _resume(vfs, directory, lock, found, found.codec, background)
-    except BaseException:
-        vfs.close(lock)
+        return _open(vfs, ownership, segment_size, entropy, background, ignore_checkpoints)
+    except BaseException as error:
+        is_lost = isinstance(error, FileNotFoundError) and ownership.is_lost()
+        ownership.release()
+        if is_lost:
+            raise fenced(directory, ownership.epoch) from error
         raise
 
 
-def remove_temporary_files(vfs: Vfs, directory: str) -> None:
-    """Files that a crash left half made; raises OSError."""
-    for name in vfs.listdir(directory):
-        stem = name.removesuffix(TEMPORARY_SUFFIX)
-        if stem != name and (segment_number(stem) is not None or stem == "checkpoint"):
-            vfs.unlink(f"{directory}/{name}")
-
-
-def _create(
-    vfs: Vfs, directory: str, lock: int, files: Checkpoints, codec: Codec, background: Background | None
+def _open(
+    vfs: Vfs,
+    ownership: Ownership,
+    segment_size: int,
+    entropy: Callable[[int], bytes],
+    background: Background | None,
+    ignore_checkpoints: bool,
 ) -> Opened:
+    remove_temporary_files(vfs, ownership.path)
+    found = survey(vfs, ownership.path)
+    if ignore_checkpoints:
+        found.checkpoints.clear()
+    if found.damages:
+        damage = found.damages[0]
+        raise DamagedStore(damage.path, damage.offset, damage.reason)
+    for weak in found.weak:
+        logger.warning("%s: %s at offset %d", weak.path, weak.reason, weak.offset)
+    if found.codec is None:
+        return _create(vfs, ownership, found.files, Codec(entropy(IDENTITY_SIZE), segment_size), background)
+    return _resume(vfs, ownership, found, found.codec, background)
+
+
+def _create(vfs: Vfs, ownership: Ownership, files: Checkpoints, codec: Codec, background: Background | None) -> Opened:
+    directory = ownership.path
     if files.damaged:
         raise DamagedStore(f"{directory}/{NAMES[0]}", 0, "checkpoints are damaged and there is no log")
     vfs.fsync_directory(directory)
     supply = Supply(vfs, directory, codec, 1, background)
     position = codec.segment_size + FRAMES_START  # the log begins with segment 1, so that no location is 0
     recovered = Recovered({}, {}, 0, RecoveryReport(0, 0, False, (), False))
-    return Opened(codec, lock, {}, None, position, supply, files, State(position), recovered, False)
+    return Opened(codec, ownership, {}, None, position, supply, files, State(position), recovered, False)
 
 
-def _resume(vfs: Vfs, directory: str, lock: int, found: Survey, codec: Codec, background: Background | None) -> Opened:
+def _resume(vfs: Vfs, ownership: Ownership, found: Survey, codec: Codec, background: Background | None) -> Opened:
+    directory = ownership.path
     outcome = replay_log(vfs, found, codec)
     replay = outcome.replay
     state = replay.finish()
@@ -185,7 +189,7 @@ def _resume(vfs: Vfs, directory: str, lock: int, found: Survey, codec: Codec, ba
     }
     recovered = Recovered(dict(state.definitions), state.queues, state.high_key, report, prepared)
     stopped = replay.stopped and not outcome.wipes
-    return Opened(codec, lock, segments, tail, outcome.position, supply, found.files, state, recovered, stopped)
+    return Opened(codec, ownership, segments, tail, outcome.position, supply, found.files, state, recovered, stopped)
 
 
 def _make_durable(

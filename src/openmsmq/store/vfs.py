@@ -6,6 +6,7 @@ compute which states a crash may leave behind.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from typing import Protocol
@@ -46,16 +47,25 @@ class Vfs(Protocol):
         """Make the names in the directory durable."""
 
     def rename(self, old: str, new: str) -> None:
-        """Rename, replacing `new`."""
+        """Rename a file, replacing `new`, or a directory."""
 
     def unlink(self, path: str) -> None: ...
 
     def lock(self, path: str) -> int:
         """Take the exclusive lock on the file, without waiting; raises StoreInUse if another process has it."""
 
+    def exists(self, path: str) -> bool:
+        """Whether the file can be found; False also where that can't be said."""
+
+    def holds(self, lock: int, path: str) -> bool:
+        """Whether `path` still is the file that was locked."""
+
 
 class OsVfs:
     """The operating system's files."""
+
+    def __init__(self) -> None:
+        self._locked: dict[int, tuple[int, int]] = {}  # handle of a lock -> device and number of the file
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
@@ -127,7 +137,21 @@ class OsVfs:
         except OSError:
             os.close(handle)
             raise
+        status = os.fstat(handle)
+        self._locked[handle] = status.st_dev, status.st_ino
         return handle
+
+    def exists(self, path: str) -> bool:
+        return os.access(path, os.F_OK)
+
+    def holds(self, lock: int, path: str) -> bool:
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ESTALE):
+                return False
+            raise
+        return (found.st_dev, found.st_ino) == self._locked[lock]
 
 
 def write_fully(vfs: Vfs, handle: int, data: bytes, offset: int) -> None:

@@ -54,14 +54,16 @@ class Door:
         rpc: RpcServer,
         is_administrator: Callable[[str | None], bool],
         syncs: Histogram,
+        epoch: int,
     ) -> None:
         """`rpc` is the daemon's server, with whose callers those of HTTP share the throttle for logins; `syncs` how
-        long syncs of the store took."""
+        long syncs of the store took; `epoch` how often it was taken over."""
         self._manager: Final = manager
         self._users: Final = users
         self._rpc: Final = rpc
         self._is_administrator: Final = is_administrator
         self._syncs: Final = syncs
+        self._epoch: Final = epoch
         self._tickets: Final = Tickets(users)
         self._delays: Final = Delays()
         self._logins: Final = {"ok": 0, "refused": 0, "delayed": 0}
@@ -172,7 +174,8 @@ class Door:
         async for part in _sliced(figures.of_queues(self._manager)):
             found |= part or {}
         logins = {f"http {result}": count for result, count in self._logins.items()}
-        return found | figures.of_server(self._manager, self._rpc, self._syncs, self.delay) | {"logins_total": logins}
+        of_server = figures.of_server(self._manager, self._rpc, self._syncs, self.delay, self._epoch)
+        return found | of_server | {"logins_total": logins}
 
 
 async def _sliced(items: Iterator[T]) -> AsyncIterator[T]:

@@ -78,9 +78,9 @@ def _deaths(manager: QueueManager) -> dict[str, int]:
     return found
 
 
-def of_server(manager: QueueManager, rpc: RpcServer, syncs: Histogram, delay: LoopDelay) -> dict[str, Any]:
+def of_server(manager: QueueManager, rpc: RpcServer, syncs: Histogram, delay: LoopDelay, epoch: int) -> dict[str, Any]:
     """What is counted already. A label has its values as a dictionary, histograms are lists with their sum at the
-    end."""
+    end; `epoch` is that of the store."""
     return {
         "messages_dead_total": _deaths(manager),
         "transactions_total": {state.value: count for state, count in manager.transactions.ended.items()},
@@ -90,6 +90,7 @@ def of_server(manager: QueueManager, rpc: RpcServer, syncs: Histogram, delay: Lo
         "rpc_connections_total": rpc.statistics.connections,
         "sessions": {"rpc": len(rpc.connections)},
         "throttled": int(manager.changes.throttled),
+        "store_epoch": epoch,
         "quota_bytes": manager.machine.quota * 1024,
         "store_sync_duration_seconds": [*syncs.counts, syncs.total],
         "event_loop_delay_seconds": [*delay.histogram.counts, delay.histogram.total],

@@ -91,7 +91,7 @@ def aggregated(services: Services) -> str:
     figures |= {
         "logins_total": logins, "build_info": build,
         "disk_free_bytes": shutil.disk_usage(directory).free,
-        "store_size_bytes": {("all",): _size(directory / "store")},
+        "store_size_bytes": {("all",): _size(Path(services.settings.store))},
         "process_resident_memory_bytes": {("daemon",): _resident(os.getppid()), ("web",): _resident(os.getpid())},
     }  # fmt: skip
     return metrics.render(figures)

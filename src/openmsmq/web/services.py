@@ -39,6 +39,7 @@ class Settings:
     key: str
     socket: str
     data_dir: str
+    store: str
     hosts: list[str]
     open_metrics: bool
     audit: bool

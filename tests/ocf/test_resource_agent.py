@@ -1,0 +1,178 @@
+"""The resource agent, called as Pacemaker calls it: an action as its argument, parameters in the environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import openmsmq
+from daemon import eventually, free_port
+
+AGENT = Path(__file__).resolve().parents[2] / "packaging" / "ocf" / "openmsmq"
+SUCCESS, GENERIC, UNIMPLEMENTED, PERM, INSTALLED, CONFIGURED, NOT_RUNNING = 0, 1, 3, 4, 5, 6, 7
+QUEUE = ".\\private$\\orders"
+
+
+class Node:
+    """A node of the cluster: it keeps what it knows of its resources in a directory of its own."""
+
+    def __init__(self, directory: Path, name: str, data_dir: Path, *options: str) -> None:
+        self.port = free_port("127.0.0.1")
+        self.temporary = directory / name
+        self.log = directory / f"{name}.log"
+        self.binary = directory / "openmsmq"
+        self.binary.write_text(f'#!/bin/sh\nexec {sys.executable} -m openmsmq.cli "$@"\n')
+        self.binary.chmod(0o755)
+        ports = f"--endpoint-mapper-port 0 --message-port 0 --rpc-port {self.port}"
+        self.parameters = {
+            "binary": str(self.binary), "config": "", "data_dir": str(data_dir), "computer_name": "CLUSTER",
+            "user": subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip(),
+            "logfile": str(self.log), "options": " ".join((ports, *options)), "CRM_meta_timeout": "60000",
+        }  # fmt: skip
+
+    def call(self, action: str, **changed: str) -> int:
+        return self.said(action, **changed)[0]
+
+    def said(self, action: str, **changed: str) -> tuple[int, str]:
+        """The exit code, and what it says."""
+        environment = {f"OCF_RESKEY_{name}": value for name, value in {**self.parameters, **changed}.items()}
+        environment |= {"HA_RSCTMP": str(self.temporary), "OCF_RESOURCE_INSTANCE": "qm", "PATH": os.environ["PATH"]}
+        done = subprocess.run([AGENT, action], env=environment, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr
+
+    @property
+    def pid(self) -> int:
+        return int((self.temporary / "openmsmq-qm" / "pid").read_text())
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[list[Node]]:
+    """Two of them, and one data directory."""
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    both = [Node(tmp_path, name, data_dir) for name in ("one", "two")]
+    yield both
+    for node in both:
+        node.call("stop", CRM_meta_timeout="11000")
+
+
+def epochs(node: Node) -> list[str]:
+    return sorted(path.name for path in Path(node.parameters["data_dir"]).glob("store*"))
+
+
+def test_a_resource_starts_answers_and_stops_and_each_action_may_be_repeated(nodes: list[Node]) -> None:
+    node = nodes[0]
+    assert node.call("monitor") == NOT_RUNNING
+    assert node.call("stop") == SUCCESS
+    assert [node.call("start"), node.call("start")] == [SUCCESS, SUCCESS]
+    assert epochs(node) == ["store.epoch-1"]
+    assert node.call("monitor") == SUCCESS
+    with openmsmq.connect("127.0.0.1", node.port) as manager:
+        manager.create_queue(QUEUE)
+    assert [node.call("stop"), node.call("stop")] == [SUCCESS, SUCCESS]
+    assert node.call("monitor") == NOT_RUNNING
+    assert (Path(node.parameters["data_dir"]) / "store.epoch-1" / "checkpoint-0").exists(), "it ended in order"
+    assert node.call("start") == SUCCESS
+    with openmsmq.connect("127.0.0.1", node.port) as manager:
+        manager.open(QUEUE, "send").close()
+
+
+def test_a_daemon_that_was_killed_is_a_failure_and_starts_again(nodes: list[Node]) -> None:
+    node = nodes[0]
+    assert node.call("start") == SUCCESS
+    node.signal(signal.SIGKILL)
+    eventually(lambda: node.call("monitor") != SUCCESS)
+    code, said = eventually(lambda: node.said("monitor") if "exit code 137" in node.said("monitor")[1] else None)
+    assert code == GENERIC
+    assert str(node.log) in said
+    assert [node.call("start"), node.call("monitor")] == [SUCCESS, SUCCESS]
+
+
+def test_a_node_that_goes_on_after_another_has_taken_over_does_not_take_it_back(nodes: list[Node]) -> None:
+    one, two = nodes
+    assert one.call("start") == SUCCESS
+    with openmsmq.connect("127.0.0.1", one.port) as manager:
+        manager.create_queue(QUEUE)
+        with manager.open(QUEUE, "send") as queue:
+            queue.send("kept", recoverable=True)
+    one.signal(signal.SIGSTOP)
+    assert two.call("start") == SUCCESS
+    one.signal(signal.SIGCONT)
+    code, said = eventually(lambda: one.said("monitor") if one.call("monitor") != SUCCESS else None)
+    assert (code, "another node has taken the store over (exit code 75)" in said) == (PERM, True)
+    assert one.call("stop") == SUCCESS
+    assert one.call("monitor") == NOT_RUNNING
+    assert two.call("monitor") == SUCCESS
+    with openmsmq.connect("127.0.0.1", two.port) as manager, manager.open(QUEUE) as queue:
+        assert queue.receive(0).decode() == "kept"
+    assert epochs(two) == ["store.epoch-2"]
+
+
+def test_a_daemon_that_hangs_is_a_failure_and_is_stopped_in_the_time_that_there_is(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    node = Node(tmp_path, "one", data_dir, "--web --web-port", str(free_port("127.0.0.1")))
+    assert [node.call("start"), node.call("monitor")] == [SUCCESS, SUCCESS]
+    node.signal(signal.SIGSTOP)
+    code, said = node.said("monitor")
+    assert (code, "does not answer within" in said) == (GENERIC, True)
+    started = time.monotonic()
+    code, said = node.said("stop", CRM_meta_timeout="12000")
+    assert (code, "SIGKILL follows" in said) == (SUCCESS, True)
+    assert 2 <= time.monotonic() - started < 12
+    assert node.call("monitor") == NOT_RUNNING
+
+
+def test_what_cannot_start_says_whether_another_node_may_try(nodes: list[Node], tmp_path: Path) -> None:
+    node = nodes[0]
+    expected = [
+        ("monitor", {"data_dir": str(tmp_path / "not-mounted")}, NOT_RUNNING, ""),
+        ("stop", {"data_dir": str(tmp_path / "not-mounted"), "binary": "/nowhere"}, SUCCESS, ""),
+        ("start", {"data_dir": str(tmp_path / "not-mounted")}, GENERIC, "is the file system mounted?"),
+        ("start", {"options": "--port-offset x"}, CONFIGURED, "exit code 2"),
+        ("start", {"options": "--listen 192.0.2.1"}, GENERIC, "exit code 1"),
+        ("validate-all", {}, SUCCESS, ""),
+        ("validate-all", {"binary": "/nowhere"}, INSTALLED, "/nowhere"),
+        ("validate-all", {"config": "/nowhere.toml"}, INSTALLED, "/nowhere.toml"),
+        ("validate-all", {"user": "nobody-has-this-name"}, INSTALLED, "nobody-has-this-name"),
+        ("validate-all", {"data_dir": "relative"}, CONFIGURED, "absolute"),
+        ("promote", {}, UNIMPLEMENTED, ""),
+    ]  # fmt: skip
+    for action, changed, code, words in expected:
+        got, said = node.said(action, **changed)
+        assert (got, words in said) == (code, True), (action, changed, said)
+        assert not (node.temporary / "openmsmq-qm" / "pid").exists()
+
+
+def test_the_metadata_name_all_parameters_and_actions() -> None:
+    done = subprocess.run([AGENT, "meta-data"], capture_output=True, text=True, check=True)
+    root = ElementTree.fromstring(done.stdout)
+    assert (root.tag, root.get("name"), root.findtext("version")) == ("resource-agent", "openmsmq", "1.1")
+    parameters = {parameter.get("name"): parameter for parameter in root.iter("parameter")}
+    used = {line.split("OCF_RESKEY_")[1].split("=")[0] for line in AGENT.read_text().splitlines() if line[:3] == ': "'}
+    assert parameters.keys() == used
+    assert [name for name, parameter in parameters.items() if parameter.get("unique") == "1"] == ["data_dir"]
+    for parameter in parameters.values():
+        assert parameter.findtext("longdesc")
+        assert parameter.findtext("shortdesc")
+        assert parameter.find("content") is not None
+    assert {action.get("name") for action in root.iter("action")} == {
+        "start", "stop", "monitor", "meta-data", "validate-all"
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck_finds_nothing() -> None:
+    assert subprocess.run(["shellcheck", AGENT], capture_output=True, text=True).stdout == ""
