@@ -7,11 +7,11 @@ from typing import Any
 
 import openmsmq
 from command_line import add_user
-from daemon import Daemon
+from daemon import Daemon, free_port
 from openmsmq.com import Dispatch, close_all
 
-PORT = "18014"
-HOSTS = ("127.0.76.1", "127.0.76.2")
+HOSTS = ("127.0.75.1", "127.0.75.2")
+PORT = str(free_port(*HOSTS))
 
 
 def test_a_signature_of_one_queue_manager_is_verified_by_another_with_the_same_directory(tmp_path: Path) -> None:

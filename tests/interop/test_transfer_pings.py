@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import openmsmq
-from daemon import Daemon
+from daemon import Daemon, free_port
 from interop.mqqb_peer import ESTABLISH, Peer
 
 HOST, THERE, ELSEWHERE = "127.0.79.1", "127.0.79.2", "127.0.79.3"
-PORT, PING_PORT = 18015, 35270
+PORT, PING_PORT = free_port(HOST, THERE), free_port(HOST, THERE, ELSEWHERE)
 GUID = b"\x77" * 16
 WITHOUT_PING = 0x0100  # OperatingSystem.SE
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import openmsmq
-from daemon import Daemon
+from daemon import Daemon, free_port
 from interop.mqqb_peer import Message, Peer
 from openmsmq.com import Dispatch
 
 HOST, ELSEWHERE = "127.0.76.1", "127.0.76.9"
-PORT = "18014"
+PORT = str(free_port(HOST, ELSEWHERE))
 GUID = bytes(range(16))
 REPORT = 1  # MessageClass
 
@@ -111,7 +111,8 @@ def test_a_traced_message_that_leaves_names_the_report_queue_and_is_reported(
 
 def test_the_directory_says_where_a_report_queue_of_another_machine_is(tmp_path: Path) -> None:
     """Both machines report to a queue on one of them, which the other one has never sent anything to."""
-    hosts, port = ("127.0.76.11", "127.0.76.12"), "18017"
+    hosts = ("127.0.76.11", "127.0.76.12")
+    port = str(free_port(*hosts))
     common = (
         "--message-port", port, "--peer-message-port", port, "--directory-path", str(tmp_path / "directory"),
         "--peers", f"ALPHA={hosts[0]},BETA={hosts[1]}", "--report-messages",

@@ -12,12 +12,12 @@ import pytest
 
 import openmsmq
 from command_line import invoke
-from daemon import Daemon, eventually
+from daemon import Daemon, eventually, free_port
 from interop.mqqb_peer import Message, Packet, Peer
 from openmsmq.com import Dispatch
 
 HOST, THERE = "127.0.80.1", "127.0.80.2"
-PORT = 18016
+PORT = free_port(HOST, THERE)
 GUID = b"\x77" * 16
 HERE = f"DIRECT=TCP:{HOST}\\private$\\plain"
 ONE, TWO = (f"DIRECT=TCP:{THERE}\\private$\\{name}" for name in ("one", "two"))
