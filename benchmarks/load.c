@@ -256,8 +256,8 @@ static Connection *read_connection(int descriptor)
     return connection;
 }
 
-/* Add the next request to what is to leave; `slot` is the number of the operation, modulo depth. Within an operation, what
-   the answer says is copied into it. */
+/* Add the next request to what is to leave; `slot` is the number of the operation, modulo depth. What the answer says is
+   copied into it; where an operation has several steps, into those that follow the first. */
 static void ask(Connection *connection, uint32_t slot, const char *answer, int64_t time)
 {
     Request *request = &connection->request[connection->next];
@@ -308,7 +308,7 @@ static bool serve(Connection *connection, Cut (*cut)(Connection *, const char *,
             int64_t begun = connection->begun[slot];
             if (ends)
                 note(last - begun);
-            ask(connection, slot, ends ? NULL : connection->input + at, ends ? last : begun);
+            ask(connection, slot, ends && steps > 1 ? NULL : connection->input + at, ends ? last : begun);
             if (done >= wanted)
                 return false;
         }
