@@ -21,8 +21,8 @@ from typing import Any
 os.environ["OPENMSMQ_PURE"] = "1"  # before the first import of the project
 
 import openmsmq
-from openmsmq.server.config import load
 from openmsmq.server.daemon import Daemon
+from openmsmq.server.loading import load
 
 PACKAGE = str(Path(openmsmq.__file__).parent) + os.sep
 MESSAGES = 200

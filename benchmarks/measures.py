@@ -122,8 +122,8 @@ def fill(data: Path, messages: int) -> None:
     from openmsmq.model.constants import Access, Share
     from openmsmq.model.names import parse_format_name
     from openmsmq.queueing.authorization import Caller
-    from openmsmq.server.config import load
     from openmsmq.server.daemon import Daemon as Server
+    from openmsmq.server.loading import load
 
     server = Server(load(options={"data_dir": data}, environment={}))
     manager, caller = server.manager, Caller.anonymous()

@@ -30,7 +30,7 @@ OPERATIONS = ("null", "express send", "durable send", "receive")
 class Wire(NamedTuple):
     """Attributes:
     requests: sent in turn, each after the answer to the one before.
-    cut: how `load.c` tells answers apart.
+    cut: how `load.c` distinguishes answers.
     steps: how many answers make one operation.
     copies: from where in an answer to where in the next request how many bytes are copied.
     listens: the server speaks first.

@@ -11,7 +11,7 @@ import pytest
 
 from openmsmq.cli import connection, root
 from openmsmq.cli.commands import COMMANDS, load
-from openmsmq.server import config
+from openmsmq.server import config, loading
 
 # Starts the command line as a process does, and writes what it has loaded as the last line.
 PROGRAM = """
@@ -65,4 +65,4 @@ def test_a_mistyped_command_gets_a_hint() -> None:
 
 def test_levels_and_variables_are_those_of_the_daemons_configuration() -> None:
     assert tuple(config.LEVELS) == connection.LEVELS
-    assert set(config.CLIENT_VARIABLES) == root._USUAL_VARIABLES
+    assert set(loading.CLIENT_VARIABLES) == root._USUAL_VARIABLES

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.server.config import Configuration, ConfigurationError, load
+from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.interfaces import check_interfaces
+from openmsmq.server.loading import load
 
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path):

@@ -19,7 +19,7 @@ from openmsmq.queueing.queue import Queue
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server import daemon as server
-from openmsmq.server.config import load
+from openmsmq.server.loading import load
 from openmsmq.server.maintenance import PERIOD as MAINTENANCE_PERIOD
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from openmsmq.server.config import ConfigurationError, load
+from openmsmq.server.config import ConfigurationError
 from openmsmq.server.directory import connect_to_directory, keep_in_step
+from openmsmq.server.loading import load
 from protocols.test_public_queues import OWN, WithDirectory
 from queueing.world import ALICE
 

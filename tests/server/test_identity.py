@@ -15,7 +15,8 @@ import pytest
 import openmsmq
 from command_line import at, checked, command
 from daemon import Daemon, eventually, free_port
-from openmsmq.server.config import ConfigurationError, load
+from openmsmq.server.config import ConfigurationError
+from openmsmq.server.loading import load
 
 NAME = ".\\private$\\orders"
 

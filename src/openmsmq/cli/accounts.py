@@ -51,7 +51,8 @@ class Accounts:
     @functools.cached_property
     def configuration(self) -> Configuration:
         """Raises UsageError."""
-        from openmsmq.server.config import ConfigurationError, load
+        from openmsmq.server.config import ConfigurationError
+        from openmsmq.server.loading import load
 
         try:
             return load(self._config, options=self._options)

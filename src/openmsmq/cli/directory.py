@@ -27,7 +27,8 @@ from openmsmq.directory.provider import (
 from openmsmq.model import names
 from openmsmq.model.errors import IllegalFormatName
 from openmsmq.model.text import counted, time_text
-from openmsmq.server.config import ConfigurationError, load
+from openmsmq.server.config import ConfigurationError
+from openmsmq.server.loading import load
 
 T = TypeVar("T")
 

@@ -16,7 +16,8 @@ from openmsmq.protection.faults import ProtectionError
 from openmsmq.protection.keyring import CertificatesFile, KeyFiles, PeerKeysFile
 from openmsmq.protection.keys import DirectoryKey, pack_directory_keys, unpack_directory_keys
 from openmsmq.rpc.users import UsersFile
-from openmsmq.server.config import Configuration, ConfigurationError, load
+from openmsmq.server.config import Configuration, ConfigurationError
+from openmsmq.server.loading import load
 
 _config = click.option("--config", type=click.Path(path_type=Path), help="TOML file of the daemon.")
 _data_dir = click.option(

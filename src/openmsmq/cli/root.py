@@ -42,7 +42,7 @@ def cli() -> None:
 def _warn_of_variables() -> None:
     if not any(name.startswith(_PREFIX) and name not in _USUAL_VARIABLES for name in os.environ):
         return
-    from openmsmq.server.config import unknown_variables
+    from openmsmq.server.loading import unknown_variables
 
     for line in unknown_variables(os.environ):
         echo(f"openmsmq: {line}", err=True)

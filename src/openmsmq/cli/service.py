@@ -14,8 +14,9 @@ import click
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.cli.recording import LocalAudit
 from openmsmq.rpc.users import UsersFile, UsersFileError
-from openmsmq.server.config import Configuration, ConfigurationError, load
+from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.interfaces import check_interfaces
+from openmsmq.server.loading import load
 
 _KINDS = {"int": int, "int | None": int, "float": float, "str": str, "bool": bool}
 

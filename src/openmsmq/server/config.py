@@ -1,22 +1,13 @@
-"""The configuration of the daemon: one schema for TOML file, environment and command line.
-
-A setting `rpc_port` is `rpc_port = 2103` in the file, `OPENMSMQ_RPC_PORT=2103` in the environment and
-`--rpc-port 2103` on the command line; the later wins. Unknown names are refused with the names that exist. Tables, such
-as `[[foreign_site]]`, are for the file only.
-"""
+"""The settings of the daemon, with what they may be and what follows from them. `loading` reads them."""
 
 from __future__ import annotations
 
 import ipaddress
-import os
 import socket
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
@@ -27,7 +18,6 @@ from openmsmq.protection.policy import Policy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outgoing_queues import ForeignSite
-from openmsmq.queueing.properties import MAXIMUM_LABEL
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.sockets import DEAD_PEER, LEAST_DEAD_PEER
 
@@ -46,7 +36,6 @@ STANDARD_PORTS = {
 LOGINS = ("kerberos", "ntlm")
 DIRECTORIES = ("sqlite", "active-directory", "none")
 NAME_CHANGES = ("ask", "moved", "copied")
-_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 _COUNTS = (
@@ -285,87 +274,85 @@ class Configuration:
     source_of: Mapping[str, str] = field(default_factory=dict, compare=False, metadata={"internal": True})
 
     def __post_init__(self) -> None:
-        _check(self.minimum_level in LEVELS, "minimum_level", self.minimum_level, f"one of {', '.join(LEVELS)}")
-        _check(self.name_change in NAME_CHANGES, "name_change", self.name_change, f"one of {', '.join(NAME_CHANGES)}")
+        check(self.minimum_level in LEVELS, "minimum_level", self.minimum_level, f"one of {', '.join(LEVELS)}")
+        check(self.name_change in NAME_CHANGES, "name_change", self.name_change, f"one of {', '.join(NAME_CHANGES)}")
         logins = self.logins_in_order
         known = bool(logins) and len(set(logins)) == len(logins) and set(logins) <= set(LOGINS)
-        _check(known, "logins", self.logins, f"one or more of {', '.join(LOGINS)}, each once")
+        check(known, "logins", self.logins, f"one or more of {', '.join(LOGINS)}, each once")
         given = "kerberos" not in logins or self.kerberos_keytab is not None
-        _check(
-            given, "kerberos_keytab", self.kerberos_keytab, "a file, because logins has kerberos; see docs/domain.md"
-        )
+        check(given, "kerberos_keytab", self.kerberos_keytab, "a file, because logins has kerberos; see docs/domain.md")
         for sid in self.domain_administrator_sids:
-            _check(_is_domain_sid(sid), "domain_administrators", sid, "SIDs of a domain, as S-1-5-21-1-2-3-512")
+            check(_is_domain_sid(sid), "domain_administrators", sid, "SIDs of a domain, as S-1-5-21-1-2-3-512")
         provider = self.directory_provider
-        _check(provider in DIRECTORIES, "directory_provider", provider, f"one of {', '.join(DIRECTORIES)}")
+        check(provider in DIRECTORIES, "directory_provider", provider, f"one of {', '.join(DIRECTORIES)}")
         wanted = "given, because directory_provider is active-directory; see docs/domain.md"
         given = provider != "active-directory" or bool(self.controllers)
-        _check(given, "directory_controllers", self.directory_controllers, wanted)
+        check(given, "directory_controllers", self.directory_controllers, wanted)
         given = provider != "active-directory" or self.kerberos_keytab is not None
-        _check(given, "kerberos_keytab", self.kerberos_keytab, wanted)
+        check(given, "kerberos_keytab", self.kerberos_keytab, wanted)
         for interface, level in self.levels_by_interface.items():
-            _check(level in LEVELS, f"interface_levels ({interface})", level, f"one of {', '.join(LEVELS)}")
+            check(level in LEVELS, f"interface_levels ({interface})", level, f"one of {', '.join(LEVELS)}")
         if self.com_level:
-            _check(self.com_level in LEVELS, "com_level", self.com_level, f"one of {', '.join(LEVELS)}")
-        _check(self.com_ping_seconds > 0, "com_ping_seconds", self.com_ping_seconds, "more than 0")
+            check(self.com_level in LEVELS, "com_level", self.com_level, f"one of {', '.join(LEVELS)}")
+        check(self.com_ping_seconds > 0, "com_ping_seconds", self.com_ping_seconds, "more than 0")
         levels = ("debug", "info", "warning", "error")
-        _check(self.log_level in levels, "log_level", self.log_level, f"one of {', '.join(levels)}")
+        check(self.log_level in levels, "log_level", self.log_level, f"one of {', '.join(levels)}")
         for name in STANDARD_PORTS:
             port = getattr(self, name)
-            _check(port is None or 0 <= port <= 65535, name, port, "0 to 65535")
-            _check(self.port(name, self.port_offset) <= 65535, "port_offset", self.port_offset, "ports to 65535")
-        _check(self.port_offset >= 0, "port_offset", self.port_offset, "0 or more")
+            check(port is None or 0 <= port <= 65535, name, port, "0 to 65535")
+            check(self.port(name, self.port_offset) <= 65535, "port_offset", self.port_offset, "ports to 65535")
+        check(self.port_offset >= 0, "port_offset", self.port_offset, "0 or more")
         for name in ("machine_quota", "journal_quota"):
-            _check(0 <= getattr(self, name) <= INFINITE, name, getattr(self, name), "0 to 4294967295 kilobytes")
+            check(0 <= getattr(self, name) <= INFINITE, name, getattr(self, name), "0 to 4294967295 kilobytes")
         for name in _COUNTS:
-            _check(getattr(self, name) > 0, name, getattr(self, name), "1 or more")
+            check(getattr(self, name) > 0, name, getattr(self, name), "1 or more")
         seconds = self.time_to_reach_queue
-        _check(0 < seconds < INFINITE, "time_to_reach_queue", seconds, "1 to 4294967294 seconds")
-        _check(self.stage_time_limit >= 180, "stage_time_limit", self.stage_time_limit, "180 seconds or more")
-        _check(self.minimum_free_megabytes >= 0, "minimum_free_megabytes", self.minimum_free_megabytes, "0 or more")
-        _check(self.checkpoint_megabytes > 0, "checkpoint_megabytes", self.checkpoint_megabytes, "1 or more")
-        _check(self.audit_megabytes > 0, "audit_megabytes", self.audit_megabytes, "1 or more")
-        _check(self.audit or not self.audit_required, "audit", self.audit, "true, because audit_required is true")
-        _check(self.shutdown_grace_seconds >= 0, "shutdown_grace_seconds", self.shutdown_grace_seconds, "0 or more")
+        check(0 < seconds < INFINITE, "time_to_reach_queue", seconds, "1 to 4294967294 seconds")
+        check(self.stage_time_limit >= 180, "stage_time_limit", self.stage_time_limit, "180 seconds or more")
+        check(self.minimum_free_megabytes >= 0, "minimum_free_megabytes", self.minimum_free_megabytes, "0 or more")
+        check(self.checkpoint_megabytes > 0, "checkpoint_megabytes", self.checkpoint_megabytes, "1 or more")
+        check(self.audit_megabytes > 0, "audit_megabytes", self.audit_megabytes, "1 or more")
+        check(self.audit or not self.audit_required, "audit", self.audit, "true, because audit_required is true")
+        check(self.shutdown_grace_seconds >= 0, "shutdown_grace_seconds", self.shutdown_grace_seconds, "0 or more")
         least = self.dead_peer_seconds >= LEAST_DEAD_PEER
-        _check(least, "dead_peer_seconds", self.dead_peer_seconds, f"{LEAST_DEAD_PEER} or more")
+        check(least, "dead_peer_seconds", self.dead_peer_seconds, f"{LEAST_DEAD_PEER} or more")
         for alias in self.alias_names:
-            _check(_is_host(alias), "aliases", alias, "computer names, separated by commas")
+            check(is_host(alias), "aliases", alias, "computer names, separated by commas")
         for name in ("allow_nonauthenticated_rpc", "remote_read_allow_none_security_client"):
             consistent = self.allow_anonymous is not False or not getattr(self, name)
-            _check(consistent, name, True, "false, because allow_anonymous is false")
+            check(consistent, name, True, "false, because allow_anonymous is false")
         self._check_foreign_sites()
         valid = not self.report_queue or self.report_queue_identifier
-        _check(bool(valid), "report_queue", self.report_queue, "PUBLIC= and the GUID of a public queue")
+        check(bool(valid), "report_queue", self.report_queue, "PUBLIC= and the GUID of a public queue")
         self.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
         given = bool(self.peer_user) == bool(self.peer_password_file)
-        _check(given, "peer_password_file", self.peer_password_file, "given if and only if peer_user is")
+        check(given, "peer_password_file", self.peer_password_file, "given if and only if peer_user is")
         given = bool(self.flight_certificate) == bool(self.flight_key)
-        _check(given, "flight_key", self.flight_key, "given if and only if flight_certificate is")
+        check(given, "flight_key", self.flight_key, "given if and only if flight_certificate is")
         try:
             ipaddress.ip_address(self.listen)
         except ValueError:
-            _check(self.listen == "localhost", "listen", self.listen, "an IPv4 or IPv6 address, or localhost")
+            check(self.listen == "localhost", "listen", self.listen, "an IPv4 or IPv6 address, or localhost")
         given = bool(self.web_certificate) == bool(self.web_key)
-        _check(given, "web_key", self.web_key, "given if and only if web_certificate is")
+        check(given, "web_key", self.web_key, "given if and only if web_certificate is")
         try:
             ipaddress.ip_address(self.web_address)
         except ValueError:
-            _check(False, "web_listen", self.web_listen, "an IPv4 or IPv6 address")
+            check(False, "web_listen", self.web_listen, "an IPv4 or IPv6 address")
         safe = not self.web or self.web_on_loopback or self.web_certificate is not None
-        _check(safe, "web_certificate", self.web_certificate, "a file, because passwords would travel as text")
+        check(safe, "web_certificate", self.web_certificate, "a file, because passwords would travel as text")
         safe = not self.flight or self.on_loopback or self.flight_certificate is not None
-        _check(safe, "flight_certificate", self.flight_certificate, "a file, because passwords would travel as text")
+        check(safe, "flight_certificate", self.flight_certificate, "a file, because passwords would travel as text")
 
     def _check_foreign_sites(self) -> None:
         identifiers = [str(site.identifier) for site in self.foreign_site]
         machines = [machine.lower() for site in self.foreign_site for machine in site.machines]
         for values, what in ((identifiers, "identifier"), (machines, "machines")):
             twice = next((value for value in values if values.count(value) > 1), None)
-            _check(twice is None, f"foreign_site ({what})", twice, "in one site only, once")
+            check(twice is None, f"foreign_site ({what})", twice, "in one site only, once")
         here = Machine(self.machine_name, b"")
         own = next((machine for machine in machines if here.is_local(machine)), None)
-        _check(own is None, "foreign_site (machines)", own, "other machines than this one")
+        check(own is None, "foreign_site (machines)", own, "other machines than this one")
 
     @property
     def hosts_of_peers(self) -> dict[str, tuple[str, int]]:
@@ -377,7 +364,7 @@ class Configuration:
             port = port or str(STANDARD_PORT)
             host = host.strip().removeprefix("[").removesuffix("]")
             valid = bool(separator and name.strip() and host) and port.isdecimal() and 0 < int(port) <= 65535
-            _check(valid, "peers", part, "NAME=host, NAME=host:port or NAME=[IPv6 address]:port, separated by commas")
+            check(valid, "peers", part, "NAME=host, NAME=host:port or NAME=[IPv6 address]:port, separated by commas")
             hosts[name.strip().lower()] = (host.strip(), int(port))
         return hosts
 
@@ -496,122 +483,6 @@ class Configuration:
         return STANDARD_PORTS[setting] + offset if given is None else given
 
 
-def load(
-    file: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Configuration:
-    """Merge file, environment and options (None values are not given). Raises ConfigurationError."""
-    values: dict[str, Any] = {}
-    if file is not None:
-        values.update(_read_file(file))
-    environment = os.environ if environment is None else environment
-    unknown = unknown_variables(environment)
-    if unknown:
-        raise ConfigurationError("; ".join(unknown))
-    for name, text in environment.items():
-        if name.startswith(_PREFIX) and (setting := name.removeprefix(_PREFIX).lower()) in _TYPES:
-            values[setting] = text
-    values.update({name: value for name, value in (options or {}).items() if value is not None})
-    converted = {name: _convert(name, value) for name, value in values.items()}
-    return Configuration(**converted, source_of=sources(file, environment, options))
-
-
-def sources(
-    file: Path | None, environment: Mapping[str, str] | None, options: Mapping[str, Any] | None
-) -> dict[str, str]:
-    """Where `load` takes each setting from that is not the default: file, environment or option."""
-    found = dict.fromkeys(_read_file(file), "file") if file is not None else {}
-    for name in os.environ if environment is None else environment:
-        if name.startswith(_PREFIX) and (setting := name.removeprefix(_PREFIX).lower()) in _TYPES:
-            found[setting] = "environment"
-    return found | {name: "option" for name, value in (options or {}).items() if value is not None}
-
-
-def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """What to say about each OPENMSMQ_ variable that means nothing here, with the name that it is nearest to."""
-    said = []
-    known = [*CLIENT_VARIABLES, *(_PREFIX + name.upper() for name in _TYPES)]
-    for name in sorted(environment):
-        if name.startswith(_PREFIX) and name not in known:
-            nearest = get_close_matches(name, known, 1)
-            hint = f"; is {nearest[0]} meant?" if nearest else f"; known are {', '.join(sorted(known))}"
-            said.append(f"unknown environment variable {name}{hint}")
-    return said
-
-
-_PREFIX = "OPENMSMQ_"
-# What the client and the command line read.
-CLIENT_VARIABLES = tuple(_PREFIX + name for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD"))
-_TYPES = {f.name: str(f.type) for f in fields(Configuration) if "internal" not in f.metadata}
-
-
-def _read_file(file: Path) -> dict[str, Any]:
-    try:
-        values = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{file}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{file}: {error}") from error
-    for name in values:
-        if name not in _TYPES:
-            raise ConfigurationError(f"{file}: unknown setting {name!r}; known are {', '.join(sorted(_TYPES))}")
-    return values
-
-
-def _convert(name: str, value: Any) -> Any:
-    kind = _TYPES[name]
-    if "ForeignSite" in kind:
-        return tuple(_foreign_site(table) for table in _tables(name, value))
-    if kind == "Policy":
-        return _policy(name, value)
-    if "Path" in kind:
-        return Path(value).expanduser()
-    if "bool" in kind and isinstance(value, str):
-        lowered = value.lower()
-        _check(lowered in _TRUE + _FALSE, name, value, f"one of {', '.join(_TRUE + _FALSE)}")
-        return lowered in _TRUE
-    if kind.startswith("int"):
-        try:
-            return int(value)
-        except (TypeError, ValueError):
-            _check(False, name, value, "a whole number")
-    return value
-
-
-def _policy(name: str, value: Any) -> Policy:
-    _check(isinstance(value, dict), name, value, f"a [{name}] table in the configuration file")
-    known = [item.name for item in fields(Policy)]
-    for key in value:
-        _check(key in known, name, key, f"the keys {', '.join(known)}")
-    try:
-        return Policy(**value)
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{name}: {error}") from None
-
-
-def _tables(name: str, value: Any) -> list[dict[str, Any]]:
-    tables = isinstance(value, list) and all(isinstance(table, dict) for table in value)
-    _check(tables, name, value, f"[[{name}]] tables in the configuration file")
-    return list(value)
-
-
-def _foreign_site(table: dict[str, Any]) -> ForeignSite:
-    what, known = "foreign_site", ("identifier", "name", "machines")
-    for key in table:
-        _check(key in known, what, key, f"the keys {', '.join(known)}")
-    identifier, name, machines = table.get("identifier"), table.get("name", ""), table.get("machines")
-    try:
-        guid = UUID(identifier)
-    except (TypeError, ValueError, AttributeError):
-        _check(False, f"{what} (identifier)", identifier, "a GUID of the form 8-4-4-4-12 hexadecimal digits")
-    valid = isinstance(name, str) and len(name) <= MAXIMUM_LABEL
-    _check(valid, f"{what} (name)", name, f"text of at most {MAXIMUM_LABEL} characters")
-    listed = isinstance(machines, list) and machines and all(isinstance(m, str) and _is_host(m) for m in machines)
-    _check(bool(listed), f"{what} (machines)", machines, "a list of computer names or addresses, one or more")
-    return ForeignSite(guid, name or str(guid), tuple(table["machines"]))
-
-
 def _is_domain_sid(text: str) -> bool:
     try:
         sid_bytes(text)
@@ -620,7 +491,7 @@ def _is_domain_sid(text: str) -> bool:
     return text.startswith("S-1-5-21-")
 
 
-def _is_host(text: str) -> bool:
+def is_host(text: str) -> bool:
     """Whether a computer name or address can stand in a direct format name."""
     try:
         return parse_path_name(f"{text}\\private$\\q").computer == text
@@ -628,6 +499,6 @@ def _is_host(text: str) -> bool:
         return False
 
 
-def _check(condition: bool, name: str, value: object, allowed: str) -> None:
+def check(condition: bool, name: str, value: object, allowed: str) -> None:
     if not condition:
         raise ConfigurationError(f"{name} is {value!r}; allowed: {allowed}")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import logging
 import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from openmsmq.link.pinging import PingListener
 from openmsmq.link.routing_table import RoutingTableError
 from openmsmq.link.routing_table import load as load_routing
 from openmsmq.link.service import MessageService
-from openmsmq.model import security
 from openmsmq.model.constants import Access
 from openmsmq.operating.audit import AuditLog, Entry
 from openmsmq.operating.metrics import Histogram
@@ -61,8 +59,9 @@ from openmsmq.server.identity import (
     warn_of_own_outgoing_queues,
 )
 from openmsmq.server.interfaces import served
+from openmsmq.server.listening import Ports
 from openmsmq.server.logins import acceptor_of
-from openmsmq.server.machine_security import MachineSecurity
+from openmsmq.server.machine_security import MachineSecurity, readers_of
 from openmsmq.server.maintenance import Maintenance, Thresholds
 from openmsmq.server.memory import give_back_memory, no_collector
 from openmsmq.server.protections import Protections
@@ -76,9 +75,6 @@ from openmsmq.store.uring_sync import UringSync
 logger = logging.getLogger(__name__)
 
 IP_HANDSHAKE, IP_READ = 0, 1  # of R_QMGetRTQMServerPort: qmcomm and qmcomm2, and qm2qm
-PORT_INCREMENT = 11  # [MS-MQMP] 3.1.4.24: tried when the default port is in use
-PORT_ATTEMPTS = 10
-UNPRIVILEGED_OFFSET = 10000  # all ports move by this when the endpoint mapper's needs a privilege we lack
 _FLIGHT = Program(
     "Arrow Flight", "openmsmq.bulk.flight_server", ("pyarrow", "numpy"), "flight",
     "its streams and uploads were cut off and can be repeated",
@@ -104,7 +100,7 @@ class Daemon:
         self._directory = connect_to_directory(configuration)
         self.protections = Protections(configuration.data_dir, configuration.security, self._directory)
         self._audit = _audit(configuration)
-        self._machine_security = MachineSecurity(configuration.data_dir, _readers(configuration))
+        self._machine_security = MachineSecurity(configuration.data_dir, readers_of(configuration))
         with no_collector():
             self.manager = self._recover()
         try:
@@ -114,8 +110,8 @@ class Daemon:
         self.restart_seconds = time.monotonic() - started
         self.stopping = asyncio.Event()
         self._tidy = asyncio.Event()  # an administrator wants the room that garbage takes
-        self.endpoints: dict[str, tuple[str, int]] = {}
-        self._offset = configuration.port_offset
+        self._ports = Ports(configuration)
+        self.endpoints = self._ports.endpoints
         self._rpc: RpcServer | None = None
         self._flight: ChildProcess | None = None
         self._web: WebServer | None = None
@@ -229,7 +225,7 @@ class Daemon:
         mapper = EndpointMapper()
         mapper_table = InterfaceTable([mapper])
         mapper_table.add(Management(mapper_table, rpc.statistics))
-        await self._listen(rpc, mapper_table, table)
+        await self._ports.listen(rpc, mapper_table, table)
         address, port = self.endpoints["qmcomm"]
         environment.ports |= {IP_HANDSHAKE: port, IP_READ: port}
         for interface in table:
@@ -250,7 +246,7 @@ class Daemon:
             self._web = WebServer(configuration, environment, users, rpc, self._syncs, [
                 configuration.machine_name, self._qualified_name, *configuration.alias_names
             ], self.store)  # fmt: skip
-            self.endpoints["web"] = await self._web.start(configuration.port("web_port", self._offset))
+            self.endpoints["web"] = await self._web.start(self._ports.number("web_port"))
         await self._start_messages(committer, environment.public_queues, users)
         self._announce_security()
         try:
@@ -276,7 +272,7 @@ class Daemon:
         """Take messages of other queue managers, and send those for them. Raises OSError when the port can't be had."""
         configuration = self.configuration
         options = Options(
-            port=configuration.port("peer_message_port", self._offset),
+            port=self._ports.number("peer_message_port"),
             source="" if configuration.listen in ("0.0.0.0", "::", "localhost") else configuration.listen,
             max_sessions=configuration.max_sessions,
             max_sessions_per_peer=configuration.max_sessions_per_peer,
@@ -285,7 +281,7 @@ class Daemon:
             directory=self._directory,
             policy=Policy(configuration.trust_sender_identifiers, users.groups_of),
             ping=configuration.ping,
-            ping_port=configuration.port("ping_port", self._offset),
+            ping_port=self._ports.number("ping_port"),
             report_messages=configuration.report_messages,
             report_queue=configuration.report_queue_identifier,
             locate=(lambda name: public_queues.resolve(name, Access.SEND)) if self._directory.exists else None,
@@ -294,13 +290,13 @@ class Daemon:
             self.manager, committer.when_durable, self.protections, options, asyncio.get_running_loop(),
             self._is_owner,
         )  # fmt: skip
-        port = configuration.port("message_port", self._offset)
-        with self._naming(port, "message_port"):
+        port = self._ports.number("message_port")
+        with self._ports.naming(port, "message_port"):
             self.endpoints["messages"] = await service.start(configuration.listen, port)
         self._messages = service
         if configuration.ping:
             self._pings = PingListener(self.manager.machine.identifier, service.accepts, asyncio.get_running_loop())
-            with self._naming(options.ping_port, "ping_port"):
+            with self._ports.naming(options.ping_port, "ping_port"):
                 self.endpoints["pings"] = self._pings.start(self.endpoints["messages"][0], options.ping_port)
 
     async def _start_flight(self, committer: Committer, users: UsersFile, environment: Environment) -> None:
@@ -312,7 +308,7 @@ class Daemon:
             stage_time_limit=configuration.stage_time_limit,
         )  # fmt: skip
         certificate, key = (str(path or "") for path in (configuration.flight_certificate, configuration.flight_key))
-        port = configuration.port("flight_port", self._offset)
+        port = self._ports.number("flight_port")
         host = f"[{configuration.listen}]" if ":" in configuration.listen else configuration.listen
         self._flight = ChildProcess(_FLIGHT, control.serve, host, port, certificate=certificate, key=key)
         await self._flight.start()
@@ -333,55 +329,6 @@ class Daemon:
         password = configuration.peer_password_file.read_text(encoding="utf-8").rstrip("\r\n")
         credentials = Credentials(configuration.peer_user, password, configuration.peer_domain)
         return {"credentials": credentials, "level": AuthLevel.PKT_PRIVACY}
-
-    async def _listen(self, rpc: RpcServer, mapper_table: InterfaceTable, table: InterfaceTable) -> None:
-        """Open the ports. The standard ones move by the offset, given ones stay what they are."""
-        configuration = self.configuration
-        listen, offset = configuration.listen, configuration.port_offset
-        port = configuration.port("endpoint_mapper_port", offset)
-        try:
-            self.endpoints["ept"] = await self._open_port(rpc, "endpoint_mapper_port", port, mapper_table)
-        except PermissionError:
-            if offset or configuration.endpoint_mapper_port is not None:
-                raise
-            offset = UNPRIVILEGED_OFFSET
-            logger.warning(
-                "port %d requires root or CAP_NET_BIND_SERVICE; using port offset %d for all ports that are not given",
-                port, offset,
-            )  # fmt: skip
-            port = configuration.port("endpoint_mapper_port", offset)
-            self.endpoints["ept"] = await self._open_port(rpc, "endpoint_mapper_port", port, mapper_table)
-        self._offset = offset
-        port = configuration.port("rpc_port", offset)
-        # Clients learn another port from the endpoint mapper, which one that was given is not to depend on.
-        attempts = PORT_ATTEMPTS if configuration.rpc_port is None else 1
-        for attempt in range(1, attempts + 1):
-            try:
-                self.endpoints["qmcomm"] = await self._open_port(rpc, "rpc_port", port, table)
-                return
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE or attempt == attempts:
-                    raise
-                logger.warning(
-                    "%s:%d is in use by another program, trying port %d", listen, port, port + PORT_INCREMENT
-                )
-                port += PORT_INCREMENT
-
-    async def _open_port(self, rpc: RpcServer, setting: str, port: int, table: InterfaceTable) -> tuple[str, int]:
-        """Raises OSError naming the address and the setting."""
-        with self._naming(port, setting):
-            return await rpc.listen(self.configuration.listen, port, table)
-
-    @contextmanager
-    def _naming(self, port: int, setting: str) -> Iterator[None]:
-        """An OSError names the address that can't be listened on, and the settings that say which."""
-        try:
-            yield
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            where = f"{self.configuration.listen}:{port}"
-            hint = f"settings: listen, {setting}, port_offset"
-            raise type(error)(error.errno, f"can't listen on {where}: {reason} ({hint})") from error
 
     def _announce_security(self) -> None:
         configuration = self.configuration
@@ -541,26 +488,6 @@ def _audit(configuration: Configuration) -> Audit | None:
         return None
     log = AuditLog(configuration.data_dir, size=configuration.audit_megabytes << 20)
     return Audit(log, required=configuration.audit_required)
-
-
-def _readers(configuration: Configuration) -> list[str]:
-    """The SIDs of `system_queue_readers`. Raises ConfigurationError for a user that is not known."""
-    users = UsersFile(configuration.users_path)
-    readers = []
-    for name in filter(None, map(str.strip, configuration.system_queue_readers.split(","))):
-        sid = security.WELL_KNOWN.get(name.lower())
-        if sid is None and name.upper().startswith("S-1-"):
-            sid = name.upper()
-        if sid is None:
-            sid = users.sid_of(name)
-            if sid is None:
-                allowed = ", ".join(security.WELL_KNOWN)
-                raise ConfigurationError(
-                    f"system_queue_readers: {name!r} is no user in {configuration.users_path}; allowed are users, "
-                    f"groups, SIDs and {allowed}"
-                )
-        readers.append(sid)
-    return readers
 
 
 def _milliseconds() -> int:

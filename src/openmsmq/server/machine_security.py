@@ -12,6 +12,8 @@ from openmsmq.model.security import SecurityDescriptor
 from openmsmq.operating.machine_guard import machine_file
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.queueing.authorization import READ_SYSTEM_QUEUES, default_machine_security
+from openmsmq.rpc.users import UsersFile
+from openmsmq.server.config import Configuration, ConfigurationError
 
 
 class MachineSecurity:
@@ -35,3 +37,23 @@ class MachineSecurity:
             return given
         mask = int(READ_SYSTEM_QUEUES)
         return replace(given, dacl=(*given.dacl, *(security.allow(reader, mask) for reader in self._readers)))
+
+
+def readers_of(configuration: Configuration) -> list[str]:
+    """The SIDs of `system_queue_readers`. Raises ConfigurationError for a user that is not known."""
+    users = UsersFile(configuration.users_path)
+    readers = []
+    for name in filter(None, map(str.strip, configuration.system_queue_readers.split(","))):
+        sid = security.WELL_KNOWN.get(name.lower())
+        if sid is None and name.upper().startswith("S-1-"):
+            sid = name.upper()
+        if sid is None:
+            sid = users.sid_of(name)
+            if sid is None:
+                allowed = ", ".join(security.WELL_KNOWN)
+                raise ConfigurationError(
+                    f"system_queue_readers: {name!r} is no user in {configuration.users_path}; allowed are users, "
+                    f"groups, SIDs and {allowed}"
+                )
+        readers.append(sid)
+    return readers
