@@ -6,8 +6,8 @@ and from then on no name that an earlier owner knows leads to a file. What such 
 end of the log and the segments prepared behind it) is copied or dropped: nothing that it still writes is read again.
 So a process that was stopped anywhere, and goes on later, changes nothing.
 
-An owner looks whether it still is one after each sync, before anybody is told. What was synced before a look that
-succeeded was synced before the directory was renamed, so it is in the copy.
+An owner looks whether it still is one after each sync, before anything is acknowledged. What was synced before a look
+that succeeded was synced before the directory was renamed, so it is in the copy.
 
 A directory `store.epoch-3.unfinished` belongs to somebody who is just taking over, or died while doing so; the next one
 takes over from there.
