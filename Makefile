@@ -85,6 +85,7 @@ lint: $(STAMP)
 	@$(BIN)/mypy demo
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/codespell
+	@$(BIN)/shellcheck packaging/ocf/openmsmq tools/ensure
 
 # Compares with rabbitmq-server, redis-server and postgresql where they are installed; BENCH=--quick for a short one.
 bench: java compiled

@@ -13,6 +13,7 @@ from daemon import Daemon
 from interop import domain_controller as domain
 from interop.domain_controller import DomainController, domain_controller
 from interop.impacket_client import PASSWORD, USER
+from wanted import library, missing
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +27,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture(scope="module")
 def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DomainController]:
-    pytest.importorskip("gssapi", reason="gssapi is not installed: make domain")
+    library("gssapi", "make domain")
     if reason := domain.why_no_controller():
-        pytest.skip(reason)
+        missing(reason)
     with pytest.MonkeyPatch.context() as patch, domain_controller(tmp_path_factory.mktemp("domain")) as running:
         patch.setenv("KRB5_CONFIG", str(running.krb5_conf))
         yield running
@@ -46,8 +47,8 @@ def tickets(controller: DomainController) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def directory(controller: DomainController) -> DomainController:
-    pytest.importorskip("ldap", reason="python-ldap is not installed: make domain")
+    library("ldap", "make domain")
     if shutil.which("ldapsearch") is None:
-        pytest.skip("ldapsearch is not installed: tools/ensure domain")
+        missing("ldapsearch is not installed: make domain")
     controller.serve_ldap_by_address()
     return controller

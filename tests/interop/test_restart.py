@@ -19,7 +19,7 @@ from daemon import Daemon, eventually
 from interop.workload import KEPT, QUEUES, History, Load
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.server import daemon as server
-from openmsmq.server.config import load
+from openmsmq.server.loading import load
 from openmsmq.store.uring_sync import UringSync
 from openmsmq.store.vfs import OsVfs
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -171,8 +170,3 @@ def test_the_metadata_name_all_parameters_and_actions() -> None:
     assert {action.get("name") for action in root.iter("action")} == {
         "start", "stop", "monitor", "meta-data", "validate-all"
     }  # fmt: skip
-
-
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-def test_shellcheck_finds_nothing() -> None:
-    assert subprocess.run(["shellcheck", AGENT], capture_output=True, text=True).stdout == ""

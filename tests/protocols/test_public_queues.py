@@ -286,13 +286,7 @@ def test_while_the_directory_is_away_objects_are_read_here_and_changes_are_refus
         here.provider.away = True
 
         async def answer(operation: str, **arguments: Any) -> Any:
-            pending = client.start(operation, pObjectFormat=name, **arguments)
-            for _ in range(200):
-                here.server.sync()
-                if pending.over:
-                    break
-                await asyncio.sleep(0.01)
-            return pending.response
+            return await answered(here, client.start(operation, pObjectFormat=name, **arguments))
 
         label = {"cp": 1, "aProp": [PropId.PROPID_Q_LABEL]}
         read = await answer("R_QMGetObjectProperties", **label, apVar=[PROPVARIANT(vt=VarType.VT_NULL)])

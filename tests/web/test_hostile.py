@@ -26,7 +26,8 @@ from openmsmq.interfaces import ms_mqmp
 from openmsmq.rpc.client import connect
 from openmsmq.rpc.errors import BindError, RpcFault
 from openmsmq.rpc.tickets import Ticket
-from openmsmq.server.config import ConfigurationError, load
+from openmsmq.server.config import ConfigurationError
+from openmsmq.server.loading import load
 from openmsmq.web.limits import BODY, CONNECTIONS_PER_PEER
 from web.browser import PASSWORD, Client, OwnWeb, ask, bare, port_of
 from web.conftest import OPTIONS, users

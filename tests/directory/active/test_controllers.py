@@ -121,7 +121,7 @@ def test_an_answer_that_is_an_error_keeps_the_session() -> None:
 
 def test_a_silent_controller_takes_some_threads_and_not_the_event_loop() -> None:
     domain, released = Domain("dc1"), threading.Event()
-    running = threading.Semaphore(0)
+    running, before = threading.Semaphore(0), set(threading.enumerate())
 
     def wait(session: Session) -> str:
         running.release()
@@ -131,10 +131,10 @@ def test_a_silent_controller_takes_some_threads_and_not_the_event_loop() -> None
     async def run() -> None:
         asked = [asyncio.create_task(domain.controllers.read(wait)) for _ in range(3 * THREADS)]
         for _ in range(THREADS):
-            while not running.acquire(blocking=False):
-                await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
-        assert not running.acquire(blocking=False), "more threads than THREADS"
+            await asyncio.to_thread(running.acquire)
+        # By now all have been handed over, and the pool makes its threads as it gets work.
+        pool = [t for t in threading.enumerate() if t not in before and t.name.startswith("active-directory")]
+        assert len(pool) == THREADS
         released.set()
         assert await asyncio.gather(*asked) == ["done"] * 3 * THREADS
         await domain.controllers.close()
