@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SPARK := $(VENV)/spark
 # What a run tries at random rotates with the date; `make test SEED=20261231` repeats a run.
 SEED ?= $(shell date -u +%Y%m%d)
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --hypothesis-seed=$(SEED)
@@ -25,6 +26,12 @@ $(STAMP): requirements.txt pyproject.toml
 # Only the pipeline on Spark needs it.
 java:
 	@tools/ensure java
+
+# Java starts Spark in half the time with it; tests do so again and again.
+$(SPARK): $(STAMP) tools/share-classes
+	@$(BIN)/python tools/share-classes $(SPARK) >$(VENV)/spark.log 2>&1 || \
+		echo "tests with Spark take longer: tools/share-classes failed, see $(VENV)/spark.log"
+	@touch $(SPARK)
 
 # The hot half of the queue manager as machine code beside its sources; nothing to do while no source is newer.
 compiled: $(STAMP)
@@ -52,14 +59,14 @@ browser: $(STAMP)
 	@tools/ensure browser
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-browser.txt || [ -z "$$CI" ]
 
-test: java samba compiled
+test: java samba compiled $(SPARK)
 	@$(PYTEST) -m "not slow"
 	@TESTS=compiled $(PYTEST) -m "not slow" $(NATIVE_TESTS)
 
 demo: java compiled
 	@$(BIN)/python demo
 
-nightly: java samba nftables domain browser compiled
+nightly: java samba nftables domain browser compiled $(SPARK)
 	@$(PYTEST)
 	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
 	@SIMULATIONS=5000 $(PYTEST) tests/link/test_simulation.py tests/packets/test_product.py
@@ -80,7 +87,7 @@ wheel-test: $(STAMP)
 
 lint: $(STAMP)
 	@$(BIN)/python tools/native.py --generate
-	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/try-package tools/mutate tools/native.py tools/hatch_build.py
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/try-package tools/mutate tools/share-classes tools/native.py tools/hatch_build.py
 	@$(BIN)/mypy
 	@$(BIN)/mypy demo
 	@$(BIN)/lint-imports --no-logo

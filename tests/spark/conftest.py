@@ -12,6 +12,12 @@ import pytest
 
 from daemon import Daemon
 
+# By tools/share-classes; the drivers that tests start inherit it. Not by SPARK_CONF_DIR, which is in Java's class path:
+# with a directory there, Java shares no classes.
+PROPERTIES = Path(sys.prefix, "spark", "properties")
+if PROPERTIES.exists():
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--properties-file {PROPERTIES} pyspark-shell")
+
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Put it into the group, before pytest-xdist reads the groups."""
@@ -31,10 +37,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        # What lasts for seconds is over before the second compiler pays, which takes a third of the processors' time.
-        .config(
-            "spark.driver.extraJavaOptions", f"-Dderby.system.home={directory} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-        )
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

@@ -1,4 +1,7 @@
-"""The driver killed with `kill -9` at random moments: every message arrives once, told by its identifier."""
+"""The driver killed with `kill -9` at random moments: every message arrives once, by its identifier.
+
+Each driver runs two jobs, one into a lake and one into a queue, so that each kill strikes both kinds.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from spark import lake
 # How often each kind of job is killed in every run of the tests, and in those at night.
 KILLS, KILLS_AT_NIGHT = 2, int(os.environ.get("PIPELINE_KILLS", "100"))
 BATCH = 600
+KINDS = ("lake", "copy")
 
 pytestmark = pytest.mark.xdist_group("kills")
 
@@ -30,19 +34,19 @@ pytestmark = pytest.mark.xdist_group("kills")
 class Job:
     """A driver in a process group of its own, with its Java machine and its Python workers."""
 
-    def __init__(self, service: Daemon, kind: str, queue: str, directory: Path) -> None:
-        self.service, self.kind, self.queue, self.directory = service, kind, queue, directory
+    def __init__(self, service: Daemon, queue: str, directory: Path) -> None:
+        self.service, self.queue, self.directory = service, queue, directory
         program = Path(__file__).with_name("driver.py")
         self.endings = directory / "endings"
-        self.command = [sys.executable, str(program), str(lake.flight_port(service)), kind, queue, str(directory)]
+        port = str(lake.flight_port(service))
+        self.command = [sys.executable, str(program), port, queue, str(directory), str(self.endings)]
 
     def start(self) -> subprocess.Popen[bytes]:
         """Begin to make a driver ready; `go` lets it work."""
         with (self.directory / "log").open("ab") as log:
             return subprocess.Popen(
-                [*self.command, *([str(self.endings)] if self.kind == "lake" else [])],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
 
     def go(self, driver: subprocess.Popen[bytes]) -> None:
         assert driver.stdin is not None and driver.stdout is not None
@@ -50,17 +54,16 @@ class Job:
         driver.stdin.write(b"\n")
         driver.stdin.flush()
 
-    def finish(self, driver: subprocess.Popen[bytes]) -> Counter[str]:
-        """Let a driver end, and tell which identifiers arrived, and how often."""
+    def finish(self, driver: subprocess.Popen[bytes]) -> dict[str, Counter[str]]:
+        """Let a driver end. Returns by kind of job which identifiers arrived, and how often."""
         eventually(lambda: not any(self._is_left(process, driver) for process in psutil.process_iter()))
         self.go(driver)
         output, _ = driver.communicate(timeout=300)
         assert output.strip() == b"done", (self.directory / "log").read_text()[-2000:]
-        if self.kind == "lake":
-            return Counter(self.endings.read_text().split())
         with self.service.connect() as manager:
-            with manager.open(f".\\private$\\{self.queue}-copy", "peek", protocol="qmcomm") as reader:
-                return Counter(identifier_text(message.correlation_identifier) for message in reader)
+            with manager.open(f".\\private$\\{self.queue}-copied", "peek", protocol="qmcomm") as reader:
+                copied = Counter(identifier_text(message.correlation_identifier) for message in reader)
+        return {"lake": Counter(self.endings.read_text().split()), "copy": copied}
 
     def _is_left(self, process: psutil.Process, driver: subprocess.Popen[bytes]) -> bool:
         """Whether a process is of a driver that was killed, and not of this one."""
@@ -89,27 +92,29 @@ def put(service: Daemon, queue: str, count: int) -> list[str]:
         return [sender.send("the same", label="the same", recoverable=True) for _ in range(count)]
 
 
-@pytest.mark.parametrize("kind", ["lake", "copy"])
 @pytest.mark.parametrize("kills", [pytest.param(KILLS_AT_NIGHT, marks=pytest.mark.slow), KILLS])
-def test_a_driver_that_is_killed(service: Daemon, tmp_path: Path, kind: str, kills: int) -> None:
-    queue, chance = f"{kind}-{kills}", seeds.chance(f"{kind} {kills}")
-    lake.create(service, queue, f"{queue}-copy")
-    job, sent = Job(service, kind, queue, tmp_path), []
+def test_a_driver_that_is_killed(service: Daemon, tmp_path: Path, kills: int) -> None:
+    name, chance = f"killed-{kills}", seeds.chance(f"killed {kills}")
+    queues = {kind: f"{name}-{kind}" for kind in KINDS}
+    lake.create(service, *queues.values(), f"{name}-copied")
+    job, sent = Job(service, name, tmp_path), {kind: list[str]() for kind in KINDS}
     following = job.start()
     for _ in range(kills):
-        if lake.count(service, queue) < BATCH:  # most kills are to strike batches, not an empty queue
-            sent += put(service, queue, BATCH)
+        for kind, queue in queues.items():
+            if lake.count(service, queue) < BATCH:  # most kills are to strike batches, not an empty queue
+                sent[kind] += put(service, queue, BATCH)
         driver = following
         job.go(driver)
         following = job.start()  # gets ready while this one works
+        queue = chance.choice(list(queues.values()))
         left = chance.randrange(lake.count(service, queue) + 1)  # 0: as it ends; most of all: as it begins
         eventually(lambda: lake.count(service, queue) <= left or driver.poll() is not None, 120)  # noqa: B023
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
     arrived = job.finish(following)
-    assert not [(identifier, times) for identifier, times in arrived.items() if times > 1], "doubled"
-    assert set(arrived) == set(sent), "lost, or never sent"
-    assert lake.count(service, queue) == 0
     with BulkClient(port=lake.flight_port(service)) as client:
-        assert client.position(queue).count == 0
-        assert kind == "lake" or client.forget(queue) == 0, "no stage is left over"
+        for kind, queue in queues.items():
+            assert not [(identifier, times) for identifier, times in arrived[kind].items() if times > 1], "doubled"
+            assert set(arrived[kind]) == set(sent[kind]), "lost, or never sent"
+            assert lake.count(service, queue) == 0 and client.position(queue).count == 0
+        assert client.forget(name) == 0, "no stage is left over"
