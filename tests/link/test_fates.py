@@ -17,6 +17,7 @@ from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.outgoing_queues import ConnectionStatus, OutgoingQueue, OutgoingState
+from packets import reports
 
 PLAIN = "DIRECT=TCP:127.0.0.12\\private$\\plain"
 OTHER = "DIRECT=OS:beta\\private$\\other"
@@ -138,10 +139,12 @@ def test_a_private_administration_queue_of_the_sender_is_found_on_its_session(pa
 
 def test_nobody_acknowledges_an_acknowledgment(pair: Pair) -> None:
     async def story() -> None:
-        for kind in (MessageClass.ACK_RECEIVE, MessageClass.REPORT):
-            await pair.alpha.send(PLAIN, [asking(message_class=int(kind))])
+        said, body = reports.EXAMPLE
+        report = {"body": body.encode("utf-16-le"), "delivery_guarantee": Delivery.EXPRESS}
+        await pair.alpha.send(PLAIN, [asking(message_class=int(MessageClass.ACK_RECEIVE))])
+        await pair.alpha.send(PLAIN, [asking(said, message_class=int(MessageClass.REPORT), **report)])
         await settled()
-        assert pair.beta.labels("plain") == ["m", "m"]
+        assert pair.beta.labels("plain") == ["m", said]
         assert acknowledgments(pair.alpha) == []
 
     pair.run(story)

@@ -386,7 +386,7 @@ def random_user_message(chance: random.Random) -> UserMessage:
         properties=Properties(
             label=sometimes(lambda: wide(_text(chance, 0, 249)), b""), body=chance.randbytes(size),
             extension=sometimes(lambda: chance.randbytes(chance.randrange(1, 300)), b""), flags=flags,
-            kind=chance.choice([0, 0, 0, 1, 2, 0x4000, *headers.NEGATIVE]), correlation=chance.randbytes(20),
+            kind=chance.choice([0, 0, 0, 2, 0x4000, *headers.NEGATIVE]), correlation=chance.randbytes(20),
             body_type=chance.choice([0, 8, 17, 31, 0x1011]), tag=chance.randrange(1 << 32), privacy=level,
             hash=chance.choice(sorted(headers.HASHES)), algorithm=algorithm,
         ),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from packets import headers, names
+from packets import headers, names, reports
 from packets.reading import NOTHING, Excused, Header, Reader, Violation
 
 _FRAME = struct.Struct("<BxH4sI")  # VersionNumber, Flags, Signature, PacketSize
@@ -112,6 +112,7 @@ def _message(reader: Reader, base: Header) -> Packet:
     if base["Flags.SH"]:
         packet.headers["SessionHeader"] = headers.session(reader)
     _hold_between(packet)
+    reports.hold(user, packet["MessagePropertiesHeader"])
     if names.addresses_order_queue(user):
         _hold_acknowledgment(packet)
     return packet

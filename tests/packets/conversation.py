@@ -15,6 +15,7 @@ from packets.checker import Kind, Packet, Stream
 from packets.headers import NULL_GUID
 from packets.reading import NOTHING, Excused, Header, Violation
 
+WINDOW = "MS-MQQB 3.1.7.1"
 COUNTS = 1 << 16  # counts of messages have 16 bits
 
 
@@ -76,9 +77,14 @@ class Sent:
     messages: int = 0
     recoverable: int = 0
     acknowledged: int = 0  # of the other side's messages
+    window: int = 0  # as announced last
+    widest: int = 0  # ever announced
     recoverable_acknowledged: set[int] = field(default_factory=set)
     establishing: Packet | None = None
     parameters: Packet | None = None
+
+    def announce(self, window: int) -> None:
+        self.window, self.widest = window, max(self.widest, window)
 
     @property
     def refused(self) -> bool:
@@ -173,6 +179,7 @@ class Conversation:
             asked = other.parameters["ConnectionParametersHeader"]
             for name in ("RecoverableAckTimeout", "AckTimeout"):
                 header.must(name, header[name] == asked[name], f"{asked[name]}, as in the request", "MS-MQQB 3.1.5.4.1")
+        self.sent[side].announce(header["WindowSize"])
         self.sent[side].parameters = packet
 
     def _open(self, side: Side, packet: Packet) -> None:
@@ -183,16 +190,28 @@ class Conversation:
             internal.must("Flags.PT", packet.kind is Kind.SESSION_ACK, "negotiated already", "MS-MQQB 3.1.5.3")
         else:
             # Acknowledgments are sent as messages (MS-MQQB 3.1.7.17), and so they count.
+            self._hold_window(side, base)
             own.messages += 1
             own.recoverable += packet["UserHeader"]["Flags.DM"]
         if packet.get("TransactionHeader") is not None:
             self.ledger.sent(packet, self._identifier(side))
         if (session := packet.get("SessionHeader")) is not None:
             self._acknowledge(side, session)
+            own.announce(session["WindowSize"])
         if (order := packet.get("OrderAckBody")) is not None:
             self.ledger.acknowledged(self._source(side, packet), order)
         if (final := packet.get("FinalAckBody")) is not None:
             self.ledger.acknowledged(final["SourceGUID"], final)
+
+    def _hold_window(self, side: Side, base: Header) -> None:
+        """MS-MQQB 3.1.7.1: nothing is sent as long as UnAckedMessageCount is WindowSize or more.
+
+        MS-MQQB 3.1.1.3.1 has a window for each side. That the other one has shrunk, a sender may not have read yet.
+        """
+        own, other = self.sent[side], self.sent[side.other]
+        window = max(1, min(own.window, other.widest))
+        waiting = own.messages - other.acknowledged
+        base.must("Flags", waiting < window, f"{waiting} wait for an acknowledgment, the window is {window}", WINDOW)
 
     def _source(self, side: Side, packet: Packet) -> bytes:
         """The queue manager whose messages an OrderAck is about: the one that it is addressed to."""

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from openmsmq.link.pinging import answer_to
 from openmsmq.packet import UserMessage as Parsed
 from openmsmq.packet.framing import Framer
-from openmsmq.packet.internal import FinalAckBody, OrderAckBody, SessionAck, parse_internal
+from openmsmq.packet.internal import FinalAckBody, OrderAckBody, Ping, SessionAck, parse_internal
 from openmsmq.packet.queue_names import QueueName
 from openmsmq.packet.reader import Reader
 from packets import building as make
-from packets import checker, names
+from packets import checker, names, pings
 from packets.checker import Packet
 from seeds import chance
 
@@ -177,3 +178,15 @@ def test_bodies_of_acknowledgments_are_read_with_the_same_values() -> None:
         packet = parse(make.final_ack(sequence, number, previous, source=source).encode())
         final = FinalAckBody.parse(packet.properties.body)
         assert dataclasses.astuple(final) == (*identifier, number, previous, source, 5)
+
+
+def test_questions_and_answers_of_pings_break_no_rule() -> None:
+    luck = chance("pings of the product")
+    for _ in range(50):
+        here, there = luck.randbytes(15) + b"\1", luck.randbytes(15) + b"\2"
+        question = Ping(luck.randrange(1 << 32), there, bool(luck.randrange(2))).pack()
+        asked, accepts = pings.check(question), bool(luck.randrange(2))
+        answer = answer_to(question, here, accepts)
+        assert answer is not None
+        read = pings.check(answer, asked)
+        assert (read["QMGuid"], read["Flags.RF"]) == (here, not accepts)

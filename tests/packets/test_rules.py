@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from packets import building as make
-from packets import checker, headers, names
+from packets import checker, headers, names, pings, reports
 from packets.building import Properties, Queue, Security, Transaction, UserMessage
 from packets.checker import Kind, Stream
 from packets.reading import Violation
@@ -277,6 +277,67 @@ broken("it has a lower previous number", "FinalAckBody.TxPreviousSequenceNumber"
 broken("the previous number is one less", "OrderAckBody.TxPreviousSequenceNumber",
        make.order_ack(number=3, previous=1))  # fmt: skip
 broken("the rest is zeros", "OrderAckBody.Reserved", make.order_ack(reserved=bytes(19) + b"\1"))
+
+# Report messages
+LABEL, RECEIVED = reports.EXAMPLE
+SENT = RECEIVED + "<NEXT HOP>192.0.2.1</NEXT HOP>\r\n<HOP COUNT>03 </HOP COUNT>\r\n"
+
+
+def report(label: str = LABEL, body: str = SENT, **of_packet: Any) -> UserMessage:
+    text = Properties(kind=headers.REPORT, label=make.wide(label), body=body.encode("utf-16-le"))
+    return message(properties=text, **of_packet)
+
+
+broken("a report is an express message", "UserHeader.Flags.DM", report(bits={"DM": 1}))
+for rule, old, new in (
+    ("the source has four digits", "0102:", "01020:"), ("the identifier has eight digits", "0000002A", "2A"),
+    ("hops have two digits", ":03 ", ":3 "), ("the computer is a GUID", "01020304-", "{01020304-"),
+    ("there are two clocks of twelve hours", "PM", "XM"), ("the day has a name", "Sun,", "Sunday,"),
+    ("the label begins like the computer", "0102:", "0103:"), ("the year has two digits", " 26", " 2026"),
+):  # fmt: skip
+    broken(f"report: {rule}", "MessagePropertiesHeader.LabelLength", report(LABEL.replace(old, new, 1)))
+for rule, old, new in (
+    ("its body has the identifier of its label", "2A", "2B"), ("the queue is a format name", "DIRECT=", "direct "),
+    ("lines end", "\r\n<TARGET", "\n<TARGET"), ("the next hop is an address", "192.0.2.1", "host"),
+    ("its body has the hops of its label", "03 ", "04 "), ("a hop has its count", "<HOP COUNT>03 </HOP COUNT>\r\n", ""),
+):  # fmt: skip
+    broken(f"report: {rule}", "MessagePropertiesHeader.MessageBody", report(body=SENT.replace(old, new, 1)))
+
+
+def test_reports_of_senders_and_receivers_break_no_rule() -> None:
+    for body in (RECEIVED, SENT, SENT.replace("192.0.2.1", "2001:db8::1")):
+        checker.check(report(body=body).encode())
+
+
+GUID = bytes(range(16))
+
+
+def ping(flags: int = 0, signature: int = 0x5548, cookie: int = 7, guid: bytes = GUID) -> bytes:
+    return struct.pack("<HHI", flags, signature, cookie) + guid
+
+
+@pytest.mark.parametrize(
+    ("field", "question", "answer"),
+    [
+        ("Signature", ping(signature=0x4855), None), ("QMGuid", ping(guid=bytes(16)), None),
+        ("QMGuid", ping() + b"x", None), ("QMGuid", ping()[:-1], None), ("Flags.RF", ping(2), None),
+        ("Flags.X", ping(4), None), ("Cookie", ping(), ping(cookie=8)), ("Flags.RC", ping(1), ping()),
+    ],
+)  # fmt: skip
+def test_a_broken_rule_of_pings_is_found(field: str, question: bytes, answer: bytes | None) -> None:
+    asked = None
+    if answer is not None:
+        asked, question = pings.check(question), answer
+    with pytest.raises(Violation) as caught:
+        pings.check(question, asked)
+    assert caught.value.field == f"PingPacket.{field}"
+
+
+def test_pings_that_break_no_rule_are_read() -> None:
+    question = pings.check(ping(1))
+    assert (question["Cookie"], question["QMGuid"]) == (7, GUID)
+    assert pings.check(ping(3), question)["Flags.RF"] == 1
+    pings.check(ping(0xFFFD), strict=False)
 
 
 @pytest.mark.parametrize(("rule", "field", "packet"), BROKEN, ids=[f"{field}-{rule}" for rule, field, _ in BROKEN])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-READING = ["reading", "names", "headers", "checker", "conversation", "building"]
+READING = ["reading", "names", "headers", "checker", "conversation", "building", "pings", "reports"]
 
 
 @pytest.mark.parametrize("module", READING)

@@ -27,7 +27,7 @@ SOURCES = {
     for name in ("bulk", "protocols", "queueing", "rpc", "server", "web")
     for path in (PACKAGE / name).glob("*.py")
 }
-SECURITY = (PACKAGE.parents[1] / "docs/security.md").read_text()
+SECURITY = (Path(__file__).parents[2] / "docs/security.md").read_text()
 OF_THE_MACHINE = (Target.MACHINE, Target.MACHINE_JOURNAL, Target.DEAD_LETTERS, Target.OUTGOING, Target.OWNED)
 
 
