@@ -66,10 +66,12 @@ test: java samba compiled $(SPARK)
 demo: java compiled
 	@$(BIN)/python demo
 
+# Simulated networks take the longest: a hundred thousand are half a night on two processors.
+SIMULATIONS ?= 100000
 nightly: java samba nftables domain browser compiled $(SPARK)
 	@$(PYTEST)
 	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
-	@SIMULATIONS=5000 $(PYTEST) tests/link/test_simulation.py tests/packets/test_product.py
+	@SIMULATIONS=$(SIMULATIONS) $(PYTEST) tests/link/test_simulation.py tests/packets/test_product.py
 	@$(BIN)/python tools/sanitize
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-fuzz.txt
 	@$(BIN)/python tools/fuzz 120

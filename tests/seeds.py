@@ -30,4 +30,4 @@ def by_night(values: Sequence[int], first: int) -> list[Any]:
 
 def several(count: int) -> range:
     """Seeds of programs that take a number, none of which the next days take."""
-    return range(SEED * 1000, SEED * 1000 + count)
+    return range(SEED * 1_000_000, SEED * 1_000_000 + count)

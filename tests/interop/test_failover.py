@@ -115,7 +115,7 @@ def freeze_under_load(directory: Path, freezes: int, longest: float) -> History:
         for name, transactional in QUEUES.items():
             manager.create_queue(name, transactional=transactional)
     with Address(nodes.active.port) as address:
-        with Load(address.port, directory, seeds.SEED + freezes) as running:
+        with Load(address.port, directory, seeds.several(1000)[freezes]) as running:
             eventually(lambda: running.begun)
             for _ in range(freezes):
                 time.sleep(moments.uniform(0.05, longest))

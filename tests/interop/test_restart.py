@@ -44,7 +44,7 @@ def kill_under_load(directory: Path, kills: int, longest: float) -> History:
         with daemon.connect() as manager:
             for name, transactional in QUEUES.items():
                 manager.create_queue(name, transactional=transactional)
-        with Load(daemon.port, directory, seeds.SEED + kills) as running:
+        with Load(daemon.port, directory, seeds.several(1000)[kills]) as running:
             eventually(lambda: running.begun)
             for _ in range(kills):
                 time.sleep(moments.uniform(0.05, longest))

@@ -15,7 +15,7 @@ import pytest
 from openmsmq.transport import Acknowledged, Closed, Event, MessageReceived, Reason, Session, Settings
 from packets.conversation import Conversation, Side
 from packets.excused import EXCUSED
-from seeds import SEED
+from seeds import several
 from transport.peers import ALICE, BOB, message
 
 MESSAGES = 120
@@ -135,8 +135,8 @@ def simulate(seed: int, cut: bool = True) -> tuple[Manager, Manager]:
 
 @pytest.mark.parametrize("number", range(60))
 def test_every_recoverable_message_arrives_at_least_once_over_connections_that_break_at_any_byte(number: int) -> None:
-    alice, bob = simulate(SEED * 1000 + number)
-    chance = random.Random(SEED * 1000 + number)
+    alice, bob = simulate(several(1000)[number])
+    chance = random.Random(several(1000)[number])
     kinds = [chance.random() < 0.6 for _ in range(2 * MESSAGES)]
     for receiver, numbers in ((bob, range(MESSAGES)), (alice, range(MESSAGES, 2 * MESSAGES))):
         recoverable = [number for number in numbers if kinds[number]]
@@ -148,7 +148,7 @@ def test_every_recoverable_message_arrives_at_least_once_over_connections_that_b
 
 @pytest.mark.parametrize("number", range(10))
 def test_over_a_connection_that_holds_each_message_arrives_once(number: int) -> None:
-    alice, bob = simulate(SEED * 1000 + number, cut=False)
+    alice, bob = simulate(several(1000)[number], cut=False)
     for receiver in (alice, bob):
         assert len(receiver.stored) == len(set(receiver.stored))
         assert receiver.express == sorted(set(receiver.express))
