@@ -40,6 +40,7 @@ from store.memory_vfs import MemoryVfs
 
 EPOCH = 1_700_000_000_000  # milliseconds
 PORT = 1801
+ELSEWHERE = "127.0.0.99"  # of who does not say from where
 
 
 class _Selector:
@@ -80,13 +81,13 @@ class Loop(asyncio.SelectorEventLoop):
     async def create_connection(  # type: ignore[override]
         self, factory: Any, host: Any = None, port: Any = None, *, local_addr: Any = None, **_: Any
     ) -> Any:
-        return await self.network.connect(factory, local_addr[0] if local_addr else "?", host, port)
+        return await self.network.connect(factory, local_addr[0] if local_addr else ELSEWHERE, host, port)
 
     async def create_datagram_endpoint(  # type: ignore[override]
         self, factory: Any, local_addr: Any = None, remote_addr: Any = None, **_: Any
     ) -> Any:
         protocol = factory()
-        return Datagrams(self.network, protocol, local_addr[0] if local_addr else "?", remote_addr[0]), protocol
+        return Datagrams(self.network, protocol, local_addr[0] if local_addr else ELSEWHERE, remote_addr[0]), protocol
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
         await asyncio.sleep(0.001)

@@ -149,3 +149,11 @@ def test_an_absolute_descriptor_or_another_revision_is_refused() -> None:
         with pytest.raises(MsmqError) as error:
             SecurityDescriptor.parse(bad)
         assert error.value.hresult == HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR
+
+
+def test_what_is_one_sid_in_bytes() -> None:
+    sid = security.sid_bytes("S-1-5-21-1-2-3-1001")
+    assert security.is_sid(sid) and security.is_sid(security.sid_bytes("S-1-1-0"))
+    for wrong in (b"", sid[:-1], sid + b"\0", sid[:-4], b"\2" + sid[1:], b"\1\x10" + bytes(6 + 64)):
+        assert not security.is_sid(wrong), wrong
+    assert security.is_sid(b"\1\x0f" + bytes(6 + 60)) and security.is_sid(b"\1\0" + bytes(6))

@@ -543,3 +543,20 @@ def test_the_ends_of_a_queue_are_the_first_and_the_last_of_each_priority(world: 
     assert queue.ends() == [high, high, first, last]
     queue.available.add(lookup_id(7, 1))  # the first number that there is
     assert queue.ends() == [lookup_id(7, 1), high, first, last]
+
+
+def test_of_what_a_restart_found_only_plain_messages_go_together(world: World) -> None:
+    world.create("x", TRANSACTION=1)
+    for number, label in enumerate("ab", 10):
+        transaction, asked = world.begin(number), int(Acknowledge.POS_RECEIVE) if label == "b" else 0
+        world.send("x", label, transaction, acknowledgements_requested=asked)
+        world.manager.transactions.commit(transaction)
+    reader = world.begin()
+    world.read(world.open("x"), transaction=reader)
+    world.manager.transactions.abort(reader)
+    world.send(label="plain", delivery_guarantee=1)
+    world.restart()
+    for name, plain in (("x", [False, False]), ("q", [True])):
+        queue = world.queue(name)
+        places = world.manager.consumer_groups._plain_run(queue, list(queue.available))
+        assert [place is not None for place in places] == plain, name

@@ -259,3 +259,19 @@ def test_system_queues_and_journals_are_neither_deleted_nor_changed(world: World
         ):
             with refused(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION):
                 attempt()
+
+
+def test_queues_are_counted_by_their_owners_also_when_these_change(world: World) -> None:
+    world.create("one")
+    world.create("two")
+    registry = world.registry
+    alice, bob = (security.sid_bytes(caller.sid) for caller in (ALICE, BOB))
+    before = registry.owned_by(alice)
+    assert before >= 2 and registry.owned_by(bob) == 0
+    queue = world.queue("two")
+    given = replace(queue.properties, security=SecurityDescriptor(owner=BOB.sid).pack())
+    registry.update(queue, given)
+    registry.update(queue, replace(given, label="still Bob's"))
+    assert (registry.owned_by(alice), registry.owned_by(bob)) == (before - 1, 1)
+    world.restart()
+    assert (world.registry.owned_by(alice), world.registry.owned_by(bob)) == (before - 1, 1)

@@ -9,7 +9,7 @@ import pytest
 from openmsmq.model.constants import Access, Action, MessageClass
 from openmsmq.model.errors import HResult
 from openmsmq.queueing.descriptors import CursorState
-from queueing.world import World, refused
+from queueing.world import ALICE, Deeds, World, refused
 
 ADMIN = "DIRECT=OS:.\\private$\\admin"
 R, K, S = Access.RECEIVE, Access.PEEK, Access.SEND
@@ -335,3 +335,21 @@ def test_a_higher_priority_behind_a_cursor_is_not_next(world: World) -> None:
     world.send(label="high", priority=7)
     assert world.read(reader, NEXT, cursor=cursor).status == TIMEOUT
     assert world.read(reader, CURRENT).label == "high"
+
+
+def test_what_was_received_from_a_journal_is_in_the_audit_log_once_with_its_count() -> None:
+    world, world.auditor = World(), Deeds()
+    world.restart()
+    world.create(JOURNAL=1)
+    for label in "abc":
+        world.send(label=label, journaling_requested=2)
+    reader = world.open()
+    for _ in range(3):
+        world.read(reader)
+    world.manager.handles.close_queue(reader)
+    journal = world.open("DIRECT=OS:.\\private$\\q;journal")
+    for _ in range(2):
+        world.read(journal)
+    world.manager.handles.close_queue(journal)
+    received = [deed for deed in world.auditor.deeds if deed.action == "messages.receive"]
+    assert [(deed.actor.sid, deed.count) for deed in received] == [(ALICE.sid, 2)], "and none for the queue itself"

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE, Acknowledge, Journal
-from openmsmq.model.errors import HResult
+from openmsmq.model.errors import HResult, IllegalPropertyValue
+from openmsmq.queueing.staged_writes import LAST_BATCH
 from openmsmq.queueing.stages import Stage, parse_note
 from openmsmq.store import Put
 from queueing.pipeline import crashed, draft, finalize, stage
@@ -369,3 +370,10 @@ def test_a_stage_of_an_earlier_version_is_taken_up(world: World) -> None:
     assert fields is not None
     found = Stage(**fields, transaction=made.transaction)
     assert (found.query, found.handle) == ("", made.handle)
+
+
+@pytest.mark.parametrize(("batch", "partition"), [(-1, 0), (0, -1), (LAST_BATCH + 1, 0)])
+def test_numbers_of_a_stage_that_are_out_of_range_are_refused(world: World, batch: int, partition: int) -> None:
+    with pytest.raises(IllegalPropertyValue, match="numbers from 0"):
+        world.manager.staged_writes.begin("sink", batch, partition, "a", ALICE)
+    assert world.manager.staged_writes.begin("sink", LAST_BATCH, 0, "a", ALICE).batch == LAST_BATCH

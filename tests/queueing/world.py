@@ -12,6 +12,7 @@ from openmsmq.model import names, security
 from openmsmq.model.constants import INFINITE, Access, Action, PropId, Share
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
+from openmsmq.queueing.auditing import Auditor, Deed
 from openmsmq.queueing.authorization import Caller, default_machine_security
 from openmsmq.queueing.descriptors import Cursor, OpenQueueDescriptor
 from openmsmq.queueing.machine import Machine
@@ -80,6 +81,16 @@ class FullableStore:
         self._store.abort(transaction)
 
 
+class Deeds:
+    """An auditor that remembers."""
+
+    def __init__(self) -> None:
+        self.deeds: list[Deed] = []
+
+    def record(self, deed: Deed) -> None:
+        self.deeds.append(deed)
+
+
 class Outcome:
     """What a read answered, after the queue manager's turn; `over` is False while it waits."""
 
@@ -115,6 +126,7 @@ class Outcome:
 
 class World:
     owner = ALICE
+    auditor: Auditor | None = None  # of those that are opened from now on
 
     def __init__(self, machine: Machine = MACHINE, transport: Transport | None = None) -> None:
         self.machine, self.transport = machine, transport
@@ -134,7 +146,7 @@ class World:
         self.store = FullableStore(real)
         self.manager = QueueManager(
             self.machine, self.store, lambda: self.now, self._random, real.recovered.queues, real.recovered.prepared,
-            self, self.transport,
+            self, self.transport, auditor=self.auditor,
         )  # fmt: skip
         self.registry = self.manager.registry
 

@@ -12,9 +12,12 @@ from openmsmq.rpc.association import Holder
 from openmsmq.rpc.bind_pdus import AlterContext, AlterContextResp, ContextResult, PresentationContext
 from openmsmq.rpc.call_pdus import FaultPdu, decode_bytes
 from openmsmq.rpc.client_connection import BindRefused, Bound, ConnectionEnded, FaultReceived, ResponseReceived
+from openmsmq.rpc.errors import LocalProtocolError
 from openmsmq.rpc.faults import NCA_S_FAULT_CANCEL, NCA_S_UNK_IF, RPC_S_ACCESS_DENIED
+from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.ntlm import NtlmInitiator
-from openmsmq.rpc.pdu import NDR, AuthLevel, AuthVerifier, SyntaxId
+from openmsmq.rpc.pdu import NDR, PFC_FIRST_FRAG, AuthLevel, AuthVerifier, PacketType, SyntaxId
+from openmsmq.rpc.security import fragments
 from openmsmq.rpc.spnego import SpnegoInitiator
 from rpc.accounts import NOW, SID, acceptor
 from rpc.toys import BIG, ECHO, OTHER, REVERSE, WAIT, WHO, Pair, Toy, counter_random
@@ -308,3 +311,29 @@ def test_an_unknown_presentation_context_is_a_fault_and_the_connection_goes_on()
     pair.client.contexts[ECHO] = 0
     good = pair.client.request(ECHO, REVERSE, b"ab")
     assert pair.exchange() == [FaultReceived(call, NCA_S_UNK_IF), ResponseReceived(good, b"ba")]
+
+
+@pytest.mark.parametrize("how", ["fault", "orphan"])
+def test_what_came_of_an_answer_that_nobody_gets_counts_no_longer(how: str) -> None:
+    """Of a large answer a fragment has come, and then a fault, or its caller gives it up."""
+    pair = bound()
+    pair.client.limits = Limits(max_call_size=1000)
+    for _ in range(3):
+        call = pair.client.request(ECHO, REVERSE, b"")
+        (whole,) = fragments(PacketType.RESPONSE, 0, call, bytes(4), b"x" * 600, 5840, None)
+        begin = whole[:3] + bytes([PFC_FIRST_FRAG]) + whole[4:]
+        assert pair.client.receive_data(begin) == []
+        if how == "orphan":
+            pair.client.orphan(call)
+        else:
+            fault = FaultPdu(call, RPC_S_ACCESS_DENIED)
+            assert pair.client.receive_data(fault.pack()) == [FaultReceived(call, RPC_S_ACCESS_DENIED)]
+
+
+def test_a_connection_that_has_ended_takes_no_requests() -> None:
+    pair = bound()
+    pair.client.receive_data(b"this is no PDU of the protocol")
+    with pytest.raises(LocalProtocolError, match="has ended"):
+        pair.client.request(ECHO, REVERSE, b"")
+    with pytest.raises(LocalProtocolError, match="not bound"):
+        bound().client.request(OTHER, REVERSE, b"")

@@ -369,3 +369,12 @@ def test_bare_ntlm_is_accepted_where_spnego_is_expected() -> None:
     client, server = initiator(), spnego_acceptor()
     assert server.step(client.step(server.step(client.step(b"")))) == b""
     assert server.complete
+
+
+@pytest.mark.parametrize(("length", "said"), [(43, "only NTLMv2"), (44, "wrong password")])
+def test_a_response_without_pairs_is_long_enough_for_an_ntlmv2_one(length: int, said: str) -> None:
+    """[MS-NLMP] 2.2.2.7: 28 bytes before the pairs, behind 16 of the proof."""
+    message, _ = authenticate(initiator(), server := acceptor())
+    response = (bytes(16) + b"\1\1" + bytes(26))[:length]
+    with pytest.raises(AuthenticationError, match=said):
+        server._check_response(replace(message, nt_response=response))

@@ -21,8 +21,10 @@ from openmsmq.store import (
     Store,
     StoreFailed,
     StoreInUse,
+    checkpoints,
 )
 from openmsmq.store.frames import HEADER_SIZE, MOST_REMOVALS
+from store.memory_vfs import MemoryVfs
 from store.oracle import snapshot
 
 SMALL = 16384
@@ -328,3 +330,23 @@ def test_a_prepared_transaction_survives_restarts_until_it_ends(tmp_path: Path) 
     assert contents(store) == {2: {2: b"pending"}}
     assert not store.recovered.prepared
     store.close()
+
+
+def test_a_store_that_is_closed_has_no_file_open() -> None:
+    vfs = MemoryVfs()
+    store = Store.open("/store", vfs=vfs, segment_size=1 << 16)
+    for number in range(300):
+        store.append([Insert(1, number + 1, 0, b"x" * 1000)])
+    store.sync()
+    store.checkpoint({})
+    store.close()
+    assert not vfs.handles and not vfs.locks
+
+
+def test_a_checkpoint_is_written_in_pieces_of_a_mebibyte() -> None:
+    """So that no write holds the disk for long, however large a column is."""
+    mebibyte = 1 << 20
+    pieces = [bytes(10), bytes(3 * mebibyte), bytes(mebibyte), bytes(5)]
+    written = [len(part) for part in checkpoints._slices(pieces)]
+    assert sum(written) == 4 * mebibyte + 15 and max(written) <= mebibyte + 10
+    assert [len(part) for part in checkpoints._slices([bytes(2 * mebibyte)])] == [mebibyte, mebibyte]

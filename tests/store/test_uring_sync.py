@@ -155,3 +155,14 @@ def test_a_store_commits_with_it_and_has_everything_afterwards(tmp_path: Path) -
     store = Store.open(str(tmp_path), segment_size=1 << 16)
     assert list(store.recovered.queues[1].keys) == list(range(1, count + 1))
     store.close()
+
+
+def test_an_error_of_the_first_ones_is_the_answer_for_all(handles: list[int]) -> None:
+    """More than the kernel takes at once follow when the first ones are done, unless one of those failed."""
+
+    async def use(syncer: UringSync) -> None:
+        assert isinstance(await synced(syncer, [1 << 20, *handles]), OSError)
+        assert isinstance(await synced(syncer, [*handles, 1 << 20]), OSError)
+        assert await synced(syncer, handles) is None
+
+    run(use)

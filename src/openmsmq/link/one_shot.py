@@ -110,6 +110,10 @@ async def _deliver(
         try:
             report.step = Step.ESTABLISH
             await _converse(reader, writer, name, message, transactional, report)
+        except OSError as error:
+            report.failure = f"the connection with {address[0]} port {port} broke: {why(error)}"
+            if report.step is Step.SEND:
+                report.failure += "; the other queue manager may have the message, or not"
         finally:
             writer.close()
         return
