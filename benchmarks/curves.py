@@ -142,7 +142,7 @@ def waiting(directory: Path, quick: bool) -> Iterator[Line]:
         sender = await first.open(".\\private$\\waited", "send")
         managers: list[aio.QueueManager] = []
         reads: list[asyncio.Future[openmsmq.Message]] = []
-        for size in sizes(10_000, quick):  # with 100,000 the server closes connections; why is not known yet
+        for size in sizes(100_000, quick):
             while len(reads) < size:
                 manager = await aio.connect(ADDRESS, daemon.port)
                 managers.append(manager)
@@ -160,6 +160,9 @@ def waiting(directory: Path, quick: bool) -> Iterator[Line]:
                 done = sum(read.done() for read in reads)
             woken.append(Point(size, (systems.cpu(daemon.pid) - before) * 1e6 / count))
             reads = [read for read in reads if not read.done()]
+        for read in reads:
+            read.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
         for manager in managers:
             await manager.close()
         await first.close()

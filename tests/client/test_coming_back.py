@@ -357,3 +357,25 @@ def test_a_closed_client_says_so():
     pool.close()
     with pytest.raises(openmsmq.MsmqError, match="this client was closed"):
         pool.run(openmsmq.client.operations.query(4))
+
+
+@pytest.mark.parametrize("protocol", ["remoteread", "qmcomm"])
+def test_a_receive_that_waits_while_its_program_closes_the_client_says_so(service, protocol):
+    manager = service.connect()
+    reader = manager.open(QUEUE, "receive", protocol=protocol)
+    with meanwhile(0.5, manager.close), pytest.raises(openmsmq.MsmqError, match="this client was closed"):
+        reader.receive()
+
+
+def test_an_asynchronous_receive_that_waits_while_its_program_closes_the_client_says_so(service):
+    async def main():
+        manager = await openmsmq.aio.connect("127.0.0.1", service.port)
+        reader = await manager.open(QUEUE, "receive")
+        waiting = asyncio.ensure_future(reader.receive())
+        await asyncio.sleep(0)
+        await manager.counts(QUEUE)  # by then the receive has been sent
+        await manager.close()
+        with pytest.raises(openmsmq.MsmqError, match="this client was closed"):
+            await waiting
+
+    asyncio.run(main())

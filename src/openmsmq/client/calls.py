@@ -147,6 +147,11 @@ def handle_lost(call: Call, held: Held, sent: bool) -> HandleLost:
     return HandleLost(held.what, held.name, detail, outcome_unknown=bool(unknown))
 
 
+def client_closed() -> MsmqError:
+    """The error of a call of a client that this program has closed, before the call or while it waits."""
+    return MsmqError(HResult.MQ_ERROR_SERVICE_NOT_AVAILABLE, "this client was closed")
+
+
 class CallerRefused(AccessDenied):
     """The server refuses this caller for a whole interface, for example because the calls are not protected enough."""
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
-from openmsmq.client.calls import Association, Call, Steps, T, decoded, fault_error
+from openmsmq.client.calls import Association, Call, Steps, T, client_closed, decoded, fault_error
 from openmsmq.client.retrying import Attempts
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import MsmqError
 from openmsmq.rpc import client as rpc
 from openmsmq.rpc.errors import BindError, RpcConnectionError, RpcFault
 
@@ -82,6 +82,8 @@ class Pool:
                 sent = True
                 return self._exchange(member, call, stub)
             except RpcConnectionError as error:
+                if self._closed:
+                    raise client_closed() from error
                 pause = attempts.pause_after(error, sent)
             time.sleep(pause)
 
@@ -124,7 +126,7 @@ class Pool:
         while True:
             with self._lock:
                 if self._closed:
-                    raise MsmqError(HResult.MQ_ERROR_SERVICE_NOT_AVAILABLE, "this client was closed")
+                    raise client_closed()
                 if not self._idle:
                     return None
                 member = self._idle.pop()
@@ -240,7 +242,7 @@ class Pool:
         self._make_locks()
         for member in self._all:
             member.association.end("it belongs to the parent process, which forked this one")
-            member.connection.close()  # of the child's descriptor: nothing is sent
+            member.connection.release()
         self._association.end("it belongs to the parent process, which forked this one")
         self._association = Association()
         self._idle, self._all = [], set()

@@ -9,10 +9,19 @@ import time
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
-from openmsmq.client.calls import CALL_FAILURES, Association, Call, Steps, T, decoded, fault_error, resumed
+from openmsmq.client.calls import (
+    CALL_FAILURES,
+    Association,
+    Call,
+    Steps,
+    T,
+    client_closed,
+    decoded,
+    fault_error,
+    resumed,
+)
 from openmsmq.client.reopening import Locked
 from openmsmq.client.retrying import Attempts
-from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.rpc import aio as rpc
 from openmsmq.rpc.client_connection import ResponseReceived
@@ -141,6 +150,8 @@ class Runner:
                 association, sent = self._association, True
                 answer = await self._exchange(connection, call, stub, syntax)
             except RpcConnectionError as error:
+                if self._closed:
+                    raise client_closed() from error
                 self._notice_loss()
                 pause = attempts.pause_after(error, sent)
             else:
@@ -176,7 +187,7 @@ class Runner:
 
     async def _connected(self) -> rpc.AsyncConnection:
         if self._closed:
-            raise MsmqError(HResult.MQ_ERROR_SERVICE_NOT_AVAILABLE, "this client was closed")
+            raise client_closed()
         if self._connection is None:
             async with self._connecting:
                 if self._connection is None:

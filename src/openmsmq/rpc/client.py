@@ -70,7 +70,14 @@ class Connection:
         return self._socket.fileno() >= 0 and not peer_has_closed(self._socket.fileno())
 
     def close(self) -> None:
-        """Close the connection; the server runs context handles down with the last one of an association."""
+        """Close the connection; the server runs context handles down with the last one of an association. A call that
+        waits in another thread raises `RpcConnectionError`."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not wake that thread
+        self._socket.close()
+
+    def release(self) -> None:
+        """In a forked child: give up the child's share of the connection, which goes on for the parent."""
         self._socket.close()
 
     def abandon(self, patience: float) -> None:
