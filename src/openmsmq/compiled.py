@@ -38,6 +38,7 @@ WRITTEN_IN_C: Final = (
     "protocols.receive_stubs",
     "protocols.send_stubs",
     "queueing.packing",
+    "queueing.positions",
     "store.framing",
 )
 

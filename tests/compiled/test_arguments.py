@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from openmsmq.bulk.segment_reader import checksums_of
-from openmsmq.queueing.packed_columns import columns_of, places_of, stamp_records
+from openmsmq.queueing.entries import Entries
+from openmsmq.queueing.packed_columns import stamp_records
 from openmsmq.store import Rows
 from openmsmq.store.frames import PENDING
 from openmsmq.store.row_frames import frames_of
@@ -27,16 +28,28 @@ def test_checksums_of_what_is_not_there_are_refused() -> None:
 
 
 def test_what_no_queue_has_is_refused() -> None:
-    for entries in ({1: 1 << 128}, {1: -1}, {1 << 64: 1}, {-1: 1}, {"a": 1}):
+    entries = Entries()
+    for key, entry in ((1, 1 << 128), (1, -1), (1, (1 << 32) - 1 << 64), (1 << 64, 1), (-1, 1), ("a", 1)):
         with pytest.raises((OverflowError, TypeError)):
-            columns_of(entries, set(), {})  # type: ignore[arg-type]
+            entries[key] = entry  # type: ignore[index]
+        with pytest.raises((OverflowError, TypeError)):
+            entries.update({key: entry})  # type: ignore[dict-item]
+    assert not entries and not list(entries)
+    for key in (-1, 1 << 64, "a"):
+        for look in (entries.__getitem__, entries.__contains__, entries.get, entries.pop, entries.__delitem__):
+            with pytest.raises((OverflowError, TypeError)):
+                look(key)  # type: ignore[arg-type]
+    entries[1] = 1
     with pytest.raises(OverflowError):
-        columns_of({1: 1}, set(), {1: 1 << 64})
-    with pytest.raises(OverflowError):
-        places_of({1: 1 << 128}, [1], 0, 1, 1)
+        entries.columns(set(), {1: 1 << 64})
     for start, most in ((2, 1), (-1, 1), (0, -1)):
         with pytest.raises(ValueError, match="keys"):
-            places_of({1: 1}, [1], start, most, 1)
+            entries.places([1], start, most, 1)
+    for words in (array("Q", [1]), array("Q", [1, 2, 3])):
+        with pytest.raises(ValueError, match="columns"):
+            Entries().load(array("Q", [1, 2]), array("Q", [1, 2]), array("I", [1, 2]), words)
+    with pytest.raises(ValueError, match="empty"):
+        entries.load(*(array(code) for code in "QQIQ"))  # type: ignore[arg-type]
 
 
 def test_stamps_that_lie_nowhere_are_refused() -> None:

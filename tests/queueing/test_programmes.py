@@ -362,7 +362,8 @@ class Programme(RuleBasedStateMachine):
     @invariant()
     def bytes_are_the_sum_of_what_is_there(self) -> None:
         for queue in self.world.registry.queues.values():
-            sizes = [e.size if not isinstance(e, int) else e >> 64 for e in queue.entries.values()]
+            found = [queue.entries[key] for key in queue.entries]
+            sizes = [e.size if not isinstance(e, int) else e >> 64 for e in found]
             assert queue.total_bytes == sum(sizes) >= 0
 
     @invariant()

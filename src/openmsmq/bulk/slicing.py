@@ -15,7 +15,6 @@ from openmsmq.model.lookup_id import sequence_of
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.consumer_group import Group
 from openmsmq.queueing.message_record import encode_message
-from openmsmq.queueing.packed_columns import places_of
 from openmsmq.queueing.queue import Queue
 
 _MOST_RANGES = 100_000  # of a plan, however many were asked for: one answer has them all
@@ -48,7 +47,7 @@ class Slice:
         at = 0
         while at < len(keys) and not self.is_full():
             most, room = _SLICE_ROWS - len(self.keys), _SLICE_BYTES - self._volume
-            places, sizes, volume = places_of(queue.entries, keys, at, most, room)
+            places, sizes, volume = queue.entries.places(keys, at, most, room)
             if not places:
                 record = encode_message(queue.message(keys[at]))
                 places, sizes, volume = bytes(8), len(record).to_bytes(4, sys.byteorder), len(record)

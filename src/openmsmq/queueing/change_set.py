@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -22,9 +22,10 @@ from openmsmq.model.errors import IllegalFormatName, InsufficientResources
 from openmsmq.model.lookup_id import sequence_of
 from openmsmq.model.message import Message
 from openmsmq.queueing.changes import Changes
+from openmsmq.queueing.entries import Stored
 from openmsmq.queueing.message_record import encode_message
 from openmsmq.queueing.outgoing_queues import can_go_out
-from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind, Stored
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind
 from openmsmq.queueing.records import (
     abort_definition,
     deadline_word,
@@ -67,7 +68,7 @@ class _Held:
     def __init__(self) -> None:
         self.reveals: list[tuple[Queue, Message, int | None]] = []  # locked sends; where they are stored, if they are
         # Staged messages: entries by lookup identifier, bytes, and those whose receipt is acknowledged.
-        self.adoptions: list[tuple[Queue, Mapping[int, Stored], int, Sequence[int]]] = []
+        self.adoptions: list[tuple[Queue, dict[int, Stored], int, Sequence[int]]] = []
         self.deadlines: list[tuple[Queue, int, int]] = []  # of staged messages: position, milliseconds
 
 
@@ -308,7 +309,7 @@ class ChangeSet:
             message = queue.message(message.lookup_identifier)  # its body was written ahead
         self.arrive(queue, message)
 
-    def adopt(self, queue: Queue, entries: Mapping[int, Stored], size: int, asking: Sequence[int]) -> None:
+    def adopt(self, queue: Queue, entries: dict[int, Stored], size: int, asking: Sequence[int]) -> None:
         """Make staged messages of so many bytes visible; `asking` are those whose receipt is to be acknowledged."""
         self._of_others().adoptions.append((queue, entries, size, asking))
 

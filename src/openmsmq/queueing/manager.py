@@ -24,13 +24,11 @@ from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outbox import STEPS, Alone, Outbox, Outside, guarded
 from openmsmq.queueing.outgoing import Outgoing
 from openmsmq.queueing.outgoing_queues import NoTransport, Transport
-from openmsmq.queueing.queue import entries_of
 from openmsmq.queueing.reading import Reading
 from openmsmq.queueing.records import (
     ABORT_PREFIX,
     FINAL_ACK_PREFIX,
     ROUTE_PREFIX,
-    TIME_MASK,
     parse_abort_definition,
     split_deadline_word,
 )
@@ -125,11 +123,8 @@ class QueueManager:
             if queue is None:  # deleted while a transaction had written ahead to it
                 orphans += [Remove(*row) for row in zip(columns.keys, columns.locations, strict=True)]
                 continue
-            keys, values = entries_of(columns)
-            queue.load(keys, values, sum(columns.sizes))
-            for key, word in zip(keys, columns.deadlines, strict=True):
-                if deadline := word & TIME_MASK:
-                    self.changes.deadlines.add(deadline, key, number)
+            for key, deadline in queue.load(columns):
+                self.changes.deadlines.add(deadline, key, number)
         return orphans
 
     def _recover_definitions(self) -> list[Operation]:
@@ -150,8 +145,9 @@ class QueueManager:
                     orphans.append(Drop(name))
             elif name.startswith((FINAL_ACK_PREFIX, ROUTE_PREFIX)):
                 notes.setdefault(int(name.partition(b"/")[2]), []).append(name)
-        present = [notes.keys() & queue.entries.keys() for queue in self.registry.queues.values()] if notes else []
-        orphans += [Drop(name) for key in notes.keys() - set().union(*present) for name in notes[key]]
+        queues = [queue for queue in self.registry.queues.values() if queue.entries]
+        lost = [key for key in notes if not any(key in queue.entries for queue in queues)]
+        orphans += [Drop(name) for key in lost for name in notes[key]]
         return orphans
 
     # -- turns and timers --------------------------------------------------------------------------------------

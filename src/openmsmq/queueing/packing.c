@@ -1,4 +1,4 @@
-/* Loops over many messages of a queue, for which the event loop waits.
+/* Loops over the records of many messages, for which the event loop waits.
 
    `openmsmq.queueing.packed_columns` says in Python what is done here, and does it where this is not compiled. */
 
@@ -8,154 +8,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct {
-    uint64_t key, location, deadline;
-    uint32_t size;
-} Row;
-
-static const uint64_t SEQUENCE = (UINT64_C(1) << 56) - 1;
-
-static int by_key(const void *one, const void *other)
-{
-    uint64_t a = ((const Row *)one)->key, b = ((const Row *)other)->key;
-    return a < b ? -1 : a > b;
-}
-
-/* An integer of at most 128 bits, as two words. */
-static bool words_of(PyObject *integer, uint64_t words[2])
-{
-#if PY_VERSION_HEX >= 0x030D0000
-    Py_ssize_t used = PyLong_AsNativeBytes(
-        integer, words, 16,
-        Py_ASNATIVEBYTES_LITTLE_ENDIAN | Py_ASNATIVEBYTES_UNSIGNED_BUFFER | Py_ASNATIVEBYTES_REJECT_NEGATIVE);
-    if (used > 16)
-        PyErr_SetString(PyExc_OverflowError, "an entry has more than 128 bits");
-    return used >= 0 && used <= 16;
-#else
-    return _PyLong_AsByteArray((PyLongObject *)integer, (unsigned char *)words, 16, 1, 0) == 0;
-#endif
-}
-
-/* One message into `row`. Returns 1, 0 for one that is left out, -1 for an error. */
-static int fill_row(Row *row, PyObject *position, PyObject *entry, PyObject *left_out, PyObject *deadlines)
-{
-    if (!PyLong_CheckExact(entry))
-        return 0; /* an express message, which is in memory only */
-    if (PySet_GET_SIZE(left_out)) {
-        int out = PySet_Contains(left_out, position);
-        if (out)
-            return out < 0 ? -1 : 0;
-    }
-    uint64_t words[2], key = PyLong_AsUnsignedLongLong(position), deadline = 0;
-    if (key == (uint64_t)-1 && PyErr_Occurred())
-        return -1;
-    if (!words_of(entry, words))
-        return -1;
-    if (PyDict_GET_SIZE(deadlines)) {
-        PyObject *time = PyDict_GetItemWithError(deadlines, position);
-        if (time == NULL && PyErr_Occurred())
-            return -1;
-        if (time != NULL) {
-            deadline = PyLong_AsUnsignedLongLong(time);
-            if (deadline == (uint64_t)-1 && PyErr_Occurred())
-                return -1;
-        }
-    }
-    *row = (Row){key & SEQUENCE, words[0], (key & ~SEQUENCE) | deadline, (uint32_t)words[1]};
-    return 1;
-}
-
-/* Four bytes objects of `count` rows. */
-static PyObject *columns_of_rows(const Row *rows, Py_ssize_t count)
-{
-    PyObject *columns = PyTuple_New(4);
-    if (columns == NULL)
-        return NULL;
-    for (int column = 0; column < 4; column++) {
-        PyObject *bytes = PyBytes_FromStringAndSize(NULL, count * (column == 2 ? 4 : 8));
-        if (bytes == NULL) {
-            Py_DECREF(columns);
-            return NULL;
-        }
-        PyTuple_SET_ITEM(columns, column, bytes);
-    }
-    char *keys = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 0)), *places = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 1));
-    char *sizes = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 2)), *times = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 3));
-    for (Py_ssize_t at = 0; at < count; at++) {
-        memcpy(keys + 8 * at, &rows[at].key, 8);
-        memcpy(places + 8 * at, &rows[at].location, 8);
-        memcpy(sizes + 4 * at, &rows[at].size, 4);
-        memcpy(times + 8 * at, &rows[at].deadline, 8);
-    }
-    return columns;
-}
-
-static PyObject *pack(PyObject *module, PyObject *arguments)
-{
-    PyObject *entries, *left_out, *deadlines, *position, *entry, *result = NULL;
-    if (!PyArg_ParseTuple(arguments, "O!O!O!", &PyDict_Type, &entries, &PySet_Type, &left_out, &PyDict_Type, &deadlines))
-        return NULL;
-    Row *rows = PyMem_RawMalloc((PyDict_GET_SIZE(entries) + 1) * sizeof(Row));
-    if (rows == NULL)
-        return PyErr_NoMemory();
-    Py_ssize_t at = 0, count = 0;
-    bool sorted = true;
-    while (PyDict_Next(entries, &at, &position, &entry)) {
-        int added = fill_row(rows + count, position, entry, left_out, deadlines);
-        if (added < 0)
-            goto end;
-        if (added && count && rows[count].key < rows[count - 1].key)
-            sorted = false;
-        count += added;
-    }
-    if (!sorted)
-        qsort(rows, count, sizeof(Row), by_key);
-    result = columns_of_rows(rows, count);
-end:
-    PyMem_RawFree(rows);
-    return result;
-}
-
-/* Where the messages of some positions are, as far as they are in the store and `most` and `volume` allow. */
-static PyObject *places(PyObject *module, PyObject *arguments)
-{
-    PyObject *entries, *keys, *result = NULL;
-    Py_ssize_t start, most;
-    long long volume, taken = 0;
-    if (!PyArg_ParseTuple(arguments, "O!O!nnL", &PyDict_Type, &entries, &PyList_Type, &keys, &start, &most, &volume))
-        return NULL;
-    Py_ssize_t end = PyList_GET_SIZE(keys), count = 0;
-    if (start < 0 || start > end || most < 0)
-        return PyErr_Format(PyExc_ValueError, "no place %zd in %zd keys, or a negative limit", start, end);
-    most = Py_MIN(most, end - start);
-    PyObject *locations = PyBytes_FromStringAndSize(NULL, 8 * most), *sizes = PyBytes_FromStringAndSize(NULL, 4 * most);
-    if (locations == NULL || sizes == NULL)
-        goto end;
-    for (; count < most && taken < volume; count++) {
-        PyObject *entry = PyDict_GetItemWithError(entries, PyList_GET_ITEM(keys, start + count));
-        uint64_t words[2];
-        if (entry == NULL) {
-            if (!PyErr_Occurred())
-                PyErr_SetObject(PyExc_KeyError, PyList_GET_ITEM(keys, start + count));
-            goto end;
-        }
-        if (!PyLong_CheckExact(entry))
-            break;
-        if (!words_of(entry, words))
-            goto end;
-        uint32_t size = (uint32_t)words[1];
-        memcpy(PyBytes_AS_STRING(locations) + 8 * count, &words[0], 8);
-        memcpy(PyBytes_AS_STRING(sizes) + 4 * count, &size, 4);
-        taken += size;
-    }
-    if (_PyBytes_Resize(&locations, 8 * count) == 0 && _PyBytes_Resize(&sizes, 4 * count) == 0)
-        result = Py_BuildValue("OOL", locations, sizes, taken);
-end:
-    Py_XDECREF(locations);
-    Py_XDECREF(sizes);
-    return result;
-}
 
 typedef struct {
     Py_ssize_t at, length;
@@ -317,8 +169,6 @@ static PyObject *odd(PyObject *module, PyObject *arguments)
 }
 
 static PyMethodDef functions[] = {
-    {"pack", pack, METH_VARARGS, "pack(entries, left_out, deadlines): keys, locations, sizes, deadlines"},
-    {"places", places, METH_VARARGS, "places(entries, keys, start, most, volume): locations, sizes, bytes"},
     {"stamp", stamp, METH_VARARGS, "stamp(records, bounds, patches, counter_at, counter, head): heads"},
     {"odd", odd, METH_VARARGS,
      "odd(records, bounds, mask, template, sender, destination, longest_label): places of records to look at"},
@@ -326,7 +176,7 @@ static PyMethodDef functions[] = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "openmsmq.queueing.packing", "Columns of many messages.", -1, functions,
+    PyModuleDef_HEAD_INIT, "openmsmq.queueing.packing", "Records of many messages.", -1, functions,
 };
 
 PyMODINIT_FUNC PyInit_packing(void)

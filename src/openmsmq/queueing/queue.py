@@ -7,18 +7,19 @@ the order of lookup identifiers, whose upper byte is 7 - priority.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from openmsmq.model.constants import INFINITE, Acknowledge, MessageClass
-from openmsmq.model.lookup_id import PRIORITY_PARTS, PRIORITY_STEP, priority_part, sequence_of
+from openmsmq.model.lookup_id import PRIORITY_PARTS, PRIORITY_STEP, sequence_of
 from openmsmq.model.message import Message
+from openmsmq.queueing.entries import LOCATION_BITS, LOCATION_MASK, Entries, Stored, columns_of, stored
 from openmsmq.queueing.message_record import decode_message
-from openmsmq.queueing.packed_columns import columns_of
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.sorted_keys import SortedKeys
 from openmsmq.store import QueueColumns
@@ -26,11 +27,7 @@ from openmsmq.store import QueueColumns
 SYSTEM_JOURNAL: Final = 0x7FFFFFF1  # numbers of the system queues
 SYSTEM_DEADLETTER: Final = 0x7FFFFFF2
 SYSTEM_DEADXACT: Final = 0x7FFFFFF3
-_LOCATION_BITS = 64
-_LOCATION_MASK = (1 << _LOCATION_BITS) - 1
 _POS_RECEIVE = int(Acknowledge.POS_RECEIVE)  # members of an IntFlag are slow
-
-Stored = int  # size << 64 | location: one Python integer for what the index must know of a stored message
 
 
 class QueueKind(Enum):
@@ -98,7 +95,7 @@ class Queue:
     properties: QueueProperties
     read: Callable[[int], bytes]
     journal: Queue | None = None
-    entries: dict[int, Message | Stored] = field(default_factory=dict)
+    entries: Entries = field(default_factory=Entries)
     available: SortedKeys = field(default_factory=SortedKeys)
     locked: dict[int, Lock] = field(default_factory=dict)
     visible: list[int] = field(default_factory=list)  # sorted; locks that peeks see through, and some that are gone
@@ -176,7 +173,7 @@ class Queue:
         entry = self.entries[lookup_identifier]
         if isinstance(entry, Message):
             return entry
-        message = decode_message(self.read(entry & _LOCATION_MASK), lookup_identifier)
+        message = decode_message(self.read(entry & LOCATION_MASK), lookup_identifier)
         if self.aborts:
             message.abort_count = self.aborts.get(lookup_identifier, 0)
         return message
@@ -184,7 +181,7 @@ class Queue:
     def location(self, lookup_identifier: int) -> int | None:
         """Where the store keeps the message; None for an express one."""
         entry = self.entries[lookup_identifier]
-        return entry & _LOCATION_MASK if isinstance(entry, int) else None
+        return entry & LOCATION_MASK if isinstance(entry, int) else None
 
     def first(self) -> int | None:
         """The first available position."""
@@ -277,7 +274,7 @@ class Queue:
     def insert(self, message: Message, location: int | None, size: int, lock: Lock | None = None) -> None:
         """Add a position; `location` None keeps the message itself."""
         key = message.lookup_identifier
-        self.entries[key] = message if location is None else size << _LOCATION_BITS | location
+        self.entries[key] = message if location is None else size << LOCATION_BITS | location
         self.total_bytes += size
         if message.acknowledgements_requested & _POS_RECEIVE:
             self.asking.add(key)
@@ -289,19 +286,20 @@ class Queue:
 
     def place(self, lookup_identifier: int, location: int, size: int) -> None:
         """Add an available position whose message is stored."""
-        self.entries[lookup_identifier] = size << _LOCATION_BITS | location
+        self.entries[lookup_identifier] = size << LOCATION_BITS | location
         self.total_bytes += size
         self.available.add(lookup_identifier)
         self.came += 1
 
-    def load(self, keys: list[int], values: list[Stored], total_bytes: int) -> None:
-        """Fill an empty queue from what the store recovered: lookup identifiers and their entries."""
-        self.entries = dict(zip(keys, values, strict=True))
-        self.available = SortedKeys(keys)
-        self.total_bytes = total_bytes
-        self.recovered_until = max(map(sequence_of, keys), default=0)
+    def load(self, columns: QueueColumns) -> list[tuple[int, int]]:
+        """Fill an empty queue with what the store recovered. Returns lookup identifiers with their deadlines."""
+        loaded = self.entries.load(columns.keys, columns.locations, columns.sizes, columns.deadlines)
+        keys, self.total_bytes, deadlines = loaded
+        self.available = SortedKeys(array("Q", keys))
+        self.recovered_until = max(columns.keys, default=0)
+        return deadlines
 
-    def adopt(self, entries: Mapping[int, Stored], total_bytes: int, asking: Iterable[int]) -> None:
+    def adopt(self, entries: dict[int, Stored], total_bytes: int, asking: Iterable[int]) -> None:
         """Add stored positions, all of them available."""
         self.entries.update(entries)
         self.asking.update(asking)
@@ -312,8 +310,8 @@ class Queue:
     def replace_location(self, lookup_identifier: int, old: int, new: int) -> None:
         """A stored message has moved in the log."""
         entry = self.entries.get(lookup_identifier)
-        if isinstance(entry, int) and entry & _LOCATION_MASK == old:
-            self.entries[lookup_identifier] = stored(new, entry >> _LOCATION_BITS)
+        if isinstance(entry, int) and entry & LOCATION_MASK == old:
+            self.entries[lookup_identifier] = stored(new, entry >> LOCATION_BITS)
 
     def written(self, lookup_identifier: int, location: int, size: int) -> None:
         """A message that was held in memory is in the store now; it counts with the size it has there."""
@@ -390,16 +388,5 @@ def over_quota(queue: Queue, machine_quota: int) -> str:
     return f"queue {queue.properties.path_name}: its quota ({of_queue}) or the machine's ({of_machine}) is exceeded"
 
 
-def entries_of(columns: QueueColumns) -> tuple[list[int], list[Stored]]:
-    """The inverse of `Queue.columns`: lookup identifiers and entries."""
-    keys = [priority_part(word) | key for word, key in zip(columns.deadlines, columns.keys, strict=True)]
-    values = [size << _LOCATION_BITS | place for size, place in zip(columns.sizes, columns.locations, strict=True)]
-    return keys, values
-
-
 def _size_of(entry: Message | Stored) -> int:
-    return entry >> _LOCATION_BITS if isinstance(entry, int) else entry.size
-
-
-def stored(location: int, size: int) -> Stored:
-    return size << _LOCATION_BITS | location
+    return entry >> LOCATION_BITS if isinstance(entry, int) else entry.size

@@ -1,7 +1,11 @@
-"""The available positions of a queue: a sorted list of lookup identifiers that takes and gives many at once."""
+"""The available positions of a queue: a sorted list of lookup identifiers that takes and gives many at once.
+
+They are in arrays, 8 bytes each.
+"""
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -13,7 +17,7 @@ class SortedKeys:
     """Different integers in ascending order, in chunks: a change moves no more than one of them."""
 
     def __init__(self, keys: Iterable[int] = ()) -> None:
-        self._chunks: list[list[int]] = []
+        self._chunks: list[array[int]] = []
         self._lasts: list[int] = []  # the last key of each chunk
         self._count = 0
         self.update(keys)
@@ -54,7 +58,7 @@ class SortedKeys:
             chunk = self._chunks[index]
             at = bisect_left(chunk, low)
             end = min(at + limit - len(found), bisect_right(chunk, high))
-            found += chunk[at:end]
+            found += chunk[at:end].tolist()
             if end < len(chunk):
                 break
         return found
@@ -92,8 +96,10 @@ class SortedKeys:
     def remove(self, key: int) -> None:
         """Raises ValueError if it is not there."""
         index = bisect_left(self._lasts, key)
-        chunk = self._chunks[index] if index < len(self._chunks) else [-1]
-        at = bisect_left(chunk, key)
+        if index == len(self._chunks):
+            raise ValueError(f"{key} is not there")
+        chunk = self._chunks[index]
+        at = 0 if chunk[0] == key else bisect_left(chunk, key)  # mostly the first one goes
         if at == len(chunk) or chunk[at] != key:
             raise ValueError(f"{key} is not there")
         del chunk[at]
@@ -102,8 +108,8 @@ class SortedKeys:
             self._replace(index, chunk)
 
     def update(self, keys: Iterable[int]) -> None:
-        """Add many that are not there."""
-        new = sorted(keys)
+        """Add many that are not there; an array is sorted already."""
+        new = keys if isinstance(keys, array) else array("Q", sorted(keys))
         self._count += len(new)
         at = 0
         while at < len(new):
@@ -112,8 +118,9 @@ class SortedKeys:
                 end = bisect_left(new, self._lasts[index], at)
             else:  # the last chunk takes what lies behind all chunks
                 index, end = max(0, len(self._lasts) - 1), len(new)
-            chunk = self._chunks[index] if self._chunks else []
-            self._replace(index, sorted(chunk + new[at:end]))
+            chunk, added = self._chunks[index] if self._chunks else array("Q"), new[at:end]
+            behind = not chunk or chunk[-1] < added[0]
+            self._replace(index, chunk + added if behind else array("Q", sorted(chunk + added)))
             at = end
 
     def remove_all(self, keys: Iterable[int]) -> None:
@@ -124,11 +131,15 @@ class SortedKeys:
         while at < len(old):
             index = bisect_left(self._lasts, old[at])
             end = bisect_right(old, self._lasts[index], at)
-            gone = set(old[at:end])
-            self._replace(index, [key for key in self._chunks[index] if key not in gone])
+            gone, chunk = old[at:end], self._chunks[index]
+            if chunk[: len(gone)].tolist() == gone:  # mostly
+                self._replace(index, chunk[len(gone) :])
+            else:
+                left_out = set(gone)
+                self._replace(index, array("Q", [key for key in chunk if key not in left_out]))
             at = end
 
-    def _replace(self, index: int, keys: list[int]) -> None:
+    def _replace(self, index: int, keys: array[int]) -> None:
         """Put these keys in the place of a chunk: as chunks of the right size, as none, or behind the last one."""
         size = -(-len(keys) // max(1, len(keys) // _CHUNK))
         chunks = [keys[at : at + size] for at in range(0, len(keys), size)] if keys else []

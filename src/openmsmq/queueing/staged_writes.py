@@ -25,10 +25,11 @@ from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes, new_identifier
 from openmsmq.queueing.consumer_group import MAXIMUM_NAME
 from openmsmq.queueing.drafts import form_of, odd_drafts, why_not
+from openmsmq.queueing.entries import stored
 from openmsmq.queueing.handles import Handles
 from openmsmq.queueing.message_record import decode_message
 from openmsmq.queueing.outgoing import Outgoing
-from openmsmq.queueing.queue import Queue, QueueKind, over_quota, stored
+from openmsmq.queueing.queue import Queue, QueueKind, over_quota
 from openmsmq.queueing.records import DRAFT_HEAD, deadline_word, is_asking, is_eventful, stamp_draft, stamp_drafts
 from openmsmq.queueing.registry import Registry
 from openmsmq.queueing.sending import Sending

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.lookup_id import sequence_of
 from openmsmq.queueing.drafts import Form
-from openmsmq.queueing.queue import Queue, Stored
+from openmsmq.queueing.entries import Stored
+from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.unit_of_work import Transaction
 
 

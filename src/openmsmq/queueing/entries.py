@@ -1,0 +1,100 @@
+"""The entries of a queue: where the message of each lookup identifier is, in the store or in memory.
+
+An entry is `size << 64 | location` for a message in the store, or the message itself. Machine code keeps them in arrays
+where `positions.c` is compiled, 25 to 40 bytes each; a dictionary takes 110, for the integers too.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from openmsmq.model.lookup_id import LAST_SEQUENCE
+from openmsmq.model.message import Message
+from openmsmq.store import QueueColumns
+
+LOCATION_BITS: Final = 64
+LOCATION_MASK: Final = (1 << LOCATION_BITS) - 1
+Stored = int
+Entry = Message | Stored
+
+
+def stored(location: int, size: int) -> Stored:
+    return size << LOCATION_BITS | location
+
+
+class EntriesInPython(dict[int, Entry]):
+    """Without machine code. What is iterated over are the lookup identifiers in ascending order."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self.keys()))
+
+    def columns(self, left_out: set[int], deadlines: dict[int, int]) -> tuple[bytes, bytes, bytes, bytes]:
+        """What the store keeps of the messages in it, by sequence: sequences, locations (u64), sizes (u32), and
+        priority with deadline (u64).
+
+        Args:
+            left_out: lookup identifiers of those that are not committed.
+            deadlines: times of expiry by lookup identifier, of those that have one.
+        """
+        rows = sorted(
+            (key & LAST_SEQUENCE, entry & LOCATION_MASK, entry >> LOCATION_BITS,
+             key & ~LAST_SEQUENCE | deadlines.get(key, 0))
+            for key, entry in self.items()
+            if isinstance(entry, int) and key not in left_out
+        )  # fmt: skip
+        keys, locations, sizes, words = zip(*rows, strict=True) if rows else ((), (), (), ())
+        return (
+            array("Q", keys).tobytes(), array("Q", locations).tobytes(), array("I", sizes).tobytes(),
+            array("Q", words).tobytes(),
+        )  # fmt: skip
+
+    def places(self, keys: list[int], start: int, most: int, volume: int) -> tuple[bytes, bytes, int]:
+        """Where messages are, up to the first one that is not in the store.
+
+        Args:
+            keys: lookup identifiers.
+            start: index of the first of these.
+            most, volume: end with so many messages, or with that one with which there are so many bytes.
+
+        Returns:
+            Locations, 8 bytes each, sizes, 4 bytes each, and how many bytes the messages have. Raises KeyError.
+        """
+        locations, sizes, taken = array("Q"), array("I"), 0
+        for key in keys[start : start + most]:
+            entry = self[key]
+            if taken >= volume or not isinstance(entry, int):
+                break
+            locations.append(entry & LOCATION_MASK)
+            sizes.append(entry >> LOCATION_BITS)
+            taken += sizes[-1]
+        return locations.tobytes(), sizes.tobytes(), taken
+
+    def load(
+        self, keys: array[int], locations: array[int], sizes: array[int], words: array[int]
+    ) -> tuple[bytes, int, list[tuple[int, int]]]:
+        """Fill empty entries with what `columns` returned. Returns the lookup identifiers in ascending order, 8 bytes
+        each, the sum of the sizes, and the lookup identifiers that have a deadline with it."""
+        deadlines = []
+        for sequence, location, size, word in zip(keys, locations, sizes, words, strict=True):
+            key = word & ~LAST_SEQUENCE | sequence
+            self[key] = size << LOCATION_BITS | location
+            if deadline := word & LAST_SEQUENCE:
+                deadlines.append((key, deadline))
+        return array("Q", self).tobytes(), sum(sizes), deadlines
+
+
+if TYPE_CHECKING:
+    Entries = EntriesInPython
+else:
+    try:
+        from openmsmq.queueing.positions import Positions as Entries
+    except ImportError:  # not built here: see openmsmq.compiled
+        Entries = EntriesInPython
+
+
+def columns_of(entries: Entries, left_out: set[int], deadlines: dict[int, int]) -> QueueColumns:
+    """The store's columns for the stored messages of a queue; see `EntriesInPython.columns`."""
+    keys, locations, sizes, words = entries.columns(left_out, deadlines)
+    return QueueColumns(array("Q", keys), array("Q", locations), array("I", sizes), array("Q", words))

@@ -1,0 +1,576 @@
+/* The positions of a queue: a table in arrays of where the message of each lookup identifier is.
+
+   `openmsmq.queueing.entries` says in Python what is done here, and does it where this is not compiled. A message takes
+   20 bytes in a table that is half to four fifths full; a dictionary of integers takes four times as much. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    uint64_t key, place; /* of a message that is held in memory, the place is a reference to it */
+} Slot;
+
+/* Open addressing, linear probing. In `sizes`, the two highest numbers are marks. */
+typedef struct {
+    PyObject_HEAD
+    Slot *slots;
+    uint32_t *sizes;
+    size_t capacity, count;
+} Positions;
+
+static const uint32_t EMPTY = UINT32_MAX, HELD = UINT32_MAX - 1;
+static const uint64_t SEQUENCE = (UINT64_C(1) << 56) - 1;
+static const size_t LEAST = 8, NOWHERE = SIZE_MAX;
+
+/* -- the table --------------------------------------------------------------------------------------------------- */
+
+static size_t home_of(const Positions *self, uint64_t key)
+{
+    uint64_t spread = key * UINT64_C(0x9E3779B97F4A7C15);
+    return (size_t)((unsigned __int128)spread * self->capacity >> 64);
+}
+
+static size_t next_to(const Positions *self, size_t at)
+{
+    return at + 1 == self->capacity ? 0 : at + 1;
+}
+
+/* The slot of a key, or the empty one where it belongs; NOWHERE in a table without slots. */
+static size_t find(const Positions *self, uint64_t key)
+{
+    if (self->capacity == 0)
+        return NOWHERE;
+    size_t at = home_of(self, key);
+    while (self->sizes[at] != EMPTY && self->slots[at].key != key)
+        at = next_to(self, at);
+    return at;
+}
+
+static bool is_there(const Positions *self, size_t at)
+{
+    return at != NOWHERE && self->sizes[at] != EMPTY;
+}
+
+static bool resize(Positions *self, size_t capacity)
+{
+    Positions old = *self;
+    Slot *slots = capacity > SIZE_MAX / sizeof(Slot) ? NULL : PyMem_RawMalloc(capacity * sizeof(Slot));
+    uint32_t *sizes = slots == NULL ? NULL : PyMem_RawMalloc(capacity * sizeof(uint32_t));
+    if (sizes == NULL) {
+        PyMem_RawFree(slots);
+        PyErr_NoMemory();
+        return false;
+    }
+    memset(sizes, 0xFF, capacity * sizeof(uint32_t));
+    self->slots = slots, self->sizes = sizes, self->capacity = capacity;
+    for (size_t from = 0; from < old.capacity; from++) {
+        if (old.sizes[from] == EMPTY)
+            continue;
+        size_t to = find(self, old.slots[from].key);
+        slots[to] = old.slots[from];
+        sizes[to] = old.sizes[from];
+    }
+    PyMem_RawFree(old.slots);
+    PyMem_RawFree(old.sizes);
+    return true;
+}
+
+/* Room for `more` further ones: at most four fifths of the slots are used. */
+static bool make_room(Positions *self, size_t more)
+{
+    size_t wanted = self->count + more;
+    if (wanted <= self->capacity / 5 * 4)
+        return true;
+    size_t capacity = self->capacity + self->capacity / 2;
+    if (capacity < wanted / 4 * 5 + LEAST)
+        capacity = wanted / 4 * 5 + LEAST;
+    return resize(self, capacity);
+}
+
+/* Empty a slot, and move those that were put behind it because it was taken. */
+static void vacate(Positions *self, size_t at)
+{
+    for (size_t next = next_to(self, at); self->sizes[next] != EMPTY; next = next_to(self, next)) {
+        size_t home = home_of(self, self->slots[next].key);
+        size_t past = next >= home ? next - home : next + self->capacity - home;
+        size_t gap = next >= at ? next - at : next + self->capacity - at;
+        if (past >= gap) {
+            self->slots[at] = self->slots[next];
+            self->sizes[at] = self->sizes[next];
+            at = next;
+        }
+    }
+    self->sizes[at] = EMPTY;
+    self->count--;
+}
+
+/* Give memory back when little of the table is used any more; that it fails does no harm. */
+static void shrink(Positions *self)
+{
+    if (self->capacity > 64 * LEAST && self->count < self->capacity / 8) {
+        if (!resize(self, self->count * 2 + LEAST))
+            PyErr_Clear();
+    }
+}
+
+/* -- entries as objects ------------------------------------------------------------------------------------------ */
+
+static bool key_of(PyObject *object, uint64_t *key)
+{
+    *key = PyLong_AsUnsignedLongLong(object);
+    return *key != (uint64_t)-1 || !PyErr_Occurred();
+}
+
+/* `size << 64 | place` of what is stored, else the message. */
+static PyObject *entry_at(const Positions *self, size_t at)
+{
+    const Slot *slot = self->slots + at;
+    if (self->sizes[at] == HELD)
+        return Py_NewRef((PyObject *)(uintptr_t)slot->place);
+    uint64_t words[2] = {slot->place, self->sizes[at]};
+#if PY_VERSION_HEX >= 0x030D0000
+    return PyLong_FromNativeBytes(words, 16, Py_ASNATIVEBYTES_LITTLE_ENDIAN | Py_ASNATIVEBYTES_UNSIGNED_BUFFER);
+#else
+    return _PyLong_FromByteArray((const unsigned char *)words, 16, 1, 0);
+#endif
+}
+
+/* The other way; for a message, a reference is taken. */
+static bool parts_of(PyObject *entry, uint64_t *place, uint32_t *size)
+{
+    if (!PyLong_CheckExact(entry)) {
+        *place = (uint64_t)(uintptr_t)Py_NewRef(entry);
+        *size = HELD;
+        return true;
+    }
+    uint64_t words[2];
+#if PY_VERSION_HEX >= 0x030D0000
+    Py_ssize_t used = PyLong_AsNativeBytes(
+        entry, words, 16,
+        Py_ASNATIVEBYTES_LITTLE_ENDIAN | Py_ASNATIVEBYTES_UNSIGNED_BUFFER | Py_ASNATIVEBYTES_REJECT_NEGATIVE);
+    if (used < 0)
+        return false;
+    bool fits = used <= 16;
+#else
+    bool fits = _PyLong_AsByteArray((PyLongObject *)entry, (unsigned char *)words, 16, 1, 0) == 0;
+    if (!fits && !PyErr_ExceptionMatches(PyExc_OverflowError))
+        return false;
+    PyErr_Clear();
+#endif
+    if (!fits || words[1] >= HELD) {
+        PyErr_SetString(PyExc_OverflowError, "an entry has a place of 64 bits and a size below 2**32 - 2");
+        return false;
+    }
+    *place = words[0];
+    *size = (uint32_t)words[1];
+    return true;
+}
+
+static void forget(Positions *self, size_t at)
+{
+    PyObject *held = self->sizes[at] == HELD ? (PyObject *)(uintptr_t)self->slots[at].place : NULL;
+    vacate(self, at);
+    Py_XDECREF(held);
+}
+
+static bool put(Positions *self, uint64_t key, uint64_t place, uint32_t size)
+{
+    size_t at = find(self, key);
+    if (is_there(self, at)) {
+        PyObject *held = self->sizes[at] == HELD ? (PyObject *)(uintptr_t)self->slots[at].place : NULL;
+        self->slots[at].place = place;
+        self->sizes[at] = size;
+        Py_XDECREF(held);
+        return true;
+    }
+    if (!make_room(self, 1))
+        return false;
+    at = find(self, key);
+    self->slots[at] = (Slot){key, place};
+    self->sizes[at] = size;
+    self->count++;
+    return true;
+}
+
+static bool put_object(Positions *self, PyObject *key_object, PyObject *entry)
+{
+    uint64_t key, place;
+    uint32_t size;
+    if (!key_of(key_object, &key) || !parts_of(entry, &place, &size))
+        return false;
+    if (put(self, key, place, size))
+        return true;
+    if (size == HELD)
+        Py_DECREF(entry);
+    return false;
+}
+
+/* -- as a mapping ------------------------------------------------------------------------------------------------ */
+
+static Py_ssize_t length(PyObject *object)
+{
+    return (Py_ssize_t)((Positions *)object)->count;
+}
+
+static PyObject *subscript(PyObject *object, PyObject *key_object)
+{
+    Positions *self = (Positions *)object;
+    uint64_t key;
+    if (!key_of(key_object, &key))
+        return NULL;
+    size_t at = find(self, key);
+    if (!is_there(self, at)) {
+        PyErr_SetObject(PyExc_KeyError, key_object);
+        return NULL;
+    }
+    return entry_at(self, at);
+}
+
+static int assign(PyObject *object, PyObject *key_object, PyObject *entry)
+{
+    Positions *self = (Positions *)object;
+    uint64_t key;
+    if (entry != NULL)
+        return put_object(self, key_object, entry) ? 0 : -1;
+    if (!key_of(key_object, &key))
+        return -1;
+    size_t at = find(self, key);
+    if (!is_there(self, at)) {
+        PyErr_SetObject(PyExc_KeyError, key_object);
+        return -1;
+    }
+    forget(self, at);
+    shrink(self);
+    return 0;
+}
+
+static int contains(PyObject *object, PyObject *key_object)
+{
+    Positions *self = (Positions *)object;
+    uint64_t key;
+    if (!key_of(key_object, &key))
+        return -1;
+    return is_there(self, find(self, key));
+}
+
+static PyObject *get(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
+{
+    Positions *self = (Positions *)object;
+    uint64_t key;
+    if (count < 1 || count > 2)
+        return PyErr_Format(PyExc_TypeError, "get takes a key, and what to return without it");
+    if (!key_of(arguments[0], &key))
+        return NULL;
+    size_t at = find(self, key);
+    if (is_there(self, at))
+        return entry_at(self, at);
+    return Py_NewRef(count == 2 ? arguments[1] : Py_None);
+}
+
+static PyObject *pop(PyObject *object, PyObject *key_object)
+{
+    Positions *self = (Positions *)object;
+    PyObject *entry = subscript(object, key_object);
+    if (entry != NULL) {
+        forget(self, find(self, PyLong_AsUnsignedLongLong(key_object)));
+        shrink(self);
+    }
+    return entry;
+}
+
+static PyObject *update(PyObject *object, PyObject *mapping)
+{
+    Positions *self = (Positions *)object;
+    PyObject *key, *entry;
+    Py_ssize_t at = 0;
+    if (!PyDict_Check(mapping))
+        return PyErr_Format(PyExc_TypeError, "a dictionary is needed, not %s", Py_TYPE(mapping)->tp_name);
+    if (!make_room(self, PyDict_GET_SIZE(mapping)))
+        return NULL;
+    while (PyDict_Next(mapping, &at, &key, &entry))
+        if (!put_object(self, key, entry))
+            return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *clear(PyObject *object, PyObject *nothing)
+{
+    Positions *self = (Positions *)object;
+    Positions old = *self;
+    self->slots = NULL, self->sizes = NULL, self->capacity = self->count = 0;
+    for (size_t at = 0; at < old.capacity; at++)
+        if (old.sizes[at] == HELD)
+            Py_DECREF((PyObject *)(uintptr_t)old.slots[at].place);
+    PyMem_RawFree(old.slots);
+    PyMem_RawFree(old.sizes);
+    Py_RETURN_NONE;
+}
+
+static int ascending(const void *one, const void *other)
+{
+    uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
+    return a < b ? -1 : a > b;
+}
+
+/* An iterator over the keys that are there now, in ascending order. */
+static PyObject *iterate(PyObject *object)
+{
+    Positions *self = (Positions *)object;
+    uint64_t *keys = PyMem_RawMalloc((self->count + 1) * sizeof(uint64_t));
+    size_t count = 0;
+    if (keys == NULL)
+        return PyErr_NoMemory();
+    for (size_t at = 0; at < self->capacity; at++)
+        if (self->sizes[at] != EMPTY)
+            keys[count++] = self->slots[at].key;
+    qsort(keys, count, sizeof(uint64_t), ascending);
+    PyObject *list = PyList_New((Py_ssize_t)count), *iterator = NULL;
+    for (size_t at = 0; list != NULL && at < count; at++) {
+        PyObject *key = PyLong_FromUnsignedLongLong(keys[at]);
+        if (key == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, (Py_ssize_t)at, key);
+    }
+    PyMem_RawFree(keys);
+    if (list != NULL)
+        iterator = PyObject_GetIter(list);
+    Py_XDECREF(list);
+    return iterator;
+}
+
+/* -- many at once ------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    uint64_t key, place, deadline;
+    uint32_t size;
+} Row;
+
+/* One message into `row`. Returns 1, 0 for one that is left out, -1 for an error. */
+static int fill_row(Row *row, const Positions *self, size_t at, PyObject *left_out, PyObject *deadlines)
+{
+    uint64_t key = self->slots[at].key, deadline = 0;
+    if (self->sizes[at] == EMPTY || self->sizes[at] == HELD)
+        return 0;
+    bool looks = PySet_GET_SIZE(left_out) || PyDict_GET_SIZE(deadlines);
+    PyObject *position = looks ? PyLong_FromUnsignedLongLong(key) : NULL;
+    if (looks && position == NULL)
+        return -1;
+    int out = PySet_GET_SIZE(left_out) ? PySet_Contains(left_out, position) : 0;
+    PyObject *time = !out && PyDict_GET_SIZE(deadlines) ? PyDict_GetItemWithError(deadlines, position) : NULL;
+    if (time != NULL)
+        deadline = PyLong_AsUnsignedLongLong(time);
+    Py_XDECREF(position);
+    if (out || PyErr_Occurred())
+        return PyErr_Occurred() ? -1 : 0;
+    *row = (Row){key & SEQUENCE, self->slots[at].place, (key & ~SEQUENCE) | deadline, self->sizes[at]};
+    return 1;
+}
+
+static int by_key(const void *one, const void *other)
+{
+    return ascending(&((const Row *)one)->key, &((const Row *)other)->key);
+}
+
+/* Four bytes objects of `count` rows. */
+static PyObject *columns_of_rows(const Row *rows, Py_ssize_t count)
+{
+    PyObject *columns = PyTuple_New(4);
+    if (columns == NULL)
+        return NULL;
+    for (int column = 0; column < 4; column++) {
+        PyObject *bytes = PyBytes_FromStringAndSize(NULL, count * (column == 2 ? 4 : 8));
+        if (bytes == NULL) {
+            Py_DECREF(columns);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(columns, column, bytes);
+    }
+    char *keys = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 0)), *places = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 1));
+    char *sizes = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 2)), *times = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 3));
+    for (Py_ssize_t at = 0; at < count; at++) {
+        memcpy(keys + 8 * at, &rows[at].key, 8);
+        memcpy(places + 8 * at, &rows[at].place, 8);
+        memcpy(sizes + 4 * at, &rows[at].size, 4);
+        memcpy(times + 8 * at, &rows[at].deadline, 8);
+    }
+    return columns;
+}
+
+static PyObject *columns(PyObject *object, PyObject *arguments)
+{
+    Positions *self = (Positions *)object;
+    PyObject *left_out, *deadlines, *result = NULL;
+    if (!PyArg_ParseTuple(arguments, "O!O!", &PySet_Type, &left_out, &PyDict_Type, &deadlines))
+        return NULL;
+    Row *rows = PyMem_RawMalloc((self->count + 1) * sizeof(Row));
+    if (rows == NULL)
+        return PyErr_NoMemory();
+    Py_ssize_t count = 0;
+    for (size_t at = 0; at < self->capacity; at++) {
+        int added = fill_row(rows + count, self, at, left_out, deadlines);
+        if (added < 0)
+            goto end;
+        count += added;
+    }
+    qsort(rows, (size_t)count, sizeof(Row), by_key);
+    result = columns_of_rows(rows, count);
+end:
+    PyMem_RawFree(rows);
+    return result;
+}
+
+/* Where the messages of some positions are, as far as they are in the store and `most` and `volume` allow. */
+static PyObject *places(PyObject *object, PyObject *arguments)
+{
+    Positions *self = (Positions *)object;
+    PyObject *keys, *result = NULL;
+    Py_ssize_t start, most;
+    long long volume, taken = 0;
+    if (!PyArg_ParseTuple(arguments, "O!nnL", &PyList_Type, &keys, &start, &most, &volume))
+        return NULL;
+    Py_ssize_t end = PyList_GET_SIZE(keys), count = 0;
+    if (start < 0 || start > end || most < 0)
+        return PyErr_Format(PyExc_ValueError, "no place %zd in %zd keys, or a negative limit", start, end);
+    most = Py_MIN(most, end - start);
+    PyObject *locations = PyBytes_FromStringAndSize(NULL, 8 * most), *sizes = PyBytes_FromStringAndSize(NULL, 4 * most);
+    if (locations == NULL || sizes == NULL)
+        goto end;
+    for (; count < most && taken < volume; count++) {
+        PyObject *key_object = PyList_GET_ITEM(keys, start + count);
+        uint64_t key;
+        if (!key_of(key_object, &key))
+            goto end;
+        size_t at = find(self, key);
+        if (!is_there(self, at)) {
+            PyErr_SetObject(PyExc_KeyError, key_object);
+            goto end;
+        }
+        if (self->sizes[at] == HELD)
+            break;
+        memcpy(PyBytes_AS_STRING(locations) + 8 * count, &self->slots[at].place, 8);
+        memcpy(PyBytes_AS_STRING(sizes) + 4 * count, &self->sizes[at], 4);
+        taken += self->sizes[at];
+    }
+    if (_PyBytes_Resize(&locations, 8 * count) == 0 && _PyBytes_Resize(&sizes, 4 * count) == 0)
+        result = Py_BuildValue("OOL", locations, sizes, taken);
+end:
+    Py_XDECREF(locations);
+    Py_XDECREF(sizes);
+    return result;
+}
+
+static bool note_deadline(PyObject *list, uint64_t key, uint64_t deadline)
+{
+    PyObject *pair = Py_BuildValue("KK", (unsigned long long)key, (unsigned long long)deadline);
+    bool noted = pair != NULL && PyList_Append(list, pair) == 0;
+    Py_XDECREF(pair);
+    return noted;
+}
+
+/* Take up the columns of a checkpoint, into an empty table. Returns the sorted keys, 8 bytes each, the sum of sizes, and
+   keys with deadlines. */
+static PyObject *load(PyObject *object, PyObject *arguments)
+{
+    Positions *self = (Positions *)object;
+    Py_buffer keys, locations, sizes, words;
+    PyObject *sorted = NULL, *deadlines = NULL;
+    unsigned long long total = 0;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*", &keys, &locations, &sizes, &words))
+        return NULL;
+    size_t count = (size_t)keys.len / 8;
+    if (self->count || keys.len % 8 || locations.len != keys.len || words.len != keys.len || (size_t)sizes.len != 4 * count) {
+        PyErr_SetString(PyExc_ValueError, "columns of the same length, for an empty table, are needed");
+        goto end;
+    }
+    sorted = PyBytes_FromStringAndSize(NULL, keys.len);
+    deadlines = PyList_New(0);
+    if (sorted == NULL || deadlines == NULL || !make_room(self, count))
+        goto failed;
+    uint64_t *found = (uint64_t *)PyBytes_AS_STRING(sorted);
+    bool in_order = true;
+    for (size_t at = 0; at < count; at++) {
+        uint64_t sequence, word, place;
+        uint32_t size;
+        memcpy(&sequence, (char *)keys.buf + 8 * at, 8);
+        memcpy(&word, (char *)words.buf + 8 * at, 8);
+        memcpy(&place, (char *)locations.buf + 8 * at, 8);
+        memcpy(&size, (char *)sizes.buf + 4 * at, 4);
+        found[at] = (word & ~SEQUENCE) | sequence;
+        in_order = in_order && (at == 0 || found[at - 1] < found[at]);
+        total += size;
+        if (size >= HELD) {
+            PyErr_SetString(PyExc_OverflowError, "an entry has a size below 2**32 - 2");
+            goto failed;
+        }
+        if (!put(self, found[at], place, size))
+            goto failed;
+        if (word & SEQUENCE && !note_deadline(deadlines, found[at], word & SEQUENCE))
+            goto failed;
+    }
+    if (!in_order)
+        qsort(found, count, sizeof(uint64_t), ascending);
+    goto end;
+failed:
+    Py_CLEAR(sorted);
+    Py_CLEAR(deadlines);
+end:
+    PyBuffer_Release(&keys);
+    PyBuffer_Release(&locations);
+    PyBuffer_Release(&sizes);
+    PyBuffer_Release(&words);
+    return sorted == NULL ? NULL : Py_BuildValue("NKN", sorted, total, deadlines);
+}
+
+/* -- the type ---------------------------------------------------------------------------------------------------- */
+
+static void dealloc(PyObject *object)
+{
+    Py_XDECREF(clear(object, NULL));
+    PyTypeObject *type = Py_TYPE(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef methods[] = {
+    {"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL, "get(key, otherwise=None): the entry"},
+    {"pop", pop, METH_O, "pop(key): the entry, which is there no longer"},
+    {"update", update, METH_O, "update(entries): add or replace entries of a dictionary"},
+    {"clear", clear, METH_NOARGS, "clear(): remove all"},
+    {"columns", columns, METH_VARARGS, "columns(left_out, deadlines): keys, locations, sizes, deadlines"},
+    {"places", places, METH_VARARGS, "places(keys, start, most, volume): locations, sizes, bytes"},
+    {"load", load, METH_VARARGS, "load(keys, locations, sizes, deadlines): sorted lookup identifiers, bytes, deadlines"},
+    {NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, dealloc},
+    {Py_tp_iter, iterate},
+    {Py_tp_methods, methods},
+    {Py_mp_length, length},
+    {Py_mp_subscript, subscript},
+    {Py_mp_ass_subscript, assign},
+    {Py_sq_contains, contains},
+    {0},
+};
+
+static PyType_Spec specification = {
+    "openmsmq.queueing.positions.Positions", sizeof(Positions), 0, Py_TPFLAGS_DEFAULT, slots,
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "openmsmq.queueing.positions", "Where the messages of a queue are.", -1, NULL,
+};
+
+PyMODINIT_FUNC PyInit_positions(void)
+{
+    PyObject *module = PyModule_Create(&definition), *type = PyType_FromSpec(&specification);
+    if (module == NULL || type == NULL || PyModule_AddObjectRef(module, "Positions", type) < 0)
+        Py_CLEAR(module);
+    Py_XDECREF(type);
+    return module;
+}
