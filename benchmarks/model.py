@@ -87,7 +87,7 @@ def main(rounds: int = 15) -> None:
             operation()
             taken = (time.process_time() - started) / COUNT * 1e6
             best[name] = min(best.get(name, taken), taken)
-    print("compiled" if compiled.in_use else "interpreted")
+    print("compiled" if compiled.is_native() else "interpreted")
     print(*(f"{name}: {taken:.2f} us" for name, taken in best.items()), sep="\n")
 
 

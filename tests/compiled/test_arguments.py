@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import product
 
 import numpy as np
 import pytest
@@ -35,10 +36,19 @@ def test_what_no_queue_has_is_refused() -> None:
         with pytest.raises((OverflowError, TypeError)):
             entries.update({key: entry})  # type: ignore[dict-item]
     assert not entries and not list(entries)
-    for key in (-1, 1 << 64, "a"):
-        for look in (entries.__getitem__, entries.__contains__, entries.get, entries.pop, entries.__delitem__):
-            with pytest.raises((OverflowError, TypeError)):
-                look(key)  # type: ignore[arg-type]
+    looks = (
+        entries.remove, entries.location, entries.size, entries.get, entries.pop, entries.__getitem__,
+        entries.__contains__, entries.__delitem__,
+    )  # fmt: skip
+    for key, look in product((-1, 1 << 64, "a"), looks):
+        with pytest.raises((OverflowError, TypeError)):
+            look(key)  # type: ignore[arg-type]
+    sizes = ((1, 1, -1), (1, 1, (1 << 32) - 2))
+    for key, location, size in ((-1, 1, 1), (1, -1, 1), (1 << 64, 1, 1), (1, 1 << 64, 1), *sizes):
+        with pytest.raises(OverflowError):
+            entries.place(key, location, size)
+    with pytest.raises(TypeError):
+        entries.place(1, 2)  # type: ignore[call-arg]
     entries[1] = 1
     with pytest.raises(OverflowError):
         entries.columns(set(), {1: 1 << 64})

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from openmsmq import compiled
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.model.message import Message
-from openmsmq.queueing.entries import Entries, EntriesInPython, columns_of, stored
+from openmsmq.queueing.entries import LOCATION_MASK, Entries, EntriesInPython, columns_of, stored
 from seeds import chance
 
 LARGEST = 7 << 56 | (1 << 56) - 1
@@ -43,6 +43,24 @@ class EntriesMachine(RuleBasedStateMachine):
     @rule(key=KEYS, entry=ENTRIES)
     def put(self, key: int, entry: Any) -> None:
         self.entries[key] = self.expected[key] = entry
+
+    @rule(key=KEYS, location=st.integers(0, (1 << 64) - 1), size=st.integers(0, (1 << 32) - 3))
+    def place(self, key: int, location: int, size: int) -> None:
+        self.entries.place(key, location, size)
+        self.expected[key] = stored(location, size)
+        assert (self.entries.location(key), self.entries.size(key)) == (location, size)
+
+    @rule(key=KEYS)
+    def remove(self, key: int) -> None:
+        if key in self.expected:
+            entry = self.expected.pop(key)
+            location, size = (entry & LOCATION_MASK, entry >> 64) if isinstance(entry, int) else (None, entry.size)
+            assert (self.entries.location(key), self.entries.size(key)) == (location, size)
+            assert self.entries.remove(key) == size
+        else:
+            for act in (self.entries.remove, self.entries.location, self.entries.size):
+                with pytest.raises(KeyError, match=str(key)):
+                    act(key)
 
     @rule(entries=st.dictionaries(KEYS, ENTRIES))
     def update(self, entries: dict[int, Any]) -> None:

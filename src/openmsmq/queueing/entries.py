@@ -7,6 +7,7 @@ where `positions.c` is compiled, 25 to 40 bytes each; a dictionary takes 110, fo
 from __future__ import annotations
 
 from array import array
+from collections import UserDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -24,11 +25,31 @@ def stored(location: int, size: int) -> Stored:
     return size << LOCATION_BITS | location
 
 
-class EntriesInPython(dict[int, Entry]):
+class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc would believe that it is one
     """Without machine code. What is iterated over are the lookup identifiers in ascending order."""
 
     def __iter__(self) -> Iterator[int]:
-        return iter(sorted(self.keys()))
+        return iter(sorted(self.data))
+
+    def place(self, key: int, location: int, size: int) -> None:
+        """Add or replace the entry of a message that is in the store."""
+        self.data[key] = size << LOCATION_BITS | location
+
+    def location(self, key: int) -> int | None:
+        """Where the store has the message; None for one in memory. Raises KeyError."""
+        entry = self.data[key]
+        return entry & LOCATION_MASK if isinstance(entry, int) else None
+
+    def size(self, key: int) -> int:
+        """Bytes of a message. Raises KeyError."""
+        entry = self.data[key]
+        return entry >> LOCATION_BITS if isinstance(entry, int) else entry.size
+
+    def remove(self, key: int) -> int:
+        """Remove an entry. Returns the bytes of its message. Raises KeyError."""
+        size = self.size(key)
+        del self.data[key]
+        return size
 
     def columns(self, left_out: set[int], deadlines: dict[int, int]) -> tuple[bytes, bytes, bytes, bytes]:
         """What the store keeps of the messages in it, by sequence: sequences, locations (u64), sizes (u32), and
@@ -41,7 +62,7 @@ class EntriesInPython(dict[int, Entry]):
         rows = sorted(
             (key & LAST_SEQUENCE, entry & LOCATION_MASK, entry >> LOCATION_BITS,
              key & ~LAST_SEQUENCE | deadlines.get(key, 0))
-            for key, entry in self.items()
+            for key, entry in self.data.items()
             if isinstance(entry, int) and key not in left_out
         )  # fmt: skip
         keys, locations, sizes, words = zip(*rows, strict=True) if rows else ((), (), (), ())

@@ -216,33 +216,33 @@ static Py_ssize_t length(PyObject *object)
     return (Py_ssize_t)((Positions *)object)->count;
 }
 
-static PyObject *subscript(PyObject *object, PyObject *key_object)
+/* The slot of a key that is there; NOWHERE with an exception. */
+static size_t slot_of(const Positions *self, PyObject *key_object)
 {
-    Positions *self = (Positions *)object;
     uint64_t key;
     if (!key_of(key_object, &key))
-        return NULL;
+        return NOWHERE;
     size_t at = find(self, key);
-    if (!is_there(self, at)) {
-        PyErr_SetObject(PyExc_KeyError, key_object);
-        return NULL;
-    }
-    return entry_at(self, at);
+    if (is_there(self, at))
+        return at;
+    PyErr_SetObject(PyExc_KeyError, key_object);
+    return NOWHERE;
+}
+
+static PyObject *subscript(PyObject *object, PyObject *key_object)
+{
+    size_t at = slot_of((Positions *)object, key_object);
+    return at == NOWHERE ? NULL : entry_at((Positions *)object, at);
 }
 
 static int assign(PyObject *object, PyObject *key_object, PyObject *entry)
 {
     Positions *self = (Positions *)object;
-    uint64_t key;
     if (entry != NULL)
         return put_object(self, key_object, entry) ? 0 : -1;
-    if (!key_of(key_object, &key))
+    size_t at = slot_of(self, key_object);
+    if (at == NOWHERE)
         return -1;
-    size_t at = find(self, key);
-    if (!is_there(self, at)) {
-        PyErr_SetObject(PyExc_KeyError, key_object);
-        return -1;
-    }
     forget(self, at);
     shrink(self);
     return 0;
@@ -274,12 +274,65 @@ static PyObject *get(PyObject *object, PyObject *const *arguments, Py_ssize_t co
 static PyObject *pop(PyObject *object, PyObject *key_object)
 {
     Positions *self = (Positions *)object;
-    PyObject *entry = subscript(object, key_object);
+    size_t at = slot_of(self, key_object);
+    PyObject *entry = at == NOWHERE ? NULL : entry_at(self, at);
     if (entry != NULL) {
-        forget(self, find(self, PyLong_AsUnsignedLongLong(key_object)));
+        forget(self, at);
         shrink(self);
     }
     return entry;
+}
+
+/* What each message needs, without an integer of 128 bits: */
+
+static PyObject *place(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
+{
+    uint64_t key, location, size;
+    if (count != 3)
+        return PyErr_Format(PyExc_TypeError, "place takes a key, a location and a size");
+    if (!key_of(arguments[0], &key) || !key_of(arguments[1], &location) || !key_of(arguments[2], &size))
+        return NULL;
+    if (size >= HELD)
+        return PyErr_Format(PyExc_OverflowError, "an entry has a size below 2**32 - 2");
+    if (!put((Positions *)object, key, location, (uint32_t)size))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *location(PyObject *object, PyObject *key_object)
+{
+    Positions *self = (Positions *)object;
+    size_t at = slot_of(self, key_object);
+    if (at == NOWHERE)
+        return NULL;
+    if (self->sizes[at] == HELD)
+        Py_RETURN_NONE;
+    return PyLong_FromUnsignedLongLong(self->slots[at].place);
+}
+
+static PyObject *size_at(const Positions *self, size_t at)
+{
+    if (self->sizes[at] == HELD)
+        return PyObject_GetAttrString((PyObject *)(uintptr_t)self->slots[at].place, "size");
+    return PyLong_FromUnsignedLong(self->sizes[at]);
+}
+
+static PyObject *size(PyObject *object, PyObject *key_object)
+{
+    size_t at = slot_of((Positions *)object, key_object);
+    return at == NOWHERE ? NULL : size_at((Positions *)object, at);
+}
+
+static PyObject *remove_one(PyObject *object, PyObject *key_object)
+{
+    Positions *self = (Positions *)object;
+    size_t at = slot_of(self, key_object);
+    PyObject *size = at == NOWHERE ? NULL : size_at(self, at);
+    if (size != NULL) {
+        forget(self, at);
+        shrink(self);
+    }
+    return size;
 }
 
 static PyObject *update(PyObject *object, PyObject *mapping)
@@ -441,15 +494,9 @@ static PyObject *places(PyObject *object, PyObject *arguments)
     if (locations == NULL || sizes == NULL)
         goto end;
     for (; count < most && taken < volume; count++) {
-        PyObject *key_object = PyList_GET_ITEM(keys, start + count);
-        uint64_t key;
-        if (!key_of(key_object, &key))
+        size_t at = slot_of(self, PyList_GET_ITEM(keys, start + count));
+        if (at == NOWHERE)
             goto end;
-        size_t at = find(self, key);
-        if (!is_there(self, at)) {
-            PyErr_SetObject(PyExc_KeyError, key_object);
-            goto end;
-        }
         if (self->sizes[at] == HELD)
             break;
         memcpy(PyBytes_AS_STRING(locations) + 8 * count, &self->slots[at].place, 8);
@@ -539,6 +586,10 @@ static void dealloc(PyObject *object)
 static PyMethodDef methods[] = {
     {"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL, "get(key, otherwise=None): the entry"},
     {"pop", pop, METH_O, "pop(key): the entry, which is there no longer"},
+    {"place", (PyCFunction)(void (*)(void))place, METH_FASTCALL, "place(key, location, size): add or replace an entry"},
+    {"location", location, METH_O, "location(key): where the message is in the store; None for one in memory"},
+    {"size", size, METH_O, "size(key): of the message"},
+    {"remove", remove_one, METH_O, "remove(key): the size of the message, which is there no longer"},
     {"update", update, METH_O, "update(entries): add or replace entries of a dictionary"},
     {"clear", clear, METH_NOARGS, "clear(): remove all"},
     {"columns", columns, METH_VARARGS, "columns(left_out, deadlines): keys, locations, sizes, deadlines"},

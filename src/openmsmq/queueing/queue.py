@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from openmsmq.model.constants import INFINITE, Acknowledge, MessageClass
 from openmsmq.model.lookup_id import PRIORITY_PARTS, PRIORITY_STEP, sequence_of
 from openmsmq.model.message import Message
-from openmsmq.queueing.entries import LOCATION_BITS, LOCATION_MASK, Entries, Stored, columns_of, stored
+from openmsmq.queueing.entries import Entries, Stored, columns_of
 from openmsmq.queueing.message_record import decode_message
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.sorted_keys import SortedKeys
@@ -170,18 +170,19 @@ class Queue:
 
     def message(self, lookup_identifier: int) -> Message:
         """The message at a position. Raises KeyError, or what the store raises when it can't be read."""
-        entry = self.entries[lookup_identifier]
-        if isinstance(entry, Message):
-            return entry
-        message = decode_message(self.read(entry & LOCATION_MASK), lookup_identifier)
+        location = self.entries.location(lookup_identifier)
+        if location is None:
+            held = self.entries[lookup_identifier]
+            assert isinstance(held, Message)
+            return held
+        message = decode_message(self.read(location), lookup_identifier)
         if self.aborts:
             message.abort_count = self.aborts.get(lookup_identifier, 0)
         return message
 
     def location(self, lookup_identifier: int) -> int | None:
         """Where the store keeps the message; None for an express one."""
-        entry = self.entries[lookup_identifier]
-        return entry & LOCATION_MASK if isinstance(entry, int) else None
+        return self.entries.location(lookup_identifier)
 
     def first(self) -> int | None:
         """The first available position."""
@@ -226,13 +227,13 @@ class Queue:
 
     def size_of(self, lookup_identifier: int) -> int:
         """Bytes of a message."""
-        return _size_of(self.entries[lookup_identifier])
+        return self.entries.size(lookup_identifier)
 
     def volume_of(self, lookup_identifiers: list[int]) -> int:
         """Bytes of some messages."""
         entries, volume = self.entries, 0
         for key in lookup_identifiers:
-            volume += _size_of(entries[key])
+            volume += entries.size(key)
         return volume
 
     def visible_after(self, position: int) -> int | None:
@@ -274,7 +275,10 @@ class Queue:
     def insert(self, message: Message, location: int | None, size: int, lock: Lock | None = None) -> None:
         """Add a position; `location` None keeps the message itself."""
         key = message.lookup_identifier
-        self.entries[key] = message if location is None else size << LOCATION_BITS | location
+        if location is None:
+            self.entries[key] = message
+        else:
+            self.entries.place(key, location, size)
         self.total_bytes += size
         if message.acknowledgements_requested & _POS_RECEIVE:
             self.asking.add(key)
@@ -286,7 +290,7 @@ class Queue:
 
     def place(self, lookup_identifier: int, location: int, size: int) -> None:
         """Add an available position whose message is stored."""
-        self.entries[lookup_identifier] = size << LOCATION_BITS | location
+        self.entries.place(lookup_identifier, location, size)
         self.total_bytes += size
         self.available.add(lookup_identifier)
         self.came += 1
@@ -309,14 +313,14 @@ class Queue:
 
     def replace_location(self, lookup_identifier: int, old: int, new: int) -> None:
         """A stored message has moved in the log."""
-        entry = self.entries.get(lookup_identifier)
-        if isinstance(entry, int) and entry & LOCATION_MASK == old:
-            self.entries[lookup_identifier] = stored(new, entry >> LOCATION_BITS)
+        entries = self.entries
+        if lookup_identifier in entries and entries.location(lookup_identifier) == old:
+            entries.place(lookup_identifier, new, entries.size(lookup_identifier))
 
     def written(self, lookup_identifier: int, location: int, size: int) -> None:
         """A message that was held in memory is in the store now; it counts with the size it has there."""
-        self.total_bytes += size - _size_of(self.entries[lookup_identifier])
-        self.entries[lookup_identifier] = stored(location, size)
+        self.total_bytes += size - self.entries.size(lookup_identifier)
+        self.entries.place(lookup_identifier, location, size)
 
     def lock(self, lookup_identifier: int, lock: Lock) -> None:
         self.available.remove(lookup_identifier)
@@ -354,7 +358,7 @@ class Queue:
 
     def remove(self, lookup_identifier: int) -> None:
         """Delete a position, available or locked."""
-        self.total_bytes -= _size_of(self.entries.pop(lookup_identifier))
+        self.total_bytes -= self.entries.remove(lookup_identifier)
         self.aborts.pop(lookup_identifier, None)
         self.asking.discard(lookup_identifier)
         lock = self.locked.pop(lookup_identifier, None)
@@ -367,7 +371,7 @@ class Queue:
         """Delete positions that are locked."""
         entries, locked = self.entries, self.locked
         for key in lookup_identifiers:
-            self.total_bytes -= _size_of(entries.pop(key))
+            self.total_bytes -= entries.remove(key)
             del locked[key]
         if self.aborts:
             for key in lookup_identifiers:
@@ -386,7 +390,3 @@ def over_quota(queue: Queue, machine_quota: int) -> str:
     quotas = (queue.properties.quota, machine_quota)
     of_queue, of_machine = ["unlimited" if quota == INFINITE else f"{quota} KB" for quota in quotas]
     return f"queue {queue.properties.path_name}: its quota ({of_queue}) or the machine's ({of_machine}) is exceeded"
-
-
-def _size_of(entry: Message | Stored) -> int:
-    return entry >> LOCATION_BITS if isinstance(entry, int) else entry.size
