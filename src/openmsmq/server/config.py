@@ -33,7 +33,7 @@ STANDARD_PORTS = {
     "endpoint_mapper_port": 135, "rpc_port": STANDARD_PORT, "message_port": 1801, "peer_message_port": 1801,
     "ping_port": 3527, "flight_port": 18020, "web_port": 18021,
 }  # fmt: skip
-LOGINS = ("kerberos", "ntlm")
+LOGINS = ("kerberos", "ntlm", "winbind")
 DIRECTORIES = ("sqlite", "active-directory", "none")
 NAME_CHANGES = ("ask", "moved", "copied")
 
@@ -124,7 +124,8 @@ class Configuration:
         default="ntlm",
         metadata={
             "help": "how callers may log in, separated by commas; the first counts that a client offers: ntlm (users "
-            "of users_file), kerberos (accounts of the domain)"
+            "of users_file), kerberos (accounts of the domain), winbind (these by NTLM; of two accounts "
+            "of one name the first of ntlm and winbind counts)"
         },
     )
     kerberos_keytab: Path | None = field(
