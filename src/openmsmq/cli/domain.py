@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import click
 
 from openmsmq.cli.accounts import Accounts, accounts_options
+from openmsmq.cli.membership import join, leave
 from openmsmq.cli.output import json_option, print_json, print_table
 from openmsmq.directory.active.examining import Finding, examine
 from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
@@ -19,7 +20,11 @@ from openmsmq.server.config import Configuration
 
 @click.group()
 def domain() -> None:
-    """Say what this machine has in its domain, and what is missing."""
+    """Join a domain and leave it; say what this machine has there, and what is missing."""
+
+
+domain.add_command(join)
+domain.add_command(leave)
 
 
 @domain.command()

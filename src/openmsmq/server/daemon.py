@@ -138,6 +138,7 @@ class Daemon:
             addresses=local_addresses(configuration.listen),
             own_loopback=configuration.on_loopback and configuration.listen != "localhost",
             aliases=identity.aliases,
+            former=identity.former,
             quota=configuration.machine_quota,
             journal_quota=configuration.journal_quota,
             default_time_to_reach_queue=configuration.time_to_reach_queue,

@@ -93,7 +93,7 @@ def test_a_queue_manager_is_who_the_directory_says_and_always_the_same(here: Dir
 
 
 def test_another_data_directory_and_another_computer_name_are_refused(here: Directory) -> None:
-    with pytest.raises(ObjectExists, match="start with an empty data directory"):
+    with pytest.raises(ObjectExists, match="`openmsmq domain join` moves it"):
         here.wait(here.provider.register_machine(MachineRecord(UUID(int=1), "MQ1")))
     with pytest.raises(DirectoryError, match="computer_name is MQ2"):
         here.provider.enrol("MQ2")

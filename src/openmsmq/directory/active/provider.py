@@ -81,7 +81,7 @@ class ActiveDirectory:
             if identifier != record.identifier:
                 raise ObjectExists(
                     f"{self._account} is the queue manager {identifier} in the directory, and the data directory is "
-                    f"that of {record.identifier}: move its messages, and start with an empty data directory"
+                    f"that of {record.identifier}: `openmsmq domain join` moves it, or start with an empty one"
                 )
             if record.public_keys:
                 session.modify(by_identifier(identifier), {"mSMQEncryptKey": [record.public_keys]})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -85,11 +85,12 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """By the key of an account in a keytab, or by the caller's ticket (KRB5CCNAME) without one. `account` as `MQ1$` or
-    `MQ1$@EXAMPLE.COM`."""
+    """By the key of an account in a keytab, by its password, or by the caller's ticket (KRB5CCNAME) without both.
+    `account` as `MQ1$` or `MQ1$@EXAMPLE.COM`."""
 
     account: str = ""
     keytab: Path | None = None
+    password: str = field(default="", repr=False)
 
 
 def libraries() -> Any:
@@ -200,17 +201,23 @@ class LdapSession:
 def _get_ticket(gss: Any, login: Login) -> None:
     """SASL takes the ticket of the process's cache, which the library fills with the key when it has none that is good.
     Raises DirectoryAway."""
-    if login.keytab is None:
+    if login.keytab is None and not login.password:
         return
     tickets = f"MEMORY:openmsmq-{hash((login.account, login.keytab)) & 0xFFFFFFFF:08x}"
     os.environ["KRB5CCNAME"] = tickets
+    kerberos = [gss.MechType.kerberos]
     try:
         name = gss.Name(login.account, gss.NameType.kerberos_principal)
-        store = {"client_keytab": f"FILE:{login.keytab}", "ccache": tickets}
-        gss.Credentials(usage="initiate", name=name, mechs=[gss.MechType.kerberos], store=store)
+        if login.keytab is None:
+            made = gss.raw.acquire_cred_with_password(name, login.password.encode(), mechs=kerberos, usage="initiate")
+            store = {"ccache": tickets}
+            gss.raw.store_cred_into(store, made.creds, usage="initiate", mech=kerberos[0], overwrite=True)
+        else:
+            store = {"client_keytab": f"FILE:{login.keytab}", "ccache": tickets}
+            gss.Credentials(usage="initiate", name=name, mechs=kerberos, store=store)
     except gss.exceptions.GSSError as error:
         reason = " ".join(str(error.gen_message()).split())
-        advice = f"`klist -k {login.keytab}` shows whose keys it has"
+        advice = f"`klist -k {login.keytab}` shows whose keys it has" if login.keytab else "is the password right?"
         raise DirectoryAway(f"no Kerberos ticket for {login.account}: {reason}; {advice}") from None
 
 
