@@ -16,6 +16,7 @@ from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Logi
 from openmsmq.directory.provider import DirectoryAway, DirectoryError
 from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
 from openmsmq.server.config import Configuration
+from openmsmq.server.controllers import located
 
 
 @click.group()
@@ -59,8 +60,9 @@ def _findings(configuration: Configuration) -> Iterator[Finding]:
     except LdapUnavailable as error:
         yield Finding("libraries", "not there", str(error))
         return
-    if keytab is None or not configuration.controllers:
-        name = "kerberos_keytab" if keytab is None else "directory_controllers"
+    locate = located(configuration)
+    if keytab is None or locate is None:
+        name = "kerberos_keytab" if keytab is None else "directory_controllers, or directory_domain"
         yield Finding("settings", f"no {name}", f"set {name}; docs/domain.md says how")
         return
     try:
@@ -70,7 +72,12 @@ def _findings(configuration: Configuration) -> Iterator[Finding]:
         yield Finding("keytab", str(keytab), str(error))
         return
     examined = False
-    for host in configuration.controllers:
+    try:
+        hosts = locate.hosts()
+    except DirectoryAway as error:
+        yield Finding("controllers", f"of {configuration.directory_domain}", str(error))
+        return
+    for host in hosts:
         try:
             session = LdapSession(host, Login(account, keytab))
         except DirectoryAway as error:

@@ -22,6 +22,7 @@ from openmsmq.cli.output import dry_run_option, echo
 from openmsmq.directory.active import joining
 from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.joining import Member, Step
+from openmsmq.directory.active.locating import Named
 from openmsmq.directory.active.provider import ActiveDirectory
 from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
 from openmsmq.directory.provider import DirectoryAway, DirectoryDenied, DirectoryError, ObjectExists
@@ -33,6 +34,7 @@ from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
 from openmsmq.rpc.keytab import computer_salt, keys_of, pack_keytab
 from openmsmq.server import moving
 from openmsmq.server.config import Configuration
+from openmsmq.server.controllers import located
 from openmsmq.server.identity import fully_qualified_name
 from openmsmq.store import Store, StoreError, StoreInUse
 
@@ -140,7 +142,7 @@ async def _published(provider: ActiveDirectory, queue: QueueProperties, machine:
 
 @contextmanager
 def _directory(host: str, connect: Callable[[str], LdapSession], account: str) -> Iterator[ActiveDirectory]:
-    yield ActiveDirectory(Controllers([host], connect), account, certificates_in)
+    yield ActiveDirectory(Controllers(Named([host]), connect), account, certificates_in)
 
 
 @click.command()
@@ -189,9 +191,10 @@ def join(
     if contents is not None and contents.public and not publish:
         echo(f"{len(contents.public)} public queues have no object in the domain; --publish makes them")
     if not dry_run:
+        where = "directory_controllers" if configuration.controllers else "directory_domain"
         echo("Settings of the daemon:")
         echo(f'directory_provider = "active-directory"\nlogins = "kerberos,ntlm"\nkerberos_keytab = "{run.keytab}"\n'
-             f'computer_name = "{name}"\ndirectory_controllers = "{",".join(configuration.controllers)}"',
+             f'computer_name = "{name}"\n{where} = "{getattr(configuration, where)}"',
              multiline=True)  # fmt: skip
 
 
@@ -283,14 +286,15 @@ def _opened(configuration: Configuration, stack: ExitStack) -> Store | None:
 
 def _administrator(configuration: Configuration, user: str | None, password_env: str) -> tuple[str, LdapSession]:
     """The first controller that answers, and a session there. Raises DirectoryError, UsageError."""
-    if not configuration.controllers:
-        raise click.UsageError("no controller is known: give --directory-controllers")
+    locate = located(configuration)
+    if locate is None:
+        raise click.UsageError("no controller is known: give --directory-controllers or --directory-domain")
     login = Login()
     if user is not None:
         password = os.environ.get(password_env) or str(click.prompt(f"Password of {user}", hide_input=True, err=True))
         login = Login(user, password=password)
     reasons = []
-    for host in configuration.controllers:
+    for host in locate.hosts():
         try:
             return host, LdapSession(host, login)
         except DirectoryAway as error:

@@ -115,6 +115,13 @@ class Configuration:
             "when one does not answer"
         },
     )
+    directory_domain: str = field(
+        default="",
+        metadata={
+            "help": "domain by its DNS name, whose controllers DNS has, those of this machine's site first; used where "
+            "directory_controllers names none"
+        },
+    )
     directory_account: str = field(
         default="",
         metadata={"help": "account of this machine for active-directory; default: the computer name and $"},
@@ -287,8 +294,10 @@ class Configuration:
         provider = self.directory_provider
         check(provider in DIRECTORIES, "directory_provider", provider, f"one of {', '.join(DIRECTORIES)}")
         wanted = "given, because directory_provider is active-directory; see docs/domain.md"
-        given = provider != "active-directory" or bool(self.controllers)
-        check(given, "directory_controllers", self.directory_controllers, wanted)
+        given = provider != "active-directory" or bool(self.controllers or self.directory_domain)
+        check(given, "directory_controllers", self.directory_controllers, wanted + "; or directory_domain")
+        domain = self.directory_domain
+        check(not domain or is_host(domain), "directory_domain", domain, "the DNS name of a domain, as example.com")
         given = provider != "active-directory" or self.kerberos_keytab is not None
         check(given, "kerberos_keytab", self.kerberos_keytab, wanted)
         for interface, level in self.levels_by_interface.items():

@@ -19,6 +19,7 @@ from openmsmq.protocols.certificates import certificates_in
 from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
 from openmsmq.server.config import Configuration, ConfigurationError
+from openmsmq.server.controllers import located
 from openmsmq.store import StoreFailed
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,9 @@ def _active_directory(configuration: Configuration) -> ActiveDirectory:
         check_keytab(keytab)
     except (LdapUnavailable, KerberosUnavailable) as error:
         raise ConfigurationError(f"directory_provider: {error}") from None
-    controllers = Controllers(configuration.controllers, partial(LdapSession, login=Login(account, keytab)))
+    locate = located(configuration)
+    assert locate is not None
+    controllers = Controllers(locate, partial(LdapSession, login=Login(account, keytab)))
     return ActiveDirectory(controllers, account.partition("@")[0], certificates_in)
 
 

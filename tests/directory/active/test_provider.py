@@ -16,6 +16,7 @@ from directory.active.ldap_tree import LdapTree, parse
 from openmsmq.directory.active import schema
 from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.filters import queue_filter
+from openmsmq.directory.active.locating import Named
 from openmsmq.directory.active.provider import ActiveDirectory
 from openmsmq.directory.lookup import Filter, Relation, matches
 from openmsmq.directory.provider import (
@@ -62,7 +63,7 @@ class Directory:
 
     def __init__(self) -> None:
         self.tree = tree()
-        self.provider = ActiveDirectory(Controllers(["dc1"], lambda _: self.tree), "MQ1$", lambda _: ())
+        self.provider = ActiveDirectory(Controllers(Named(["dc1"]), lambda _: self.tree), "MQ1$", lambda _: ())
         self.machine = self.provider.enrol("mq1")
 
     def wait(self, question: Awaitable[T]) -> T:
@@ -97,7 +98,7 @@ def test_another_data_directory_and_another_computer_name_are_refused(here: Dire
         here.wait(here.provider.register_machine(MachineRecord(UUID(int=1), "MQ1")))
     with pytest.raises(DirectoryError, match="computer_name is MQ2"):
         here.provider.enrol("MQ2")
-    other = ActiveDirectory(Controllers(["dc1"], lambda _: here.tree), "NONE$", lambda _: ())
+    other = ActiveDirectory(Controllers(Named(["dc1"]), lambda _: here.tree), "NONE$", lambda _: ())
     with pytest.raises(DirectoryError, match="no computer account NONE"):
         other.enrol("NONE")
 
@@ -109,7 +110,7 @@ def test_without_the_right_to_make_its_object_it_says_what_an_administrator_has_
         raise DirectoryDenied("insufficient access")
 
     here.add = deny  # type: ignore[method-assign]
-    provider = ActiveDirectory(Controllers(["dc1"], lambda _: here), "MQ1$", lambda _: ())
+    provider = ActiveDirectory(Controllers(Named(["dc1"]), lambda _: here), "MQ1$", lambda _: ())
     with pytest.raises(DirectoryDenied, match="An administrator of the domain has to create CN=msmq,CN=MQ1"):
         provider.enrol("MQ1")
 
@@ -246,7 +247,7 @@ def test_the_certificates_of_a_user_are_read_and_only_others_write_them(here: Di
     def unreadable(_: bytes) -> Any:
         raise ValueError("no certificates")
 
-    provider = ActiveDirectory(Controllers(["dc1"], lambda _: here.tree), "MQ1$", unreadable)
+    provider = ActiveDirectory(Controllers(Named(["dc1"]), lambda _: here.tree), "MQ1$", unreadable)
     with pytest.raises(DirectoryError, match="can't be read: no certificates"):
         here.wait(provider.user_with_certificate(digest))
     with pytest.raises(DirectoryDenied):
