@@ -55,8 +55,11 @@ def queue_object(queue: str) -> dict[str, Any]:
 class Client:
     """One connection with both interfaces bound; its context handles belong to it alone."""
 
-    def __init__(self, port: int, level: int = NONE, password: str = PASSWORD, fragment: int = 0) -> None:
-        self.dce = connect(port, level, password, fragment)
+    def __init__(
+        self, port: int, level: int = NONE, password: str = PASSWORD, fragment: int = 0, user: str = USER,
+        of: str = DOMAIN,
+    ) -> None:  # fmt: skip
+        self.dce = connect(port, level, password, fragment, user, of=of)
         self.dce.bind(calls.QMCOMM)
         self.second = self.dce.alter_ctx(calls.QMCOMM2)
         if fragment:

@@ -20,7 +20,7 @@ from openmsmq.directory.active.provider import ActiveDirectory
 from openmsmq.directory.active.session import LdapSession, Login
 from openmsmq.directory.provider import DirectoryDenied, DirectoryError, ObjectNotFound
 from openmsmq.protection.certificates import UserCertificate, pack_certificates
-from openmsmq.protocols.certificates import certificates_in
+from openmsmq.protocols.certificates import certificates_in, certificates_to
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
 DOMAIN = "DC=rig,DC=test"
@@ -69,7 +69,10 @@ def test_certificates_that_a_user_registered_herself_are_found(
     values = {"mSMQSignCertificates": [pack_certificates([entry])], "mSMQDigests": [entry.digest]}
     session.modify(ALICE, values)
     provider = ActiveDirectory(
-        Controllers(Named([directory.address]), partial(LdapSession, login=Login())), "MQ1$", certificates_in
+        Controllers(Named([directory.address]), partial(LdapSession, login=Login())),
+        "MQ1$",
+        certificates_in,
+        certificates_to,
     )
 
     async def run() -> None:

@@ -17,14 +17,13 @@ from daemon import Daemon, eventually
 from interop import domain_controller as domain
 from interop import impacket_msmq as calls
 from interop.domain_controller import DOMAIN, PASSWORD, DomainController
-from interop.domain_member import CLONE_NEWNS, SOCKETS, Member, why_no_member
+from interop.domain_member import CLONE_NEWNS, SOCKETS, Member
 from interop.impacket_client import SEND_ACCESS, direct
 from interop.impacket_client import connect as impacket_connection
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.security import sid_bytes
 from openmsmq.rpc.errors import BindError
 from openmsmq.rpc.pdu import AuthLevel
-from wanted import missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
 NAME = "MQ3"
@@ -32,19 +31,6 @@ MS_REC, MS_PRIVATE = 0x4000, 0x40000
 ORDERS = r".\private$\orders"
 REFUSED = (AccessDenied, BindError)
 LEVELS = [AuthLevel.CONNECT, AuthLevel.PKT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY]
-
-
-@pytest.fixture(scope="module")
-def member(controller: DomainController, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
-    if reason := why_no_member():
-        missing(reason)
-    running = Member(controller, NAME, tmp_path_factory.mktemp("member"))
-    running.join()
-    try:
-        running.start()
-        yield running
-    finally:
-        running.stop()
 
 
 def options(controller: DomainController, logins: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from openmsmq.directory.active.provider import ActiveDirectory
 from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
 from openmsmq.directory.provider import DirectoryAway, DirectoryDenied, DirectoryError, ObjectExists
 from openmsmq.protection.keyring import KeyringError, write_private
-from openmsmq.protocols.certificates import certificates_in
+from openmsmq.protocols.certificates import certificates_in, certificates_to
 from openmsmq.protocols.public_queues import record_of
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
@@ -142,7 +142,7 @@ async def _published(provider: ActiveDirectory, queue: QueueProperties, machine:
 
 @contextmanager
 def _directory(host: str, connect: Callable[[str], LdapSession], account: str) -> Iterator[ActiveDirectory]:
-    yield ActiveDirectory(Controllers(Named([host]), connect), account, certificates_in)
+    yield ActiveDirectory(Controllers(Named([host]), connect), account, certificates_in, certificates_to)
 
 
 @click.command()

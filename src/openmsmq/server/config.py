@@ -34,6 +34,7 @@ STANDARD_PORTS = {
     "ping_port": 3527, "flight_port": 18020, "web_port": 18021,
 }  # fmt: skip
 LOGINS = ("kerberos", "ntlm", "winbind")
+PEER_LOGINS = ("ntlm", "kerberos")
 DIRECTORIES = ("sqlite", "active-directory", "none")
 NAME_CHANGES = ("ask", "moved", "copied")
 
@@ -158,7 +159,7 @@ class Configuration:
         default="",
         metadata={
             "help": "who may read dead-letter queues and the machine journal besides administrators: users, SIDs, "
-            "everyone, anonymous, authenticated; separated by commas"
+            "accounts of the domain as EXAMPLE\\\\alice, everyone, anonymous, authenticated; separated by commas"
         },
     )
     time_to_reach_queue: int = field(
@@ -223,6 +224,13 @@ class Configuration:
     max_com_objects_per_peer: int = field(default=16_384, metadata={"help": "automation objects of one host"})
     peers: str = field(
         default="", metadata={"help": "where other queue managers are: NAME=host:port,NAME=host; default: by name"}
+    )
+    peer_login: str = field(
+        default="ntlm",
+        metadata={
+            "help": "how to log in at other queue managers: ntlm (peer_user), kerberos (this machine's account, by "
+            "kerberos_keytab; their service is host/ and their name)"
+        },
     )
     peer_user: str = field(default="", metadata={"help": "user at other queue managers; default: anonymous"})
     peer_domain: str = field(default="", metadata={"help": "domain of peer_user"})
@@ -335,6 +343,11 @@ class Configuration:
         valid = not self.report_queue or self.report_queue_identifier
         check(bool(valid), "report_queue", self.report_queue, "PUBLIC= and the GUID of a public queue")
         self.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
+        check(self.peer_login in PEER_LOGINS, "peer_login", self.peer_login, f"one of {', '.join(PEER_LOGINS)}")
+        given = self.peer_login != "kerberos" or self.kerberos_keytab is not None
+        check(given, "kerberos_keytab", self.kerberos_keytab, "a file, because peer_login is kerberos")
+        alone = self.peer_login != "kerberos" or not self.peer_user
+        check(alone, "peer_user", self.peer_user, "none, because peer_login is kerberos")
         given = bool(self.peer_user) == bool(self.peer_password_file)
         check(given, "peer_password_file", self.peer_password_file, "given if and only if peer_user is")
         given = bool(self.flight_certificate) == bool(self.flight_key)

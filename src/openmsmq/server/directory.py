@@ -15,7 +15,7 @@ from openmsmq.directory.connection import ONLINE_PERIOD, DirectoryConnection
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.directory.provider import DirectoryError
 from openmsmq.model.errors import MsmqError
-from openmsmq.protocols.certificates import certificates_in
+from openmsmq.protocols.certificates import certificates_in, certificates_to
 from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
 from openmsmq.server.config import Configuration, ConfigurationError
@@ -46,7 +46,7 @@ def _active_directory(configuration: Configuration) -> ActiveDirectory:
     locate = located(configuration)
     assert locate is not None
     controllers = Controllers(locate, partial(LdapSession, login=Login(account, keytab)))
-    return ActiveDirectory(controllers, account.partition("@")[0], certificates_in)
+    return ActiveDirectory(controllers, account.partition("@")[0], certificates_in, certificates_to)
 
 
 def identifier_drawing(configuration: Configuration, directory: DirectoryConnection) -> Callable[[], bytes]:
