@@ -58,6 +58,14 @@ def daemon(controller: DomainController, member: Member, tmp_path_factory: pytes
     assert "Traceback" not in running.log, running.log
 
 
+def admits(daemon: Daemon) -> bool:
+    try:
+        daemon.connect(**login("alice")).close()
+    except REFUSED:
+        return False
+    return True
+
+
 def login(user: str, password: str = PASSWORD, of: str = DOMAIN) -> dict[str, Any]:
     return {"user": user, "password": password, "domain": of}
 
@@ -177,14 +185,7 @@ def test_while_no_controller_answers_domain_logins_are_refused_and_do_not_count_
         controller.start()
     assert "NO_LOGON_SERVERS" in daemon.log or "has not said in time" in daemon.log
 
-    def goes_on() -> bool:
-        try:
-            daemon.connect(**login("alice")).close()
-        except REFUSED:
-            return False
-        return True
-
-    eventually(goes_on, 60)
+    eventually(lambda: admits(daemon), 60)
 
 
 def test_a_silent_winbind_holds_nobody_else(daemon: Daemon, member: Member) -> None:
@@ -243,14 +244,7 @@ def test_a_wrong_password_counts_as_a_guess(daemon: Daemon) -> None:
         daemon.connect(**login("alice"))
     assert "100 failed authentications" in daemon.log
 
-    def admitted() -> bool:
-        try:
-            daemon.connect(**login("alice")).close()
-        except REFUSED:
-            return False
-        return True
-
-    eventually(admitted, 20)
+    eventually(lambda: admits(daemon), 20)
 
 
 def test_without_winbind_a_daemon_starts_and_serves_local_users(controller: DomainController, tmp_path: Path) -> None:
