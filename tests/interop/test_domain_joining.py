@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -167,3 +170,31 @@ def test_messages_that_wait_for_others_hold_the_move_up(directory: DomainControl
     refused = join(directory, data, name="WAITER")
     assert refused.code == 1 and "1 for DIRECT=OS:elsewhere" in refused.stderr, refused
     assert os.listdir(data)
+
+
+def test_of_two_that_join_at_the_same_time_one_does(directory: DomainController, tmp_path: Path) -> None:
+    places = [tmp_path / "one", tmp_path / "two"]
+    running = []
+    for place in places:
+        environment = {
+            **os.environ, "OPENMSMQ_DATA_DIR": str(place), "OPENMSMQ_COMPUTER_NAME": "TWIN",
+            "OPENMSMQ_DIRECTORY_CONTROLLERS": directory.address, "OPENMSMQ_PASSWORD": PASSWORD,
+        }  # fmt: skip
+        command = [sys.executable, "-m", "openmsmq.cli", "domain", "join", "--user", f"{ADMINISTRATOR}@{REALM}"]
+        running.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    ended = [(process.communicate(timeout=60), process.returncode) for process in running]
+    assert sorted(code for _, code in ended) == [0, 1], ended
+    winner = places[[code for _, code in ended].index(0)]
+    keytab = str(winner / "machine.keytab")
+    assert run(directory, winner, "status", name="TWIN", OPENMSMQ_KERBEROS_KEYTAB=keytab).code == 0
+
+
+def test_a_controller_that_is_silent_is_given_up_and_nothing_is_left_behind(
+    directory: DomainController, tmp_path: Path
+) -> None:
+    with directory.silent():
+        started = time.monotonic()
+        ended = join(directory, tmp_path, name="LATE")
+        assert ended.code == 1, ended
+        assert time.monotonic() - started < 60
+    assert "CN=LATE" not in computer(directory, "LATE") and not list(tmp_path.iterdir())

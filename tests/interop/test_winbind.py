@@ -4,9 +4,13 @@ ours."""
 from __future__ import annotations
 
 import ctypes
+import json
+import os
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -263,3 +267,24 @@ def hide_winbind() -> None:
         raise OSError(ctypes.get_errno(), "unshare")
     if libc.mount(b"none", SOCKETS.encode(), b"tmpfs", 0, None):
         raise OSError(ctypes.get_errno(), "mount")
+
+
+def test_status_says_whether_winbind_is_there_and_of_which_computer(
+    controller: DomainController, member: Member, tmp_path: Path
+) -> None:
+    def found(name: str, prepare: Callable[[], None]) -> dict[str, Any]:
+        environment = {
+            **os.environ, "OPENMSMQ_LOGINS": "ntlm,winbind", "OPENMSMQ_COMPUTER_NAME": name,
+            "OPENMSMQ_DATA_DIR": str(tmp_path),
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "openmsmq.cli", "domain", "status", "--json"], env=environment, preexec_fn=prepare,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        rows = {row["thing"]: row for row in map(json.loads, done.stdout.splitlines())}
+        return dict(rows["winbind"])
+
+    good = found(NAME, member.enter())
+    assert good["ok"] and good["said"] == f"{NAME} is a member of {DOMAIN}"
+    assert f"set computer_name to {NAME}" in found("ELSE", member.enter())["advice"]
+    assert "systemctl start winbind" in found(NAME, hide_winbind)["advice"]

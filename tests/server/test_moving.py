@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from uuid import UUID, uuid4
+
+import pytest
 
 from daemon import Daemon
 from openmsmq.server import moving
@@ -58,3 +61,13 @@ def test_a_store_that_nobody_has_used_has_nothing_to_move(tmp_path: Path) -> Non
         assert moving.contents_of(store) is None
     finally:
         store.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_writes_belongs_to_whom_the_data_directory_belongs_to(tmp_path: Path) -> None:
+    data, nobody = tmp_path / "data", 65534
+    Store.open(data / "store").close()
+    os.chown(data, nobody, nobody)
+    moving.give_to_owner(data)
+    files = list((data / "store").rglob("*"))
+    assert files and {(path.stat().st_uid, path.stat().st_gid) for path in files} == {(nobody, nobody)}

@@ -14,7 +14,9 @@ from openmsmq.cli.output import json_option, print_json, print_table
 from openmsmq.directory.active.examining import Finding, examine
 from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
 from openmsmq.directory.provider import DirectoryAway, DirectoryError
+from openmsmq.rpc.errors import LogonUnavailable
 from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
+from openmsmq.rpc.winbind import Winbind, WinbindUnavailable
 from openmsmq.server.config import Configuration
 from openmsmq.server.controllers import located
 
@@ -60,6 +62,8 @@ def _findings(configuration: Configuration) -> Iterator[Finding]:
     except LdapUnavailable as error:
         yield Finding("libraries", "not there", str(error))
         return
+    if "winbind" in configuration.logins_in_order:
+        yield _winbind(configuration)
     locate = located(configuration)
     if keytab is None or locate is None:
         name = "kerberos_keytab" if keytab is None else "directory_controllers, or directory_domain"
@@ -91,3 +95,13 @@ def _findings(configuration: Configuration) -> Iterator[Finding]:
             except DirectoryError as error:
                 yield Finding("directory", f"{host} does not say what it has", str(error))
         session.close()
+
+
+def _winbind(configuration: Configuration) -> Finding:
+    try:
+        computer, domain_name = Winbind(first=False).membership()
+    except (WinbindUnavailable, LogonUnavailable) as error:
+        return Finding("winbind", "does not answer", str(error))
+    same = computer.casefold() == configuration.machine_name.casefold()
+    advice = f"set computer_name to {computer}: controllers compare it with the name in logins"
+    return Finding("winbind", f"{computer} is a member of {domain_name}", "" if same else advice)

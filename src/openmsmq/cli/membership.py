@@ -280,6 +280,7 @@ def _opened(configuration: Configuration, stack: ExitStack) -> Store | None:
         store = Store.open(configuration.data_dir / "store")
     except StoreInUse as error:
         raise click.ClickException(f"stop the daemon first: {error}") from None
+    stack.callback(moving.give_to_owner, configuration.data_dir)
     stack.callback(store.close)
     return store
 

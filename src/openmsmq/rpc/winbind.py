@@ -164,10 +164,15 @@ class Winbind:
         """Raises WinbindUnavailable without the library. Winbind itself may come later."""
         self.first: Final = first
         self._library: Final = _library()
-        self._domain = self._dns_domain = ""
+        self._domain = self._dns_domain = self._computer_name = ""
         learning = threading.Thread(target=self._begin, name="winbind", daemon=True)
         learning.start()
         learning.join(START_SECONDS)
+
+    def membership(self) -> tuple[str, str]:
+        """The NetBIOS names of the computer and of the domain. Waits. Raises LogonUnavailable."""
+        self._learn()
+        return self._computer_name, self._domain
 
     def _begin(self) -> None:
         try:
@@ -226,6 +231,7 @@ class Winbind:
                 raise self._unavailable(done)
             domain, dns_domain = details.contents.netbios_domain, details.contents.dns_domain
             self._dns_domain = (dns_domain or b"").decode(errors="replace")
+            self._computer_name = (details.contents.netbios_name or b"").decode(errors="replace")
             self._domain = (domain or b"").decode(errors="replace")
         finally:
             library.wbcFreeMemory(ctypes.cast(details, ctypes.c_void_p))

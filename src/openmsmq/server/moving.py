@@ -6,6 +6,7 @@ that it had; its queues keep their numbers, messages and rights. A public queue 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,3 +57,15 @@ def move(store: Store, contents: Contents, identifier: UUID, queues: Mapping[byt
         changes.append(Put(name, encode_properties(replace(contents.public[name], instance=instance.bytes_le))))
     store.append(changes)
     store.sync()
+
+
+def give_to_owner(data_dir: Path) -> None:
+    """What root has written in a store belongs to whom the data directory belongs to: the daemon runs as that user.
+    Raises OSError."""
+    if os.geteuid() != 0:
+        return
+    owner = data_dir.stat()
+    for path in (data_dir / "store").rglob("*"):
+        found = path.lstat()
+        if (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid):
+            os.lchown(path, owner.st_uid, owner.st_gid)
