@@ -106,8 +106,11 @@ def test_a_queue_manager_moves_into_the_domain_with_its_queues_and_leaves_it_aga
         found = directory.search("alice", "(mSMQLabelEx=moved)", "cn")
         assert f"CN=listed,CN=msmq,{COMPUTER}" in found
         assert "does not have the public queue" not in moved.log and "domain join" not in moved.log
-    again = join(directory, data, "--publish")
+        with moved.connect(**LOCAL) as manager, manager.open(r"DIRECT=OS:elsewhere\private$\q", "send") as queue:
+            queue.send(b"waits", recoverable=True)
+    again = join(directory, data, "--publish")  # which moves nothing, so it need not wait
     assert again.code == 0 and "this machine is a member" in again.stdout, again
+    assert "PUBLIC=" not in again.stdout
 
     assert "would delete the account" in leave(directory, data, "--dry-run").stdout
     left = leave(directory, data, "--yes")

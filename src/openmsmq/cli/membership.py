@@ -105,26 +105,28 @@ class _Join:
 
     def enrol(self) -> None:
         """As the machine; an administrator makes the object where the machine may not."""
-        account, name = self.member.account, self.configuration.machine_name
-        with _directory(self.host, partial(LdapSession, login=Login(account, self.keytab)), account) as provider:
-            try:
-                self.identifier = provider.enrol(name)
-                return
-            except DirectoryDenied:
-                pass
-        with _directory(self.host, lambda host: self.session, account) as provider:
-            self.identifier = provider.enrol(name)
+        name = self.configuration.machine_name
+        try:
+            self.identifier = self._as_machine().enrol(name)
+        except DirectoryDenied:
+            self.identifier = self._directory(lambda host: self.session).enrol(name)
+
+    def _as_machine(self) -> ActiveDirectory:
+        return self._directory(partial(LdapSession, login=Login(self.member.account, self.keytab)))
+
+    def _directory(self, connect: Callable[[str], LdapSession]) -> ActiveDirectory:
+        controllers = Controllers(Named([self.host]), connect)
+        return ActiveDirectory(controllers, self.member.account, certificates_in, certificates_to)
 
     def move(self, store: Store, contents: moving.Contents, *, publish: bool) -> None:
         identifier = self.identifier
         assert identifier is not None
-        account, made = self.member.account, {}
-        with _directory(self.host, partial(LdapSession, login=Login(account, self.keytab)), account) as provider:
-            for name, queue in contents.public.items() if publish else ():
-                made[name] = asyncio.run(_published(provider, queue, identifier))
-                self.renamed.append(
-                    f"{queue.path_name}: PUBLIC={UUID(bytes_le=queue.instance)} is PUBLIC={made[name]} now"
-                )
+        made, provider = {}, self._as_machine()
+        for name, queue in contents.public.items() if publish else ():
+            made[name] = asyncio.run(_published(provider, queue, identifier))
+            former = UUID(bytes_le=queue.instance)
+            if former != made[name]:
+                self.renamed.append(f"{queue.path_name}: PUBLIC={former} is PUBLIC={made[name]} now")
         moving.move(store, contents, identifier, made)
 
 
@@ -138,11 +140,6 @@ async def _published(provider: ActiveDirectory, queue: QueueProperties, machine:
         if found.machine != machine:
             raise
         return found.identifier
-
-
-@contextmanager
-def _directory(host: str, connect: Callable[[str], LdapSession], account: str) -> Iterator[ActiveDirectory]:
-    yield ActiveDirectory(Controllers(Named([host]), connect), account, certificates_in, certificates_to)
 
 
 @click.command()
@@ -168,20 +165,22 @@ def join(
         libraries()
         store = _opened(configuration, stack)
         contents = moving.contents_of(store) if store is not None else None
-        if contents is not None and contents.outgoing:
-            waiting = ", ".join(f"{count} for {name}" for name, count in contents.outgoing.items())
-            raise click.ClickException(
-                f"messages wait in outgoing queues ({waiting}), and who has got them already would not know them under "
-                "another identifier: let them leave, or purge these queues (`openmsmq outgoing`)"
-            )
         host, session = _administrator(configuration, user, password_env)
         stack.callback(session.close)
         name = configuration.machine_name
         own = host_name or fully_qualified_name()
         if "." not in own:
             own = f"{name}.{joining.realm_of(session)}".lower()
+        member = Member(name, own, container)
+        moves = contents is not None and joining.identifier_of_object(session, member.account) != contents.identifier
+        if contents is not None and contents.outgoing and moves:
+            waiting = ", ".join(f"{count} for {name}" for name, count in contents.outgoing.items())
+            raise click.ClickException(
+                f"messages wait in outgoing queues ({waiting}), and who has got them already would not know them under "
+                "another identifier: let them leave, or purge these queues (`openmsmq outgoing`)"
+            )
         run = _Join(
-            configuration, session, host, Member(name, own, container),
+            configuration, session, host, member,
             keytab or configuration.kerberos_keytab or configuration.data_dir / "machine.keytab",
             _Record.read(configuration.data_dir),
         )  # fmt: skip

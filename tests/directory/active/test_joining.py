@@ -86,7 +86,9 @@ def test_leaving_deletes_the_queues_before_the_object_and_the_account_only_if_it
     said = [step.said for step in joining.leaving_steps(there, "MQ1$", with_account=True)]
     assert [line.split()[1] for line in said] == ["the", "the", "the"]
     assert "orders" in said[0] and "queue manager" in said[1] and "account" in said[2]
+    assert joining.identifier_of_object(there, "MQ1$") is not None
     run(joining.leaving_steps(there, "MQ1$", with_account=False))
+    assert joining.identifier_of_object(there, "MQ1$") is joining.identifier_of_object(there, "OTHER$") is None
     assert [name for name in there.objects if "msmq" in name] == [] and NAME in there.objects
     assert joining.leaving_steps(there, "OTHER$", with_account=True) == []
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from openmsmq.directory.active import schema
 from openmsmq.directory.active.ldap_text import child, filter_text
-from openmsmq.directory.active.objects import octets, one
+from openmsmq.directory.active.objects import identifier_of, octets, one
 from openmsmq.directory.active.session import Entry, Scope, Session
 from openmsmq.directory.provider import DirectoryError, ObjectNotFound
 
@@ -112,6 +113,15 @@ def service_steps(session: Session, member: Member) -> list[Step]:
         aes = {"msDS-SupportedEncryptionTypes": [str(kinds | int(_AES)).encode()]}
         steps.append(Step(f"let {member.account} have AES keys", lambda: session.modify(found.name, aes)))
     return steps
+
+
+def identifier_of_object(session: Session, account: str) -> UUID | None:
+    """Who the queue manager of an account is; None before it has an object. Raises DirectoryError."""
+    found = find_account(session, account)
+    try:
+        return None if found is None else identifier_of(one(session, child("msmq", found.name), ["objectGUID"]))
+    except ObjectNotFound:
+        return None
 
 
 def key_version(session: Session, account: str) -> int:
