@@ -24,6 +24,7 @@ from interop.domain_controller import DOMAIN, PASSWORD, DomainController
 from interop.domain_member import CLONE_NEWNS, SOCKETS, Member
 from interop.impacket_client import SEND_ACCESS, direct
 from interop.impacket_client import connect as impacket_connection
+from interop.samba_connection import Samba, need_samba
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.security import sid_bytes
 from openmsmq.rpc.errors import BindError
@@ -112,6 +113,19 @@ def test_impacket_logs_in_with_an_account_of_the_domain(daemon: Daemon, level: i
         )  # fmt: skip
         assert dce.request(request, checkError=False)["result"] == wanted
         dce.disconnect()
+
+
+@pytest.mark.parametrize("options", ["ntlm,connect", "ntlm,sign", "ntlm,seal", "spnego,packet", "spnego,seal"])
+def test_samba_logs_in_with_an_account_of_the_domain(daemon: Daemon, options: str) -> None:
+    need_samba()
+    name = rf".\private$\samba{options.replace(',', '')}"
+    with Samba(daemon.port, options, (rf"{DOMAIN}\carol", PASSWORD)) as samba:
+        theirs = samba.manager()
+        theirs.create_queue(name)
+        with theirs.open(name, "send") as queue:
+            queue.send(b"of carol")
+        with theirs.open(name, protocol="qmcomm") as queue:
+            assert queue.receive(5).body == b"of carol"
 
 
 @pytest.mark.parametrize(("logins", "without_domain"), [("ntlm,winbind", "ntlm"), ("winbind,ntlm", "winbind")])
