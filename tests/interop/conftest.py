@@ -12,6 +12,7 @@ from command_line import add_user
 from daemon import Daemon
 from interop import domain_controller as domain
 from interop.domain_controller import DomainController, domain_controller
+from interop.domain_member import Member, why_no_member
 from interop.impacket_client import PASSWORD, USER
 from wanted import library, missing
 
@@ -52,3 +53,17 @@ def directory(controller: DomainController) -> DomainController:
         missing("ldapsearch is not installed: make domain")
     controller.serve_ldap_by_address()
     return controller
+
+
+@pytest.fixture(scope="module")
+def member(controller: DomainController, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
+    """The computer MQ3, a member of the domain by winbind."""
+    if reason := why_no_member():
+        missing(reason)
+    running = Member(controller, "MQ3", tmp_path_factory.mktemp("member"))
+    running.join()
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()

@@ -264,11 +264,11 @@ def login(cache: Path, service: str = SERVICE_NAME) -> dict[str, Any]:
     return {"kerberos": KerberosCredentials(service, f"FILE:{cache}")}
 
 
-def command(daemon: Daemon, cache: Path, **more: str) -> Callable[..., str]:
+def command(daemon: Daemon, cache: Path, service: str = SERVICE_NAME, **more: str) -> Callable[..., str]:
     """The command line with a ticket, and more variables."""
 
     def run(*arguments: str) -> str:
-        options = ("--kerberos", "--kerberos-service", SERVICE_NAME)
+        options = ("--kerberos", "--kerberos-service", service)
         environment = {**os.environ, **at(daemon), "KRB5CCNAME": f"FILE:{cache}", **more}
         done = subprocess.run(
             [sys.executable, "-m", "openmsmq.cli", *arguments, *options],

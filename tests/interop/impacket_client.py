@@ -26,13 +26,14 @@ MQ_ERROR_TRANSACTION_USAGE = 0xC00E0050
 
 
 def connect(
-    port: int, level: int = NONE, password: str = PASSWORD, fragment: int = 0, user: str = USER, host: str = "127.0.0.1"
-) -> Any:
+    port: int, level: int = NONE, password: str = PASSWORD, fragment: int = 0, user: str = USER,
+    host: str = "127.0.0.1", of: str = DOMAIN,
+) -> Any:  # fmt: skip
     """A connection that is not bound yet."""
     rpc = transport.DCERPCTransportFactory(f"ncacn_ip_tcp:{host}[{port}]")
     rpc.set_connect_timeout(20)
     if level:
-        rpc.set_credentials(user, password, DOMAIN)
+        rpc.set_credentials(user, password, of)
     dce = rpc.get_dce_rpc()
     if level:
         dce.set_auth_level(level)
@@ -54,8 +55,11 @@ def queue_object(queue: str) -> dict[str, Any]:
 class Client:
     """One connection with both interfaces bound; its context handles belong to it alone."""
 
-    def __init__(self, port: int, level: int = NONE, password: str = PASSWORD, fragment: int = 0) -> None:
-        self.dce = connect(port, level, password, fragment)
+    def __init__(
+        self, port: int, level: int = NONE, password: str = PASSWORD, fragment: int = 0, user: str = USER,
+        of: str = DOMAIN,
+    ) -> None:  # fmt: skip
+        self.dce = connect(port, level, password, fragment, user, of=of)
         self.dce.bind(calls.QMCOMM)
         self.second = self.dce.alter_ctx(calls.QMCOMM2)
         if fragment:

@@ -41,9 +41,10 @@ class Client:
             self.credentials.set_named_ccache(user, credentials.SPECIFIED, self.settings)
         elif user:
             self.credentials.set_kerberos_state(credentials.DONT_USE_KERBEROS)
-            self.credentials.set_domain(DOMAIN)
+            of, _, name = user.rpartition("\\")
+            self.credentials.set_domain(of or DOMAIN)
             self.credentials.set_workstation("SAMBA")
-            self.credentials.set_username(user)
+            self.credentials.set_username(name)
             self.credentials.set_password(password)
         else:
             self.credentials.set_anonymous()

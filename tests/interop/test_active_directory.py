@@ -372,4 +372,4 @@ def test_a_data_directory_of_another_queue_manager_is_named_in_the_log(
     with Daemon(tmp_path / "data", "--computer-name", "MQ1"):
         pass
     with Daemon(tmp_path / "data", *options(directory, keytab)) as running:
-        eventually(lambda: "start with an empty data directory" in running.log, 20)
+        eventually(lambda: "`openmsmq domain join` moves it" in running.log, 20)

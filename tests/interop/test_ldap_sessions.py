@@ -15,11 +15,12 @@ from interop import domain_controller as domain
 from interop.domain_controller import DomainController
 from openmsmq.directory.active.accounts import DomainAccounts
 from openmsmq.directory.active.controllers import Controllers
+from openmsmq.directory.active.locating import Named
 from openmsmq.directory.active.provider import ActiveDirectory
 from openmsmq.directory.active.session import LdapSession, Login
 from openmsmq.directory.provider import DirectoryDenied, DirectoryError, ObjectNotFound
 from openmsmq.protection.certificates import UserCertificate, pack_certificates
-from openmsmq.protocols.certificates import certificates_in
+from openmsmq.protocols.certificates import certificates_in, certificates_to
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
 DOMAIN = "DC=rig,DC=test"
@@ -68,7 +69,10 @@ def test_certificates_that_a_user_registered_herself_are_found(
     values = {"mSMQSignCertificates": [pack_certificates([entry])], "mSMQDigests": [entry.digest]}
     session.modify(ALICE, values)
     provider = ActiveDirectory(
-        Controllers([directory.address], partial(LdapSession, login=Login())), "MQ1$", certificates_in
+        Controllers(Named([directory.address]), partial(LdapSession, login=Login())),
+        "MQ1$",
+        certificates_in,
+        certificates_to,
     )
 
     async def run() -> None:
@@ -85,7 +89,7 @@ def test_certificates_that_a_user_registered_herself_are_found(
 
 
 def test_names_and_groups_are_those_of_the_domain(session: LdapSession, directory: DomainController) -> None:
-    accounts = DomainAccounts(Controllers([directory.address], partial(LdapSession, login=Login())), lambda: 0.0)
+    accounts = DomainAccounts(Controllers(Named([directory.address]), partial(LdapSession, login=Login())), lambda: 0.0)
     group, inner = directory.sid(domain.GROUP), directory.sid(domain.INNER_GROUP)
     for name in ("RIG\\orders", "rig.test\\ORDERS", "orders@rig.test"):
         assert accounts.sid_of(name) == group

@@ -52,17 +52,24 @@ def application(pair: Pair) -> Iterator[Client]:
     client.close()
 
 
-def call_open(client: Client, access: int = Access.RECEIVE, **more: int) -> Any:
+def call_open(client: Client, access: int = Access.RECEIVE, queue: str = QUEUE, **more: int) -> Any:
     return client.call(
-        "rpc_QMOpenQueueInternal", pQueueFormat={"m_qft": 3, "u": {"m_pDirectID": QUEUE + "\0"}},
+        "rpc_QMOpenQueueInternal", pQueueFormat={"m_qft": 3, "u": {"m_pDirectID": queue + "\0"}},
         dwDesiredAccess=access, dwShareMode=0, pLicGuid=bytes(16), lpClientName="client\0", **more,
     )  # fmt: skip
 
 
-def open_there(client: Client, access: int = Access.RECEIVE) -> Any:
+def open_there(client: Client, access: int = Access.RECEIVE, queue: str = QUEUE) -> Any:
     return client.done(
-        "R_QMOpenRemoteQueue", pQueueFormat={"m_qft": 3, "u": {"m_pDirectID": QUEUE + "\0"}}, dwCallingProcessID=0,
+        "R_QMOpenRemoteQueue", pQueueFormat={"m_qft": 3, "u": {"m_pDirectID": queue + "\0"}}, dwCallingProcessID=0,
         dwDesiredAccess=access, dwShareMode=0, pLicGuid=bytes(16), dwMQS=0x100,
+    )  # fmt: skip
+
+
+def handed_on(application: Client, handed: Any, access: int = Access.RECEIVE, queue: str = QUEUE) -> Any:
+    return call_open(
+        application, access, queue, hRemoteQueue=handed["phQueue"], dwpQueue=handed["dwpQueue"],
+        dwpRemoteContext=handed["pdwContext"],
     )  # fmt: skip
 
 
@@ -73,10 +80,7 @@ def opened(pair: Pair, application: Client, access: int = Access.RECEIVE) -> tup
     there = Client(pair.far.port)
     assert there.call("R_QMGetRTQMServerPort", fIP=0)["result"] == pair.far.port
     handed = open_there(there, access)
-    second = call_open(
-        application, access, hRemoteQueue=handed["phQueue"], dwpQueue=handed["dwpQueue"],
-        dwpRemoteContext=handed["pdwContext"],
-    )  # fmt: skip
+    second = handed_on(application, handed, access)
     assert second["result"] == MQ_OK, f"{second['result']:#x}"
     there.call("R_QMCloseRemoteQueueContext", pphContext=handed["pphContext"])
     there.close()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from uuid import UUID
 
 import pytest
 
 from openmsmq.model.security import sid_text
 from openmsmq.protection.directories import DirectoryUnavailable
-from openmsmq.protection.directory_certificates import SECONDS, DirectoryCertificates
+from openmsmq.protection.directory_certificates import SECONDS, DirectoryCertificates, KnownSender
 from protection.material import ALICE
 from protection.world import Directory
 
+MACHINE = UUID("6a2c1f00-7f5e-4a53-9d6e-3f1f6a1b7c10")
 ONE, TWO, THREE = b"one", b"two", b"three"
 
 
@@ -23,13 +24,24 @@ class World:
         self.files, self.now, self.questions, self.away = Directory(), 0.0, 0, False
         self.files.users = {ALICE: [ONE]}
         self.registered = {sid_text(ALICE): [TWO]}
-        self.certificates = DirectoryCertificates(self.files, self.ask, lambda: self.now)
+        self.groups: frozenset[str] = frozenset()
+        self.of_machine = {MACHINE: [TWO]}
+        self.certificates = self.cache()
 
-    async def ask(self, sid: str) -> Collection[bytes]:
+    def cache(self, *, has_groups: bool = False) -> DirectoryCertificates:
+        return DirectoryCertificates(
+            self.files, self.ask, self.ask_machine, lambda: self.now, has_groups=has_groups
+        )  # fmt: skip
+
+    async def ask(self, sid: str) -> KnownSender:
         self.questions += 1
         if self.away:
             raise DirectoryUnavailable("no server")
-        return self.registered.get(sid, ())
+        return KnownSender(self.registered.get(sid, ()), self.groups)
+
+    async def ask_machine(self, identifier: UUID) -> KnownSender:
+        self.questions += 1
+        return KnownSender(self.of_machine.get(identifier, ()))
 
     def find(self, certificate: bytes, sid: bytes = ALICE) -> bool:
         """As whoever judges a packet asks."""
@@ -101,3 +113,28 @@ def test_a_directory_that_breaks_is_as_one_that_is_away() -> None:
     world.files.users, world.registered = {}, None  # type: ignore[assignment]
     with pytest.raises(DirectoryUnavailable, match="NoneType"):
         world.find(TWO)
+
+
+def test_groups_are_asked_for_of_every_sender_where_the_directory_has_them() -> None:
+    world = World()
+    world.groups = frozenset(["S-1-5-21-1-2-3-1105"])
+    assert world.find(ONE) and world.certificates.groups_of(ALICE) == frozenset()
+    assert world.questions == 0  # a directory without groups
+    world.certificates = world.cache(has_groups=True)
+    assert world.find(ONE) and world.find(ONE) and world.find(TWO)
+    assert world.questions == 1
+    assert world.certificates.groups_of(ALICE) == world.groups
+    world.now = SECONDS
+    assert world.certificates.groups_of(ALICE) == frozenset()
+
+
+def test_certificates_of_a_queue_manager_are_not_those_of_a_sid_with_the_same_bytes() -> None:
+    world = World()
+    identifier = MACHINE.bytes_le
+    look_up = world.certificates.look_up_machine(identifier, TWO)
+    assert look_up is not None
+    asyncio.run(_await(look_up))
+    assert TWO in world.certificates.certificates_of_machine(identifier)
+    assert world.certificates.look_up_machine(identifier, TWO) is None
+    assert TWO not in world.certificates.certificates_of_user(identifier)
+    assert world.certificates.look_up_machine(identifier[:8], TWO) is None

@@ -30,6 +30,9 @@ class Directory:
         if self.fails:
             raise DirectoryUnavailable("no server")
 
+    def look_up_machine(self, identifier: bytes, certificate: bytes) -> None:
+        pass
+
     def look_up(self, sid: bytes, certificate: bytes) -> None:
         return None
 

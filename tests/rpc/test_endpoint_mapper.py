@@ -20,7 +20,7 @@ from openmsmq.rpc.client import Connection, connect
 from openmsmq.rpc.epm import EPT_S_CANT_PERFORM_OP, EPT_S_NOT_REGISTERED, Endpoint, EndpointMapper
 from openmsmq.rpc.errors import RpcFault
 from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA
-from openmsmq.rpc.mgmt import Management
+from openmsmq.rpc.mgmt import RPC_S_UNKNOWN_AUTHN_SERVICE, Management
 from openmsmq.rpc.pdu import SyntaxId
 from openmsmq.rpc.server import SecurityPolicy, Statistics
 from openmsmq.rpc.tower import BadTower, Tower
@@ -75,7 +75,9 @@ def test_impacket_reads_the_management_interface(mapper: tuple[EndpointMapper, i
     assert ids == [wire.ept.uuid.bytes_le, ECHO.uuid.bytes_le]
     assert impacket_mgmt.his_server_listening(dce)["status"] == 0
     assert impacket_mgmt.hinq_stats(dce)["count"] == 4
-    assert b"".join(impacket_mgmt.hinq_princ_name(dce, 10, 100)["princ_name"]) == b"RIG$\0"
+    assert b"".join(impacket_mgmt.hinq_princ_name(dce, 16, 100)["princ_name"]) == b"RIG$\0"
+    for protocol, room in ((10, 100), (16, 4)):  # NTLM has no such name, and this one needs more room
+        assert impacket_mgmt.hinq_princ_name(dce, protocol, room)["status"] == RPC_S_UNKNOWN_AUTHN_SERVICE
     with pytest.raises(Exception, match="access_denied"):
         impacket_mgmt.hstop_server_listening(dce)
 

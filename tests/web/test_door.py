@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from frame_peer import FramePeer
+from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.sddl import from_sddl
 from openmsmq.operating.metrics import Histogram
 from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
@@ -27,7 +28,7 @@ from queueing.world import World
 class Peer(FramePeer):
     """What the web process says, and what it is answered."""
 
-    def __init__(self, world: World, path: Path) -> None:
+    def __init__(self, world: World, path: Path, domain: Any = None) -> None:
         self.users = UsersFile(path)
         self.users.add("alice", "one")
         self.users.add("root", "one", administrator=True)
@@ -39,6 +40,7 @@ class Peer(FramePeer):
             lambda sid: sid is not None and self.users.is_administrator(sid),
             Histogram(),
             0,
+            domain,
         )
 
     async def __aenter__(self) -> Peer:
@@ -53,11 +55,11 @@ class Peer(FramePeer):
         return str((await self.login(user))["result"]["ticket"])
 
 
-def with_peer(tmp_path: Path, test: Callable[[Peer, World], Coroutine[Any, Any, None]]) -> None:
+def with_peer(tmp_path: Path, test: Callable[[Peer, World], Coroutine[Any, Any, None]], domain: Any = None) -> None:
     world = World()
 
     async def run() -> None:
-        async with Peer(world, tmp_path / "users.json") as peer:
+        async with Peer(world, tmp_path / "users.json", domain) as peer:
             await test(peer, world)
 
     asyncio.run(run())
@@ -97,7 +99,7 @@ def test_all_about_a_user_needs_a_ticket_that_the_daemon_gave(tmp_path: Path) ->
     async def test(peer: Peer, world: World) -> None:
         for operation, members in REQUESTS.items():
             if "ticket" in members:
-                values = dict.fromkeys(members, "x") | {"op": operation}
+                values = {name: kind("x") for name, kind in members.items()} | {"op": operation}
                 answer, _ = await peer.exchange(values)
                 assert answer["hresult"] == 0xC00E0025, operation
 
@@ -144,3 +146,65 @@ def test_every_queue_has_an_identifier_by_which_it_is_found(tmp_path: Path) -> N
              "journalj", f"s{queue.number}", f"p{queue.number | 0x80000000}", "p²"]  # fmt: skip
     for identifier in wrong:
         assert rows.find(world.manager, identifier) is None, identifier
+
+
+DORA, DORA_SID, CLERKS = r"DOM\dora", "S-1-5-21-9-9-9-1104", "S-1-5-21-9-9-9-1105"
+
+
+class FakeDomain:
+    """Knows dora; may be away."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.asked: list[Any] = []
+
+    async def sid_of(self, name: str) -> str | None:
+        self.asked.append(name)
+        if self.away:
+            raise MsmqError(HResult.MQ_ERROR_NO_DS, "away")
+        return DORA_SID if name in (DORA, "dora@dom.test") else None
+
+    async def groups_of(self, sid: str) -> list[str]:
+        return [CLERKS]
+
+    async def names_of(self, sids: list[str]) -> dict[str, str]:
+        self.asked.append(sids)
+        return {} if self.away else {sid: DORA for sid in sids if sid == DORA_SID}
+
+
+def test_names_of_the_domain_are_known_where_there_is_one(tmp_path: Path) -> None:
+    domain = FakeDomain()
+
+    async def test(peer: Peer, world: World) -> None:
+        ticket = await peer.ticket()
+
+        async def ask(operation: str, **values: Any) -> Any:
+            answer, _ = await peer.exchange({"op": operation, "ticket": ticket, **values})
+            return answer.get("result", answer.get("hresult"))
+
+        assert await ask("sid", name=DORA) == await ask("sid", name="dora@dom.test") == {"sid": DORA_SID}
+        assert await ask("sid", name="alice") == await ask("sid", name=r".\alice") == {"sid": ""}
+        assert await ask("sid", name=r"DOM\nobody") == HResult.MQ_ERROR_ILLEGAL_USER
+        assert {DORA_SID, CLERKS, "S-1-5-11"} <= set(await ask("sids", name=DORA))
+        known = await ask("names", sids=[DORA_SID, "S-1-5-32-544", 5, None, "S-1-5-21-" + "1" * 300])
+        assert known == {DORA_SID: DORA} and domain.asked[-1] == [DORA_SID]
+        assert await ask("names", sids=[DORA_SID] * 4000) == {DORA_SID: DORA} and len(domain.asked[-1]) == 100
+        domain.away = True
+        assert await ask("sid", name=DORA) == HResult.MQ_ERROR_NO_DS
+        assert await ask("names", sids=[DORA_SID]) == {}
+        for values in ({"op": "names", "ticket": "x", "sids": [DORA_SID]}, {"op": "sid", "ticket": "x", "name": DORA}):
+            answer, _ = await peer.exchange(values)
+            assert "result" not in answer  # who has not logged in learns nothing
+
+    with_peer(tmp_path, test, domain)
+
+
+def test_without_a_domain_no_name_is_one_of_a_domain(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        ticket = await peer.ticket()
+        answer, _ = await peer.exchange({"op": "sid", "ticket": ticket, "name": DORA})
+        assert answer["result"] == {"sid": ""}
+        answer, _ = await peer.exchange({"op": "names", "ticket": ticket, "sids": [DORA_SID]})
+        assert answer["result"] == {}
+
+    with_peer(tmp_path, test)

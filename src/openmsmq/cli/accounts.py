@@ -34,6 +34,11 @@ _OPTIONS = (
         envvar="OPENMSMQ_DIRECTORY_CONTROLLERS",
         help="Domain controllers that know users and groups of the domain, with commas; they want a ticket (kinit).",
     ),
+    click.option(
+        "--directory-domain",
+        envvar="OPENMSMQ_DIRECTORY_DOMAIN",
+        help="Domain whose controllers DNS has; --directory-controllers goes before it.",
+    ),
 )
 
 
@@ -41,11 +46,13 @@ class Accounts:
     """The users file and the domain that the options name; asked when a name is asked for."""
 
     def __init__(
-        self, config: Path | None, data_dir: Path | None, users_file: Path | None, directory_controllers: str | None
-    ) -> None:
+        self, config: Path | None, data_dir: Path | None, users_file: Path | None,
+        directory_controllers: str | None, directory_domain: str | None,
+    ) -> None:  # fmt: skip
         self._config = config
         self._options = {
             "data_dir": data_dir, "users_file": users_file, "directory_controllers": directory_controllers,
+            "directory_domain": directory_domain,
         }  # fmt: skip
 
     @functools.cached_property
@@ -63,17 +70,21 @@ class Accounts:
     def domain(self) -> DomainAccounts | None:
         """None without controllers. Raises UsageError without the libraries."""
         from openmsmq.directory.active.controllers import Controllers
+        from openmsmq.directory.active.locating import Catalog
         from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
+        from openmsmq.server.config import ConfigurationError
+        from openmsmq.server.controllers import located
 
-        configuration = self.configuration
-        if not configuration.controllers:
-            return None
         try:
+            locate = located(self.configuration)
+            if locate is None:
+                return None
             libraries()
-        except LdapUnavailable as error:
+        except (ConfigurationError, LdapUnavailable) as error:
             raise click.UsageError(str(error)) from None
         connect = functools.partial(LdapSession, login=Login())
-        return DomainAccounts(Controllers(configuration.controllers, connect), time.monotonic)
+        catalog = Controllers(Catalog(locate), connect)
+        return DomainAccounts(Controllers(locate, connect), time.monotonic, catalog)
 
     def _of_domain(self, who: str) -> str | None:
         """The SID of a name that says that it is of a domain; None for another name, or where no domain is asked.
@@ -115,7 +126,8 @@ class Accounts:
             return found
         said = who.rpartition("\\")[0].casefold()
         if said not in ("", self.configuration.machine_name.casefold()):
-            echo(f"{who} is looked up in {self.configuration.users_path}: directory_controllers is not set", err=True)
+            unset = "neither directory_controllers nor directory_domain is set"
+            echo(f"{who} is looked up in {self.configuration.users_path}: {unset}", err=True)
         try:
             return sid_for(who, lambda name: UsersFile(self.configuration.users_path).sid_of(name))
         except ValueError as error:
@@ -180,14 +192,16 @@ class _Names(Mapping[str, str]):
 
 
 def accounts_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `accounts`, from --config, --data-dir, --users-file and --directory-controllers."""
+    """Give a command `accounts`, from --config, --data-dir, --users-file, --directory-controllers and
+    --directory-domain."""
 
     @functools.wraps(command)
     def wrapper(
         *args: Any, config: Path | None, data_dir: Path | None, users_file: Path | None,
-        directory_controllers: str | None, **kwargs: Any,
+        directory_controllers: str | None, directory_domain: str | None, **kwargs: Any,
     ) -> Any:  # fmt: skip
-        return command(*args, accounts=Accounts(config, data_dir, users_file, directory_controllers), **kwargs)
+        accounts = Accounts(config, data_dir, users_file, directory_controllers, directory_domain)
+        return command(*args, accounts=accounts, **kwargs)
 
     for option in reversed(_OPTIONS):
         wrapper = option(wrapper)

@@ -39,7 +39,7 @@ COMMANDS = {
     "dlq": Entry(
         "dead_letters", "Show why messages became dead letters; return them, send them elsewhere, delete them."
     ),
-    "domain": Entry("domain", "Say what this machine has in its domain, and what is missing."),
+    "domain": Entry("domain", "Join a domain and leave it; say what this machine has there, and what is missing."),
     "export": Entry(
         "messages",
         "Write all messages as JSON lines to FILE or standard output: every property, the body in base64.",

@@ -9,17 +9,25 @@ from collections.abc import Iterator
 import click
 
 from openmsmq.cli.accounts import Accounts, accounts_options
+from openmsmq.cli.membership import join, leave
 from openmsmq.cli.output import json_option, print_json, print_table
 from openmsmq.directory.active.examining import Finding, examine
 from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
 from openmsmq.directory.provider import DirectoryAway, DirectoryError
+from openmsmq.rpc.errors import LogonUnavailable
 from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
+from openmsmq.rpc.winbind import Winbind, WinbindUnavailable
 from openmsmq.server.config import Configuration
+from openmsmq.server.controllers import located
 
 
 @click.group()
 def domain() -> None:
-    """Say what this machine has in its domain, and what is missing."""
+    """Join a domain and leave it; say what this machine has there, and what is missing."""
+
+
+domain.add_command(join)
+domain.add_command(leave)
 
 
 @domain.command()
@@ -54,8 +62,11 @@ def _findings(configuration: Configuration) -> Iterator[Finding]:
     except LdapUnavailable as error:
         yield Finding("libraries", "not there", str(error))
         return
-    if keytab is None or not configuration.controllers:
-        name = "kerberos_keytab" if keytab is None else "directory_controllers"
+    if "winbind" in configuration.logins_in_order:
+        yield _winbind(configuration)
+    locate = located(configuration)
+    if keytab is None or locate is None:
+        name = "kerberos_keytab" if keytab is None else "directory_controllers, or directory_domain"
         yield Finding("settings", f"no {name}", f"set {name}; docs/domain.md says how")
         return
     try:
@@ -65,7 +76,12 @@ def _findings(configuration: Configuration) -> Iterator[Finding]:
         yield Finding("keytab", str(keytab), str(error))
         return
     examined = False
-    for host in configuration.controllers:
+    try:
+        hosts = locate.hosts()
+    except DirectoryAway as error:
+        yield Finding("controllers", f"of {configuration.directory_domain}", str(error))
+        return
+    for host in hosts:
         try:
             session = LdapSession(host, Login(account, keytab))
         except DirectoryAway as error:
@@ -79,3 +95,13 @@ def _findings(configuration: Configuration) -> Iterator[Finding]:
             except DirectoryError as error:
                 yield Finding("directory", f"{host} does not say what it has", str(error))
         session.close()
+
+
+def _winbind(configuration: Configuration) -> Finding:
+    try:
+        computer, domain_name = Winbind(first=False).membership()
+    except (WinbindUnavailable, LogonUnavailable) as error:
+        return Finding("winbind", "does not answer", str(error))
+    same = computer.casefold() == configuration.machine_name.casefold()
+    advice = f"set computer_name to {computer}: controllers compare it with the name in logins"
+    return Finding("winbind", f"{computer} is a member of {domain_name}", "" if same else advice)

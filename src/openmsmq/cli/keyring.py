@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 import click
 
 from openmsmq.cli.output import echo, json_option, print_json, print_table
+from openmsmq.directory.active.accounts import DomainAccounts
+from openmsmq.directory.active.controllers import Controllers
+from openmsmq.directory.active.provider import ActiveDirectory
+from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
+from openmsmq.directory.provider import Certificate, DirectoryError
 from openmsmq.packet.errors import BadPacket
 from openmsmq.protection import algorithms
 from openmsmq.protection.certificates import UserCertificate, certificate_of, describe, pem_of
 from openmsmq.protection.faults import ProtectionError
 from openmsmq.protection.keyring import CertificatesFile, KeyFiles, PeerKeysFile
 from openmsmq.protection.keys import DirectoryKey, pack_directory_keys, unpack_directory_keys
+from openmsmq.protocols.certificates import certificates_in, certificates_to
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.config import Configuration, ConfigurationError
+from openmsmq.server.controllers import located
 from openmsmq.server.loading import load
 
 _config = click.option("--config", type=click.Path(path_type=Path), help="TOML file of the daemon.")
@@ -63,18 +74,28 @@ def certificates_list(configuration: Configuration, as_json: bool) -> None:
         print_table(["owner", "digest", "subject", "bits", "not after"], [list(row.values()) for row in rows])
 
 
+_in_domain = click.option(
+    "--domain", is_flag=True, help="In Active Directory, by OWNER's own ticket (kinit): for the queue managers there."
+)
+
+
 @certificates.command("register")
 @click.argument("owner")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_in_domain
 @click.pass_obj
-def certificates_register(configuration: Configuration, owner: str, file: Path) -> None:
+def certificates_register(configuration: Configuration, owner: str, file: Path, domain: bool) -> None:
     """Register the certificate in FILE (X.509 with an RSA key, PEM or DER); prints its digest."""
     try:
         certificate = certificate_of(file.read_bytes())
     except ProtectionError as error:
         raise click.ClickException(f"{file}: {error.detail}") from None
     entry = UserCertificate(os.urandom(16), certificate)
-    CertificatesFile(configuration.data_dir).register(_owner(configuration, owner), entry)
+    if domain:
+        made = Certificate(entry.digest, UUID(bytes_le=entry.identifier), certificate)
+        _change_in_domain(configuration, owner, lambda directory, sid: directory.add_certificate(sid, made))
+    else:
+        CertificatesFile(configuration.data_dir).register(_owner(configuration, owner), entry)
     echo(entry.digest.hex())
 
 
@@ -95,10 +116,14 @@ def certificates_export(configuration: Configuration, owner: str, digest: str) -
 @certificates.command("remove")
 @click.argument("owner")
 @click.argument("digest")
+@_in_domain
 @click.pass_obj
-def certificates_remove(configuration: Configuration, owner: str, digest: str) -> None:
+def certificates_remove(configuration: Configuration, owner: str, digest: str, domain: bool) -> None:
     """Remove a certificate: messages that are signed with it are refused from then on."""
-    if not CertificatesFile(configuration.data_dir).remove(_owner(configuration, owner), _digest(digest)):
+    if domain:
+        wanted = _digest(digest)
+        _change_in_domain(configuration, owner, lambda directory, sid: directory.remove_certificate(sid, wanted))
+    elif not CertificatesFile(configuration.data_dir).remove(_owner(configuration, owner), _digest(digest)):
         raise click.ClickException(f"{owner} has no certificate {digest}; `openmsmq certificates list` has them all")
 
 
@@ -166,6 +191,24 @@ def keys_remove(configuration: Configuration, queue_manager: str) -> None:
     """Forget the public keys of QUEUE-MANAGER."""
     if not PeerKeysFile(configuration.data_dir).remove(_guid(queue_manager)):
         raise click.ClickException(f"no key of {queue_manager} is known; `openmsmq keys list` has them all")
+
+
+def _change_in_domain(
+    configuration: Configuration, owner: str, change: Callable[[ActiveDirectory, str], Coroutine[None, None, None]]
+) -> None:
+    """With the caller's ticket: the domain lets users write their own certificates."""
+    try:
+        locate = located(configuration)
+        if locate is None:
+            raise click.UsageError("--domain wants directory_controllers or directory_domain in the settings")
+        libraries()
+        controllers = Controllers(locate, partial(LdapSession, login=Login()))
+        sid = owner.upper()
+        if not sid.startswith("S-1-"):
+            sid = DomainAccounts(controllers, time.monotonic).sid_of(owner)
+        asyncio.run(change(ActiveDirectory(controllers, "", certificates_in, certificates_to), sid))
+    except (ConfigurationError, LdapUnavailable, DirectoryError) as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _owner(configuration: Configuration, text: str) -> str:

@@ -17,6 +17,7 @@ from openmsmq.directory.provider import (
     DirectoryDenied,
     DirectoryError,
     DirectoryProvider,
+    MachineRecord,
     ObjectExists,
     ObjectNotFound,
 )
@@ -40,6 +41,8 @@ class DirectoryConnection:
     def __init__(self, provider: DirectoryProvider | None, time_limit: float = TIME_LIMIT) -> None:
         """`time_limit` is in seconds."""
         self.provider: Final = provider
+        #: Told of each queue manager that the directory was asked for; it raises nothing.
+        self.on_machine: Callable[[MachineRecord], object] = lambda record: None
         self._time_limit: Final = time_limit
         self.offline = False
 
@@ -87,6 +90,8 @@ class DirectoryConnection:
             raise _failure(error, not_found) from None
         except (UnicodeEncodeError, OverflowError) as error:
             raise IllegalPropertyValue(detail=f"the directory can't keep or compare a value: {error}") from None
+        if isinstance(answer, MachineRecord):
+            self.on_machine(answer)
         if self.offline:
             self.offline = False
             logger.warning("the directory is back")

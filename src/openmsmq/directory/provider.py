@@ -94,10 +94,12 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class UserRecord:
-    """User, [MS-MQDMPR] 3.1.1.15. `sid` in the form S-1-..."""
+    """User, [MS-MQDMPR] 3.1.1.15. `sid` in the form S-1-... `groups` are the SIDs of the groups that the directory has
+    the user in, also by way of groups; a directory without groups knows none."""
 
     sid: str
     certificates: tuple[Certificate, ...] = ()
+    groups: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,7 +287,8 @@ class Arrival:
 
     def _is_local(self, packet: UserMessage) -> bool:
         """Whether this queue manager is the destination: it is named, or nobody is (direct format names)."""
-        return packet.user.queue_manager_address in (NULL_GUID, self._manager.machine.identifier)
+        address = packet.user.queue_manager_address
+        return address == NULL_GUID or self._manager.machine.is_called(address)
 
     def _destination(self, packet: UserMessage, message: Message) -> Queue | None:
         """The queue of this machine that a packet is for. Of a direct format name only what follows the computer

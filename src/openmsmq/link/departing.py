@@ -246,7 +246,8 @@ class Departing:
         """Whether a packet is an OrderAck or FinalAck for this queue manager: it is for the order queue, with a class
         of theirs (deviation D-89)."""
         name, message_class = packet.user.destination, packet.properties.message_class
-        if name is None or packet.user.queue_manager_address not in (NO_GUID, self._manager.machine.identifier):
+        address = packet.user.queue_manager_address
+        if name is None or not (address == NO_GUID or self._manager.machine.is_called(address)):
             return False
         if message_class != MessageClass.ORDER_ACK and message_class < MessageClass.ACK_RECEIVE:
             return False

@@ -105,7 +105,11 @@ class ArrivalProtection:
         """What has to be awaited before a packet is judged: a directory that is asked for the certificates of its
         sender. None if it can be judged at once."""
         security = packet.security
-        if security is None or security.sender_type != SENDER_SID or not is_signed(packet):
+        if security is None or not is_signed(packet):
+            return None
+        if security.sender_type == SENDER_QUEUE_MANAGER:
+            return self.certificates.look_up_machine(security.sender, security.certificate)
+        if security.sender_type != SENDER_SID:
             return None
         return self.certificates.look_up(security.sender, security.certificate)
 

@@ -26,6 +26,9 @@ class CertificateDirectory(Protocol):
         """What has to be awaited before `certificates_of_user` knows whether this certificate is among them; None where
         it knows. Raises nothing, neither now nor when it is awaited."""
 
+    def look_up_machine(self, identifier: bytes, certificate: bytes) -> Awaitable[None] | None:
+        """The same for a queue manager that signs, by a GUID of 16 bytes."""
+
     def forget(self, sid: bytes) -> None:
         """A certificate of a user is not registered any more. Raises nothing."""
 
@@ -54,6 +57,9 @@ class Nobody:
     """All three, of a queue manager that knows no certificate and has no key."""
 
     def look_up(self, sid: bytes, certificate: bytes) -> None:
+        return None
+
+    def look_up_machine(self, identifier: bytes, certificate: bytes) -> None:
         return None
 
     def forget(self, sid: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Certificates of users in a directory that takes time to answer, beside those in local files.
+"""Certificates of senders, and their groups, in a directory that takes time to answer, beside those in local files.
 
 A verdict needs them at once. So whoever judges a packet asks `look_up` first and awaits what that returns; then the
 answer is in the cache of [MS-MQQB] 3.1.3.1.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from openmsmq.model.security import is_sid, sid_text
 from openmsmq.protection.caches import TimedCache
@@ -19,18 +21,36 @@ logger = logging.getLogger(__name__)
 USERS: Final = 53  # entries, CertificateCacheSize
 SECONDS: Final = 1200.0  # CertificateLifetime: so long may a certificate be accepted after it was removed elsewhere
 
-#: The certificates of a SID, as text. Raises DirectoryUnavailable.
-Ask = Callable[[str], Awaitable[Collection[bytes]]]
+
+@dataclass(frozen=True, slots=True)
+class KnownSender:
+    """What a directory has of a user or a queue manager: certificates in DER, and SIDs of groups."""
+
+    certificates: Collection[bytes] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+
+#: What a directory has of a SID, as text. Raises DirectoryUnavailable.
+Ask = Callable[[str], Awaitable[KnownSender]]
+#: The same of a queue manager.
+AskMachine = Callable[[UUID], Awaitable[KnownSender]]
+_MACHINE: Final = b"queue manager "  # in keys of the cache, before an identifier: a SID may have 16 bytes, too
 
 
 class DirectoryCertificates:
     """See the module and `directories.CertificateDirectory`. `clock` returns seconds and never goes back."""
 
-    def __init__(self, files: CertificateDirectory, ask: Ask, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, files: CertificateDirectory, ask: Ask, ask_machine: AskMachine, clock: Callable[[], float], *,
+        has_groups: bool = False,
+    ) -> None:  # fmt: skip
+        """`has_groups`: whether the directory knows groups, which are wanted of each sender."""
         self._files: Final = files
         self._ask: Final = ask
+        self._ask_machine: Final = ask_machine
         self._clock: Final = clock
-        self._found: Final[TimedCache[bytes, Collection[bytes]]] = TimedCache(USERS, SECONDS)
+        self._has_groups: Final = has_groups
+        self._found: Final[TimedCache[bytes, KnownSender]] = TimedCache(USERS, SECONDS)
         self._trouble = ""  # why the directory did not answer the latest question
 
     def look_up(self, sid: bytes, certificate: bytes) -> Awaitable[None] | None:
@@ -39,33 +59,56 @@ class DirectoryCertificates:
             known = self._files.certificates_of_user(sid)
         except DirectoryUnavailable:
             return None  # the verdict will meet it, too
-        if not is_sid(sid) or certificate in known or certificate in self._cached(sid):
+        if not is_sid(sid):
             return None
-        return self._fetch(sid)
+        cached = self._found.get(sid, self._clock())
+        if cached is None:
+            wanted = self._has_groups or certificate not in known
+        else:
+            wanted = certificate not in known and certificate not in cached.certificates
+        return self._fetch(sid, self._ask(sid_text(sid)), sid_text(sid)) if wanted else None
 
-    async def _fetch(self, sid: bytes) -> None:
+    def look_up_machine(self, identifier: bytes, certificate: bytes) -> Awaitable[None] | None:
         try:
-            found = await self._ask(sid_text(sid))
+            known = self._files.certificates_of_machine(identifier)
+        except DirectoryUnavailable:
+            return None
+        if len(identifier) != 16 or certificate in known or certificate in self._cached(_MACHINE + identifier):
+            return None
+        machine = UUID(bytes_le=identifier)
+        return self._fetch(_MACHINE + identifier, self._ask_machine(machine), f"queue manager {machine}")
+
+    async def _fetch(self, key: bytes, answer: Awaitable[KnownSender], who: str) -> None:
+        try:
+            found = await answer
         except Exception as error:  # whatever a directory fails with: somebody waits for the verdict
             if not isinstance(error, DirectoryUnavailable):
-                logger.exception("the directory failed when it was asked for certificates of %s", sid_text(sid))
+                logger.exception("the directory failed when it was asked for certificates of %s", who)
             self._trouble = str(error) or type(error).__name__
             return
         self._trouble = ""
-        self._found.put(sid, found, self._clock())
+        self._found.put(key, found, self._clock())
 
-    def _cached(self, sid: bytes) -> Collection[bytes]:
-        return self._found.get(sid, self._clock()) or ()
+    def _cached(self, key: bytes) -> Collection[bytes]:
+        found = self._found.get(key, self._clock())
+        return found.certificates if found is not None else ()
 
     def forget(self, sid: bytes) -> None:
         self._found.discard(sid)
 
     def certificates_of_user(self, sid: bytes) -> Collection[bytes]:
-        known = frozenset(self._files.certificates_of_user(sid)).union(self._cached(sid))
+        return self._known(self._files.certificates_of_user(sid), sid)
+
+    def certificates_of_machine(self, identifier: bytes) -> Collection[bytes]:
+        return self._known(self._files.certificates_of_machine(identifier), _MACHINE + identifier)
+
+    def _known(self, local: Collection[bytes], key: bytes) -> Collection[bytes]:
+        known = frozenset(local).union(self._cached(key))
         if not known and self._trouble:
             raise DirectoryUnavailable(self._trouble)
         return known
 
-    def certificates_of_machine(self, identifier: bytes) -> Collection[bytes]:
-        """Of the files only: nothing here registers certificates of queue managers in a directory."""
-        return self._files.certificates_of_machine(identifier)
+    def groups_of(self, sid: bytes) -> frozenset[str]:
+        """The groups of a sender who was looked up; none of another one."""
+        found = self._found.get(sid, self._clock())
+        return found.groups if found is not None else frozenset()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID, uuid4
@@ -13,8 +13,10 @@ from Cryptodome.Util.asn1 import DerSequence
 from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.directory.provider import Certificate
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.protection.certificates import digest_of, unpack_certificates
+from openmsmq.packet.errors import BadPacket
+from openmsmq.protection.certificates import UserCertificate, digest_of, pack_certificates, unpack_certificates
 from openmsmq.protection.directories import DirectoryUnavailable
+from openmsmq.protection.directory_certificates import KnownSender
 from openmsmq.protection.internal_certificates import make_certificate
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.message_security import MessageSecurity
@@ -99,15 +101,29 @@ async def _remove(directory: DirectoryConnection, sid: str, digest: bytes) -> No
             raise
 
 
-async def certificates_of(directory: DirectoryConnection, sid: str) -> Collection[bytes]:
-    """User.Certificates, none of a user whom the directory does not know. Raises DirectoryUnavailable."""
+async def user_of(directory: DirectoryConnection, sid: str) -> KnownSender:
+    """User.Certificates and groups, none of a user whom the directory does not know. Raises DirectoryUnavailable."""
     try:
         user = await directory.ask(lambda d: d.user(sid), HResult.MQ_ERROR_ILLEGAL_USER)
     except MsmqError as error:
         if error.hresult == HResult.MQ_ERROR_ILLEGAL_USER:
-            return ()
+            return KnownSender()
         raise DirectoryUnavailable(str(error)) from error
-    return frozenset(certificate.encoded for certificate in user.certificates)
+    return KnownSender(frozenset(certificate.encoded for certificate in user.certificates), user.groups)
+
+
+async def machine_of(directory: DirectoryConnection, identifier: UUID) -> KnownSender:
+    """QueueManager.PublicSigningKeyList, which has certificates (deviation D-138). Raises DirectoryUnavailable."""
+    try:
+        machine = await directory.ask(lambda d: d.machine(identifier), HResult.MQ_ERROR_MACHINE_NOT_FOUND)
+        certificates = unpack_certificates(machine.signing_keys) if machine.signing_keys else []
+    except BadPacket as error:
+        raise DirectoryUnavailable(f"the signing keys of {identifier} can't be read: {error}") from error
+    except MsmqError as error:
+        if error.hresult == HResult.MQ_ERROR_MACHINE_NOT_FOUND:
+            return KnownSender()
+        raise DirectoryUnavailable(str(error)) from error
+    return KnownSender(frozenset(entry.certificate for entry in certificates))
 
 
 def certificates_in(encoded: bytes) -> list[Certificate]:
@@ -116,6 +132,11 @@ def certificates_in(encoded: bytes) -> list[Certificate]:
         Certificate(entry.digest, UUID(bytes_le=entry.identifier), entry.certificate)
         for entry in unpack_certificates(encoded)
     ]
+
+
+def certificates_to(certificates: Sequence[Certificate]) -> bytes:
+    """The inverse of `certificates_in`."""
+    return pack_certificates(UserCertificate(entry.identifier.bytes_le, entry.encoded) for entry in certificates)
 
 
 def check_certificate(encoded: bytes) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final
 from uuid import UUID
@@ -51,6 +51,10 @@ class PublicQueues:
     def __init__(self, manager: QueueManager, directory: DirectoryConnection) -> None:
         self._manager: Final = manager
         self.directory: Final = directory
+        #: MQDSPUBLICKEYS of this queue manager, for others; may take a second, and raise OSError or LookupError.
+        self.published_keys: Callable[[], bytes] = bytes
+        #: Whether it is known lately which keys a queue manager has, by its GUID of 16 bytes.
+        self.knows_keys: Callable[[bytes], bool] = lambda identifier: True
         self._own: Final = UUID(bytes_le=manager.machine.identifier)
         self._changing: Final = asyncio.Lock()  # between an answer of the directory and what follows from it here
         self._is_registered = False
@@ -66,8 +70,23 @@ class PublicQueues:
         return any(
             isinstance(element, names.DistributionListFormatName)
             or (isinstance(element, names.PublicFormatName) and not self._manager.registry.is_local(element))
+            or self._lacks_keys(element)
             for element in elements
         )
+
+    def _lacks_keys(self, name: names.FormatName) -> bool:
+        """Whether the keys of another queue manager, for which a body may have to be encrypted, are not known."""
+        if self.directory.offline or not isinstance(name, names.PrivateFormatName):
+            return False
+        return not self._manager.registry.is_local(name) and not self.knows_keys(name.guid.bytes_le)
+
+    async def _learn_keys(self, machine: UUID) -> None:
+        """`DirectoryConnection.on_machine` gets them. Without them nothing can be encrypted, and all else goes on."""
+        if not self.knows_keys(machine.bytes_le):
+            try:
+                await self.directory.ask(lambda d: d.machine(machine), HResult.MQ_ERROR_MACHINE_NOT_FOUND)
+            except MsmqError as error:
+                logger.debug("no keys of the queue manager %s: %s", machine, error)
 
     async def resolve(self, name: names.FormatName, access: Access) -> names.FormatName:
         """Expand Format Name, 3.1.7.3.8: distribution lists are replaced by their members. Public queues among them,
@@ -81,6 +100,8 @@ class PublicQueues:
         for element in expanded.elements if isinstance(expanded, names.MultipleElementFormatName) else (expanded,):
             if isinstance(element, names.PublicFormatName) and not self._manager.registry.is_local(element):
                 await self._locate(element, access)
+            elif isinstance(element, names.PrivateFormatName) and self._lacks_keys(element):
+                await self._learn_keys(element.guid)
         return expanded
 
     async def _expanded(self, name: names.FormatName) -> names.FormatName:
@@ -127,6 +148,7 @@ class PublicQueues:
             await self._follow(name.guid)
         else:
             registry.remember_place(name.guid, Place(record.path_name, record.base_priority, record.machine.bytes_le))
+            await self._learn_keys(record.machine)
 
     def path_elsewhere(self, name: names.FormatName) -> names.PathName | None:
         """Get Queue Path, 3.1.7.1.26, of a public queue of another machine that `resolve` has found; None otherwise."""
@@ -311,7 +333,12 @@ class PublicQueues:
         machine = self._manager.machine
         dns_names = tuple(name for name in (machine.qualified_name,) if "." in name)
         security = self._manager.authorization.machine.pack()
-        record = MachineRecord(self._own, machine.computer_name, dns_names, security=security)
+        try:
+            keys = await asyncio.to_thread(self.published_keys)
+        except (OSError, LookupError) as error:
+            logger.error("the keys of this queue manager can't be given to the directory: %s", error)
+            keys = b""
+        record = MachineRecord(self._own, machine.computer_name, dns_names, keys, security=security)
         await self.directory.ask(lambda d: d.register_machine(record), force=True)
         self._is_registered = True
 

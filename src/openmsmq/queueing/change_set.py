@@ -231,7 +231,7 @@ class ChangeSet:
 
     def _is_own(self, message: Message) -> bool:
         """Whether this queue manager sent the message."""
-        return message.source_machine_identifier == self._changes.machine.identifier
+        return self._changes.machine.is_called(message.source_machine_identifier)
 
     def _take_out(self, queue: Queue, lookup_identifier: int) -> int:
         """Remove a position from store and queue. Returns the bytes that it leaves for what follows."""

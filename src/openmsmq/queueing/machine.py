@@ -29,7 +29,7 @@ class Machine:
     """Who this queue manager is. `addresses` are those by which DIRECT=TCP reaches it, as
     `str(ipaddress.ip_address(...))` has them, and all of loopback unless it has an `own_loopback` address among them,
     beside other queue managers; `aliases` are further computer names of it, in lower case: earlier ones,
-    and those that were configured.
+    and those that were configured. `former` are identifiers that it had before it moved into a domain.
 
     Quotas are in kilobytes.
     """
@@ -46,6 +46,11 @@ class Machine:
     default_time_to_reach_queue: int = 345600  # seconds, 4 days ([MS-MQDMPR] 3.1.1.12)
     foreign_sites: tuple[ForeignSite, ...] = ()
     limits: MachineLimits = MachineLimits()
+    former: frozenset[bytes] = frozenset()
+
+    def is_called(self, identifier: bytes) -> bool:
+        """Whether an identifier is, or was, that of this queue manager."""
+        return identifier == self.identifier or identifier in self.former
 
     def is_local(self, host: str) -> bool:
         """Whether a computer name or address, in any spelling of it, means this machine."""

@@ -26,6 +26,10 @@ class AuthenticationError(AccessDenied):
         self.args = (printable(detail),)
 
 
+class LogonUnavailable(AuthenticationError):
+    """Nobody could say whether a login is good: that is no failed try of the client."""
+
+
 class RpcConnectionError(ClientError, ConnectionError):
     """The connection was refused or lost before the answer came.
 

@@ -18,7 +18,7 @@ from openmsmq.rpc import der
 from openmsmq.rpc.errors import AuthenticationError, LocalProtocolError
 from openmsmq.rpc.pac import unpack_logon_information
 from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.security import SEC_TRAILER_ALIGNMENT, Identity
+from openmsmq.rpc.security import SEC_TRAILER_ALIGNMENT, Identity, Question
 
 KERBEROS_OID: Final = bytes.fromhex("2a864886f712010202")  # 1.2.840.113554.1.2.2
 MICROSOFT_KERBEROS_OID: Final = bytes.fromhex("2a864882f712010202")  # 1.2.840.48018.1.2.2, the same protocol
@@ -104,6 +104,10 @@ class _Kerberos:
 
     def reset_ciphers(self) -> None:
         """Nothing begins again after a mechListMIC: ciphers keep no state between messages (RFC 4121 4.2.4)."""
+
+    def question(self, token: bytes) -> Question | None:
+        """Nothing is asked: the acceptor has its keys, and the initiator's `begin` waits."""
+        return None
 
     def signature_size(self, level: int) -> int:
         """Measured once, without making a signature: that would take a sequence number."""

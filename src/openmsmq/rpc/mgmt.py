@@ -7,16 +7,17 @@ from typing import Final
 from openmsmq.interfaces import ms_rpce_mgmt as wire
 from openmsmq.rpc.call import Call, InterfaceTable
 from openmsmq.rpc.faults import NCA_S_OP_RNG_ERROR, RPC_S_ACCESS_DENIED, Fault
-from openmsmq.rpc.pdu import AuthLevel
+from openmsmq.rpc.pdu import AuthLevel, AuthType
 from openmsmq.rpc.server import Statistics
 
 RPC_S_UNKNOWN_AUTHN_SERVICE: Final = 1747
+_WITH_PRINCIPALS: Final = (AuthType.GSS_NEGOTIATE, AuthType.GSS_KERBEROS)
 
 
 class Management:
     """The interface `mgmt` v1.0 for one endpoint, whose `interfaces` it lists.
 
-    `principal` is the name to authenticate to, for those who ask.
+    `principal` is the name of the service for Kerberos, empty where nobody can log in with it. NTLM has no such name.
     """
 
     name = "mgmt"
@@ -48,7 +49,8 @@ class Management:
                 # Nobody stops this server over the network.
                 stub = operation.encode_response(wire.rpc_mgmt_stop_server_listening_Response(RPC_S_ACCESS_DENIED))
             case "rpc_mgmt_inq_princ_name":
-                fits = self._principal and len(self._principal) < request.princ_name_size
+                named = self._principal and request.authn_proto in _WITH_PRINCIPALS
+                fits = named and len(self._principal) < request.princ_name_size
                 name, status = (self._principal, 0) if fits else ("", RPC_S_UNKNOWN_AUTHN_SERVICE)
                 size = max(request.princ_name_size, 1)
                 response = wire.rpc_mgmt_inq_princ_name_Response(name, status, princ_name_size=size)

@@ -10,12 +10,12 @@ import hashlib
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from Cryptodome.Cipher import ARC4
 from Cryptodome.Hash import MD4
 
-from openmsmq.rpc.errors import AuthenticationError, LocalProtocolError
+from openmsmq.rpc.errors import AuthenticationError, LocalProtocolError, LogonUnavailable
 from openmsmq.rpc.ntlm_messages import (
     AV_FLAG_MIC_PROVIDED,
     Authenticate,
@@ -27,7 +27,7 @@ from openmsmq.rpc.ntlm_messages import (
     unpack_av_pairs,
 )
 from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.security import ANONYMOUS, Identity
+from openmsmq.rpc.security import ANONYMOUS, Identity, Question
 
 # (domain, user) -> (NT hash, SID), or None for a user who does not exist.
 UserLookup = Callable[[str, str], tuple[bytes, str] | None]
@@ -55,7 +55,7 @@ _OFFERED: Final = (
     | NegotiateFlags.KEY_56
 )
 _SUPPORTED: Final = int(_OFFERED | NegotiateFlags.TARGET_INFO | NegotiateFlags.IDENTIFY)
-_ADDED: Final = int(NegotiateFlags.TARGET_INFO | NegotiateFlags.TARGET_TYPE_SERVER | NegotiateFlags.VERSION)
+_ADDED: Final = int(NegotiateFlags.TARGET_INFO | NegotiateFlags.VERSION)
 _REQUIRED: Final = int(NegotiateFlags.UNICODE | NegotiateFlags.EXTENDED_SESSION_SECURITY | NegotiateFlags.KEY_128)
 
 
@@ -204,6 +204,9 @@ class _Ntlm:
             raise LocalProtocolError("the authentication is not complete")
         return self.session
 
+    def question(self, token: bytes) -> Question | None:
+        return None
+
     def signature_size(self, level: int) -> int:
         return SIGNATURE_SIZE
 
@@ -306,6 +309,45 @@ class ServerNames:
         return pack_av_pairs([*pairs, (AvId.TIMESTAMP, now.to_bytes(8, "little"))])
 
 
+@dataclass(frozen=True, slots=True)
+class NetworkLogon:
+    """What somebody needs who checks a response for us ([MS-APDS] 3.1.5.1)."""
+
+    domain: str
+    user: str
+    workstation: str
+    challenge: bytes
+    lm_response: bytes
+    nt_response: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedOn:
+    """A response was right. `key` is the session base key (3.3.2)."""
+
+    identity: Identity
+    key: bytes
+
+
+class DomainUsers(Protocol):
+    """Accounts whose responses somebody else checks."""
+
+    @property
+    def first(self) -> bool:
+        """Whether they count before local users of the same name, where the client does not say of which domain it
+        is."""
+
+    def is_called(self, domain: str) -> bool:
+        """Whether this is a name of the domain, as far as is known."""
+
+    def names(self, names: ServerNames) -> ServerNames:
+        """The server's names, with those of the domain."""
+
+    def log_on(self, logon: NetworkLogon) -> LoggedOn | None:
+        """None for a user whom the domain does not know. Waits. Raises AuthenticationError for one whom it refuses,
+        LogonUnavailable when it can't be asked."""
+
+
 class NtlmAcceptor(_Ntlm):
     """The server (3.2). `random` is asked for the challenge; `level` is what the client wants to protect."""
 
@@ -318,8 +360,13 @@ class NtlmAcceptor(_Ntlm):
         now: FileTime,
         level: int = AuthLevel.PKT_PRIVACY,
         allow_anonymous: bool = False,
+        domain: DomainUsers | None = None,
     ) -> None:
         super().__init__()
+        self._domain = domain
+        # What the domain has said, once it has been asked.
+        self._answer: LoggedOn | AuthenticationError | None = None
+        self._asked = False
         self._lookup = lookup
         self._names = names
         self._random = random
@@ -329,6 +376,40 @@ class NtlmAcceptor(_Ntlm):
         self._negotiate = b""
         self._challenge = b""
         self._server_challenge = b""
+
+    def question(self, token: bytes) -> Question | None:
+        """The domain has to check the response of a user who may be one of its own."""
+        domain = self._domain
+        if domain is None or not self._negotiate or self._asked or self.session is not None:
+            return None
+        try:
+            message = Authenticate.unpack(token)
+            self._check_form(message)
+        except AuthenticationError:
+            return None  # `step` says why
+        if _is_anonymous(message) or not self._may_be_of_domain(domain, message):
+            return None
+        logon = NetworkLogon(
+            message.domain, message.user, message.workstation, self._server_challenge, message.lm_response,
+            message.nt_response,
+        )  # fmt: skip
+        self._asked = True
+        self._answer = LogonUnavailable(f"the domain has not said in time who {message.user!r} is")
+
+        def ask() -> None:
+            try:
+                self._answer = domain.log_on(logon)
+            except AuthenticationError as error:
+                self._answer = error
+
+        return ask
+
+    def _may_be_of_domain(self, domain: DomainUsers, message: Authenticate) -> bool:
+        said = message.domain.casefold()
+        if said and said in (self._names.computer.casefold(), self._names.dns_computer.casefold()):
+            return False
+        named = domain.is_called(message.domain) or "@" in message.user
+        return named or domain.first or self._lookup(message.domain, message.user) is None
 
     def step(self, token: bytes) -> bytes:
         """CHALLENGE in answer to NEGOTIATE, nothing in answer to AUTHENTICATE."""
@@ -345,14 +426,15 @@ class NtlmAcceptor(_Ntlm):
             raise AuthenticationError("the client offers weak NTLM features only")
         self._negotiate = token
         self._server_challenge = self._random(8)
-        flags = offered & _SUPPORTED | _ADDED
         names = self._names
+        target = NegotiateFlags.TARGET_TYPE_DOMAIN if names.domain else NegotiateFlags.TARGET_TYPE_SERVER
+        flags = offered & _SUPPORTED | _ADDED | target
         info = names.av_pairs(self._now())
         self._challenge = Challenge(flags, self._server_challenge, names.domain or names.computer, info).pack()
         return self._challenge
 
-    def _check(self, message: Authenticate, token: bytes) -> None:
-        """3.2.5.1.2."""
+    def _check_form(self, message: Authenticate) -> None:
+        """What can be refused without a look at any account (3.2.5.1.2)."""
         flags = message.flags
         if flags & _REQUIRED != _REQUIRED:
             raise AuthenticationError("the client chose weak NTLM features")
@@ -360,12 +442,20 @@ class NtlmAcceptor(_Ntlm):
             raise AuthenticationError("the client did not negotiate signing")
         if self._level >= AuthLevel.PKT_PRIVACY and not flags & NegotiateFlags.SEAL:
             raise AuthenticationError("the client did not negotiate sealing")
-        if not message.user and not message.nt_response and message.lm_response in (b"", b"\0"):
+        response = message.nt_response
+        if not _is_anonymous(message) and (len(response) < MIN_NTLMV2_RESPONSE or response[16:18] != b"\x01\x01"):
+            raise AuthenticationError("only NTLMv2 responses are accepted")
+
+    def _check(self, message: Authenticate, token: bytes) -> None:
+        """3.2.5.1.2."""
+        self._check_form(message)
+        flags = message.flags
+        if _is_anonymous(message):
             if not self._allow_anonymous:
                 raise AuthenticationError("anonymous callers are not served")
             base_key, identity, blob = bytes(16), ANONYMOUS, b""
         else:
-            base_key, identity = self._check_response(message)
+            base_key, identity = self._check_account(message)
             blob = message.nt_response[16:]
         key = base_key
         if flags & NegotiateFlags.KEY_EXCH:
@@ -379,11 +469,23 @@ class NtlmAcceptor(_Ntlm):
         self.identity = identity
         self.session = Session(key, flags, is_client=False)
 
+    def _check_account(self, message: Authenticate) -> tuple[bytes, Identity]:
+        """The session base key and the user. What the domain has said of a user whom it knows counts: another try with
+        a local account of this name would make two passwords good."""
+        domain, answer = self._domain, self._answer
+        if domain is None or not self._asked:
+            return self._check_response(message)
+        if isinstance(answer, LoggedOn):
+            return answer.key, answer.identity
+        if answer is not None and not isinstance(answer, LogonUnavailable):
+            raise answer
+        if domain.is_called(message.domain) or self._lookup(message.domain, message.user) is None:
+            raise answer or _unknown(message)
+        return self._check_response(message)
+
     def _check_response(self, message: Authenticate) -> tuple[bytes, Identity]:
-        """The session base key and the user, if the NTLMv2 response is right."""
+        """The session base key and the local user, if the NTLMv2 response is right."""
         response = message.nt_response
-        if len(response) < MIN_NTLMV2_RESPONSE or response[16:18] != b"\x01\x01":
-            raise AuthenticationError("only NTLMv2 responses are accepted")
         found = self._lookup(message.domain, message.user)
         # An unknown user costs as much time as a wrong password.
         hash_, sid = found if found is not None else (bytes(16), "")
@@ -394,7 +496,7 @@ class NtlmAcceptor(_Ntlm):
             expected = _hmac_md5(response_key, self._server_challenge + blob)
             if hmac.compare_digest(expected, proof) and found is not None:
                 return _hmac_md5(response_key, proof), Identity(message.user, message.domain, sid, login="ntlm")
-        raise AuthenticationError(f"unknown user or wrong password: {message.domain!r} {message.user!r}")
+        raise _unknown(message)
 
     def _check_blob(self, blob: bytes, key: bytes, message: Authenticate, token: bytes) -> None:
         """The client's time, and its MIC over all three messages if it says that there is one."""
@@ -409,3 +511,11 @@ class NtlmAcceptor(_Ntlm):
         mic = _hmac_md5(key, self._negotiate + self._challenge + cleared)
         if message.mic is None or not hmac.compare_digest(mic, message.mic):
             raise AuthenticationError("the MIC is wrong")
+
+
+def _is_anonymous(message: Authenticate) -> bool:
+    return not message.user and not message.nt_response and message.lm_response in (b"", b"\0")
+
+
+def _unknown(message: Authenticate) -> AuthenticationError:
+    return AuthenticationError(f"unknown user or wrong password: {message.domain!r} {message.user!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ MAX_SIZE: Final = 64 * 1024
 _HEADER: Final = bytes.fromhex("01100800cccccccc")
 _HEADERS: Final = 16
 _EXTRA_SIDS, _RESOURCE_GROUPS = 0x20, 0x200  # of UserFlags
-_GROUP_ENABLED: Final = 0x4  # of attributes
+SE_GROUP_ENABLED: Final = 0x4  # of attributes
 _MAX_SUBAUTHORITIES: Final = 15
 # Accounts of domains ([MS-DTYP] 2.4.2.4). Others, as S-1-5-32-544, are the controller's own: here they would be ours
 # (deviation D-162).
@@ -55,30 +55,32 @@ def unpack_logon_information(data: bytes) -> Logon:
         sid = _sid(information.ExtraSids[0].Sid)  # [MS-PAC] 2.5, UserId
     else:
         raise AuthenticationError("the logon information names no user")
+    names = information.EffectiveName.Buffer or "", information.LogonDomainName.Buffer or ""
+    return Logon(*names, sid, account_groups(sid, groups))
+
+
+def account_groups(sid: str, groups: Sequence[tuple[str, int]]) -> frozenset[str]:
+    """The groups that count here of those that a domain says of a user, each with its attributes ([MS-PAC] 2.2.1).
+    Raises `AuthenticationError` for a user who is nobody of a domain, and for too many groups."""
     if not sid.startswith(_OF_A_DOMAIN):
-        raise AuthenticationError(f"the logon information names {sid}, which is nobody of a domain")
-    return Logon(
-        information.EffectiveName.Buffer or "",
-        information.LogonDomainName.Buffer or "",
-        sid,
-        frozenset(group for group in groups if group != sid and group.startswith(_OF_A_DOMAIN)),
-    )
+        raise AuthenticationError(f"the domain names {sid}, which is nobody of a domain")
+    if len(groups) > MAX_GROUPS + 1:  # with the primary one
+        raise AuthenticationError(f"the domain names {len(groups)} groups; allowed are {MAX_GROUPS}")
+    enabled = (group for group, attributes in groups if attributes & SE_GROUP_ENABLED)
+    return frozenset(group for group in enabled if group != sid and group.startswith(_OF_A_DOMAIN))
 
 
-def _groups(information: Any, domain: str) -> Iterator[str]:
-    yield f"{domain}-{information.PrimaryGroupId}"
+def _groups(information: Any, domain: str) -> Iterator[tuple[str, int]]:
+    yield f"{domain}-{information.PrimaryGroupId}", SE_GROUP_ENABLED
     for group in information.GroupIds or ():
-        if group.Attributes & _GROUP_ENABLED:
-            yield f"{domain}-{group.RelativeId}"
+        yield f"{domain}-{group.RelativeId}", group.Attributes
     if information.UserFlags & _EXTRA_SIDS:
         for extra in information.ExtraSids or ():
-            if extra.Attributes & _GROUP_ENABLED:
-                yield _sid(extra.Sid)
+            yield _sid(extra.Sid), extra.Attributes
     if information.UserFlags & _RESOURCE_GROUPS and information.ResourceGroupIds:
         resources = _sid(information.ResourceGroupDomainSid)
         for group in information.ResourceGroupIds:
-            if group.Attributes & _GROUP_ENABLED:
-                yield f"{resources}-{group.RelativeId}"
+            yield f"{resources}-{group.RelativeId}", group.Attributes
 
 
 def _sid(value: Any) -> str:

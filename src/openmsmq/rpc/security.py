@@ -34,7 +34,7 @@ class Identity:
     """Whom a security provider has authenticated. `sid` is None for ANONYMOUS LOGON.
 
     groups: SIDs of the groups that the provider knows the user to be in; they may change while the user is the same.
-    login: what answered: `ntlm`, `kerberos`, or `http`.
+    login: what answered: `ntlm`, `winbind`, `kerberos`, or `http`.
     origin: the door and the address behind it (`http 10.0.0.7`) of a caller for whom another process speaks, empty for
         all others.
     """
@@ -76,6 +76,10 @@ class SecurityContext(Protocol):
     def signature_size(self, level: int) -> int:
         """Length of what `sign`, or at PKT_PRIVACY `wrap`, returns as signature."""
 
+    def question(self, token: bytes) -> Question | None:
+        """What others have to be asked before `step` takes this token; None if nobody has to. It has no effect on the
+        context but that `step` knows the answer."""
+
     def step(self, token: bytes) -> bytes:
         """Take the peer's token (empty at the initiator's start), give ours (empty when there is none)."""
 
@@ -92,6 +96,8 @@ class SecurityContext(Protocol):
         """GSS_UnwrapEx: the plain body."""
 
 
+# Asks others, and waits for them: never on an event loop. It raises nothing.
+Question = Callable[[], None]
 # (auth_type, level) -> a fresh acceptor, or None when the type is not offered.
 AcceptorFactory = Callable[[int, int], SecurityContext | None]
 
@@ -118,6 +124,10 @@ class Channel:
     def waits(self) -> bool:
         """Whether a further leg of the authentication is due."""
         return not self.failed and not self.context.complete
+
+    def question(self, token: bytes) -> Question | None:
+        """What has to be asked before `step` takes this token."""
+        return self.context.question(token)
 
     def step(self, token: bytes) -> bytes:
         """One leg of the authentication, as the acceptor: the token to answer with."""

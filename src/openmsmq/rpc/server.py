@@ -31,8 +31,9 @@ from openmsmq.rpc.faults import (
 )
 from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import AuthLevel
+from openmsmq.rpc.questions import Questions
 from openmsmq.rpc.security import AcceptorFactory
-from openmsmq.rpc.server_connection import CallCancelled, ConnectionEnded, Event, ServerConnection
+from openmsmq.rpc.server_connection import Asked, CallCancelled, ConnectionEnded, Event, ServerConnection
 from openmsmq.rpc.sockets import DEAD_PEER, peer_has_closed, set_options
 from openmsmq.rpc.throttle import Attempt, FailureLimits, PeerFailures
 
@@ -153,6 +154,7 @@ class RpcServer:
         self.may_answer: Callable[[], bool] = _always
         self._gathered: list[Call] = []
         self._unflushed: list[_Connection] = []
+        self.questions = Questions()
         self._servers: list[asyncio.Server] = []
         self._sweep_period = sweep_period
         self.dead_peer_seconds = dead_peer_seconds
@@ -331,6 +333,7 @@ class _Connection(asyncio.Protocol):
         self._core: ServerConnection | None = None
         self._corked = False
         self._backlog: list[Event] = []
+        self._asking = False  # whether a login waits for somebody else's answer
         self._flush_scheduled = False
         self._connected = self._heard = 0.0
         self._incomplete_since: float | None = None
@@ -404,6 +407,8 @@ class _Connection(asyncio.Protocol):
                     elif isinstance(event, CallCancelled):
                         self._server.serve_gathered()
                         self._cancel(event.call)
+                    elif isinstance(event, Asked):
+                        self._ask(event)
                     else:
                         self._end(event)
                     if core.output_size > FLUSH_SIZE:
@@ -446,13 +451,29 @@ class _Connection(asyncio.Protocol):
         if self._core is not None:
             self._loop.call_soon(self._resume)
 
+    def _ask(self, asked: Asked) -> None:
+        """Nothing more is read from the peer until the question has an answer."""
+        assert self._transport is not None
+        self._asking = True
+        self._transport.pause_reading()
+        self._server.questions.ask(asked.question, self._answered)
+
+    def _answered(self) -> None:
+        self._asking = False
+        core = self._core
+        if core is not None:
+            core.answered()
+            self._resume()
+            if not core.waits_for_bytes:
+                self._incomplete_since = None  # what had arrived meanwhile has been served
+
     def _resume(self) -> None:
         """Serve what had to wait, and read on if the peer keeps up."""
         core = self._core
-        if core is None or self._transport is None or self._paused_since is not None:
+        if core is None or self._transport is None or self._paused_since is not None or self._asking:
             return
         self._serve(core, b"")
-        if self._paused_since is None and not self._transport.is_closing():
+        if self._paused_since is None and not self._asking and not self._transport.is_closing():
             self._transport.resume_reading()
 
     @property

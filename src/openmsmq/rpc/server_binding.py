@@ -28,7 +28,7 @@ from openmsmq.rpc.bind_pdus import (
 )
 from openmsmq.rpc.call import UNAUTHENTICATED, Caller, Interface, InterfaceTable
 from openmsmq.rpc.call_pdus import FaultPdu
-from openmsmq.rpc.errors import AuthenticationError, RemoteProtocolError
+from openmsmq.rpc.errors import AuthenticationError, LogonUnavailable, RemoteProtocolError
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, RPC_S_PROTOCOL_ERROR
 from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import (
@@ -43,7 +43,7 @@ from openmsmq.rpc.pdu import (
     SyntaxId,
     padded_verifier,
 )
-from openmsmq.rpc.security import ANONYMOUS, AcceptorFactory, Channel, normal_level
+from openmsmq.rpc.security import ANONYMOUS, AcceptorFactory, Channel, Question, normal_level
 from openmsmq.rpc.throttle import Attempt, PeerFailures
 
 log = logging.getLogger(__name__)
@@ -98,6 +98,19 @@ class Binder:
         # Who calls in a request without a verifier; None if that is to be refused. See `channel_of`.
         self.plain_caller: Caller | None = UNAUTHENTICATED
         self._callers: dict[Channel, Caller] = {}
+
+    def question(self, pdu: Bind | Auth3) -> Question | None:
+        """What others have to be asked before `alter` or `auth3` takes the PDU, which goes on with a login. A bind has
+        nothing to ask, as it begins one."""
+        verifier = pdu.verifier
+        if not isinstance(pdu, (AlterContext, Auth3)) or verifier is None:
+            return None
+        channel = self.channels.get(verifier.context_id)
+        if channel is None or not channel.waits or self._failures.refuses(self._peer_host, Attempt.LOGIN):
+            return None
+        if (channel.auth_type, channel.level) != (verifier.auth_type, normal_level(verifier.level)):
+            return None
+        return channel.question(verifier.value)
 
     # --- bind and alter_context ------------------------------------------------------------------------------------
 
@@ -262,6 +275,8 @@ class Binder:
         if (channel.auth_type, channel.level) != (verifier.auth_type, normal_level(verifier.level)):
             raise RemoteProtocolError("auth type or level changes between two legs")
         try:
+            if self._failures.refuses(self._peer_host, Attempt.LOGIN):
+                raise LogonUnavailable("too many have failed")
             channel.step(verifier.value)
         except AuthenticationError as error:
             self._log_failure(error)
@@ -277,7 +292,8 @@ class Binder:
             log.info("%s\\%s (%s) logged in from %s by %s", who.domain, who.user, who.sid, self._peer_host, who.login)
 
     def _log_failure(self, error: AuthenticationError) -> None:
-        self._failures.count(self._peer_host, Attempt.LOGIN)
+        if not isinstance(error, LogonUnavailable):
+            self._failures.count(self._peer_host, Attempt.LOGIN)
         log.warning("authentication from %s failed: %s", self._peer_host, error)
 
     # --- requests --------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """The server's side of one connection, without I/O.
 
 Bytes go into `receive_data`, which returns what happened: `Call` objects to serve, `CallCancelled`, and at the end
-`ConnectionEnded`; while `more` is set, it is to be called again with no bytes. What must be sent waits in
+`ConnectionEnded`; while `more` is set, it is to be called again with no bytes. After `Asked` nothing more happens until
+its question has been asked: then `answered` is to be called, and `receive_data` again. What must be sent waits in
 `data_to_send`; `on_output` is called when a reply put something there.
 
 The life of a connection ([MS-RPCE] 3.3.3.4, C706 11.1): a bind opens it and joins an association; further binds and
@@ -43,7 +44,7 @@ from openmsmq.rpc.pdu import (
     PacketType,
     read_uuid,
 )
-from openmsmq.rpc.security import AcceptorFactory, fragments
+from openmsmq.rpc.security import AcceptorFactory, Question, fragments
 from openmsmq.rpc.server_binding import Binder
 from openmsmq.rpc.splitter import Splitter
 from openmsmq.rpc.throttle import PeerFailures
@@ -65,7 +66,14 @@ class ConnectionEnded:
     reason: str
 
 
-Event = Call | CallCancelled | ConnectionEnded
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Somebody else has to be asked before the login goes on."""
+
+    question: Question
+
+
+Event = Call | CallCancelled | ConnectionEnded | Asked
 
 # version, type and flags as one integer, then data representation, lengths, call id, alloc_hint, context id, opnum.
 _REQUEST: Final = struct.Struct("<IIHHIIHH")
@@ -116,6 +124,8 @@ class ServerConnection(CallConnection):
         self._memory = Account(self.limits.max_call_size, budget)
         self._ended = False
         self._left = False
+        self._asking = False  # what arrives meanwhile waits
+        self._held: Bind | Auth3 | None = None  # the leg of a login that goes on with an answer
 
     @property
     def association(self) -> Association | None:
@@ -155,12 +165,19 @@ class ServerConnection(CallConnection):
         events: list[Event] = []
         if self._ended:
             return events
-        if not self._splitter.in_the_middle and not self._assemblies:
+        if self._asking:
+            self._splitter.feed(data)
+            return events
+        if self._held is None and not self._splitter.in_the_middle and not self._assemblies:
             data = self._whole_requests(data, events)
             if not data and events:
                 return events
         self._any_pdus(data, events)
         return events
+
+    def answered(self) -> None:
+        """The question of `Asked` has been asked, or nobody has answered in time."""
+        self._asking = False
 
     def _whole_requests(self, data: bytes, events: list[Event]) -> bytes:
         """The hot path: requests of one fragment without a verifier. Returns the bytes from the first other PDU on."""
@@ -195,6 +212,9 @@ class ServerConnection(CallConnection):
         self.more = False
         raw = data
         try:
+            held, self._held = self._held, None
+            if held is not None:
+                self._log_in(held)
             found = splitter.feed_one(data)
             raw = b""
             # A fault that the core answers itself makes no event, but it costs as much.
@@ -206,7 +226,7 @@ class ServerConnection(CallConnection):
                 found = None
                 self.pdus_received += 1
                 self._handle(header, raw, events)
-                if self._ended:
+                if self._ended or self._asking:
                     return
                 raw = b""
             self.more = True
@@ -289,12 +309,13 @@ class ServerConnection(CallConnection):
         if header.flags & PFC_WHOLE != PFC_WHOLE:
             raise RemoteProtocolError("only requests may be fragmented")
         match pdu:
-            case AlterContext():
-                self._out.append(self._binder.alter(pdu))
-            case Bind():
-                self._out.append(self._binder.bind(pdu))
-            case Auth3():
-                self._binder.auth3(pdu)
+            case Bind() | Auth3():  # an AlterContext is a Bind
+                question = self._binder.question(pdu)
+                if question is None:
+                    self._log_in(pdu)
+                else:
+                    self._held, self._asking = pdu, True
+                    events.append(Asked(question))
             case CoCancel():
                 call = self._pending.get(pdu.call_id)
                 if call is not None:
@@ -306,6 +327,14 @@ class ServerConnection(CallConnection):
                     events.append(CallCancelled(call, True))
             case _:
                 raise RemoteProtocolError(f"{pdu.packet_type.name} is not for a server")
+
+    def _log_in(self, pdu: Bind | Auth3) -> None:
+        if isinstance(pdu, Auth3):
+            self._binder.auth3(pdu)
+        elif isinstance(pdu, AlterContext):
+            self._out.append(self._binder.alter(pdu))
+        else:
+            self._out.append(self._binder.bind(pdu))
 
     def _request(self, header: Header, raw: bytes, events: list[Event]) -> None:
         if not self.bound:

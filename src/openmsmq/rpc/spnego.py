@@ -14,10 +14,10 @@ from typing import Final, Protocol
 
 from openmsmq.rpc import der
 from openmsmq.rpc.errors import AuthenticationError, LocalProtocolError
-from openmsmq.rpc.ntlm import FileTime, NtlmAcceptor, Random, ServerNames, UserLookup
+from openmsmq.rpc.ntlm import DomainUsers, FileTime, NtlmAcceptor, Random, ServerNames, UserLookup
 from openmsmq.rpc.ntlm_messages import SIGNATURE
 from openmsmq.rpc.pdu import AuthType
-from openmsmq.rpc.security import AcceptorFactory, Identity, SecurityContext
+from openmsmq.rpc.security import AcceptorFactory, Identity, Question, SecurityContext
 
 SPNEGO_OID: Final = bytes.fromhex("2b0601050502")  # 1.3.6.1.5.5.2
 NTLM_OID: Final = bytes.fromhex("2b06010401823702020a")  # 1.3.6.1.4.1.311.2.2.10
@@ -113,12 +113,21 @@ class Login:
 
 
 def ntlm_login(
-    lookup: UserLookup, names: ServerNames, *, random: Random, now: FileTime, allow_anonymous: bool = False
+    lookup: UserLookup,
+    names: ServerNames,
+    *,
+    random: Random,
+    now: FileTime,
+    allow_anonymous: bool = False,
+    domain: DomainUsers | None = None,
 ) -> Login:
-    """NTLM for the users of a lookup."""
+    """NTLM for the users of a lookup, and those of a domain."""
 
     def accept(level: int) -> Mechanism:
-        return NtlmAcceptor(lookup, names, random=random, now=now, level=level, allow_anonymous=allow_anonymous)
+        own = names if domain is None else domain.names(names)
+        return NtlmAcceptor(
+            lookup, own, random=random, now=now, level=level, allow_anonymous=allow_anonymous, domain=domain
+        )
 
     return Login("ntlm", (NTLM_OID,), AuthType.WINNT, accept)
 
@@ -160,6 +169,9 @@ class _Spnego:
     @property
     def always_signs_headers(self) -> bool:
         return self._mechanism is not None and self._mechanism.always_signs_headers
+
+    def question(self, token: bytes) -> Question | None:
+        return None
 
     def signature_size(self, level: int) -> int:
         return self._chosen.signature_size(level)
@@ -214,6 +226,15 @@ class SpnegoAcceptor(_Spnego):
         self._level = level
         self._bare = False
         self._mic_required = False
+
+    def question(self, token: bytes) -> Question | None:
+        """That of the mechanism. The first leg has none: it has no name of a user."""
+        if self._mechanism is None or self._done:
+            return None
+        try:
+            return self._mechanism.question(token if self._bare else NegTokenResp.unpack(token).token)
+        except AuthenticationError:
+            return None  # `step` says why
 
     def step(self, token: bytes) -> bytes:
         if not self._mech_list and not self._bare:

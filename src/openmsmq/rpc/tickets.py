@@ -12,7 +12,7 @@ from typing import Final
 
 from openmsmq.rpc.errors import AuthenticationError
 from openmsmq.rpc.pdu import AuthType
-from openmsmq.rpc.security import AcceptorFactory, Identity, SecurityContext
+from openmsmq.rpc.security import AcceptorFactory, Identity, Question, SecurityContext
 
 MAXIMUM_TICKET: Final = 4096  # bytes, with the peer; a name of 256 characters takes up to 3072 of them
 
@@ -34,6 +34,9 @@ class _OneLeg:
     complete = False
     identity: Identity | None = None
     always_signs_headers = False
+
+    def question(self, token: bytes) -> Question | None:
+        return None
 
     def signature_size(self, level: int) -> int:
         return 0

@@ -33,7 +33,8 @@ STANDARD_PORTS = {
     "endpoint_mapper_port": 135, "rpc_port": STANDARD_PORT, "message_port": 1801, "peer_message_port": 1801,
     "ping_port": 3527, "flight_port": 18020, "web_port": 18021,
 }  # fmt: skip
-LOGINS = ("kerberos", "ntlm")
+LOGINS = ("kerberos", "ntlm", "winbind")
+PEER_LOGINS = ("ntlm", "kerberos")
 DIRECTORIES = ("sqlite", "active-directory", "none")
 NAME_CHANGES = ("ask", "moved", "copied")
 
@@ -115,6 +116,13 @@ class Configuration:
             "when one does not answer"
         },
     )
+    directory_domain: str = field(
+        default="",
+        metadata={
+            "help": "domain by its DNS name, whose controllers DNS has, those of this machine's site first; used where "
+            "directory_controllers names none"
+        },
+    )
     directory_account: str = field(
         default="",
         metadata={"help": "account of this machine for active-directory; default: the computer name and $"},
@@ -124,7 +132,8 @@ class Configuration:
         default="ntlm",
         metadata={
             "help": "how callers may log in, separated by commas; the first counts that a client offers: ntlm (users "
-            "of users_file), kerberos (accounts of the domain)"
+            "of users_file), kerberos (accounts of the domain), winbind (these by NTLM; of two accounts "
+            "of one name the first of ntlm and winbind counts)"
         },
     )
     kerberos_keytab: Path | None = field(
@@ -150,7 +159,7 @@ class Configuration:
         default="",
         metadata={
             "help": "who may read dead-letter queues and the machine journal besides administrators: users, SIDs, "
-            "everyone, anonymous, authenticated; separated by commas"
+            "accounts of the domain as EXAMPLE\\\\alice, everyone, anonymous, authenticated; separated by commas"
         },
     )
     time_to_reach_queue: int = field(
@@ -215,6 +224,13 @@ class Configuration:
     max_com_objects_per_peer: int = field(default=16_384, metadata={"help": "automation objects of one host"})
     peers: str = field(
         default="", metadata={"help": "where other queue managers are: NAME=host:port,NAME=host; default: by name"}
+    )
+    peer_login: str = field(
+        default="ntlm",
+        metadata={
+            "help": "how to log in at other queue managers: ntlm (peer_user), kerberos (this machine's account, by "
+            "kerberos_keytab; their service is host/ and their name)"
+        },
     )
     peer_user: str = field(default="", metadata={"help": "user at other queue managers; default: anonymous"})
     peer_domain: str = field(default="", metadata={"help": "domain of peer_user"})
@@ -286,8 +302,10 @@ class Configuration:
         provider = self.directory_provider
         check(provider in DIRECTORIES, "directory_provider", provider, f"one of {', '.join(DIRECTORIES)}")
         wanted = "given, because directory_provider is active-directory; see docs/domain.md"
-        given = provider != "active-directory" or bool(self.controllers)
-        check(given, "directory_controllers", self.directory_controllers, wanted)
+        given = provider != "active-directory" or bool(self.controllers or self.directory_domain)
+        check(given, "directory_controllers", self.directory_controllers, wanted + "; or directory_domain")
+        domain = self.directory_domain
+        check(not domain or is_host(domain), "directory_domain", domain, "the DNS name of a domain, as example.com")
         given = provider != "active-directory" or self.kerberos_keytab is not None
         check(given, "kerberos_keytab", self.kerberos_keytab, wanted)
         for interface, level in self.levels_by_interface.items():
@@ -325,6 +343,11 @@ class Configuration:
         valid = not self.report_queue or self.report_queue_identifier
         check(bool(valid), "report_queue", self.report_queue, "PUBLIC= and the GUID of a public queue")
         self.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
+        check(self.peer_login in PEER_LOGINS, "peer_login", self.peer_login, f"one of {', '.join(PEER_LOGINS)}")
+        given = self.peer_login != "kerberos" or self.kerberos_keytab is not None
+        check(given, "kerberos_keytab", self.kerberos_keytab, "a file, because peer_login is kerberos")
+        alone = self.peer_login != "kerberos" or not self.peer_user
+        check(alone, "peer_user", self.peer_user, "none, because peer_login is kerberos")
         given = bool(self.peer_user) == bool(self.peer_password_file)
         check(given, "peer_password_file", self.peer_password_file, "given if and only if peer_user is")
         given = bool(self.flight_certificate) == bool(self.flight_key)

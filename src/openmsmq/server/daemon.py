@@ -13,7 +13,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 from openmsmq import __version__
 from openmsmq.bulk.control import Control
@@ -40,11 +39,10 @@ from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import NoTransport, OutgoingQueue
 from openmsmq.rpc.call import InterfaceTable
-from openmsmq.rpc.credentials import Credentials
 from openmsmq.rpc.epm import Endpoint, EndpointMapper
 from openmsmq.rpc.mgmt import Management
 from openmsmq.rpc.ntlm import ServerNames
-from openmsmq.rpc.pdu import AuthLevel, SyntaxId
+from openmsmq.rpc.pdu import SyntaxId
 from openmsmq.rpc.server import RpcServer, SecurityPolicy, ServerLimits
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server import logs
@@ -53,6 +51,7 @@ from openmsmq.server.auditing import Audit
 from openmsmq.server.automation import AutomationObjects
 from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
 from openmsmq.server.directory import connect_to_directory, identifier_drawing, keep_in_step
+from openmsmq.server.domain_names import domain_names, names_of_domain, resolve
 from openmsmq.server.identity import (
     fully_qualified_name,
     identity_of,
@@ -60,8 +59,8 @@ from openmsmq.server.identity import (
 )
 from openmsmq.server.interfaces import served
 from openmsmq.server.listening import Ports
-from openmsmq.server.logins import acceptor_of
-from openmsmq.server.machine_security import MachineSecurity, readers_of
+from openmsmq.server.logins import acceptor_of, login_at_peers, service_name
+from openmsmq.server.machine_security import MachineSecurity, reader_names, readers_of
 from openmsmq.server.maintenance import Maintenance, Thresholds
 from openmsmq.server.memory import give_back_memory, no_collector
 from openmsmq.server.protections import Protections
@@ -125,6 +124,7 @@ class Daemon:
         self._syncs = Histogram()
         self._resolving: asyncio.Task[None] | None = None  # of transactions in doubt
         self._following: asyncio.Task[None] | None = None  # the directory
+        self._naming: asyncio.Task[None] | None = None  # of accounts that settings name
 
     def _recover(self) -> QueueManager:
         configuration, store = self.configuration, self.store
@@ -138,6 +138,7 @@ class Daemon:
             addresses=local_addresses(configuration.listen),
             own_loopback=configuration.on_loopback and configuration.listen != "localhost",
             aliases=identity.aliases,
+            former=identity.former,
             quota=configuration.machine_quota,
             journal_quota=configuration.journal_quota,
             default_time_to_reach_queue=configuration.time_to_reach_queue,
@@ -176,6 +177,7 @@ class Daemon:
             after=self._after_sync, calls=self._calls, took=self._syncs.observe,
         )  # fmt: skip
         configuration = self.configuration
+        domain = domain_names(configuration)
         policy = SecurityPolicy(configuration.accepts_anonymous, LEVELS[configuration.minimum_level])
         users = UsersFile(configuration.users_path)
         users.check()
@@ -197,12 +199,14 @@ class Daemon:
         environment.message_security = MessageSecurity(
             self.manager.machine.identifier, self.protections.arrival, self.protections.internal
         )
+        environment.public_queues.published_keys = self.protections.published_keys
+        environment.public_queues.knows_keys = self.protections.peer_keys.is_fresh
         names = ServerNames(configuration.machine_name.upper(), dns_computer=self._qualified_name)
         acceptor = acceptor_of(configuration, users.lookup, names)
         environment.remote = self._peers = Peers(
             self.manager.machine.identifier,
             configuration.hosts_of_peers,
-            self._peer_security(),
+            login_at_peers(configuration),
             environment.spawn,
         )
         server_limits = ServerLimits(
@@ -221,10 +225,11 @@ class Daemon:
         if PlainCalls.are_served():
             (sending,) = (interface for interface in table if isinstance(interface, QmComm2))
             rpc.together = PlainCalls(environment, sending)
-        table.add(Management(table, rpc.statistics))
+        principal = service_name(configuration, self._qualified_name)
+        table.add(Management(table, rpc.statistics, principal))
         mapper = EndpointMapper()
         mapper_table = InterfaceTable([mapper])
-        mapper_table.add(Management(mapper_table, rpc.statistics))
+        mapper_table.add(Management(mapper_table, rpc.statistics, principal))
         await self._ports.listen(rpc, mapper_table, table)
         address, port = self.endpoints["qmcomm"]
         environment.ports |= {IP_HANDSHAKE: port, IP_READ: port}
@@ -233,7 +238,9 @@ class Daemon:
                 host = "" if address == "0.0.0.0" or ":" in address else address  # towers have IPv4 only
                 mapper.register(Endpoint(SyntaxId(interface.uuid, interface.version), port, "Message Queuing", host))
         # Only the object resolver says where objects are, so they are not in the endpoint map.
-        self._automation = AutomationObjects(environment, configuration, self._peer_security())
+        # Event sinks are in processes of users, of whose services nothing is known.
+        at_sinks = {} if configuration.peer_login == "kerberos" else login_at_peers(configuration)("")
+        self._automation = AutomationObjects(environment, configuration, at_sinks)
         self._automation.offer(mapper_table, table)
         self._automation.start(port, self.endpoints["ept"][1])
         environment.coordinator = Coordinator(
@@ -245,7 +252,7 @@ class Daemon:
         if configuration.web:
             self._web = WebServer(configuration, environment, users, rpc, self._syncs, [
                 configuration.machine_name, self._qualified_name, *configuration.alias_names
-            ], self.store)  # fmt: skip
+            ], self.store, domain)  # fmt: skip
             self.endpoints["web"] = await self._web.start(self._ports.number("web_port"))
         await self._start_messages(committer, environment.public_queues, users)
         self._announce_security()
@@ -267,6 +274,10 @@ class Daemon:
         )  # fmt: skip
         self._maintenance = asyncio.create_task(maintenance.run())
         self._following = asyncio.create_task(keep_in_step(environment.public_queues))
+        waiting = names_of_domain(configuration, reader_names(configuration))
+        if domain is not None and waiting:
+            add = self._machine_security.add_reader
+            self._naming = asyncio.create_task(resolve("system_queue_readers", waiting, domain, add))
 
     async def _start_messages(self, committer: Committer, public_queues: PublicQueues, users: UsersFile) -> None:
         """Take messages of other queue managers, and send those for them. Raises OSError when the port can't be had."""
@@ -279,7 +290,10 @@ class Daemon:
             hosts=configuration.hosts_of_peers,
             routing=self._routing,
             directory=self._directory,
-            policy=Policy(configuration.trust_sender_identifiers, users.groups_of),
+            policy=Policy(
+                configuration.trust_sender_identifiers,
+                lambda sid: users.groups_of(sid) | self.protections.groups_of(sid),
+            ),
             ping=configuration.ping,
             ping_port=self._ports.number("ping_port"),
             report_messages=configuration.report_messages,
@@ -321,15 +335,6 @@ class Daemon:
         own = [a for a in self.manager.machine.addresses if ":" not in a] if everywhere else [address]
         return Whereabouts(self.configuration.machine_name, tuple(own), port)
 
-    def _peer_security(self) -> dict[str, Any]:
-        """How to authenticate at other queue managers. Raises OSError for a password that can't be read."""
-        configuration = self.configuration
-        if configuration.peer_password_file is None:
-            return {}
-        password = configuration.peer_password_file.read_text(encoding="utf-8").rstrip("\r\n")
-        credentials = Credentials(configuration.peer_user, password, configuration.peer_domain)
-        return {"credentials": credentials, "level": AuthLevel.PKT_PRIVACY}
-
     def _announce_security(self) -> None:
         configuration = self.configuration
         if configuration.accepts_anonymous:
@@ -349,6 +354,8 @@ class Daemon:
             self._maintenance.cancel()
         if self._following is not None:
             self._following.cancel()
+        if self._naming is not None:
+            self._naming.cancel()
         if self._resolving is not None:
             self._resolving.cancel()
             self._peers.close()

@@ -15,10 +15,11 @@ from openmsmq.directory.connection import ONLINE_PERIOD, DirectoryConnection
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.directory.provider import DirectoryError
 from openmsmq.model.errors import MsmqError
-from openmsmq.protocols.certificates import certificates_in
+from openmsmq.protocols.certificates import certificates_in, certificates_to
 from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
 from openmsmq.server.config import Configuration, ConfigurationError
+from openmsmq.server.controllers import located
 from openmsmq.store import StoreFailed
 
 logger = logging.getLogger(__name__)
@@ -42,8 +43,10 @@ def _active_directory(configuration: Configuration) -> ActiveDirectory:
         check_keytab(keytab)
     except (LdapUnavailable, KerberosUnavailable) as error:
         raise ConfigurationError(f"directory_provider: {error}") from None
-    controllers = Controllers(configuration.controllers, partial(LdapSession, login=Login(account, keytab)))
-    return ActiveDirectory(controllers, account.partition("@")[0], certificates_in)
+    locate = located(configuration)
+    assert locate is not None
+    controllers = Controllers(locate, partial(LdapSession, login=Login(account, keytab)))
+    return ActiveDirectory(controllers, account.partition("@")[0], certificates_in, certificates_to)
 
 
 def identifier_drawing(configuration: Configuration, directory: DirectoryConnection) -> Callable[[], bytes]:

@@ -20,12 +20,13 @@ from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.records import decode_properties
 from openmsmq.queueing.registry import QUEUE_PREFIX
 from openmsmq.server.config import ConfigurationError
-from openmsmq.store import Put, Store
+from openmsmq.store import Drop, Put, Store
 
 logger = logging.getLogger(__name__)
 
 _IDENTIFIER = b"queue-manager-identifier"
 _NAMES = b"computer-names"  # JSON: a list of names, the oldest first
+_FORMER = b"former-identifiers"  # 16 bytes each
 
 
 class UnknownName(ConfigurationError):
@@ -35,11 +36,13 @@ class UnknownName(ConfigurationError):
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Who the queue manager is: its GUID, 16 bytes, and names of this machine besides its computer name, in lower case.
-    `is_copy`: it has just become another one than the one whose store it was."""
+    `is_copy`: it has just become another one than the one whose store it was. `former` are identifiers that it had
+    before it moved into a domain."""
 
     identifier: bytes
     aliases: frozenset[str]
     is_copy: bool = False
+    former: frozenset[bytes] = frozenset()
 
 
 def identity_of(
@@ -68,7 +71,8 @@ def identity_of(
             UUID(bytes_le=identifier) if identifier else "?", ", ".join(earlier),
         )  # fmt: skip
         identifier, earlier = None, []
-    changes: list[Put] = []
+    former = frozenset() if is_copy else _former(store)
+    changes: list[Put | Drop] = [Drop(_FORMER)] if is_copy and _FORMER in store.definitions else []
     if identifier is None:
         identifier = draw()
         changes.append(Put(_IDENTIFIER, identifier))
@@ -86,7 +90,24 @@ def identity_of(
             ", ".join(others),
             computer_name,
         )
-    return Identity(identifier, frozenset(name.lower() for name in (*others, *configured)), is_copy)
+    return Identity(identifier, frozenset(name.lower() for name in (*others, *configured)), is_copy, former)
+
+
+def _former(store: Store) -> frozenset[bytes]:
+    kept = store.definitions.get(_FORMER, b"")
+    return frozenset(kept[at : at + 16] for at in range(0, len(kept), 16))
+
+
+def identifier_in(store: Store) -> bytes | None:
+    """Of the queue manager whose store it is; None of a new store."""
+    return store.definitions.get(_IDENTIFIER)
+
+
+def renewed(store: Store, identifier: bytes) -> list[Put]:
+    """What makes a store that of a queue manager with another identifier, which is still known by those that it had."""
+    had = store.definitions.get(_IDENTIFIER)
+    known = _former(store) | ({had} if had else set())
+    return [Put(_IDENTIFIER, identifier), Put(_FORMER, b"".join(sorted(known - {identifier})))]
 
 
 def _remembered(store: Store) -> list[str]:

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any, Final
 
-from openmsmq.rpc.credentials import filetime
-from openmsmq.rpc.kerberos import KERBEROS_OIDS, KerberosKeys, KerberosUnavailable
+from openmsmq.rpc.credentials import Credentials, filetime
+from openmsmq.rpc.kerberos import KERBEROS_OIDS, KerberosCredentials, KerberosKeys, KerberosUnavailable
 from openmsmq.rpc.ntlm import ServerNames, UserLookup
-from openmsmq.rpc.pdu import AuthType
+from openmsmq.rpc.pdu import AuthLevel, AuthType
 from openmsmq.rpc.security import AcceptorFactory
 from openmsmq.rpc.spnego import Login, acceptor, ntlm_login
+from openmsmq.rpc.winbind import Winbind, WinbindUnavailable
 from openmsmq.server.config import Configuration, ConfigurationError
+from openmsmq.server.remote import SecurityAt
 
+_BY_NTLM: Final = ("ntlm", "winbind")  # one mechanism, with local users and those of the domain
 REPLAY_CACHE = "kerberos.replay"  # in the data directory: no other process waits for its lock
 
 
 def acceptor_of(configuration: Configuration, lookup: UserLookup, names: ServerNames) -> AcceptorFactory:
     """Each of `logins`, in this order. Raises ConfigurationError if one can't be served."""
 
+    order = configuration.logins_in_order
+
     def ntlm() -> Login:
+        by_ntlm = [name for name in order if name in _BY_NTLM]
+        try:
+            domain = Winbind(first=by_ntlm[0] == "winbind") if "winbind" in by_ntlm else None
+        except WinbindUnavailable as error:
+            raise ConfigurationError(f"logins: {error}") from None
+        users = lookup if "ntlm" in by_ntlm else _nobody
         anonymous = configuration.accepts_anonymous
-        return ntlm_login(lookup, names, random=os.urandom, now=filetime, allow_anonymous=anonymous)
+        return ntlm_login(users, names, random=os.urandom, now=filetime, allow_anonymous=anonymous, domain=domain)
 
     def kerberos() -> Login:
         keytab = configuration.kerberos_keytab
@@ -32,5 +44,38 @@ def acceptor_of(configuration: Configuration, lookup: UserLookup, names: ServerN
             raise ConfigurationError(f"logins: {error}") from None
         return Login("kerberos", KERBEROS_OIDS, AuthType.GSS_KERBEROS, keys.acceptor)
 
-    made: dict[str, Callable[[], Login]] = {"ntlm": ntlm, "kerberos": kerberos}
-    return acceptor(*(made[name]() for name in configuration.logins_in_order))
+    made: dict[str, Callable[[], Login]] = {"ntlm": ntlm, "winbind": ntlm, "kerberos": kerberos}
+    return acceptor(*(make() for make in dict.fromkeys(made[name] for name in order)))
+
+
+def login_at_peers(configuration: Configuration) -> SecurityAt:
+    """How this queue manager logs in at others: what `rpc.aio.connect` gets for a machine. Raises OSError for a
+    password that can't be read."""
+    if configuration.peer_login == "kerberos":
+        keytab, account = str(configuration.kerberos_keytab), configuration.account_name
+
+        def with_ticket(machine: str) -> dict[str, Any]:
+            return _private(KerberosCredentials(f"host/{machine}", keytab=keytab, principal=account))
+
+        return with_ticket
+    if configuration.peer_password_file is None:
+        return lambda machine: {}
+    password = configuration.peer_password_file.read_text(encoding="utf-8").rstrip("\r\n")
+    user = _private(Credentials(configuration.peer_user, password, configuration.peer_domain))
+    return lambda machine: user
+
+
+def _private(credentials: Credentials | KerberosCredentials) -> dict[str, Any]:
+    return {"credentials": credentials, "level": AuthLevel.PKT_PRIVACY}
+
+
+def service_name(configuration: Configuration, host_name: str) -> str:
+    """For which service clients get a ticket; empty where they can't log in with one. `host_name` is that by which they
+    reach this machine."""
+    if "kerberos" not in configuration.logins_in_order:
+        return ""
+    return configuration.kerberos_principal or f"host/{host_name}"
+
+
+def _nobody(domain: str, user: str) -> None:
+    """There are no local users."""

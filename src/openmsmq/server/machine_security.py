@@ -14,6 +14,7 @@ from openmsmq.protection.keyring import KeyringError
 from openmsmq.queueing.authorization import READ_SYSTEM_QUEUES, default_machine_security
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.config import Configuration, ConfigurationError
+from openmsmq.server.domain_names import names_of_domain
 
 
 class MachineSecurity:
@@ -24,6 +25,10 @@ class MachineSecurity:
         self._file = machine_file(data_dir)
         self._readers = tuple(readers)
         self._descriptor = self._read()
+
+    def add_reader(self, sid: str) -> None:
+        """One more, whose name the domain did not say before."""
+        self._readers = (*self._readers, sid)
 
     def current(self) -> SecurityDescriptor:
         """A file that can't be read any more changes nothing; the log says so, once."""
@@ -39,11 +44,21 @@ class MachineSecurity:
         return replace(given, dacl=(*given.dacl, *(security.allow(reader, mask) for reader in self._readers)))
 
 
+def reader_names(configuration: Configuration) -> list[str]:
+    """What `system_queue_readers` names."""
+    return [name for part in configuration.system_queue_readers.split(",") if (name := part.strip())]
+
+
 def readers_of(configuration: Configuration) -> list[str]:
-    """The SIDs of `system_queue_readers`. Raises ConfigurationError for a user that is not known."""
+    """The SIDs of `system_queue_readers`, but for accounts of the domain. Raises ConfigurationError for a user that is
+    not known."""
     users = UsersFile(configuration.users_path)
     readers = []
-    for name in filter(None, map(str.strip, configuration.system_queue_readers.split(","))):
+    names = reader_names(configuration)
+    of_domain = names_of_domain(configuration, names)
+    for name in names:
+        if name in of_domain:
+            continue
         sid = security.WELL_KNOWN.get(name.lower())
         if sid is None and name.upper().startswith("S-1-"):
             sid = name.upper()

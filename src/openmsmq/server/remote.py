@@ -22,30 +22,34 @@ from openmsmq.server.config import STANDARD_PORT
 
 ANSWER = 10.0  # seconds that another queue manager may take for its part in a transaction
 Spawn = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
+SecurityAt = Callable[[str], dict[str, Any]]  # what `rpc.aio.connect` gets for a machine, by its name
 
 
 class Peers:
     """Other queue managers, by name."""
 
     def __init__(
-        self, identifier: bytes, hosts: Mapping[str, tuple[str, int]], security: dict[str, Any], spawn: Spawn
+        self, identifier: bytes, hosts: Mapping[str, tuple[str, int]], security: SecurityAt, spawn: Spawn
     ) -> None:
         """`identifier` is the GUID of this queue manager. `hosts` says where machines are, by lower-case name, that
-        the resolver does not know or that use other ports; `security` goes to `rpc.aio.connect`."""
+        the resolver does not know or that use other ports; `security` says how to log in there."""
         self._identifier, self._hosts, self._security, self._spawn = identifier, hosts, security, spawn
         self._runners: dict[tuple[str, int], Runner] = {}
 
     async def open(self, machine: str, name: str, access: Access, opened: HandedOver) -> PeerSession:
         host, port = self._hosts.get(machine.lower(), (machine, STANDARD_PORT))
-        runner = Runner(host, port, self._security)
+        security = self._security(machine)
+        runner = Runner(host, port, security)
         try:
             with _reaching(machine):
-                return await self._open(runner, host, name, access, opened)
+                return await self._open(runner, security, host, name, access, opened)
         except BaseException:
             runner.close()
             raise
 
-    async def _open(self, runner: Runner, host: str, name: str, access: Access, opened: HandedOver) -> PeerSession:
+    async def _open(
+        self, runner: Runner, security: dict[str, Any], host: str, name: str, access: Access, opened: HandedOver
+    ) -> PeerSession:
         handed_out = qm2qm.HandedOut(opened.queue, opened.pointer, opened.context)
         held = Held("queue", name)
         steps = opening(qm2qm.open_session(name, access, False, self._identifier, handed_out), held)
@@ -55,7 +59,7 @@ class Peers:
             port = await runner.run(qm2qm.port())
             if not port:
                 raise
-        reading = Runner(host, port, self._security)
+        reading = Runner(host, port, security)
         try:
             steps = opening(qm2qm.open_session(name, access, False, self._identifier, handed_out), held)
             return PeerSession(await reading.run(steps), held, reading, runner, self._spawn)
@@ -101,7 +105,7 @@ class Peers:
                 if address in self._runners:
                     with suppress(ConnectionError):
                         return await self._run_on(self._runners[address], address, ask())
-                runner = self._runners.setdefault(address, Runner(*address, self._security))
+                runner = self._runners.setdefault(address, Runner(*address, self._security(where.name)))
                 return await self._run_on(runner, address, ask())
 
     async def _run_on(self, runner: Runner, address: tuple[str, int], steps: Steps[T]) -> T:

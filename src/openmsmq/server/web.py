@@ -18,7 +18,7 @@ from openmsmq.rpc.users import UsersFile
 from openmsmq.server.config import Configuration
 from openmsmq.server.interfaces import SERVED
 from openmsmq.store import Store
-from openmsmq.web.door import Door
+from openmsmq.web.door import Domain, Door
 
 _SOCKET: Final = "web.sock"  # in the data directory
 _PROGRAM: Final = Program(
@@ -32,12 +32,14 @@ class WebServer:
 
     def __init__(
         self, configuration: Configuration, environment: Environment, users: UsersFile, rpc: RpcServer,
-        syncs: Histogram, names: list[str], store: Store,
+        syncs: Histogram, names: list[str], store: Store, domain: Domain | None,
     ) -> None:  # fmt: skip
         """`rpc` is the daemon's server for everybody; `syncs` how long syncs of the store took; `names` are those of
-        this machine."""
+        this machine; `domain` knows accounts besides those of `users`."""
         self._configuration: Final = configuration
-        self._door: Final = Door(environment.manager, users, rpc, environment.is_administrator, syncs, store.epoch)
+        self._door: Final = Door(
+            environment.manager, users, rpc, environment.is_administrator, syncs, store.epoch, domain
+        )  # fmt: skip
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)
         self._rpc: Final = RpcServer(

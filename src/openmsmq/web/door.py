@@ -10,8 +10,8 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound
 from openmsmq.operating.metrics import Histogram
@@ -30,6 +30,8 @@ from openmsmq.web.logins import Delays, Known, Tickets
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_OF_A_DOMAIN: Final = "S-1-5-21-"
+_LONGEST_SID: Final = 200  # characters
 _SLICE: Final = 100  # queues in a turn of the event loop
 #: Operation -> the members of a request and their types; all are needed, no other may be there.
 REQUESTS: Final[dict[str, dict[str, type]]] = {
@@ -39,9 +41,25 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "queue": {"ticket": str, "id": str},
     "accounts": {"ticket": str},
     "sids": {"ticket": str, "name": str},
+    "names": {"ticket": str, "sids": list},
+    "sid": {"ticket": str, "name": str},
     "figures": {},
 }
 _MOST_TEXT: Final = 4096  # characters
+_MOST_NAMES: Final = 100  # of the domain that are asked for at a time
+
+
+class Domain(Protocol):
+    """Accounts of a domain. Methods raise MsmqError while it does not answer, but `names_of`."""
+
+    async def sid_of(self, name: str) -> str | None:
+        """Of `EXAMPLE\\alice` or `alice@example.com`; None where the domain has no such account."""
+
+    async def groups_of(self, sid: str) -> Sequence[str]:
+        """SIDs."""
+
+    async def names_of(self, sids: Sequence[str]) -> dict[str, str]:
+        """By SID, those that are known."""
 
 
 class Door:
@@ -55,9 +73,12 @@ class Door:
         is_administrator: Callable[[str | None], bool],
         syncs: Histogram,
         epoch: int,
+        domain: Domain | None = None,
     ) -> None:
         """`rpc` is the daemon's server, with whose callers those of HTTP share the throttle for logins; `syncs` how
-        long syncs of the store took; `epoch` how often it was taken over."""
+        long syncs of the store took; `epoch` how often it was taken over; `domain` knows accounts
+        besides those of `users`."""
+        self._domain: Final = domain
         self._manager: Final = manager
         self._users: Final = users
         self._rpc: Final = rpc
@@ -138,9 +159,41 @@ class Door:
         except UsersFileError as error:
             raise MsmqError(HResult.MQ_ERROR, str(error)) from None
 
+    async def _names(self, ticket: str, sids: list[Any]) -> dict[str, str]:
+        """SID -> name of accounts of the domain, as far as is known."""
+        self._tickets.check(ticket)
+        if self._domain is None:
+            return {}
+        wanted = [
+            sid for sid in sids if isinstance(sid, str) and sid.startswith(_OF_A_DOMAIN) and len(sid) < _LONGEST_SID
+        ]
+        return await self._domain.names_of(wanted[:_MOST_NAMES])
+
+    async def _sid(self, ticket: str, name: str) -> dict[str, str]:
+        """`sid` of an account of the domain; empty for a name that the domain is not to be asked for. Raises MsmqError
+        for one that it does not have."""
+        self._tickets.check(ticket)
+        if not self._is_of_domain(name):
+            return {"sid": ""}
+        assert self._domain is not None
+        found = await self._domain.sid_of(name)
+        if found is None:
+            raise MsmqError(HResult.MQ_ERROR_ILLEGAL_USER, f"the domain has no user or group {name}")
+        return {"sid": found}
+
+    def _is_of_domain(self, name: str) -> bool:
+        if self._domain is None or not ("\\" in name or "@" in name):
+            return False
+        said, separator, _ = name.partition("\\")
+        return not separator or not self._manager.machine.is_local(said)
+
     async def _sids(self, ticket: str, name: str) -> list[str]:
         """All that a user is, whom an access check would ask for."""
         self._tickets.check(ticket)
+        if self._is_of_domain(name):
+            assert self._domain is not None
+            sid = (await self._sid(ticket, name))["sid"]
+            return sorted(Caller.user(sid, name, frozenset(await self._domain.groups_of(sid))).sids)
         found = self._users.lookup("", name)
         if found is None:
             raise MsmqError(HResult.MQ_ERROR_ILLEGAL_USER, f"there is no user {name}")

@@ -74,6 +74,8 @@ def get_permissions(asked: Asked) -> Permissions:
     with asked.queue_manager() as manager:
         descriptor = QueueGuard(manager, row["open"]).read()
     names = asked.services.link.call("accounts", ticket=ticket)
+    sids = {descriptor.owner or "", *(ace.sid for ace in descriptor.dacl or ())} - {""} - names.keys()
+    names |= asked.services.link.call("names", ticket=ticket, sids=sorted(sids))
     entries = None
     if descriptor.dacl is not None:
         entries = [
@@ -94,11 +96,7 @@ def get_permissions(asked: Asked) -> Permissions:
 def change_permissions(asked: Asked) -> PermissionsChanged:
     body: PermissionsChange = asked.body
     row, ticket = _row(asked), asked.caller.ticket
-    sids = {name.casefold(): sid for sid, name in asked.services.link.call("accounts", ticket=ticket).items()}
-    try:
-        sid = permissions.sid_for(body.user, lambda name: sids.get(name.casefold()))
-    except ValueError as error:
-        raise Problem(422, str(error), errors={"/user": str(error)}) from None
+    sid = asked.services.link.call("sid", ticket=ticket, name=body.user)["sid"] or _local(asked, body.user)
     mask = _mask(body)
     with asked.queue_manager() as manager:
         guard = QueueGuard(manager, row["open"])
@@ -116,6 +114,16 @@ def change_permissions(asked: Asked) -> PermissionsChanged:
         if not body.dry_run:
             guard.write(after, SecurityInformation.DACL)
     return PermissionsChanged(to_sddl(before), to_sddl(after), warnings, not body.dry_run, _command(body, row))
+
+
+def _local(asked: Asked, user: str) -> str:
+    """The SID of a user or group of this machine, or of a well-known one."""
+    accounts = asked.services.link.call("accounts", ticket=asked.caller.ticket)
+    sids = {name.casefold(): sid for sid, name in accounts.items()}
+    try:
+        return permissions.sid_for(user, lambda name: sids.get(name.casefold()))
+    except ValueError as error:
+        raise Problem(422, str(error), errors={"/user": str(error)}) from None
 
 
 def _mask(body: PermissionsChange) -> int:

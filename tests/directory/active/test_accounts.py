@@ -7,11 +7,13 @@ import pytest
 from directory.active.ldap_tree import LdapTree
 from openmsmq.directory.active.accounts import FRESH, KEPT, MOST, DomainAccounts
 from openmsmq.directory.active.controllers import Controllers
+from openmsmq.directory.active.locating import Named
 from openmsmq.directory.active.session import Session
 from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
 from openmsmq.model.security import sid_bytes
 
 DOMAIN, CONFIGURATION = "DC=rig,DC=test", "CN=Configuration,DC=rig,DC=test"
+DAVE = "S-1-5-21-7-7-7-1103"
 ALICE, ORDERS, INNER = (f"S-1-5-21-1-2-3-{number}" for number in (1102, 1105, 1106))
 
 
@@ -41,7 +43,22 @@ class Domain:
             **everyone,
         })  # fmt: skip
         self.away, self.now = False, 0.0
-        self.accounts = DomainAccounts(Controllers(["dc1"], self.connect), lambda: self.now)
+        self.accounts = DomainAccounts(Controllers(Named(["dc1"]), self.connect), lambda: self.now)
+
+    def with_forest(self) -> DomainAccounts:
+        """The domain has a child, whose accounts the global catalog has beside its own."""
+        child = f"DC=sub,{DOMAIN}"
+        self.tree.objects[f"CN=SUB,CN=Partitions,{CONFIGURATION}"] = {
+            "objectclass": [b"crossRef"], "netbiosname": [b"SUB"], "dnsroot": [b"sub.rig.test"],
+            "ncname": [child.encode()],
+        }  # fmt: skip
+        catalog = LdapTree({
+            "": {}, DOMAIN: {}, child: {},
+            f"CN=alice,{DOMAIN}": self.tree.objects[f"CN=alice,{DOMAIN}"],
+            f"CN=dave,CN=Users,{child}": account("dave", DAVE, userprincipalname=[b"dave@far.test"]),
+        })  # fmt: skip
+        controllers = Controllers(Named(["dc1"]), self.connect)
+        return DomainAccounts(controllers, lambda: self.now, Controllers(Named(["dc1:3268"]), lambda _: catalog))
 
     def connect(self, _: str) -> Session:
         if self.away:
@@ -133,3 +150,20 @@ def test_no_more_answers_are_kept_than_allowed(domain: Domain, monkeypatch: pyte
     assert domain.accounts.sid_of("RIG\\user2")
     with pytest.raises(DirectoryAway):
         domain.accounts.sid_of("RIG\\user0")
+
+
+def test_accounts_of_other_domains_of_the_forest_are_in_the_global_catalog() -> None:
+    domain = Domain()
+    accounts = domain.with_forest()
+    for name in (r"SUB\dave", r"sub.rig.test\DAVE", "dave@sub.rig.test", "dave@far.test"):
+        assert accounts.sid_of(name) == DAVE, name
+    assert accounts.name_of(DAVE) == r"SUB\dave"
+    assert (accounts.sid_of(r"RIG\alice"), accounts.name_of(ALICE)) == (ALICE, r"RIG\alice")
+    for name in (r"SUB\alice", r"SUB\*", "nobody@far.test", r"ELSE\dave"):
+        with pytest.raises(ObjectNotFound):
+            accounts.sid_of(name)
+    with pytest.raises(ObjectNotFound):
+        accounts.name_of("S-1-5-21-7-7-7-1")
+    domain.pull()
+    domain.now = FRESH
+    assert accounts.sid_of(r"SUB\dave") == DAVE  # what was known goes on

@@ -10,6 +10,7 @@ import pytest
 
 from directory.active.ldap_tree import LdapTree
 from openmsmq.directory.active.controllers import THREADS, Controllers
+from openmsmq.directory.active.locating import Named
 from openmsmq.directory.active.session import ControllerSilent, Session
 from openmsmq.directory.provider import DirectoryAway, DirectoryDenied
 
@@ -23,7 +24,7 @@ class Domain:
         self.down: dict[str, type[DirectoryAway]] = {}
         self.logins: list[str] = []
         self.sessions: list[LdapTree] = []
-        self.controllers = Controllers(hosts, self.connect)
+        self.controllers = Controllers(Named(hosts), self.connect)
 
     def connect(self, host: str) -> Session:
         self.logins.append(host)

@@ -16,9 +16,11 @@ from directory.active.ldap_tree import LdapTree, parse
 from openmsmq.directory.active import schema
 from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.filters import queue_filter
+from openmsmq.directory.active.locating import Named
 from openmsmq.directory.active.provider import ActiveDirectory
 from openmsmq.directory.lookup import Filter, Relation, matches
 from openmsmq.directory.provider import (
+    Certificate,
     DirectoryDenied,
     DirectoryError,
     MachineRecord,
@@ -28,6 +30,8 @@ from openmsmq.directory.provider import (
 )
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.security import SecurityDescriptor, allow, sid_bytes
+from openmsmq.protection.certificates import digest_of
+from openmsmq.protocols.certificates import certificates_in, certificates_to
 
 T = TypeVar("T")
 
@@ -62,7 +66,9 @@ class Directory:
 
     def __init__(self) -> None:
         self.tree = tree()
-        self.provider = ActiveDirectory(Controllers(["dc1"], lambda _: self.tree), "MQ1$", lambda _: ())
+        self.provider = ActiveDirectory(
+            Controllers(Named(["dc1"]), lambda _: self.tree), "MQ1$", lambda _: (), lambda _: b""
+        )
         self.machine = self.provider.enrol("mq1")
 
     def wait(self, question: Awaitable[T]) -> T:
@@ -93,11 +99,11 @@ def test_a_queue_manager_is_who_the_directory_says_and_always_the_same(here: Dir
 
 
 def test_another_data_directory_and_another_computer_name_are_refused(here: Directory) -> None:
-    with pytest.raises(ObjectExists, match="start with an empty data directory"):
+    with pytest.raises(ObjectExists, match="`openmsmq domain join` moves it"):
         here.wait(here.provider.register_machine(MachineRecord(UUID(int=1), "MQ1")))
     with pytest.raises(DirectoryError, match="computer_name is MQ2"):
         here.provider.enrol("MQ2")
-    other = ActiveDirectory(Controllers(["dc1"], lambda _: here.tree), "NONE$", lambda _: ())
+    other = ActiveDirectory(Controllers(Named(["dc1"]), lambda _: here.tree), "NONE$", lambda _: (), lambda _: b"")
     with pytest.raises(DirectoryError, match="no computer account NONE"):
         other.enrol("NONE")
 
@@ -109,7 +115,7 @@ def test_without_the_right_to_make_its_object_it_says_what_an_administrator_has_
         raise DirectoryDenied("insufficient access")
 
     here.add = deny  # type: ignore[method-assign]
-    provider = ActiveDirectory(Controllers(["dc1"], lambda _: here), "MQ1$", lambda _: ())
+    provider = ActiveDirectory(Controllers(Named(["dc1"]), lambda _: here), "MQ1$", lambda _: (), lambda _: b"")
     with pytest.raises(DirectoryDenied, match="An administrator of the domain has to create CN=msmq,CN=MQ1"):
         provider.enrol("MQ1")
 
@@ -234,7 +240,7 @@ def test_a_query_leaves_out_what_can_not_be_read_and_goes_on_behind_it(here: Dir
     assert here.wait(here.provider.find_queues([], 0, 1)) == []
 
 
-def test_the_certificates_of_a_user_are_read_and_only_others_write_them(here: Directory) -> None:
+def test_certificates_of_a_user_are_read_and_written_with_their_digests_in_the_same_order(here: Directory) -> None:
     user = f"CN=alice,CN=Users,{DOMAIN}"
     digest = b"*()\\\0" + bytes(11)
     here.tree.objects[user] = an_object("user", objectsid=sid_bytes(USER), msmqsigncertificates=b"certificates")
@@ -246,11 +252,33 @@ def test_the_certificates_of_a_user_are_read_and_only_others_write_them(here: Di
     def unreadable(_: bytes) -> Any:
         raise ValueError("no certificates")
 
-    provider = ActiveDirectory(Controllers(["dc1"], lambda _: here.tree), "MQ1$", unreadable)
+    provider = ActiveDirectory(Controllers(Named(["dc1"]), lambda _: here.tree), "MQ1$", unreadable, lambda _: b"")
     with pytest.raises(DirectoryError, match="can't be read: no certificates"):
         here.wait(provider.user_with_certificate(digest))
-    with pytest.raises(DirectoryDenied):
-        here.wait(here.provider.remove_certificate(USER, digest))
+    here.tree.objects[user]["tokengroups"] = [sid_bytes("S-1-5-21-1-2-3-513"), sid_bytes("S-1-5-32-545")]
+    written = ActiveDirectory(
+        Controllers(Named(["dc1"]), lambda _: here.tree), "MQ1$", certificates_in, certificates_to
+    )  # fmt: skip
+    here.tree.objects[user] = {**here.tree.objects[user], "msmqsigncertificates": [], "msmqdigests": []}
+    first, second = (Certificate(digest_of(octets), UUID(int=1), octets) for octets in (b"first", b"second"))
+    for certificate in (first, second, first):
+        here.wait(written.add_certificate(USER, certificate))
+    values = here.tree.objects[user]
+    assert values["msmqdigests"] == [second.digest, first.digest]
+    record = here.wait(written.user_with_certificate(first.digest))
+    assert (record.certificates, record.groups) == ((second, first), frozenset(["S-1-5-21-1-2-3-513"]))
+    here.wait(written.remove_certificate(USER, second.digest))
+    with pytest.raises(ObjectNotFound):
+        here.wait(written.remove_certificate(USER, second.digest))
+    here.wait(written.remove_certificate(USER, first.digest))
+    assert "msmqdigests" not in values and "msmqsigncertificates" not in values
+
+    def denied(*_: object) -> None:
+        raise DirectoryDenied(user)
+
+    here.tree.modify = denied  # type: ignore[method-assign]
+    with pytest.raises(DirectoryDenied, match="register --domain"):
+        here.wait(written.add_certificate(USER, first))
 
 
 def test_a_group_is_a_distribution_list_of_queues_aliases_and_groups(here: Directory) -> None:

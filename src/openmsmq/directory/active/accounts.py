@@ -1,8 +1,8 @@
 """Names of the domain's accounts ⇄ SIDs, for rights in words.
 
-`DOMAIN\\name` and `name@domain` are users and groups of the domain that the controllers are of; `NT AUTHORITY\\…` and
-`BUILTIN\\…` are the same in each. What the domain has said is kept: it counts for `FRESH` without asking, and while the
-domain is away for `KEPT`.
+`DOMAIN\\name` and `name@domain` are users and groups of the domain that the controllers are of, or of another one of
+its forest, which the global catalog has; `NT AUTHORITY\\…` and `BUILTIN\\…` are the same in each. What the domain has
+said is kept: it counts for `FRESH` without asking, and while the domain is away for `KEPT`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ WELL_KNOWN: Final = {
 _SIDS: Final = {name.casefold(): sid for name, sid in WELL_KNOWN.items()}
 _NAMES: Final = {sid: name for name, sid in WELL_KNOWN.items()}
 _OF_A_DOMAIN: Final = "S-1-5-21-"
+_MOST_DOMAINS: Final = 1000  # of a forest
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,11 @@ class _Domain:
     context: str
     netbios_name: str
     dns_name: str
+
+    def has(self, name: str) -> bool:
+        """Whether an object with this distinguished name is in the domain itself, and not in one below it."""
+        parts = [part for part in name.casefold().split(",") if part.startswith("dc=")]
+        return ",".join(parts) == self.context.casefold()
 
     def is_called(self, name: str) -> bool:
         return name.casefold() in (self.netbios_name.casefold(), self.dns_name.casefold())
@@ -59,12 +65,16 @@ class DomainAccounts:
     """See the module. Methods block. They raise ObjectNotFound for what the domain does not have, DirectoryAway for
     what is not known while it is away, and DirectoryError."""
 
-    def __init__(self, controllers: Controllers, clock: Callable[[], float]) -> None:
-        """`clock` is in seconds and never goes back."""
+    def __init__(
+        self, controllers: Controllers, clock: Callable[[], float], catalog: Controllers | None = None
+    ) -> None:
+        """`clock` is in seconds and never goes back. `catalog` are controllers at the port of the global catalog; None
+        for a domain that is alone."""
         self._controllers: Final = controllers
+        self._catalog: Final = catalog
         self._clock: Final = clock
         self._kept: Final[OrderedDict[str, tuple[float, tuple[str, ...]]]] = OrderedDict()  # the oldest first
-        self._domain: _Domain | None = None
+        self._domains: tuple[_Domain, ...] = ()  # of the forest, the controllers' own one first
 
     def sid_of(self, name: str) -> str:
         """Of `DOMAIN\\name` or `name@domain`, without regard to case."""
@@ -102,7 +112,7 @@ class DomainAccounts:
         return found
 
     def _find_sid(self, session: Session, name: str) -> str:
-        domain = self._own_domain(session)
+        domain, *others = self._forest(session)
         if "\\" in name:
             said, _, account = name.partition("\\")
             conditions = [f"(sAMAccountName={filter_text(account)})"]
@@ -115,22 +125,41 @@ class DomainAccounts:
             found = session.search(domain.context, condition, ["objectSid"], limit=2)
             if len(found) == 1:
                 return _counting(name, sid_of(found[0]))
-        if not domain.is_called(said):
-            raise ObjectNotFound(
-                f"{name!r} (the controllers are of the domain {domain.netbios_name}, {domain.dns_name}; accounts of "
-                "others are named by their SIDs)"
-            )
-        raise ObjectNotFound(f"{name!r}")
+        if domain.is_called(said):
+            raise ObjectNotFound(f"{name!r}")
+        elsewhere = next((other for other in others if other.is_called(said)), None)
+        if elsewhere is not None:
+            return self._in_catalog(name, elsewhere.context, f"(sAMAccountName={filter_text(account)})")
+        if "\\" not in name:  # a suffix may be of no domain
+            return self._in_catalog(name, "", conditions[0])
+        raise ObjectNotFound(
+            f"{name!r} (the controllers are of the domain {domain.netbios_name}, {domain.dns_name}, whose forest "
+            f"has no domain {said}; accounts of other forests are named by their SIDs)"
+        )
+
+    def _in_catalog(self, name: str, base: str, condition: str) -> str:
+        """The SID of the only account that satisfies a condition."""
+        found = self._ask_catalog(lambda session: session.search(base, condition, ["objectSid"], limit=2))
+        if len(found) != 1:
+            raise ObjectNotFound(f"{name!r}")
+        return _counting(name, sid_of(found[0]))
+
+    def _ask_catalog(self, ask: Callable[[Session], list[Entry]]) -> list[Entry]:
+        return [] if self._catalog is None else self._catalog.read_now(ask)
 
     def _find_name(self, session: Session, sid: str) -> str:
-        domain = self._own_domain(session)
-        found = session.search(domain.context, f"(objectSid={filter_text(sid)})", ["sAMAccountName"], limit=1)
+        domain, *others = self._forest(session)
+        condition, wanted = f"(objectSid={filter_text(sid)})", ["sAMAccountName"]
+        found = session.search(domain.context, condition, wanted, limit=1)
+        if not found and others:
+            found = self._ask_catalog(lambda catalog: catalog.search("", condition, wanted, limit=1))
+            domain = next((other for other in others if found and other.has(found[0].name)), domain)
         if not found:
             raise ObjectNotFound(sid)
         return f"{domain.netbios_name}\\{_text(found[0], 'sAMAccountName')}"
 
     def _find_groups(self, session: Session, sid: str) -> tuple[str, ...]:
-        context = self._own_domain(session).context
+        context = self._forest(session)[0].context
         found = session.search(context, f"(objectSid={filter_text(sid)})", ["objectSid"], limit=1)
         if not found:
             raise ObjectNotFound(sid)
@@ -138,17 +167,20 @@ class DomainAccounts:
         groups = (sid_text(value) for value in user.values.get("tokengroups", ()))
         return tuple(group for group in groups if group.startswith(_OF_A_DOMAIN))
 
-    def _own_domain(self, session: Session) -> _Domain:
-        if self._domain is None:
+    def _forest(self, session: Session) -> tuple[_Domain, ...]:
+        """The domain of the controllers, and the others of its forest ([MS-ADTS] 6.1.1.2.1.1)."""
+        if not self._domains:
             root = one(session, "", ["defaultNamingContext", "configurationNamingContext"])
             context = _text(root, "defaultNamingContext")
             places = f"CN=Partitions,{_text(root, 'configurationNamingContext')}"
-            condition = f"(&(nETBIOSName=*)(nCName={filter_text(context)}))"
-            found = session.search(places, condition, ["nETBIOSName", "dnsRoot"], limit=1)
-            if not found:
+            wanted = ["nCName", "nETBIOSName", "dnsRoot"]
+            found = session.search(places, "(&(objectClass=crossRef)(nETBIOSName=*))", wanted, limit=_MOST_DOMAINS)
+            domains = [_Domain(*(_text(entry, name) for name in wanted)) for entry in found]
+            own = [domain for domain in domains if domain.context.casefold() == context.casefold()]
+            if not own:
                 raise DirectoryError(f"the directory has no name of the domain {context}")
-            self._domain = _Domain(context, _text(found[0], "nETBIOSName"), _text(found[0], "dnsRoot"))
-        return self._domain
+            self._domains = (*own, *(domain for domain in domains if domain not in own))
+        return self._domains
 
 
 def _counting(name: str, sid: str) -> str:

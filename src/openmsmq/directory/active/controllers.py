@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from openmsmq.directory.active.locating import Locate
 from openmsmq.directory.active.session import ControllerSilent, Scope, Session
 from openmsmq.directory.provider import DirectoryAway, DirectoryError
 
@@ -27,14 +28,14 @@ class Controllers:
     is tried by a question before it is used for a change.
     """
 
-    def __init__(self, hosts: Sequence[str], connect: Callable[[str], Session]) -> None:
+    def __init__(self, locate: Locate, connect: Callable[[str], Session]) -> None:
         """`connect` logs in to a host; it raises DirectoryAway. Nothing is asked yet."""
-        self._hosts: Final = tuple(hosts)
+        self._locate: Final = locate
         self._connect: Final = connect
         self._threads: Final = ThreadPoolExecutor(THREADS, "active-directory")
         self._lock: Final = threading.Lock()
-        self._current = 0
-        self._kept: list[tuple[int, Session]] = []  # sessions that nobody uses, each with its number of host
+        self._current = ""
+        self._kept: list[tuple[str, Session]] = []  # sessions that nobody uses, each with its host
 
     async def read(self, work: Callable[[Session], T]) -> T:
         """Raises DirectoryError."""
@@ -49,16 +50,16 @@ class Controllers:
 
     def read_now(self, work: Callable[[Session], T]) -> T:
         """As `read`; blocks."""
-        return self._each(lambda host, session: self._use(host, session or self._connect(self._hosts[host]), work))
+        return self._each(lambda host, session: self._use(host, session or self._connect(host), work))
 
     def change_now(self, work: Callable[[Session], T]) -> T:
         """As `change`; blocks."""
         host, session = self._each(self._fresh)
         return self._use(host, session, work)
 
-    def _fresh(self, host: int, kept: Session | None) -> tuple[int, Session]:
+    def _fresh(self, host: str, kept: Session | None) -> tuple[str, Session]:
         """A session that answers."""
-        session = kept or self._connect(self._hosts[host])
+        session = kept or self._connect(host)
         if kept is not None:
             try:
                 session.search("", "(objectClass=*)", ["dnsHostName"], Scope.BASE)
@@ -67,11 +68,12 @@ class Controllers:
                 raise
         return host, session
 
-    def _each(self, attempt: Callable[[int, Session | None], T]) -> T:
+    def _each(self, attempt: Callable[[str, Session | None], T]) -> T:
         """One attempt for each controller, the current one first; two where a session that was kept has ended."""
         reasons: list[str] = []
-        for _ in range(len(self._hosts)):
-            host, kept = self._take()
+        hosts = self._locate.hosts()
+        for _ in range(len(hosts)):
+            host, kept = self._take(hosts)
             for session in (kept, None) if kept is not None else (None,):
                 try:
                     return attempt(host, session)
@@ -79,11 +81,12 @@ class Controllers:
                     reason = str(error)
                     if isinstance(error, ControllerSilent):
                         break
-            reasons.append(f"{self._hosts[host]}: {reason}")
-            self._next(host, reason)
+            reasons.append(f"{host}: {reason}")
+            self._next(host, hosts, reason)
+        self._locate.failed()
         raise DirectoryAway("; ".join(reasons))
 
-    def _use(self, host: int, session: Session, work: Callable[[Session], T]) -> T:
+    def _use(self, host: str, session: Session, work: Callable[[Session], T]) -> T:
         try:
             answer = work(session)
         except DirectoryAway:
@@ -95,8 +98,10 @@ class Controllers:
         self._keep(host, session)
         return answer
 
-    def _take(self) -> tuple[int, Session | None]:
+    def _take(self, hosts: Sequence[str]) -> tuple[str, Session | None]:
         with self._lock:
+            if self._current not in hosts:
+                self._current = hosts[0]
             while self._kept:
                 host, session = self._kept.pop()
                 if host == self._current:
@@ -104,17 +109,16 @@ class Controllers:
                 session.close()
             return self._current, None
 
-    def _keep(self, host: int, session: Session) -> None:
+    def _keep(self, host: str, session: Session) -> None:
         with self._lock:
             self._kept.append((host, session))
 
-    def _next(self, host: int, reason: str) -> None:
+    def _next(self, host: str, hosts: Sequence[str], reason: str) -> None:
         with self._lock:
-            if self._current != host or len(self._hosts) == 1:
+            if self._current != host or len(hosts) == 1:
                 return
-            self._current = (host + 1) % len(self._hosts)
-            following = self._hosts[self._current]
-        logger.warning("the domain controller %s does not answer (%s): asking %s", self._hosts[host], reason, following)
+            self._current = following = hosts[(hosts.index(host) + 1) % len(hosts)]
+        logger.warning("the domain controller %s does not answer (%s): asking %s", host, reason, following)
 
     async def close(self) -> None:
         """Nothing more is asked; a thread that waits for a silent controller ends by itself."""

@@ -42,28 +42,40 @@ from openmsmq.directory.provider import (
     UserRecord,
 )
 from openmsmq.model.errors import MsmqError
+from openmsmq.model.security import sid_text
 
 logger = logging.getLogger(__name__)
 
-#: The certificates in MQUSERSIGNCERTS ([MS-MQMQ] 2.2.21). Raises ValueError.
+#: The certificates in MQUSERSIGNCERTS ([MS-MQMQ] 2.2.21), and back. Raises ValueError.
 ReadCertificates = Callable[[bytes], Sequence[Certificate]]
+WriteCertificates = Callable[[Sequence[Certificate]], bytes]
 
-_OF_MACHINE: Final = ("objectGUID", "mSMQEncryptKey", schema.DESCRIPTOR)
+_KEYS, _CERTIFICATES, _DIGESTS = "mSMQEncryptKey", "mSMQSignCertificates", "mSMQDigests"
+_OF_MACHINE: Final = ("objectGUID", _KEYS, schema.DESCRIPTOR)
+_OF_A_DOMAIN: Final = "S-1-5-21-"
 _PATH: Final = "LDAP://"
 _MEMBERS: Final = 1000  # of a distribution list
 _POSITION: Final = schema.OF_QUEUE["position"].name
 
 
 class ActiveDirectory:
-    """See the module and `provider.DirectoryProvider`. Users, certificates and distribution lists are read only."""
+    """See the module and `provider.DirectoryProvider`. Distribution lists are read only."""
 
-    def __init__(self, controllers: Controllers, account: str, read_certificates: ReadCertificates) -> None:
+    def __init__(
+        self,
+        controllers: Controllers,
+        account: str,
+        read_certificates: ReadCertificates,
+        write_certificates: WriteCertificates,
+    ) -> None:
         """`account` is the sAMAccountName of this machine, as `MQ1$`. Nothing is asked yet."""
         self._controllers: Final = controllers
         self._account: Final = account
         self._read_certificates: Final = read_certificates
+        self._write_certificates: Final = write_certificates
         self._context = ""  # the domain's distinguished name
         self._own_sid = ""
+        self._keys_denied = False  # the log has said so
 
     async def close(self) -> None:
         await self._controllers.close()
@@ -81,12 +93,24 @@ class ActiveDirectory:
             if identifier != record.identifier:
                 raise ObjectExists(
                     f"{self._account} is the queue manager {identifier} in the directory, and the data directory is "
-                    f"that of {record.identifier}: move its messages, and start with an empty data directory"
+                    f"that of {record.identifier}: `openmsmq domain join` moves it, or start with an empty one"
                 )
-            if record.public_keys:
-                session.modify(by_identifier(identifier), {"mSMQEncryptKey": [record.public_keys]})
+            self._write_keys(session, one(session, by_identifier(identifier), [_KEYS]), record.public_keys)
 
         await self._controllers.change(work)
+
+    def _write_keys(self, session: Session, machine: Entry, keys: bytes) -> None:
+        """Only what has changed, as each change goes to all controllers. Without keys all but encryption goes on."""
+        if not keys or keys == octets(machine, _KEYS):
+            return
+        try:
+            session.modify(machine.name, {_KEYS: [keys]})
+        except DirectoryDenied as error:
+            if not self._keys_denied:
+                advice = f"Give {self._account} full control of {machine.name}"
+                logger.warning("nobody can encrypt for this queue manager, as its keys can't be written: %s. %s",
+                               error, advice)  # fmt: skip
+            self._keys_denied = True
 
     def _enrolled(self, session: Session, computer_name: str) -> UUID:
         computer = self._own_computer(session)
@@ -148,7 +172,7 @@ class ActiveDirectory:
     def _machine_record(self, session: Session, entry: Entry) -> MachineRecord:
         computer = computer_of(one(session, parent_of(entry.name), OF_COMPUTER))
         security = self._rights(session, entry)
-        keys = octets(entry, "mSMQEncryptKey")
+        keys = octets(entry, _KEYS)
         names = (computer.dns_name,) if computer.dns_name else ()
         return MachineRecord(
             identifier_of(entry), computer.computer_name, names, keys, computer.signing_keys, security
@@ -338,28 +362,63 @@ class ActiveDirectory:
 
     async def _user(self, condition: str, what: str) -> UserRecord:
         def work(session: Session) -> UserRecord:
-            wanted = ["objectSid", "mSMQSignCertificates"]
-            found = session.search(self._domain(session), f"(&(objectClass=user){condition})", wanted, limit=1)
-            if not found:
-                raise ObjectNotFound(what)
-            encoded = octets(found[0], "mSMQSignCertificates")
-            try:
-                certificates = tuple(self._read_certificates(encoded)) if encoded else ()
-            except ValueError as error:
-                raise DirectoryError(f"the certificates of {found[0].name} can't be read: {error}") from None
-            return UserRecord(sid_of(found[0]), certificates)
+            found = self._user_entry(session, condition, what)
+            groups = (
+                sid_text(value) for value in one(session, found.name, ["tokenGroups"]).values.get("tokengroups", ())
+            )
+            of_domains = frozenset(group for group in groups if group.startswith(_OF_A_DOMAIN))
+            return UserRecord(sid_of(found), self._certificates_of(found), of_domains)
 
         return await self._controllers.read(work)
 
+    def _user_entry(self, session: Session, condition: str, what: str) -> Entry:
+        wanted = ["objectSid", _CERTIFICATES]
+        found = session.search(self._domain(session), f"(&(objectClass=user){condition})", wanted, limit=1)
+        if not found:
+            raise ObjectNotFound(what)
+        return found[0]
+
+    def _certificates_of(self, user: Entry) -> tuple[Certificate, ...]:
+        encoded = octets(user, _CERTIFICATES)
+        try:
+            return tuple(self._read_certificates(encoded)) if encoded else ()
+        except ValueError as error:
+            raise DirectoryError(f"the certificates of {user.name} can't be read: {error}") from None
+
     async def add_certificate(self, sid: str, certificate: Certificate) -> None:
-        raise DirectoryDenied(
-            f"only {sid} and administrators of the domain may write its mSMQSignCertificates in Active Directory"
-        )
+        def added(present: Sequence[Certificate]) -> list[Certificate]:
+            return [*(entry for entry in present if entry.digest != certificate.digest), certificate]
+
+        await self._change_certificates(sid, added)
 
     async def remove_certificate(self, sid: str, digest: bytes) -> None:
-        raise DirectoryDenied(
-            f"only {sid} and administrators of the domain may write its mSMQSignCertificates in Active Directory"
-        )
+        def removed(present: Sequence[Certificate]) -> list[Certificate]:
+            remaining = [entry for entry in present if entry.digest != digest]
+            if len(remaining) == len(present):
+                raise ObjectNotFound(f"certificate {digest.hex()} of {sid}")
+            return remaining
+
+        await self._change_certificates(sid, removed)
+
+    async def _change_certificates(
+        self, sid: str, change: Callable[[Sequence[Certificate]], list[Certificate]]
+    ) -> None:
+        """Both attributes at once, in the same order ([MS-MQDSSM] 3.1.6.7.6.4)."""
+
+        def work(session: Session) -> None:
+            user = self._user_entry(session, f"(objectSid={filter_text(sid)})", sid)
+            after = change(self._certificates_of(user))
+            written = [self._write_certificates(after)] if after else []
+            try:
+                session.modify(user.name, {_CERTIFICATES: written, _DIGESTS: [entry.digest for entry in after]})
+            except DirectoryDenied as error:
+                raise DirectoryDenied(
+                    f"{error}. Certificates in Active Directory are written by whom they are of: `openmsmq "
+                    "certificates register --domain`, with the user's ticket; or grant the queue manager's account the "
+                    f"right to write {_CERTIFICATES} and {_DIGESTS} of {user.name}"
+                ) from None
+
+        await self._controllers.change(work)
 
     # -- distribution lists ------------------------------------------------------------------------------------
 

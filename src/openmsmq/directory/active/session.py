@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from openmsmq.directory.active.ldap_text import filter_text
 from openmsmq.directory.active.schema import Values
 from openmsmq.directory.provider import (
     DirectoryAway,
@@ -28,6 +29,9 @@ from openmsmq.model.errors import ClientError
 CONNECT_SECONDS: Final = 3.0
 CALL_SECONDS: Final = 4.0  # so that a second controller is asked within `connection.TIME_LIMIT`
 MOST_ENTRIES: Final = 100_000  # of one search
+PING_SECONDS: Final = 1.0
+_NETLOGON: Final = "Netlogon"
+_NT_VERSION: Final = "\\06\\00\\00\\00"  # NETLOGON_NT_VERSION_5 and _5EX ([MS-ADTS] 6.3.1.1)
 _PAGE: Final = 500  # a controller's MaxPageSize is 1000 ([MS-ADTS] 3.1.1.3.4.6)
 _LEAST_SSF: Final = 56  # encryption, whatever the cipher
 _SD_FLAGS: Final = "1.2.840.113556.1.4.801"  # [MS-ADTS] 3.1.1.3.4.1.11
@@ -85,11 +89,12 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """By the key of an account in a keytab, or by the caller's ticket (KRB5CCNAME) without one. `account` as `MQ1$` or
-    `MQ1$@EXAMPLE.COM`."""
+    """By the key of an account in a keytab, by its password, or by the caller's ticket (KRB5CCNAME) without both.
+    `account` as `MQ1$` or `MQ1$@EXAMPLE.COM`."""
 
     account: str = ""
     keytab: Path | None = None
+    password: str = field(default="", repr=False)
 
 
 def libraries() -> Any:
@@ -107,6 +112,26 @@ def libraries() -> Any:
             "libkrb5-dev"
         ) from None
     return gssapi, ldap
+
+
+def ping(host: str, domain: str) -> bytes:
+    """The LDAP ping ([MS-ADTS] 6.3.3), over TCP: what a controller says about this client without a login. Raises
+    DirectoryAway."""
+    _, ldap = libraries()
+    condition = f"(&(DnsDomain={filter_text(domain)})(NtVer={_NT_VERSION}))"
+    try:
+        connection = ldap.initialize(f"ldap://{host}")
+        connection.set_option(ldap.OPT_NETWORK_TIMEOUT, PING_SECONDS)
+        connection.set_option(ldap.OPT_TIMEOUT, PING_SECONDS)
+        found = connection.search_s("", int(Scope.BASE), condition, [_NETLOGON])
+        connection.unbind_s()
+    except ldap.LDAPError as error:
+        raise DirectoryAway(_reason(error)) from None
+    values = [value for _, attributes in found for value in _lowered(attributes).get(_NETLOGON.lower(), ())]
+    if not values:
+        raise DirectoryAway(f"{host} is no controller of {domain}")
+    octets: bytes = values[0]
+    return octets
 
 
 class LdapSession:
@@ -200,17 +225,23 @@ class LdapSession:
 def _get_ticket(gss: Any, login: Login) -> None:
     """SASL takes the ticket of the process's cache, which the library fills with the key when it has none that is good.
     Raises DirectoryAway."""
-    if login.keytab is None:
+    if login.keytab is None and not login.password:
         return
     tickets = f"MEMORY:openmsmq-{hash((login.account, login.keytab)) & 0xFFFFFFFF:08x}"
     os.environ["KRB5CCNAME"] = tickets
+    kerberos = [gss.MechType.kerberos]
     try:
         name = gss.Name(login.account, gss.NameType.kerberos_principal)
-        store = {"client_keytab": f"FILE:{login.keytab}", "ccache": tickets}
-        gss.Credentials(usage="initiate", name=name, mechs=[gss.MechType.kerberos], store=store)
+        if login.keytab is None:
+            made = gss.raw.acquire_cred_with_password(name, login.password.encode(), mechs=kerberos, usage="initiate")
+            store = {"ccache": tickets}
+            gss.raw.store_cred_into(store, made.creds, usage="initiate", mech=kerberos[0], overwrite=True)
+        else:
+            store = {"client_keytab": f"FILE:{login.keytab}", "ccache": tickets}
+            gss.Credentials(usage="initiate", name=name, mechs=kerberos, store=store)
     except gss.exceptions.GSSError as error:
         reason = " ".join(str(error.gen_message()).split())
-        advice = f"`klist -k {login.keytab}` shows whose keys it has"
+        advice = f"`klist -k {login.keytab}` shows whose keys it has" if login.keytab else "is the password right?"
         raise DirectoryAway(f"no Kerberos ticket for {login.account}: {reason}; {advice}") from None
 
 

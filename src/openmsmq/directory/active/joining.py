@@ -1,0 +1,179 @@
+"""Joining a domain and leaving it, as an administrator of it: steps that say what they do, and can be only said.
+
+The account of a computer, the services by which clients ask for tickets ([MS-KILE] 3.1.5.11), its password, and the
+object of its queue manager with those of the queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from openmsmq.directory.active import schema
+from openmsmq.directory.active.ldap_text import child, filter_text
+from openmsmq.directory.active.objects import identifier_of, octets, one
+from openmsmq.directory.active.session import Entry, Scope, Session
+from openmsmq.directory.provider import DirectoryError, ObjectNotFound
+
+_COMPUTER_CONTAINER: Final = "aa312825768811d1aded00c04fd8d5cd"  # GUID_COMPUTERS_CONTAINER_W, [MS-ADTS] 6.1.1.4.10
+_WORKSTATION: Final = b"4096"  # ADS_UF_WORKSTATION_TRUST_ACCOUNT, [MS-ADTS] 2.2.16
+_AES: Final = b"24"  # AES-128 and AES-256, [MS-KILE] 2.2.7
+_PASSWORD: Final = "unicodePwd"
+_SERVICES: Final = ("host", "RestrictedKrbHost", "MSMQ")
+_WANTED: Final = ("cn", "servicePrincipalName", "msDS-SupportedEncryptionTypes", "dNSHostName")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`said` is what it does, in the infinitive. `do` may raise DirectoryError."""
+
+    said: str
+    do: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What the computer is to be. `host_name` has a domain; `container` is a distinguished name, or empty for the one
+    that the domain has for computers."""
+
+    computer_name: str
+    host_name: str
+    container: str = ""
+
+    @property
+    def account(self) -> str:
+        return f"{self.computer_name.upper()}$"
+
+    @property
+    def services(self) -> list[str]:
+        names = dict.fromkeys((self.host_name, self.computer_name.upper()))
+        return [f"{service}/{name}" for service in _SERVICES for name in names]
+
+
+class AccountExists(DirectoryError):
+    """The domain has an account of this name, and nobody has said that its password may be changed."""
+
+
+def realm_of(session: Session) -> str:
+    """The domain's realm, from its distinguished name. Raises DirectoryError."""
+    parts = [part.partition("=") for part in _context(session).split(",")]
+    return ".".join(value for kind, _, value in parts if kind.upper() == "DC").upper()
+
+
+def account_steps(session: Session, member: Member, password: str, *, reset: bool) -> list[Step]:
+    """The account with this password. One that is there already gets it if `reset`: what has the old one loses its
+    membership. Raises AccountExists, DirectoryError."""
+    secret = [f'"{password}"'.encode("utf-16-le")]
+    found = find_account(session, member.account)
+    if found is not None:
+        if not reset:
+            raise AccountExists(
+                f"the domain has {found.name} with the account {member.account}. Where this machine is a member by it "
+                "(winbind, realmd), give the keytab of that with --keytab; where nobody uses it, --reset-password "
+                "gives it a new password"
+            )
+        said = f"give {member.account} ({found.name}) a new password"
+        return [Step(said, lambda: session.modify(found.name, {_PASSWORD: secret})), *service_steps(session, member)]
+    name = child(member.computer_name.upper(), member.container or _container(session))
+    attributes = {
+        "objectClass": [b"computer"],
+        "sAMAccountName": [member.account.encode()],
+        "userAccountControl": [_WORKSTATION],
+        "dNSHostName": [member.host_name.encode()],
+        "servicePrincipalName": [service.encode() for service in member.services],
+        "msDS-SupportedEncryptionTypes": [_AES],
+        _PASSWORD: secret,
+    }
+    said = f"create the account {member.account}, {name}, with the services {', '.join(member.services)}"
+    return [Step(said, lambda: session.add(name, attributes))]
+
+
+def service_steps(session: Session, member: Member) -> list[Step]:
+    """What an account that is there lacks. Raises ObjectNotFound without one, DirectoryError."""
+    found = find_account(session, member.account)
+    if found is None:
+        raise ObjectNotFound(f"the account {member.account}")
+    steps = []
+    present = [value.decode() for value in found.values.get("serviceprincipalname", ())]
+    known = {service.casefold() for service in present}
+    missing = [service for service in member.services if service.casefold() not in known]
+    if not octets(found, "dNSHostName"):
+        name = {"dNSHostName": [member.host_name.encode()]}
+        steps.append(
+            Step(f"give {member.account} the DNS name {member.host_name}", lambda: session.modify(found.name, name))
+        )
+    if missing:
+        values = {"servicePrincipalName": [service.encode() for service in (*present, *missing)]}
+        said = f"add the services {', '.join(missing)} to {member.account}"
+        steps.append(Step(said, lambda: session.modify(found.name, values)))
+    kinds = int(octets(found, "msDS-SupportedEncryptionTypes") or b"0")
+    if not kinds & int(_AES):
+        aes = {"msDS-SupportedEncryptionTypes": [str(kinds | int(_AES)).encode()]}
+        steps.append(Step(f"let {member.account} have AES keys", lambda: session.modify(found.name, aes)))
+    return steps
+
+
+def identifier_of_object(session: Session, account: str) -> UUID | None:
+    """Who the queue manager of an account is; None before it has an object. Raises DirectoryError."""
+    found = find_account(session, account)
+    try:
+        return None if found is None else identifier_of(one(session, child("msmq", found.name), ["objectGUID"]))
+    except ObjectNotFound:
+        return None
+
+
+def key_version(session: Session, account: str) -> int:
+    """Of the account's password ([MS-ADTS] 3.1.1.4.5.16). Raises ObjectNotFound, DirectoryError."""
+    found = find_account(session, account, ("msDS-KeyVersionNumber",))
+    if found is None:
+        raise ObjectNotFound(f"the account {account}")
+    return int(octets(found, "msDS-KeyVersionNumber") or b"0")
+
+
+def leaving_steps(session: Session, account: str, *, with_account: bool) -> list[Step]:
+    """The object of the queue manager goes, with those of its queues; and the account, if it was made for it. Raises
+    DirectoryError."""
+    found = find_account(session, account)
+    if found is None:
+        return []
+    steps = _object_steps(session, child("msmq", found.name))
+    if with_account:
+        others = [e.name for e in session.search(found.name, "(objectClass=*)", ["cn"], Scope.CHILDREN)]
+        others = [name for name in others if name.casefold() != child("msmq", found.name).casefold()]
+        if others:
+            raise DirectoryError(
+                f"{found.name} has other objects below it, as {others[0]}: delete it with the domain's tools"
+            )
+        steps.append(Step(f"delete the account {account}, {found.name}", lambda: session.delete(found.name)))
+    return steps
+
+
+def _object_steps(session: Session, name: str) -> list[Step]:
+    try:
+        queues = session.search(name, f"(objectClass={schema.QUEUE})", ["cn"], Scope.CHILDREN)
+    except ObjectNotFound:
+        return []
+    steps = [Step(f"delete the public queue {queue.name}", _deletion(session, queue.name)) for queue in queues]
+    return [*steps, Step(f"delete the object of the queue manager, {name}", _deletion(session, name))]
+
+
+def _deletion(session: Session, name: str) -> Callable[[], object]:
+    return lambda: session.delete(name)
+
+
+def find_account(session: Session, account: str, attributes: Sequence[str] = _WANTED) -> Entry | None:
+    """The computer with this sAMAccountName. Raises DirectoryError."""
+    condition = f"(&(objectClass=computer)(sAMAccountName={filter_text(account)}))"
+    found = session.search(_context(session), condition, attributes, limit=1)
+    return found[0] if found else None
+
+
+def _context(session: Session) -> str:
+    return octets(one(session, "", ["defaultNamingContext"]), "defaultNamingContext").decode()
+
+
+def _container(session: Session) -> str:
+    """Where the domain has new computers made."""
+    return one(session, f"<WKGUID={_COMPUTER_CONTAINER},{_context(session)}>", ["objectGUID"]).name

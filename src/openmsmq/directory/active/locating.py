@@ -1,0 +1,219 @@
+"""The controllers of a domain as DNS names them, those of this machine's site first ([MS-ADTS] 6.3.6).
+
+Each controller has registered itself below `_msdcs` ([MS-ADTS] 6.3.2.3). Which site an address is in only a controller
+knows, which says it without a login (the LDAP ping, [MS-ADTS] 6.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final, Protocol
+
+from openmsmq.directory.provider import DirectoryAway
+from openmsmq.model.errors import ClientError
+
+logger = logging.getLogger(__name__)
+
+FRESH: Final = 900.0  # seconds that an answer of DNS counts
+SOON: Final = 30.0  # seconds before DNS is asked again because nobody of its answer was there
+MOST: Final = 20  # controllers that are used of an answer, and of those of the site
+PINGED: Final = 3  # controllers that are asked for the site, until one answers
+DNS_SECONDS: Final = 3.0
+LDAP_PORT: Final = 389
+_CATALOG_PORT: Final = 3268
+
+_RESPONSE_EX: Final = (b"\x17\x00", b"\x19\x00")  # LOGON_SAM_LOGON_RESPONSE_EX, ..._USER_UNKNOWN_EX ([MS-ADTS] 6.3.1.3)
+_NAMES_AT: Final = 24  # in NETLOGON_SAM_LOGON_RESPONSE_EX ([MS-ADTS] 6.3.1.9)
+_CLIENT_SITE: Final = 7  # the eighth name
+_MOST_LABELS: Final = 128
+
+
+class DnsUnavailable(ClientError):
+    """DNS was asked for and can't be had here; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """An SRV record (RFC 2782). `host` has no dot at its end."""
+
+    priority: int
+    weight: int
+    port: int
+    host: str
+
+    @property
+    def address(self) -> str:
+        return self.host if self.port == LDAP_PORT else f"{self.host}:{self.port}"
+
+
+#: The SRV records of a name; none where it has none. Raises DirectoryAway for a DNS that does not answer.
+Resolve = Callable[[str], Sequence[Service]]
+#: What a controller (host) says about a client of a domain: its attribute Netlogon. Raises DirectoryAway.
+Ping = Callable[[str, str], bytes]
+
+
+class Locate(Protocol):
+    """Which controllers there are, the best first."""
+
+    def hosts(self) -> Sequence[str]:
+        """One or more; each may have a port. May wait. Raises DirectoryAway where none is known."""
+
+    def failed(self) -> None:
+        """None of them has answered."""
+
+
+class Named:
+    """Those that the settings name."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._hosts: Final = tuple(hosts)
+
+    def hosts(self) -> Sequence[str]:
+        return self._hosts
+
+    def failed(self) -> None:
+        """The settings stay what they are."""
+
+
+class Catalog:
+    """The same controllers at the port of the global catalog ([MS-ADTS] 3.1.1.3.2.3), whatever their own is."""
+
+    def __init__(self, locate: Locate) -> None:
+        self._locate: Final = locate
+
+    def hosts(self) -> Sequence[str]:
+        return tuple(dict.fromkeys(f"{host.partition(':')[0]}:{_CATALOG_PORT}" for host in self._locate.hosts()))
+
+    def failed(self) -> None:
+        """The controllers may be there all the same: not each has a catalog."""
+
+
+class Found:
+    """Those that DNS names. While DNS is away, what it has said last counts."""
+
+    def __init__(
+        self, domain: str, resolve: Resolve, ping: Ping, clock: Callable[[], float], draw: random.Random | None = None
+    ) -> None:
+        """`clock` is in seconds and never goes back."""
+        self._domain: Final = domain
+        self._resolve: Final = resolve
+        self._ping: Final = ping
+        self._clock: Final = clock
+        self._draw: Final = draw or random.Random()
+        self._hosts: tuple[str, ...] = ()
+        self._site = ""
+        self._until = float("-inf")
+
+    def hosts(self) -> Sequence[str]:
+        now = self._clock()
+        if now >= self._until:
+            try:
+                self._hosts = self._found()
+                self._until = now + FRESH
+            except DirectoryAway:
+                if not self._hosts:
+                    raise
+                self._until = now + SOON
+        return self._hosts
+
+    def failed(self) -> None:
+        self._until = min(self._until, self._clock() + SOON)
+
+    def _found(self) -> tuple[str, ...]:
+        everywhere = self._in_order(f"_ldap._tcp.dc._msdcs.{self._domain}")
+        if not everywhere:
+            raise DirectoryAway(
+                f"DNS has no domain controllers of {self._domain} (_ldap._tcp.dc._msdcs.{self._domain})"
+            )
+        site = self._own_site(everywhere)
+        if site != self._site:
+            logger.info("this machine is in the site %s of %s", site or "of none", self._domain)
+            self._site = site
+        near = self._in_order(f"_ldap._tcp.{site}._sites.dc._msdcs.{self._domain}") if site else []
+        return tuple(dict.fromkeys([*near[:MOST], *everywhere[:MOST]]))
+
+    def _own_site(self, hosts: Iterable[str]) -> str:
+        """Empty where nobody says it."""
+        for host in list(hosts)[:PINGED]:
+            try:
+                return client_site(self._ping(host, self._domain))
+            except (DirectoryAway, ValueError) as error:
+                logger.debug("the controller %s says no site: %s", host, error)
+        return ""
+
+    def _in_order(self, name: str) -> list[str]:
+        return [service.address for service in in_order(self._resolve(name), self._draw)]
+
+
+def in_order(services: Iterable[Service], draw: random.Random) -> list[Service]:
+    """The order in which services are tried: by priority, then at random by weight (RFC 2782). A host "." says that
+    there is none."""
+    ordered: list[Service] = []
+    offered = sorted((s for s in services if s.host), key=lambda s: (s.priority, s.weight))
+    for _, group in groupby(offered, key=lambda s: s.priority):
+        waiting = list(group)
+        while waiting:
+            point, at = draw.uniform(0, sum(s.weight for s in waiting)), 0
+            while point > waiting[at].weight and at < len(waiting) - 1:
+                point -= waiting[at].weight
+                at += 1
+            ordered.append(waiting.pop(at))
+    return ordered
+
+
+def client_site(netlogon: bytes) -> str:
+    """ClientSiteName in NETLOGON_SAM_LOGON_RESPONSE_EX ([MS-ADTS] 6.3.1.9), empty for an address of no site. Raises
+    ValueError."""
+    if netlogon[:2] not in _RESPONSE_EX:
+        raise ValueError(f"{netlogon[:2].hex()} is no response of the kind that was asked for")
+    at = _NAMES_AT
+    for _ in range(_CLIENT_SITE):
+        _, at = _name(netlogon, at)
+    return _name(netlogon, at)[0]
+
+
+def _name(data: bytes, at: int) -> tuple[str, int]:
+    """A name in the compressed form of RFC 1035 4.1.4, and where the next one begins. Raises ValueError."""
+    labels: list[str] = []
+    following = -1
+    try:
+        for _ in range(_MOST_LABELS):
+            length = data[at]
+            if not length:
+                return ".".join(labels), at + 1 if following < 0 else following
+            if length >= 0xC0:
+                following = at + 2 if following < 0 else following
+                at = int.from_bytes(data[at : at + 2], "big") & 0x3FFF
+                continue
+            labels.append(data[at + 1 : at + 1 + length].decode())
+            at += 1 + length
+    except (IndexError, UnicodeDecodeError):
+        raise ValueError("a name in the response is cut off") from None
+    raise ValueError("a name in the response has no end")
+
+
+def dns_services() -> Resolve:
+    """By the library dnspython and the machine's resolver. Raises DnsUnavailable."""
+    try:
+        import dns.exception
+        import dns.resolver
+    except ImportError as error:
+        advice = "install it with pip install 'openmsmq[domain]', or name the controllers in directory_controllers"
+        raise DnsUnavailable(f"directory_domain wants the library dnspython ({error}): {advice}") from None
+
+    def resolve(name: str) -> Sequence[Service]:
+        try:
+            answer: Any = dns.resolver.Resolver().resolve(name, "SRV", lifetime=DNS_SECONDS)
+        except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):
+            return ()
+        except (dns.exception.DNSException, OSError) as error:
+            raise DirectoryAway(f"DNS does not answer for {name}: {error}") from None
+        return [
+            Service(r.priority, r.weight, r.port, r.target.to_text(omit_final_dot=True).rstrip(".")) for r in answer
+        ]
+
+    return resolve

@@ -1,0 +1,109 @@
+"""Names of the domain's accounts for the daemon: for the console, and for settings with names."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from openmsmq.directory.active.accounts import DomainAccounts, is_account_name
+from openmsmq.directory.active.controllers import Controllers
+from openmsmq.directory.active.locating import Catalog
+from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
+from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.server.config import Configuration, ConfigurationError
+from openmsmq.server.controllers import located
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+AT_A_TIME: Final = 2  # questions
+SECONDS: Final = 10.0  # for one
+AGAIN: Final = 60.0  # seconds until names that are not known yet are asked for again
+
+
+class DomainNames:
+    """Asks with the machine's own account, in threads. See `web.door.Domain`."""
+
+    def __init__(self, accounts: DomainAccounts) -> None:
+        self._accounts: Final = accounts
+        self._asking: Final = asyncio.Semaphore(AT_A_TIME)
+
+    async def sid_of(self, name: str) -> str | None:
+        """None for a name that the domain does not have. Raises MsmqError MQ_ERROR_NO_DS, MQ_ERROR_DS_ERROR."""
+        return await self._ask(lambda: self._accounts.sid_of(name))
+
+    async def groups_of(self, sid: str) -> Sequence[str]:
+        """None of somebody whom the domain does not have. Raises MsmqError."""
+        return await self._ask(lambda: self._accounts.groups_of(sid)) or ()
+
+    async def names_of(self, sids: Sequence[str]) -> dict[str, str]:
+        """Those that are known; none of them all where the domain does not answer, and the log says why."""
+        found = {}
+        for sid in sids:
+            try:
+                name = await self._ask(partial(self._accounts.name_of, sid))
+            except MsmqError as error:
+                logger.warning("names of the domain are not known: %s", error)
+                break
+            if name is not None:
+                found[sid] = name
+        return found
+
+    async def _ask(self, question: Callable[[], T]) -> T | None:
+        async with self._asking:
+            try:
+                async with asyncio.timeout(SECONDS):
+                    return await asyncio.to_thread(question)
+            except ObjectNotFound:
+                return None
+            except (TimeoutError, DirectoryAway) as error:
+                raise MsmqError(HResult.MQ_ERROR_NO_DS, str(error) or f"no answer in {SECONDS:g} s") from None
+            except DirectoryError as error:
+                raise MsmqError(HResult.MQ_ERROR_DS_ERROR, str(error)) from None
+
+
+def domain_names(configuration: Configuration) -> DomainNames | None:
+    """None where the settings name no domain, or no keytab to log in there. Raises ConfigurationError."""
+    locate, keytab = located(configuration), configuration.kerberos_keytab
+    if locate is None or keytab is None:
+        return None
+    try:
+        libraries()
+    except LdapUnavailable as error:
+        raise ConfigurationError(f"directory_controllers: {error}") from None
+    connect = partial(LdapSession, login=Login(configuration.account_name, keytab))
+    catalog = Controllers(Catalog(locate), connect)
+    return DomainNames(DomainAccounts(Controllers(locate, connect), time.monotonic, catalog))
+
+
+def names_of_domain(configuration: Configuration, names: Sequence[str]) -> list[str]:
+    """Those that the domain has to be asked for: with a domain that is not this machine."""
+    if located(configuration) is None or configuration.kerberos_keytab is None:
+        return []
+    here = configuration.machine_name.casefold()
+    return [name for name in names if is_account_name(name) and name.partition("\\")[0].casefold() not in ("", here)]
+
+
+async def resolve(setting: str, names: Sequence[str], domain: DomainNames, found: Callable[[str], object]) -> None:
+    """Have `found` get the SID of each name as soon as the domain knows it; a start waits for no domain."""
+    waiting, said = list(names), ""
+    while waiting:
+        for name in tuple(waiting):
+            try:
+                sid = await domain.sid_of(name)
+                trouble = "the domain does not know it"
+            except MsmqError as error:
+                sid, trouble = None, str(error)
+            if sid is not None:
+                found(sid)
+                waiting.remove(name)
+            elif trouble != said:
+                logger.error("%s: %s counts for nobody yet: %s", setting, name, trouble)
+                said = trouble
+        if waiting:
+            await asyncio.sleep(AGAIN)
