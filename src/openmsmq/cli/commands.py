@@ -69,6 +69,7 @@ COMMANDS = {
     "send": Entry("messages", "Send one message: BODY, a file, or standard input."),
     "serve": Entry("service", "Run the queue manager until SIGTERM."),
     "tail": Entry("watching", "Show each message that arrives and leave it in the queue."),
+    "token": Entry("tokens", "Manage tokens, by which scripts log in to the HTTP server of a daemon."),
     "top": Entry(
         "top", "Show the fullest queues, again and again: messages, how their number changes, the age of the first."
     ),

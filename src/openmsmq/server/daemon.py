@@ -36,6 +36,7 @@ from openmsmq.protocols.message_security import MessageSecurity
 from openmsmq.protocols.plain_calls import PlainCalls
 from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.protocols.qmcomm2 import QmComm2
+from openmsmq.queueing.auditing import NoAudit
 from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import NoTransport, OutgoingQueue
@@ -245,7 +246,7 @@ class Daemon:
         if configuration.web:
             self._web = WebServer(configuration, environment, users, rpc, self._syncs, [
                 configuration.machine_name, self._qualified_name, *configuration.alias_names
-            ], self.store)  # fmt: skip
+            ], self.store, self._audit or NoAudit())  # fmt: skip
             self.endpoints["web"] = await self._web.start(self._ports.number("web_port"))
         await self._start_messages(committer, environment.public_queues, users)
         self._announce_security()

@@ -4,11 +4,15 @@ socket in the data directory, with a ticket for who is logged in."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final
 
 from openmsmq.operating.metrics import Histogram
+from openmsmq.operating.tokens import TokensFile, TokensFileError, TokenUses
 from openmsmq.processes.child import ChildProcess, Program
+from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.environment import Environment
+from openmsmq.queueing.auditing import Auditor
 from openmsmq.rpc.call import InterfaceTable
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.server import RpcServer, SecurityPolicy
@@ -19,6 +23,8 @@ from openmsmq.server.config import Configuration
 from openmsmq.server.interfaces import SERVED
 from openmsmq.store import Store
 from openmsmq.web.door import Door
+
+logger = logging.getLogger(__name__)
 
 _SOCKET: Final = "web.sock"  # in the data directory
 _PROGRAM: Final = Program(
@@ -32,12 +38,18 @@ class WebServer:
 
     def __init__(
         self, configuration: Configuration, environment: Environment, users: UsersFile, rpc: RpcServer,
-        syncs: Histogram, names: list[str], store: Store,
+        syncs: Histogram, names: list[str], store: Store, auditor: Auditor,
     ) -> None:  # fmt: skip
         """`rpc` is the daemon's server for everybody; `syncs` how long syncs of the store took; `names` are those of
         this machine."""
         self._configuration: Final = configuration
-        self._door: Final = Door(environment.manager, users, rpc, environment.is_administrator, syncs, store.epoch)
+        data_dir = configuration.data_dir.resolve()
+        self._tokens: Final = TokensFile(data_dir)
+        self._uses: Final = TokenUses(data_dir)
+        self._door: Final = Door(
+            environment.manager, users, self._tokens, rpc, environment.is_administrator, syncs, store.epoch, auditor,
+            self._uses,
+        )  # fmt: skip
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)
         self._rpc: Final = RpcServer(
@@ -54,16 +66,33 @@ class WebServer:
         configuration = self._configuration
         path = configuration.data_dir.resolve() / _SOCKET
         await self._rpc.listen_unix(bind_unix(path))
-        self._watching = [asyncio.create_task(watched.watch()) for watched in (self._door.delay, self._door.growth)]
+        watched = self._door.delay.watch(), self._door.growth.watch(), self._write_uses()
+        self._watching = [asyncio.create_task(watch) for watch in watched]
         certificate, key = (str(path or "") for path in (configuration.web_certificate, configuration.web_key))
         self._process = ChildProcess(
             _PROGRAM, self._door.serve, configuration.web_address, port, certificate=certificate, key=key,
-            socket=str(path), data_dir=str(configuration.data_dir.resolve()), store=self._store, hosts=[*self._names,
+            socket=str(path), data_dir=str(configuration.data_dir.resolve()), store=self._store,
+            users_file=str(configuration.users_path.resolve()), hosts=[*self._names,
             *configuration.web_host_names], open_metrics=configuration.web_shows_sums, audit=configuration.audit,
             audit_required=configuration.audit_required, audit_bytes=configuration.audit_megabytes << 20,
         )  # fmt: skip
         await self._process.start()
         return configuration.web_address, self._process.port
+
+    async def _write_uses(self) -> None:
+        """When tokens were used, once a minute, until this is cancelled, and then once more."""
+        try:
+            while True:
+                await asyncio.sleep(TokenUses.PERIOD)
+                self._write_uses_now()
+        finally:
+            self._write_uses_now()
+
+    def _write_uses_now(self) -> None:
+        try:
+            self._uses.write(token.id for token in self._tokens.list())
+        except (KeyringError, TokensFileError) as error:
+            logger.warning("when tokens were used could not be written down: %s", error)
 
     async def stop(self) -> None:
         """Whoever it serves is cut off."""

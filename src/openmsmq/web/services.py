@@ -40,6 +40,7 @@ class Settings:
     socket: str
     data_dir: str
     store: str
+    users_file: str
     hosts: list[str]
     open_metrics: bool
     audit: bool
@@ -58,6 +59,10 @@ class Settings:
     @property
     def directory(self) -> Path:
         return Path(self.data_dir)
+
+    @property
+    def users_path(self) -> Path:
+        return Path(self.users_file)
 
 
 class Rows:
@@ -129,15 +134,22 @@ class Services:
     seals: Seals = field(default_factory=Seals)
 
     def login(self, user: str, password: str, peer: str) -> Mapping[str, Any]:
-        """Ticket, name, SID and whether that is an administrator. Raises Problem for a login that the daemon refuses,
-        or does not look at yet."""
+        """Ticket, name, SID, role, token, and whether that is an administrator. Raises Problem for a login that the
+        daemon refuses, or does not look at yet."""
+        return self._logged_in("login", user=user, password=password, peer=peer)
+
+    def login_by_token(self, token: str, peer: str) -> Mapping[str, Any]:
+        """The same for a token."""
+        return self._logged_in("login_by_token", token=token, peer=peer)
+
+    def _logged_in(self, operation: str, **given: str) -> Mapping[str, Any]:
         try:
-            found: Mapping[str, Any] = self.link.call("login", user=user, password=password, peer=peer)
+            found: Mapping[str, Any] = self.link.call(operation, **given)
         except AccessDenied as error:
             raise Problem(401, error.detail, headers=CHALLENGE) from None
         if "wait" in found:
             wait = int(found["wait"]) + 1
-            raise Problem(429, f"too many wrong passwords: wait {wait} s", headers={"Retry-After": str(wait)})
+            raise Problem(429, f"too many logins that failed: wait {wait} s", headers={"Retry-After": str(wait)})
         return found
 
     def queue(self, ticket: str, identifier: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from threading import Thread
 import uvicorn
 
 from openmsmq.processes.link import Link
-from openmsmq.web import health
+from openmsmq.web import accounts_pages, health
 from openmsmq.web.application import Web
 from openmsmq.web.bounded import BoundedProtocol, sweep
 from openmsmq.web.history import record
@@ -42,8 +42,9 @@ def main() -> None:
     services = Services(settings, link, Managers(settings.socket), Rows(link))
     Thread(target=record, args=(link, services.history), name="history", daemon=True).start()
     web = Web(services, OPERATIONS)
+    console = Console(web)
     config = uvicorn.Config(
-        web.application([*health.routes(web), *Console(web).routes]),
+        web.application([*health.routes(web), *console.routes, *accounts_pages.routes(console)]),
         http=BoundedProtocol,
         ws="none",
         lifespan="off",
