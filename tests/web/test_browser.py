@@ -94,11 +94,23 @@ def paths(daemon: Daemon) -> dict[str, str]:
         "overview": "/", "day": "/?range=24h", "queues": "/queues?filter=o&sort=-messages", "queue": f"/queues/{queue}",
         "rights": f"/queues/{queue}/rights?for=bob",
         "message": f"/queues/{queue}/messages/{lookup}", "deadletters": "/deadletters", "outgoing": "/outgoing",
-        "users": "/users", "tokens": "/tokens", "missing": "/queues/p999999",
+        "users": "/users", "handles": "/handles", "tokens": "/tokens", "missing": "/queues/p999999",
     }  # fmt: skip
 
 
-PAGES = ["overview", "day", "queues", "queue", "rights", "message", "deadletters", "outgoing", "users", "tokens"]
+PAGES = [
+    "overview",
+    "day",
+    "queues",
+    "queue",
+    "rights",
+    "message",
+    "deadletters",
+    "outgoing",
+    "users",
+    "tokens",
+    "handles",
+]
 
 
 @pytest.mark.parametrize("name", PAGES)

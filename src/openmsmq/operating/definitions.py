@@ -21,7 +21,8 @@ from openmsmq.model.sddl import from_sddl, to_sddl
 from openmsmq.model.security import SecurityDescriptor, allow, deny
 from openmsmq.operating import permissions
 from openmsmq.operating.guards import Guard, QueueGuard
-from openmsmq.rpc.users import UsersFile
+from openmsmq.protection.keyring import KeyringError
+from openmsmq.rpc.users import UsersFile, UsersFileError
 
 FORMAT: Final = 1
 _PROPERTIES: Final = (
@@ -31,6 +32,9 @@ _PROPERTIES: Final = (
 _FIXED: Final = ("transactional",)  # what only a new queue can have otherwise
 _KNOWN: Final = ("format", "computer", "queues", "machine", "groups", "users", "settings")
 _EVERYTHING: Final = SecurityInformation.OWNER | SecurityInformation.DACL
+
+#: What files of the data directory raise that can't be used.
+UNREADABLE: Final = (UsersFileError, KeyringError, OSError)
 
 SidOf = Callable[[str], str]  # the SID of a name; raises ValueError
 Document = dict[str, Any]
@@ -51,8 +55,11 @@ class Step(NamedTuple):
 class Local(Protocol):
     """What the data directory adds; see `cli.accounts`."""
 
-    users: UsersFile
-    machine: Guard
+    @property
+    def users(self) -> UsersFile: ...
+
+    @property
+    def machine(self) -> Guard: ...
 
 
 # -- export --------------------------------------------------------------------------------------------------------

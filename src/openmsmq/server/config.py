@@ -245,6 +245,9 @@ class Configuration:
         metadata={"help": "names by which browsers reach the HTTP server, besides those of the machine, separated by "
                           "commas"},
     )  # fmt: skip
+    backup_directory: Path | None = field(
+        default=None, metadata={"help": "where backups go that administrators start by HTTP; default: none are"}
+    )
     stage_time_limit: int = field(
         default=3600,
         metadata={"help": "seconds without a keep-alive after which a data pipeline's stages are dropped"},
@@ -316,6 +319,9 @@ class Configuration:
         check(self.shutdown_grace_seconds >= 0, "shutdown_grace_seconds", self.shutdown_grace_seconds, "0 or more")
         least = self.dead_peer_seconds >= LEAST_DEAD_PEER
         check(least, "dead_peer_seconds", self.dead_peer_seconds, f"{LEAST_DEAD_PEER} or more")
+        backups, data = self.backup_directory, self.data_dir.resolve()
+        beside = backups is None or not backups.resolve().is_relative_to(data)
+        check(beside, "backup_directory", backups, "outside of the data directory, of which backups are made")
         for alias in self.alias_names:
             check(is_host(alias), "aliases", alias, "computer names, separated by commas")
         for name in ("allow_nonauthenticated_rpc", "remote_read_allow_none_security_client"):

@@ -64,15 +64,18 @@ class WebServer:
     async def start(self, port: int) -> tuple[str, int]:
         """Address and port. Raises OSError when it does not come up."""
         configuration = self._configuration
-        path = configuration.data_dir.resolve() / _SOCKET
+        data_dir = configuration.data_dir.resolve()
+        path = data_dir / _SOCKET
         await self._rpc.listen_unix(bind_unix(path))
         watched = self._door.delay.watch(), self._door.growth.watch(), self._write_uses()
         self._watching = [asyncio.create_task(watch) for watch in watched]
         certificate, key = (str(path or "") for path in (configuration.web_certificate, configuration.web_key))
         self._process = ChildProcess(
             _PROGRAM, self._door.serve, configuration.web_address, port, certificate=certificate, key=key,
-            socket=str(path), data_dir=str(configuration.data_dir.resolve()), store=self._store,
-            users_file=str(configuration.users_path.resolve()), hosts=[*self._names,
+            socket=str(path), data_dir=str(data_dir), store=self._store,
+            users_file=str(configuration.users_path.resolve()), backups=str(configuration.backup_directory or ""),
+            outside=[str(path) for path in (configuration.users_path, configuration.directory_file)
+                     if not path.resolve().is_relative_to(data_dir) and path.exists()], hosts=[*self._names,
             *configuration.web_host_names], open_metrics=configuration.web_shows_sums, audit=configuration.audit,
             audit_required=configuration.audit_required, audit_bytes=configuration.audit_megabytes << 20,
         )  # fmt: skip

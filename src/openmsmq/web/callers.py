@@ -49,6 +49,11 @@ class Caller:
     token: str = ""
     session: Session | None = None
 
+    @property
+    def administers(self) -> bool:
+        """Whether what is for administrators only is for this one, here."""
+        return self.administrator and self.role is Role.ADMINISTRATOR
+
 
 class Sessions:
     """All of them, in memory. Threads may share it."""

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound
-from openmsmq.model.roles import Role
 from openmsmq.operating.metrics import Histogram
 from openmsmq.operating.tokens import TokensFile, TokenUses
 from openmsmq.processes.answering import Answering
@@ -30,6 +29,7 @@ from openmsmq.rpc.users import UsersFile, UsersFileError
 from openmsmq.web import figures, rows
 from openmsmq.web.growth import Growth
 from openmsmq.web.logins import Delays, Known, Tickets
+from openmsmq.web.openings import Openings
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,8 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "queue": {"ticket": str, "id": str},
     "accounts": {"ticket": str},
     "sids": {"ticket": str, "name": str},
+    "handles": {"ticket": str},
+    "close_handle": {"ticket": str, "peer": str, "id": str},
     "figures": {},
 }
 _MOST_TEXT: Final = 4096  # characters
@@ -76,6 +78,7 @@ class Door:
         self._epoch: Final = epoch
         self._auditor: Final = auditor
         self._uses: Final = uses
+        self._openings: Final = Openings(manager, auditor)
         self._tickets: Final = Tickets(users, tokens)
         self._delays: Final = Delays()
         self._logins: Final = {"ok": 0, "refused": 0, "delayed": 0}
@@ -164,7 +167,7 @@ class Door:
         return self._described(self._tickets.check(ticket))
 
     def _described(self, known: Known) -> dict[str, Any]:
-        administrator = known.role is Role.ADMINISTRATOR and self._is_administrator(known.sid)
+        administrator = self._is_administrator(known.sid)
         return {"name": known.name, "sid": known.sid, "administrator": administrator, "role": int(known.role),
                 "token": known.token}  # fmt: skip
 
@@ -211,6 +214,24 @@ class Door:
         if queue is None or not rows.is_seen(self._manager, queue, caller):
             raise QueueNotFound(detail=f"there is no queue {id[:40]}")
         return rows.row(self._manager, self.growth, queue)
+
+    async def _handles(self, ticket: str) -> tuple[dict[str, Any], bytes]:
+        """Rows as JSON, one a line, of all that is open. Raises AccessDenied for who is no administrator."""
+        self._administrator(ticket)
+        lines = [json.dumps(row).encode() async for row in _sliced(self._openings.rows())]
+        return {"result": len(lines)}, b"\n".join(lines)
+
+    async def _close_handle(self, ticket: str, peer: str, id: str) -> dict[str, Any] | None:
+        """The row of what was closed; None where it is closed already. Raises AccessDenied for who is no
+        administrator."""
+        known = self._administrator(ticket)
+        return self._openings.close(id, Actor(known.sid, known.name, f"http {peer}"))
+
+    def _administrator(self, ticket: str) -> Known:
+        known = self._tickets.check(ticket)
+        if not self._is_administrator(known.sid):
+            raise AccessDenied(detail="who has queues open is for administrators of the queue manager")
+        return known
 
     async def _figures(self) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -25,7 +25,18 @@ from openmsmq.model.rights import QUEUE_RIGHTS
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted, printable, time_text
 from openmsmq.operating.acting import HAS_NO_TARGET
-from openmsmq.web import account, charts, dead_letters, live, messages, operations, permissions, problems, queues
+from openmsmq.web import (
+    account,
+    charts,
+    dead_letters,
+    handles,
+    live,
+    messages,
+    operations,
+    permissions,
+    problems,
+    queues,
+)
 from openmsmq.web.application import Web, peer_of
 from openmsmq.web.callers import Caller
 from openmsmq.web.history import Rates
@@ -73,6 +84,8 @@ class Console:
             Route("/queues/{queue}/messages/{lookup}", show(self._message), methods=["GET"]),
             Route("/deadletters", show(self._deadletters), methods=["GET"]),
             Route("/outgoing", show(self._outgoing), methods=["GET"]),
+            Route("/handles", show(self._handles), methods=["GET"]),
+            Route("/handles/{handle}/close", change(self._close_handle), methods=["POST"]),
             Route("/outgoing/{queue}/pause", change(self._pause), methods=["POST"]),
             Route("/outgoing/{queue}/resume", change(self._resume), methods=["POST"]),
             Route("/plan", change(self._plan), methods=["POST"]),
@@ -138,7 +151,8 @@ class Console:
         csrf = caller.session.csrf if caller is not None and caller.session is not None else ""
         text = self._templates.get_template(template).render(
             title=title, user=caller.name if caller is not None else None, csrf=csrf,
-            machine=self._web.services.settings.hosts[0], administrator=caller is not None and caller.administrator,
+            machine=self._web.services.settings.hosts[0], administrator=caller is not None and caller.administers,
+            manages=caller is not None and caller.administrator,
             operates=caller is not None and caller.role >= Role.OPERATOR,
             administers=caller is not None and caller.role >= Role.ADMINISTRATOR, **values,
         )  # fmt: skip
@@ -231,6 +245,11 @@ class Console:
         found = await self.ask(dead_letters.list_outgoing, request, caller)
         return self.render("outgoing.html", caller, "Outgoing queues", found=found, command=found.command)
 
+    async def _handles(self, request: Request, caller: Caller) -> Response:
+        query = parse_query(handles.HandleQuery, request.query_params.multi_items())
+        found = await self.ask(handles.list_handles, request, caller, query=query)
+        return self.render("handles.html", caller, "Open queues", found=found, query=query)
+
     def _static(self, name: str, media_type: str) -> Route:
         content = (files("openmsmq.web") / "static" / name).read_bytes()
 
@@ -288,6 +307,10 @@ class Console:
             "rights_plan.html", caller, "Dry run", found=found, change=change, text=_CHANGES[change.change],
             queue=request.path_params["queue"], command=found.command,
         )  # fmt: skip
+
+    async def _close_handle(self, request: Request, caller: Caller) -> Response:
+        await self.ask(handles.close_handle, request, caller)
+        return RedirectResponse("/handles", 303)
 
     async def _pause(self, request: Request, caller: Caller) -> Response:
         await self.ask(dead_letters.pause_queue, request, caller)

@@ -7,7 +7,10 @@ from typing import Final
 from openmsmq.web import (
     account,
     administration,
+    backups,
     dead_letters,
+    definitions,
+    handles,
     live,
     messages,
     operations,
@@ -20,5 +23,6 @@ from openmsmq.web.table import Operation
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *account.OPERATIONS, *queues.OPERATIONS, *messages.OPERATIONS, *operations.OPERATIONS, *dead_letters.OPERATIONS,
-    *permissions.OPERATIONS, *tokens.OPERATIONS, *users.OPERATIONS, *administration.OPERATIONS, *live.OPERATIONS,
+    *permissions.OPERATIONS, *handles.OPERATIONS, *tokens.OPERATIONS, *users.OPERATIONS, *administration.OPERATIONS,
+    *definitions.OPERATIONS, *backups.OPERATIONS, *live.OPERATIONS,
 )  # fmt: skip

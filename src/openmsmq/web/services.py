@@ -18,8 +18,9 @@ import msgspec
 
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.processes.link import Link
-from openmsmq.web.callers import Sessions
+from openmsmq.web.callers import Caller, Sessions
 from openmsmq.web.history import History
+from openmsmq.web.making import Making
 from openmsmq.web.managers import Managers
 from openmsmq.web.problems import Problem
 
@@ -31,7 +32,8 @@ CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="openmsmq"'}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """See `server.web.WebServer`. `hosts` are the names of the machine; `open_metrics`: sums are for everybody."""
+    """See `server.web.WebServer`. `hosts` are the names of the machine; `open_metrics`: sums are for everybody;
+    `backups`: where backups go, empty for nowhere; `outside`: files that are not in the data directory."""
 
     host: str
     port: int
@@ -41,6 +43,8 @@ class Settings:
     data_dir: str
     store: str
     users_file: str
+    backups: str
+    outside: list[str]
     hosts: list[str]
     open_metrics: bool
     audit: bool
@@ -131,6 +135,7 @@ class Services:
     rows: Rows
     history: History = field(default_factory=History)
     sessions: Sessions = field(default_factory=Sessions)
+    backups: Making = field(default_factory=Making)
     seals: Seals = field(default_factory=Seals)
 
     def login(self, user: str, password: str, peer: str) -> Mapping[str, Any]:
@@ -157,7 +162,8 @@ class Services:
         row: dict[str, Any] = self.link.call("queue", ticket=ticket, id=identifier)
         return row
 
-    def demand_administrator(self, administrator: bool) -> None:
+    @staticmethod
+    def demand_administrator(caller: Caller) -> None:
         """For what is in files of the daemon, which no right of MSMQ is about. Raises AccessDenied."""
-        if not administrator:
+        if not caller.administers:
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, "this is for administrators of the queue manager")

@@ -63,7 +63,7 @@ def list_tokens(asked: Asked) -> TokenList:
     found = [
         _known(token, uses.get(token.id))
         for token in _asked(_file(asked).list)
-        if caller.administrator or token.sid == caller.sid
+        if caller.administers or token.sid == caller.sid
     ]
     return TokenList(found, "openmsmq token list")
 
@@ -85,7 +85,7 @@ def create_token(asked: Asked) -> CreatedToken:
 def revoke_token(asked: Asked) -> RevokedToken:
     file, identifier, caller = _file(asked), asked.path["token"], asked.caller
     found = next((token for token in _asked(file.list) if token.id == identifier), None)
-    if found is None or not (caller.administrator or found.sid == caller.sid):
+    if found is None or not (caller.administers or found.sid == caller.sid):
         raise Problem(404, f"there is no token {identifier[:40]}")
     used = read_uses(asked.services.settings.directory).get(identifier)
     return RevokedToken(_known(_asked(lambda: file.revoke(identifier)), used), f"openmsmq token revoke {identifier}")

@@ -161,7 +161,7 @@ def delete_group(asked: Asked) -> Done:
 
 def _file(asked: Asked) -> UsersFile:
     """Changes are recorded. Raises AccessDenied."""
-    asked.services.demand_administrator(asked.caller.administrator)
+    asked.services.demand_administrator(asked.caller)
     return recorded_users(asked)
 
 
