@@ -94,23 +94,14 @@ def paths(daemon: Daemon) -> dict[str, str]:
         "overview": "/", "day": "/?range=24h", "queues": "/queues?filter=o&sort=-messages", "queue": f"/queues/{queue}",
         "rights": f"/queues/{queue}/rights?for=bob",
         "message": f"/queues/{queue}/messages/{lookup}", "deadletters": "/deadletters", "outgoing": "/outgoing",
-        "users": "/users", "handles": "/handles", "tokens": "/tokens", "missing": "/queues/p999999",
+        "users": "/users", "handles": "/handles", "alarms": "/alarms", "tokens": "/tokens", "missing": "/queues/p999999",
     }  # fmt: skip
 
 
 PAGES = [
-    "overview",
-    "day",
-    "queues",
-    "queue",
-    "rights",
-    "message",
-    "deadletters",
-    "outgoing",
-    "users",
-    "tokens",
-    "handles",
-]
+    "overview", "day", "queues", "queue", "rights", "message", "deadletters", "outgoing", "users", "tokens", "handles",
+    "alarms",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -13,6 +13,7 @@ import pytest
 
 from frame_peer import FramePeer
 from openmsmq.model.sddl import from_sddl
+from openmsmq.operating.alarms import Alarms
 from openmsmq.operating.metrics import Histogram
 from openmsmq.operating.tokens import TokensFile, TokenUses
 from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
@@ -46,6 +47,7 @@ class Peer(FramePeer):
             0,
             self,
             TokenUses(path.parent),
+            Alarms(),
         )
 
     def record(self, deed: Deed) -> None:

@@ -16,6 +16,10 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "alarms": Entry(
+        "alarms",
+        "Show the alarms of a daemon that are on: disk, quotas, syncs, dead letters, old messages, outgoing queues.",
+    ),
     "audit": Entry(
         "auditing", "Show who changed what, from where and how much: the audit log in the data directory of a daemon."
     ),

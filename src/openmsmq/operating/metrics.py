@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from openmsmq.model.reasons import REASONS
+from openmsmq.operating.alarms import CONDITIONS
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_SERIES: Final = 50_000  # of one answer: more is an error, never a part of them
@@ -77,7 +78,7 @@ FAMILIES: Final = (
     Family("quota_bytes", "gauge", "Quota of the machine."),
     Family("throttled", "gauge", "1 while the disk is nearly full and no messages are accepted."),
     Family("store_epoch", "gauge", "How often the store was taken over."),
-    Family("alarm_active", "gauge", "1 while an alarm is on.", ("alarm",)),
+    Family("alarm_active", "gauge", "1 while an alarm is on.", ("alarm",), tuple((one.name,) for one in CONDITIONS)),
     Family("process_resident_memory_bytes", "gauge", "Memory of a process.", *_by("process", "daemon", "web")),
     Family("build_info", "gauge", "1, with what runs.", ("version", "python", "compiled")),
 )  # fmt: skip

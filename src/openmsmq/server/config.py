@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
 from openmsmq.model.names import PublicFormatName, Suffix, parse_format_name, parse_path_name
 from openmsmq.model.security import sid_bytes
+from openmsmq.operating.alarms import CONDITIONS
 from openmsmq.operating.audit import FILES, MEGABYTES
+from openmsmq.operating.naming import path_of
 from openmsmq.protection.policy import Policy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.machine import Machine
@@ -260,6 +263,31 @@ class Configuration:
         default=Policy(),
         metadata={"help": "what signatures and encryption of messages are accepted: a table", "file_only": True},
     )
+    alarm_disk_megabytes: int = field(
+        default=1024, metadata={"help": "alarm with less free on the disk of the data directory (0: never)"}
+    )
+    alarm_quota_percent: int = field(
+        default=90, metadata={"help": "alarm when so much of a quota is used, of the machine or a queue (0: never)"}
+    )
+    alarm_sync_milliseconds: int = field(
+        default=1000, metadata={"help": "alarm when a sync of the disk takes as long (0: never)"}
+    )
+    alarm_dead_letters: int = field(
+        default=100, metadata={"help": "alarm when so many dead letters come within ten minutes (0: never)"}
+    )
+    alarm_oldest_seconds: int = field(
+        default=86400, metadata={"help": "alarm when the first message of a queue has waited for so long (0: never)"}
+    )
+    alarm_outgoing_seconds: int = field(
+        default=900, metadata={"help": "alarm when messages wait for another machine and none leaves (0: never)"}
+    )
+    alarm_queue: str = field(default="", metadata={"help": "queue that gets a message for each alarm; default: none"})
+    alarm_webhook: str = field(
+        default="", metadata={"help": "URL to which alarms are posted by the HTTP server's process; default: none"}
+    )
+    alarm_webhook_key_file: Path | None = field(
+        default=None, metadata={"help": "file with the key that signs what is posted to alarm_webhook"}
+    )
     audit: bool = field(default=True, metadata={"help": "keep a log of who changes what (audit.jsonl)"})
     audit_required: bool = field(
         default=False, metadata={"help": "refuse changes that can't be recorded in the audit log"}
@@ -319,6 +347,11 @@ class Configuration:
         check(self.shutdown_grace_seconds >= 0, "shutdown_grace_seconds", self.shutdown_grace_seconds, "0 or more")
         least = self.dead_peer_seconds >= LEAST_DEAD_PEER
         check(least, "dead_peer_seconds", self.dead_peer_seconds, f"{LEAST_DEAD_PEER} or more")
+        for condition in CONDITIONS:
+            threshold = getattr(self, condition.setting)
+            check(threshold >= 0, condition.setting, threshold, f"0 or more {condition.unit}")
+        check(self.alarm_quota_percent <= 100, "alarm_quota_percent", self.alarm_quota_percent, "0 to 100")
+        self._check_telling()
         backups, data = self.backup_directory, self.data_dir.resolve()
         beside = backups is None or not backups.resolve().is_relative_to(data)
         check(beside, "backup_directory", backups, "outside of the data directory, of which backups are made")
@@ -349,6 +382,18 @@ class Configuration:
         check(safe, "web_certificate", self.web_certificate, "a file, because passwords would travel as text")
         safe = not self.flight or self.on_loopback or self.flight_certificate is not None
         check(safe, "flight_certificate", self.flight_certificate, "a file, because passwords would travel as text")
+
+    def _check_telling(self) -> None:
+        """Where alarms go."""
+        try:
+            parse_format_name(self.alarm_queue_name or "DIRECT=OS:.\\private$\\none")
+        except IllegalFormatName:
+            check(False, "alarm_queue", self.alarm_queue, "the name of a queue, a path name or a format name")
+        url = urlsplit(self.alarm_webhook)
+        is_url = not self.alarm_webhook or (url.scheme in ("http", "https") and bool(url.hostname))
+        check(is_url, "alarm_webhook", self.alarm_webhook, "a URL that begins with http:// or https://")
+        served = self.web or not self.alarm_webhook
+        check(served, "alarm_webhook", self.alarm_webhook, "unset, because web is not set, whose process posts")
 
     def _check_foreign_sites(self) -> None:
         identifiers = [str(site.identifier) for site in self.foreign_site]
@@ -424,6 +469,18 @@ class Configuration:
     def changed(self) -> dict[str, Any]:
         """The settings that are not the default, for the audit log."""
         return {name: entry["value"] for name, entry in self.described().items() if entry["source"] != "default"}
+
+    @property
+    def alarm_thresholds(self) -> dict[str, int]:
+        """Condition of an alarm -> threshold; 0 for never."""
+        return {condition.name: getattr(self, condition.setting) for condition in CONDITIONS}
+
+    @property
+    def alarm_queue_name(self) -> str:
+        """The format name of the queue that gets alarms; empty for none."""
+        return self.alarm_queue if not self.alarm_queue or "=" in self.alarm_queue else (
+            f"DIRECT=OS:{path_of(self.alarm_queue)}"
+        )  # fmt: skip
 
     @property
     def on_loopback(self) -> bool:

@@ -50,6 +50,7 @@ from openmsmq.rpc.server import RpcServer, SecurityPolicy, ServerLimits
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server import logs
 from openmsmq.server.addresses import local_addresses
+from openmsmq.server.alarms import AlarmWatch
 from openmsmq.server.auditing import Audit
 from openmsmq.server.automation import AutomationObjects
 from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
@@ -125,6 +126,7 @@ class Daemon:
         self._syncer: UringSync | None = None
         self._syncs = Histogram()
         self._resolving: asyncio.Task[None] | None = None  # of transactions in doubt
+        self._watching: asyncio.Task[None] | None = None  # for alarms
         self._following: asyncio.Task[None] | None = None  # the directory
 
     def _recover(self) -> QueueManager:
@@ -243,10 +245,14 @@ class Daemon:
         self._resolving = asyncio.create_task(environment.coordinator.run(loop.time))
         if configuration.flight:
             await self._start_flight(committer, users, environment)
+        self._alarms = AlarmWatch(
+            self.manager, configuration.data_dir, configuration.alarm_thresholds, self._syncs,
+            configuration.alarm_queue_name,
+        )  # fmt: skip
         if configuration.web:
             self._web = WebServer(configuration, environment, users, rpc, self._syncs, [
                 configuration.machine_name, self._qualified_name, *configuration.alias_names
-            ], self.store, self._audit or NoAudit())  # fmt: skip
+            ], self.store, self._audit or NoAudit(), self._alarms.alarms)  # fmt: skip
             self.endpoints["web"] = await self._web.start(self._ports.number("web_port"))
         await self._start_messages(committer, environment.public_queues, users)
         self._announce_security()
@@ -267,6 +273,7 @@ class Daemon:
             configuration.data_dir, self._is_owner,
         )  # fmt: skip
         self._maintenance = asyncio.create_task(maintenance.run())
+        self._watching = asyncio.create_task(self._alarms.run())
         self._following = asyncio.create_task(keep_in_step(environment.public_queues))
 
     async def _start_messages(self, committer: Committer, public_queues: PublicQueues, users: UsersFile) -> None:
@@ -348,6 +355,8 @@ class Daemon:
         """Stop taking calls, finish what is written, and leave a checkpoint."""
         if self._maintenance is not None:
             self._maintenance.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
         if self._following is not None:
             self._following.cancel()
         if self._resolving is not None:

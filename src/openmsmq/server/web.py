@@ -7,6 +7,7 @@ import asyncio
 import logging
 from typing import Final
 
+from openmsmq.operating.alarms import Alarms
 from openmsmq.operating.metrics import Histogram
 from openmsmq.operating.tokens import TokensFile, TokensFileError, TokenUses
 from openmsmq.processes.child import ChildProcess, Program
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 _SOCKET: Final = "web.sock"  # in the data directory
 _PROGRAM: Final = Program(
-    "web", "openmsmq.web.serving", ("jinja2", "msgspec", "starlette", "uvicorn"), "web",
+    "web", "openmsmq.web.serving", ("jinja2", "msgspec", "starlette", "urllib3", "uvicorn"), "web",
     "its users have to log in again",
 )  # fmt: skip
 
@@ -38,7 +39,7 @@ class WebServer:
 
     def __init__(
         self, configuration: Configuration, environment: Environment, users: UsersFile, rpc: RpcServer,
-        syncs: Histogram, names: list[str], store: Store, auditor: Auditor,
+        syncs: Histogram, names: list[str], store: Store, auditor: Auditor, alarms: Alarms,
     ) -> None:  # fmt: skip
         """`rpc` is the daemon's server for everybody; `syncs` how long syncs of the store took; `names` are those of
         this machine."""
@@ -48,7 +49,7 @@ class WebServer:
         self._uses: Final = TokenUses(data_dir)
         self._door: Final = Door(
             environment.manager, users, self._tokens, rpc, environment.is_administrator, syncs, store.epoch, auditor,
-            self._uses,
+            self._uses, alarms,
         )  # fmt: skip
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)
@@ -70,13 +71,18 @@ class WebServer:
         watched = self._door.delay.watch(), self._door.growth.watch(), self._write_uses()
         self._watching = [asyncio.create_task(watch) for watch in watched]
         certificate, key = (str(path or "") for path in (configuration.web_certificate, configuration.web_key))
+        outside = [
+            str(path)
+            for path in (configuration.users_path, configuration.directory_file)
+            if not path.resolve().is_relative_to(data_dir) and path.exists()
+        ]
         self._process = ChildProcess(
             _PROGRAM, self._door.serve, configuration.web_address, port, certificate=certificate, key=key,
             socket=str(path), data_dir=str(data_dir), store=self._store,
             users_file=str(configuration.users_path.resolve()), backups=str(configuration.backup_directory or ""),
-            outside=[str(path) for path in (configuration.users_path, configuration.directory_file)
-                     if not path.resolve().is_relative_to(data_dir) and path.exists()], hosts=[*self._names,
-            *configuration.web_host_names], open_metrics=configuration.web_shows_sums, audit=configuration.audit,
+            outside=outside, hosts=[*self._names, *configuration.web_host_names],
+            webhook=configuration.alarm_webhook, webhook_key_file=str(configuration.alarm_webhook_key_file or ""),
+            open_metrics=configuration.web_shows_sums, audit=configuration.audit,
             audit_required=configuration.audit_required, audit_bytes=configuration.audit_megabytes << 20,
         )  # fmt: skip
         await self._process.start()

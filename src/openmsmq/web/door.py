@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound
+from openmsmq.operating.alarms import BY_NAME, Alarms
 from openmsmq.operating.metrics import Histogram
 from openmsmq.operating.tokens import TokensFile, TokenUses
 from openmsmq.processes.answering import Answering
@@ -66,10 +67,11 @@ class Door:
         epoch: int,
         auditor: Auditor,
         uses: TokenUses,
+        alarms: Alarms,
     ) -> None:
         """`rpc` is the daemon's server, with whose callers those of HTTP share the throttle for logins; `syncs` how
         long syncs of the store took; `epoch` how often it was taken over. `auditor` gets logins, `uses` those by
-        token."""
+        token; `alarms` are those that are on."""
         self._manager: Final = manager
         self._users: Final = users
         self._rpc: Final = rpc
@@ -78,6 +80,7 @@ class Door:
         self._epoch: Final = epoch
         self._auditor: Final = auditor
         self._uses: Final = uses
+        self._alarms: Final = alarms
         self._openings: Final = Openings(manager, auditor)
         self._tickets: Final = Tickets(users, tokens)
         self._delays: Final = Delays()
@@ -239,7 +242,9 @@ class Door:
             found |= part or {}
         logins = {f"http {result}": count for result, count in self._logins.items()}
         of_server = figures.of_server(self._manager, self._rpc, self._syncs, self.delay, self._epoch)
-        return found | of_server | {"logins_total": logins}
+        active = {name for name, _ in self._alarms.active}
+        alarms = {name: int(name in active) for name in BY_NAME}
+        return found | of_server | {"logins_total": logins, "alarm_active": alarms}
 
 
 async def _sliced(items: Iterator[T]) -> AsyncIterator[T]:

@@ -27,6 +27,7 @@ from openmsmq.model.text import counted, printable, time_text
 from openmsmq.operating.acting import HAS_NO_TARGET
 from openmsmq.web import (
     account,
+    alarms,
     charts,
     dead_letters,
     handles,
@@ -84,6 +85,7 @@ class Console:
             Route("/queues/{queue}/messages/{lookup}", show(self._message), methods=["GET"]),
             Route("/deadletters", show(self._deadletters), methods=["GET"]),
             Route("/outgoing", show(self._outgoing), methods=["GET"]),
+            Route("/alarms", show(self._alarms), methods=["GET"]),
             Route("/handles", show(self._handles), methods=["GET"]),
             Route("/handles/{handle}/close", change(self._close_handle), methods=["POST"]),
             Route("/outgoing/{queue}/pause", change(self._pause), methods=["POST"]),
@@ -197,10 +199,11 @@ class Console:
     async def _overview(self, request: Request, caller: Caller) -> Response:
         query = parse_query(live.SeriesQuery, request.query_params.multi_items())
         found = await self.ask(queues.overview, request, caller)
+        on = await self.ask(alarms.list_alarms, request, caller)
         shown = live.may_see(Asked(self._web.services, caller))
         rates = self._web.services.history.rates(query.range) if shown else []
         return self.render(
-            "overview.html", caller, "Overview", found=found, query=query, command=found.command,
+            "overview.html", caller, "Overview", found=found, alarms=on.active, query=query, command=found.command,
             charts=charts.charts(rates), step=charts.seconds_of_a_point(rates),
             now=(rates[-1] if rates else _NOTHING_YET) if shown else None,
         )  # fmt: skip
@@ -244,6 +247,10 @@ class Console:
     async def _outgoing(self, request: Request, caller: Caller) -> Response:
         found = await self.ask(dead_letters.list_outgoing, request, caller)
         return self.render("outgoing.html", caller, "Outgoing queues", found=found, command=found.command)
+
+    async def _alarms(self, request: Request, caller: Caller) -> Response:
+        found = await self.ask(alarms.list_alarms, request, caller)
+        return self.render("alarms.html", caller, "Alarms", found=found, command=found.command)
 
     async def _handles(self, request: Request, caller: Caller) -> Response:
         query = parse_query(handles.HandleQuery, request.query_params.multi_items())

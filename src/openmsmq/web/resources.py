@@ -7,6 +7,7 @@ from typing import Final
 from openmsmq.web import (
     account,
     administration,
+    alarms,
     backups,
     dead_letters,
     definitions,
@@ -24,5 +25,5 @@ from openmsmq.web.table import Operation
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *account.OPERATIONS, *queues.OPERATIONS, *messages.OPERATIONS, *operations.OPERATIONS, *dead_letters.OPERATIONS,
     *permissions.OPERATIONS, *handles.OPERATIONS, *tokens.OPERATIONS, *users.OPERATIONS, *administration.OPERATIONS,
-    *definitions.OPERATIONS, *backups.OPERATIONS, *live.OPERATIONS,
+    *definitions.OPERATIONS, *backups.OPERATIONS, *alarms.OPERATIONS, *live.OPERATIONS,
 )  # fmt: skip

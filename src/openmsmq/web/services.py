@@ -45,6 +45,8 @@ class Settings:
     users_file: str
     backups: str
     outside: list[str]
+    webhook: str
+    webhook_key_file: str
     hosts: list[str]
     open_metrics: bool
     audit: bool

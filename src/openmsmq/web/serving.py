@@ -10,6 +10,7 @@ import socket
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from threading import Thread
 
 import uvicorn
@@ -24,6 +25,7 @@ from openmsmq.web.managers import Managers
 from openmsmq.web.pages import Console
 from openmsmq.web.resources import OPERATIONS
 from openmsmq.web.services import Rows, Services, Settings
+from openmsmq.web.webhook import Webhook, posting
 
 
 def main() -> None:
@@ -41,6 +43,8 @@ def main() -> None:
     link = Link(connection)
     services = Services(settings, link, Managers(settings.socket), Rows(link))
     Thread(target=record, args=(link, services.history), name="history", daemon=True).start()
+    if settings.webhook:
+        _tell_alarms(settings)
     web = Web(services, OPERATIONS)
     console = Console(web)
     config = uvicorn.Config(
@@ -59,6 +63,18 @@ def main() -> None:
     )
     gc.freeze()  # the collector need not look at all modules again and again
     asyncio.run(_serve(uvicorn.Server(config), listener))
+
+
+def _tell_alarms(settings: Settings) -> None:
+    """By webhook, in a thread. A key that can't be read ends the process: nothing may go out unsigned then."""
+    try:
+        key = Path(settings.webhook_key_file).read_bytes().strip() if settings.webhook_key_file else b""
+    except OSError as error:
+        sys.exit(f"alarm_webhook_key_file: {error}")
+    if settings.webhook_key_file and not key:
+        sys.exit(f"alarm_webhook_key_file: {settings.webhook_key_file} is empty")
+    webhook = Webhook(settings.directory, settings.hosts[0], settings.webhook, key, posting())
+    Thread(target=webhook.run, name="webhook", daemon=True).start()
 
 
 async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
