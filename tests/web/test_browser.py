@@ -94,7 +94,8 @@ def paths(daemon: Daemon) -> dict[str, str]:
         "overview": "/", "day": "/?range=24h", "queues": "/queues?filter=o&sort=-messages", "queue": f"/queues/{queue}",
         "rights": f"/queues/{queue}/rights?for=bob",
         "message": f"/queues/{queue}/messages/{lookup}", "deadletters": "/deadletters", "outgoing": "/outgoing",
-        "users": "/users", "handles": "/handles", "alarms": "/alarms", "tokens": "/tokens", "missing": "/queues/p999999",
+        "users": "/users", "handles": "/handles", "alarms": "/alarms", "tokens": "/tokens",
+        "missing": "/queues/p999999",
     }  # fmt: skip
 
 
