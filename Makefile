@@ -11,7 +11,7 @@ export TEST_SEED := $(SEED)
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py
 COMPILED_TESTS := tests/bulk/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
 
-.PHONY: setup deb package-test java samba nftables domain browser compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
+.PHONY: setup deb package-test java samba nftables domain browser prometheus compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
 
 setup: compiled
 
@@ -52,14 +52,18 @@ browser: $(STAMP)
 	@tools/ensure browser
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-browser.txt || [ -z "$$CI" ]
 
-test: java samba compiled
+# promtool, with which tests check metrics and alert rules.
+prometheus:
+	@tools/ensure prometheus
+
+test: java samba prometheus compiled
 	@$(PYTEST) -m "not slow"
 	@TESTS=compiled $(PYTEST) -m "not slow" $(NATIVE_TESTS)
 
 demo: java compiled
 	@$(BIN)/python demo
 
-nightly: java samba nftables domain browser compiled
+nightly: java samba nftables domain browser prometheus compiled
 	@$(PYTEST)
 	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
 	@SIMULATIONS=5000 $(PYTEST) tests/link/test_simulation.py tests/packets/test_product.py

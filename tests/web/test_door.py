@@ -24,6 +24,7 @@ from openmsmq.rpc.throttle import PERIOD, Attempt, FailureLimits
 from openmsmq.rpc.users import UsersFile
 from openmsmq.web import rows
 from openmsmq.web.door import REQUESTS, Door
+from openmsmq.web.figures import Latency
 from queueing.world import World
 
 
@@ -48,6 +49,7 @@ class Peer(FramePeer):
             self,
             TokenUses(path.parent),
             Alarms(),
+            Latency({}),
         )
 
     def record(self, deed: Deed) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Final
 
 from openmsmq.operating.alarms import Alarms
@@ -18,12 +19,14 @@ from openmsmq.rpc.call import InterfaceTable
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.server import RpcServer, SecurityPolicy
 from openmsmq.rpc.tickets import ticket_acceptor
+from openmsmq.rpc.timing import Timings
 from openmsmq.rpc.unix_sockets import bind_unix
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.config import Configuration
 from openmsmq.server.interfaces import SERVED
 from openmsmq.store import Store
 from openmsmq.web.door import Door
+from openmsmq.web.figures import Latency
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +48,16 @@ class WebServer:
         this machine."""
         self._configuration: Final = configuration
         data_dir = configuration.data_dir.resolve()
+        latency = Latency({
+            interface.description.name: [operation.name for operation in interface.description.operations]
+            for interface in SERVED
+        })  # fmt: skip
+        rpc.time_calls(Timings(latency.observe, time.perf_counter))
         self._tokens: Final = TokensFile(data_dir)
         self._uses: Final = TokenUses(data_dir)
         self._door: Final = Door(
             environment.manager, users, self._tokens, rpc, environment.is_administrator, syncs, store.epoch, auditor,
-            self._uses, alarms,
+            self._uses, alarms, latency,
         )  # fmt: skip
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)

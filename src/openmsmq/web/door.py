@@ -68,10 +68,11 @@ class Door:
         auditor: Auditor,
         uses: TokenUses,
         alarms: Alarms,
+        latency: figures.Latency,
     ) -> None:
         """`rpc` is the daemon's server, with whose callers those of HTTP share the throttle for logins; `syncs` how
         long syncs of the store took; `epoch` how often it was taken over. `auditor` gets logins, `uses` those by
-        token; `alarms` are those that are on."""
+        token; `alarms` are those that are on, `latency` says how long calls take."""
         self._manager: Final = manager
         self._users: Final = users
         self._rpc: Final = rpc
@@ -81,6 +82,7 @@ class Door:
         self._auditor: Final = auditor
         self._uses: Final = uses
         self._alarms: Final = alarms
+        self._latency: Final = latency
         self._openings: Final = Openings(manager, auditor)
         self._tickets: Final = Tickets(users, tokens)
         self._delays: Final = Delays()
@@ -244,7 +246,11 @@ class Door:
         of_server = figures.of_server(self._manager, self._rpc, self._syncs, self.delay, self._epoch)
         active = {name for name, _ in self._alarms.active}
         alarms = {name: int(name in active) for name in BY_NAME}
-        return found | of_server | {"logins_total": logins, "alarm_active": alarms}
+        return (
+            found
+            | of_server
+            | {"rpc_duration_seconds": self._latency.figures(), "logins_total": logins, "alarm_active": alarms}
+        )
 
 
 async def _sliced(items: Iterator[T]) -> AsyncIterator[T]:
