@@ -11,7 +11,7 @@ export TEST_SEED := $(SEED)
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py
 COMPILED_TESTS := tests/bulk/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
 
-.PHONY: setup deb package-test java samba nftables domain browser prometheus compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
+.PHONY: setup deb package-test java samba nftables domain browser prometheus deployments compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
 
 setup: compiled
 
@@ -56,6 +56,11 @@ browser: $(STAMP)
 prometheus:
 	@tools/ensure prometheus
 
+# Only tests of the examples for container engines want them.
+deployments: $(STAMP)
+	@tools/ensure deployments
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-deployments.txt || [ -z "$$CI" ]
+
 test: java samba prometheus compiled
 	@$(PYTEST) -m "not slow"
 	@TESTS=compiled $(PYTEST) -m "not slow" $(NATIVE_TESTS)
@@ -63,7 +68,7 @@ test: java samba prometheus compiled
 demo: java compiled
 	@$(BIN)/python demo
 
-nightly: java samba nftables domain browser prometheus compiled
+nightly: java samba nftables domain browser prometheus deployments compiled
 	@$(PYTEST)
 	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
 	@SIMULATIONS=5000 $(PYTEST) tests/link/test_simulation.py tests/packets/test_product.py
