@@ -65,7 +65,7 @@ def test_a_damaged_file_is_an_error_and_no_login(tmp_path: Path, content: str) -
     path = tmp_path / TOKENS_FILE
     path.write_text(content)
     path.chmod(0o600)
-    with pytest.raises(TokensFileError, match="no file of tokens"):
+    with pytest.raises(TokensFileError, match="can't be read"):
         TokensFile(tmp_path).find("x")
 
 

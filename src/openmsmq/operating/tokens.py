@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +19,7 @@ from typing import Any, Final
 
 from openmsmq.model.roles import Role, role_of
 from openmsmq.operating.locks import locked
-from openmsmq.protection.keyring import KeyringError, write_private
+from openmsmq.protection.keyring import KeyringError, Watched, write_private
 
 TOKENS_FILE: Final = "tokens.json"
 USES_FILE: Final = "token-uses.json"
@@ -62,28 +61,25 @@ class TokensFile:
     ) -> None:
         """`on_change` gets `token.create` or `token.revoke` and the token before the change; may raise to prevent
         it."""
-        self._path: Final = data_dir / TOKENS_FILE
+        self._file: Final = Watched(data_dir / TOKENS_FILE, _parse, dict[str, Token]())
         self._clock: Final = clock
         self._on_change: Final = on_change
-        self._seen: tuple[int, int, int] | None = None
-        self._tokens: dict[str, Token] = {}
 
     def list(self) -> list[Token]:
         """All, by user and name; also those that have expired in the last days. Raises TokensFileError."""
-        self._load()
-        return sorted(self._tokens.values(), key=lambda token: (token.user.casefold(), token.name.casefold(), token.id))
+        return sorted(
+            self._known().values(), key=lambda token: (token.user.casefold(), token.name.casefold(), token.id)
+        )
 
     def get(self, identifier: str) -> Token | None:
         """The token of an identifier, as long as it holds. Raises TokensFileError."""
-        self._load()
-        token = self._tokens.get(identifier)
+        token = self._known().get(identifier)
         return token if token is not None and self._clock() < token.expires else None
 
     def find(self, secret: str) -> Token | None:
         """The token that was given away as `secret`, as long as it holds. Raises TokensFileError."""
-        self._load()
         hashed = _hashed(secret)
-        found = next((token for token in self._tokens.values() if token.hash == hashed), None)
+        found = next((token for token in self._known().values() if token.hash == hashed), None)
         return None if found is None else self.get(found.id)
 
     def create(self, name: str, user: str, sid: str, role: Role, days: int = DAYS) -> tuple[str, Token]:
@@ -93,64 +89,49 @@ class TokensFile:
         if not 1 <= days <= LONGEST_DAYS:
             raise TokensFileError(f"a token holds for 1 to {LONGEST_DAYS} days, not {days}")
         secret, now = PREFIX + secrets.token_urlsafe(32), int(self._clock())
-        with self._changing():
-            own = [token for token in self._tokens.values() if token.sid == sid]
+        with self._changing() as known:
+            own = [token for token in known.values() if token.sid == sid]
             if len(own) >= MOST_OF_USER:
                 raise TokensFileError(f"{user} has {len(own)} tokens, which is the limit: revoke one")
             if any(token.name == name for token in own):
                 raise TokensFileError(f"{user} has a token of the name {name}: revoke that one, or take another name")
             token = Token(secrets.token_hex(4), name, user, sid, role, now, now + days * _DAY, _hashed(secret))
             self._on_change("token.create", token)
-            self._save({**self._tokens, token.id: token})
+            self._save({**known, token.id: token})
         return secret, token
 
     def revoke(self, identifier: str) -> Token:
         """It holds no longer. Raises TokensFileError if there is none."""
-        with self._changing():
-            token = self._tokens.get(identifier)
+        with self._changing() as known:
+            token = known.get(identifier)
             if token is None:
                 raise TokensFileError(
                     f"there is no token {identifier}; `openmsmq token list` shows those that there are"
                 )
             self._on_change("token.revoke", token)
-            self._save({key: kept for key, kept in self._tokens.items() if key != identifier})
+            self._save({key: kept for key, kept in known.items() if key != identifier})
         return token
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Nobody else changes the file. Raises TokensFileError."""
+    def _changing(self) -> Iterator[dict[str, Token]]:
+        """The tokens, while nobody else changes the file. Raises TokensFileError."""
         try:
-            with locked(self._path.with_suffix(".lock")):
-                self._load()
-                yield
+            with locked(self._file.path.with_suffix(".lock")):
+                yield self._known()
         except (OSError, KeyringError) as error:
             raise TokensFileError(str(error)) from error
 
-    def _load(self) -> None:
+    def _known(self) -> dict[str, Token]:
         try:
-            with self._path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                seen = (status.st_ino, status.st_mtime_ns, status.st_size)
-                if seen == self._seen:
-                    return
-                if status.st_mode & 0o077:
-                    raise TokensFileError(f"{self._path} may be read by others; make its mode 0600")
-                content = json.load(file)
-            tokens = [_token(entry) for entry in content["tokens"]]
-        except FileNotFoundError:
-            self._tokens, self._seen = {}, None
-            return
-        except OSError as error:
-            raise TokensFileError(f"{self._path} can't be read: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise TokensFileError(f"{self._path} is no file of tokens: {error!r}") from error
-        self._tokens, self._seen = {token.id: token for token in tokens}, seen
+            return self._file.value()
+        except KeyringError as error:
+            raise TokensFileError(str(error)) from error
 
     def _save(self, tokens: dict[str, Token]) -> None:
         """Those that expired a month ago and longer are left out."""
         known = [token for token in tokens.values() if token.expires + 30 * _DAY > self._clock()]
         content = {"tokens": [_document(token) for token in known]}
-        write_private(self._path, (json.dumps(content, indent=1) + "\n").encode())
+        write_private(self._file.path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 class TokenUses:
@@ -185,6 +166,11 @@ def read_uses(data_dir: Path) -> dict[str, int]:
         return {str(key): int(used) for key, used in content.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
+
+
+def _parse(data: bytes) -> dict[str, Token]:
+    tokens = [_token(entry) for entry in json.loads(data)["tokens"]]
+    return {token.id: token for token in tokens}
 
 
 def _hashed(secret: str) -> str:

@@ -288,6 +288,10 @@ class Configuration:
     alarm_webhook_key_file: Path | None = field(
         default=None, metadata={"help": "file with the key that signs what is posted to alarm_webhook"}
     )
+    trace_endpoint: str = field(
+        default="",
+        metadata={"help": "URL of an OpenTelemetry collector (OTLP over HTTP) for traces of transfers; default: none"},
+    )
     audit: bool = field(default=True, metadata={"help": "keep a log of who changes what (audit.jsonl)"})
     audit_required: bool = field(
         default=False, metadata={"help": "refuse changes that can't be recorded in the audit log"}
@@ -389,9 +393,9 @@ class Configuration:
             parse_format_name(self.alarm_queue_name or "DIRECT=OS:.\\private$\\none")
         except IllegalFormatName:
             check(False, "alarm_queue", self.alarm_queue, "the name of a queue, a path name or a format name")
-        url = urlsplit(self.alarm_webhook)
-        is_url = not self.alarm_webhook or (url.scheme in ("http", "https") and bool(url.hostname))
-        check(is_url, "alarm_webhook", self.alarm_webhook, "a URL that begins with http:// or https://")
+        for name in ("alarm_webhook", "trace_endpoint"):
+            url = getattr(self, name)
+            check(not url or _is_url(url), name, url, "a URL that begins with http:// or https://")
         served = self.web or not self.alarm_webhook
         check(served, "alarm_webhook", self.alarm_webhook, "unset, because web is not set, whose process posts")
 
@@ -544,6 +548,14 @@ class Configuration:
         """The port that a setting gives, or the standard one moved by `offset`."""
         given: int | None = getattr(self, setting)
         return STANDARD_PORTS[setting] + offset if given is None else given
+
+
+def _is_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname)
+    except ValueError:
+        return False
 
 
 def _is_domain_sid(text: str) -> bool:

@@ -69,6 +69,7 @@ from openmsmq.server.memory import give_back_memory, no_collector
 from openmsmq.server.protections import Protections
 from openmsmq.server.remote import Peers
 from openmsmq.server.supervision import FENCED, Supervision
+from openmsmq.server.tracing import Traces
 from openmsmq.server.web import WebServer
 from openmsmq.store import Store, StoreError, StoreFailed, StoreFenced, StoreFull
 from openmsmq.store.committer import Committer
@@ -125,6 +126,7 @@ class Daemon:
         self._maintenance: asyncio.Task[None] | None = None
         self._syncer: UringSync | None = None
         self._syncs = Histogram()
+        self._traces = Traces()
         self._resolving: asyncio.Task[None] | None = None  # of transactions in doubt
         self._watching: asyncio.Task[None] | None = None  # for alarms
         self._following: asyncio.Task[None] | None = None  # the directory
@@ -292,6 +294,11 @@ class Daemon:
             ping_port=self._ports.number("ping_port"),
             report_messages=configuration.report_messages,
             report_queue=configuration.report_queue_identifier,
+            transfers=(
+                self._traces.start(configuration.trace_endpoint, configuration.machine_name)
+                if configuration.trace_endpoint
+                else None
+            ),
             locate=(lambda name: public_queues.resolve(name, Access.SEND)) if self._directory.exists else None,
         )
         service = MessageService(
@@ -379,6 +386,7 @@ class Daemon:
         if self._rpc is not None:
             # After a failed store no answer comes any more.
             await self._rpc.shut_down(self.configuration.shutdown_grace_seconds if self.failure is None else 0)
+        await self._traces.stop()
         await asyncio.sleep(0)  # lets connections run their context handles down
         await self._directory.close()
         if self._maintenance is not None:
