@@ -19,6 +19,7 @@ from openmsmq.operating.tokens import (
     TokensFileError,
     TokenUses,
     read_uses,
+    write_uses,
 )
 
 SID = "S-1-5-21-1-2-3-1000"
@@ -112,7 +113,8 @@ def test_uses_are_written_for_tokens_that_there_are(tmp_path: Path) -> None:
     uses = TokenUses(tmp_path)
     uses.note("a", 5.5)
     uses.note("gone", 6)
-    uses.write(["a", "never"])
+    assert uses.to_write(["a", "never"]) == {"a": 5} and uses.to_write(["a"]) is None
+    write_uses(tmp_path, {"a": 5})
     assert read_uses(tmp_path) == {"a": 5} and TokenUses(tmp_path).of("a") == 5
     (tmp_path / "token-uses.json").write_text("[5]")
     assert read_uses(tmp_path) == {}

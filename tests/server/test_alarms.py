@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +131,27 @@ def test_a_directory_that_takes_no_file_does_not_either(tmp_path: Path, caplog: 
     (tmp_path / "alarms.json").mkdir()
     assert watch.look() == [("raised", "disk", "")]
     assert "may raise them again" in caplog.text
+
+
+def test_a_look_that_fails_is_not_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = Watch(tmp_path, disk=1 << 40)
+    monkeypatch.setattr("openmsmq.server.alarms.PERIOD", 0.01)
+    usage, failures = shutil.disk_usage, iter([OSError("the disk is gone")])
+
+    def failing(path: Path) -> Any:
+        for error in failures:
+            raise error
+        return usage(path)
+
+    monkeypatch.setattr("openmsmq.server.alarms.shutil.disk_usage", failing)
+
+    async def run() -> None:
+        running = asyncio.create_task(watch.watch.run())
+        while not watch.watch.alarms.active:
+            await asyncio.sleep(0.01)
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert "the disk is gone" in caplog.text

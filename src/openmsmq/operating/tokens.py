@@ -11,7 +11,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,12 +135,11 @@ class TokensFile:
 
 
 class TokenUses:
-    """When tokens were used. The daemon notes each use, and writes the file once a minute if there was one."""
+    """When tokens were used. The daemon notes each use, and has the file written once a minute if there was one."""
 
     PERIOD: Final = 60.0  # seconds
 
     def __init__(self, data_dir: Path) -> None:
-        self._path: Final = data_dir / USES_FILE
         self._uses = read_uses(data_dir)
         self._changed = False
 
@@ -151,12 +150,18 @@ class TokenUses:
     def of(self, identifier: str) -> int | None:
         return self._uses.get(identifier)
 
-    def write(self, known: Iterable[str]) -> None:
-        """The file, of the tokens that there still are. Raises KeyringError."""
-        if self._changed:
-            self._changed = False
-            self._uses = {key: used for key in known if (used := self._uses.get(key)) is not None}
-            write_private(self._path, (json.dumps(self._uses) + "\n").encode())
+    def to_write(self, known: Iterable[str]) -> dict[str, int] | None:
+        """What the file has to hold, of the tokens that there still are; None if that has not changed."""
+        if not self._changed:
+            return None
+        self._changed = False
+        self._uses = {key: used for key in known if (used := self._uses.get(key)) is not None}
+        return dict(self._uses)
+
+
+def write_uses(data_dir: Path, uses: Mapping[str, int]) -> None:
+    """Raises KeyringError."""
+    write_private(data_dir / USES_FILE, (json.dumps(uses) + "\n").encode())
 
 
 def read_uses(data_dir: Path) -> dict[str, int]:

@@ -62,7 +62,10 @@ class AlarmWatch:
     async def run(self) -> None:
         """Look, until this is cancelled."""
         while True:
-            await self.look()
+            try:
+                await self.look()
+            except Exception:  # whatever is wrong with one look, alarms go on
+                logger.exception("alarms could not be looked at")
             await asyncio.sleep(PERIOD)
 
     async def look(self) -> list[Event]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from openmsmq.operating.alarms import Alarms
 from openmsmq.operating.metrics import Histogram
-from openmsmq.operating.tokens import TokensFile, TokensFileError, TokenUses
+from openmsmq.operating.tokens import TokensFile, TokensFileError, TokenUses, write_uses
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.environment import Environment
@@ -97,24 +97,31 @@ class WebServer:
         return configuration.web_address, self._process.port
 
     async def _write_uses(self) -> None:
-        """When tokens were used, once a minute, until this is cancelled, and then once more."""
-        try:
-            while True:
-                await asyncio.sleep(TokenUses.PERIOD)
-                self._write_uses_now()
-        finally:
-            self._write_uses_now()
+        """When tokens were used, once a minute, until this is cancelled; the disk is waited for in a thread."""
+        while True:
+            await asyncio.sleep(TokenUses.PERIOD)
+            await asyncio.to_thread(self._write, self._uses_to_write())
 
-    def _write_uses_now(self) -> None:
+    def _uses_to_write(self) -> dict[str, int] | None:
         try:
-            self._uses.write(token.id for token in self._tokens.list())
-        except (KeyringError, TokensFileError) as error:
+            return self._uses.to_write(token.id for token in self._tokens.list())
+        except TokensFileError as error:
+            logger.warning("when tokens were used could not be written down: %s", error)
+            return None
+
+    def _write(self, uses: dict[str, int] | None) -> None:
+        if uses is None:
+            return
+        try:
+            write_uses(self._configuration.data_dir, uses)
+        except KeyringError as error:
             logger.warning("when tokens were used could not be written down: %s", error)
 
     async def stop(self) -> None:
         """Whoever it serves is cut off."""
         for task in self._watching:
             task.cancel()
+        self._write(self._uses_to_write())
         if self._process is not None:
             await self._process.stop()
         self._rpc.close()

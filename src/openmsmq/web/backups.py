@@ -6,8 +6,10 @@ import json
 import logging
 import re
 import shutil
+import stat
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -104,7 +106,11 @@ def _make(making: Making, data_dir: Path, target: Path, text: str) -> None:
 
 def _demand_room(data_dir: Path, directory: Path) -> None:
     """Raises Problem. What is written meanwhile needs room, too, so this is no promise."""
-    needed = sum(path.stat().st_size for path in data_dir.rglob("*") if path.is_file() and not path.is_symlink())
+    needed = 0
+    for path in data_dir.rglob("*"):
+        with suppress(FileNotFoundError):  # segments come and go
+            status = path.lstat()
+            needed += status.st_size if stat.S_ISREG(status.st_mode) else 0
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise Problem(507, f"{directory} has {free >> 20} MB free, and a backup takes up to {(needed >> 20) + 1} MB")

@@ -52,7 +52,10 @@ class Webhook:
     def run(self) -> None:
         """Until the process ends."""
         while True:
-            self.tell()
+            try:
+                self.tell()
+            except Exception:  # whatever is wrong with one event, the thread goes on
+                logger.exception("alarms could not be told by webhook")
             self.wait(_PERIOD)
 
     def tell(self) -> None:
