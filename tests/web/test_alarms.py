@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import psutil
 import pytest
 
 from command_line import checked
@@ -239,3 +240,18 @@ def test_alarms_end_when_they_are_switched_off(tmp_path: Path) -> None:
         events = eventually(lambda: Client(daemon).get("/alarms")["events"][:-1])
         assert [event["state"] for event in events] == ["cleared"]
         assert "no alarm" in checked("alarms", "--data-dir", str(directory))
+
+
+def test_the_url_of_a_webhook_is_shown_to_nobody(tmp_path: Path) -> None:
+    """Its path often is a secret."""
+    users(tmp_path / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENMSMQ_ALARM_WEBHOOK", "http://127.0.0.1:9/hidden-path")
+        daemon = Daemon(tmp_path / "data", *OPTIONS).start()
+    with daemon:
+        children = psutil.Process(daemon.pid).children(recursive=True)
+        assert children and not any("hidden-path" in " ".join(child.cmdline()) for child in children)
+        settings = {one["name"]: one["value"] for one in Client(daemon).get("/settings")["settings"]}
+        assert settings["alarm_webhook"] == "http://127.0.0.1/…"
+        for path in (tmp_path / "data").iterdir():
+            assert not path.is_file() or b"hidden-path" not in path.read_bytes(), path

@@ -28,7 +28,8 @@ class Program:
 
     Attributes:
         name: for people.
-        module: run with the number of its half of the line, and its settings as JSON; it prints its port.
+        module: run with the number of its half of the line; it reads its settings as a line of JSON, and prints its
+            port.
         needed: the packages that it imports, of the `extra` of this one.
         cut_off: what becomes of its clients when it dies, for the log.
     """
@@ -74,10 +75,15 @@ class ChildProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             settings = json.dumps({"host": self._host, "port": self.port, **self._settings})
-            command = (sys.executable, "-m", self._program.module, str(theirs.fileno()), settings)
+            command = (sys.executable, "-m", self._program.module, str(theirs.fileno()))
             self._process = process = await asyncio.create_subprocess_exec(
-                *command, stdout=asyncio.subprocess.PIPE, pass_fds=[theirs.fileno()], start_new_session=True
-            )
+                *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )  # fmt: skip
+            # Not as an argument, which every user of the machine could read.
+            assert process.stdin is not None
+            process.stdin.write(settings.encode() + b"\n")
+            process.stdin.close()
         self._serving = serving = asyncio.create_task(self._serve(ours))
         assert process.stdout is not None
         try:

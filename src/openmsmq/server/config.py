@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -283,7 +283,8 @@ class Configuration:
     )
     alarm_queue: str = field(default="", metadata={"help": "queue that gets a message for each alarm; default: none"})
     alarm_webhook: str = field(
-        default="", metadata={"help": "URL to which alarms are posted by the HTTP server's process; default: none"}
+        default="",
+        metadata={"help": "URL to which alarms are posted by the HTTP server's process; default: none", "url": True},
     )
     alarm_webhook_key_file: Path | None = field(
         default=None, metadata={"help": "file with the key that signs what is posted to alarm_webhook"}
@@ -463,9 +464,12 @@ class Configuration:
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Each setting with its value and where that came from, for people. None of them is a secret: passwords and
-        keys are in files that settings name."""
+        keys are in files that settings name, and of a URL, whose path may be one, just the host is shown."""
         return {
-            item.name: {"value": getattr(self, item.name), "source": self.source_of.get(item.name, "default")}
+            item.name: {
+                "value": _shown(item, getattr(self, item.name)),
+                "source": self.source_of.get(item.name, "default"),
+            }
             for item in fields(self)
             if item.name != "source_of"
         }
@@ -548,6 +552,13 @@ class Configuration:
         """The port that a setting gives, or the standard one moved by `offset`."""
         given: int | None = getattr(self, setting)
         return STANDARD_PORTS[setting] + offset if given is None else given
+
+
+def _shown(item: Field[Any], value: Any) -> Any:
+    if "url" not in item.metadata or not value:
+        return value
+    url = urlsplit(value)
+    return f"{url.scheme}://{url.hostname}/…"
 
 
 def _is_url(text: str) -> bool:

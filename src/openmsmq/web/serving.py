@@ -1,4 +1,4 @@
-"""The web process: `python -m openmsmq.web.serving FD SETTINGS`, started by the daemon (`server.web`)."""
+"""The web process: `python -m openmsmq.web.serving FD`, started by the daemon (`server.web`)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ from openmsmq.web.webhook import Webhook, posting
 
 
 def main() -> None:
-    """Serve on the address that the daemon gives, over the socket that is file descriptor `argv[1]`."""
+    """Serve on the address that the daemon gives, over the socket that is file descriptor `argv[1]`. The settings are a
+    line of JSON."""
     connection = socket.socket(fileno=int(sys.argv[1]))
-    settings = Settings(**json.loads(sys.argv[2]))
+    settings = Settings(**json.loads(sys.stdin.readline()))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
