@@ -120,6 +120,16 @@ def test_events_are_written_down_and_sent(tmp_path: Path) -> None:
     assert message.label == "alarm disk raised" and body["alarm"] == "disk" and message.recoverable
 
 
+def test_a_daemon_that_has_lost_its_store_writes_and_sends_nothing(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, queue="DIRECT=OS:.\\private$\\alarms", disk=1 << 40)
+    queue = watch.world.create("alarms")
+    watch.watch = AlarmWatch(
+        watch.world.manager, tmp_path, watch.thresholds, watch.syncs, watch.queue, lambda: watch.now, lambda: False
+    )  # fmt: skip
+    watch.look()
+    assert not list(tmp_path.iterdir()) and not queue.entries
+
+
 def test_a_queue_that_takes_nothing_does_not_stop_alarms(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     watch = Watch(tmp_path, queue="DIRECT=OS:.\\private$\\none", disk=1 << 40)
     assert watch.look() == [("raised", "disk", "")]

@@ -91,7 +91,7 @@ def happened(directory: Path, *values: int, alarms: Alarms | None = None) -> Ala
 
 
 def hook(directory: Path, url: str, clock: Clock, key: bytes = b"") -> Webhook:
-    return Webhook(directory, "mq1", url, key, posting(), clock.wait, clock)
+    return Webhook(directory, "mq1", url, key, posting(), wait=clock.wait, clock=clock)
 
 
 def test_each_event_is_told_once_also_after_a_restart(tmp_path: Path) -> None:
@@ -113,6 +113,15 @@ def test_whoever_asks_for_the_first_time_hears_what_is_on_and_no_more(tmp_path: 
     with Receiver().running() as receiver:
         hook(tmp_path, receiver.url, Clock()).tell()
         assert [(one["state"], one["seq"]) for one in receiver.documents] == [("raised", 5)]
+
+
+def test_a_process_whose_daemon_is_frozen_tells_nothing(tmp_path: Path) -> None:
+    happened(tmp_path, 1)
+    with Receiver().running() as receiver:
+        frozen = hook(tmp_path, receiver.url, Clock())
+        frozen.is_served = lambda: False
+        frozen.tell()
+        assert receiver.got == [] and read_told(tmp_path) is None
 
 
 def test_what_is_posted_is_signed(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ class ChildProcess:
         pause = _FIRST_PAUSE
         while True:
             started = loop.time()
-            await serving
+            await asyncio.shield(serving)  # who stops watching lets it serve on
             code = await self._end()
             if loop.time() - started >= _HEALTHY:
                 pause = _FIRST_PAUSE
@@ -130,15 +130,24 @@ class ChildProcess:
             self._process.kill()
             return await self._process.wait()
 
-    async def stop(self) -> None:
-        """Whoever it serves is cut off."""
-        for task in (self._watch, self._serving):
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+    async def stop(self, grace: float = 0.0) -> None:
+        """With a grace time in seconds the process gets SIGTERM, to end what it is doing; whoever it serves afterwards
+        is cut off."""
+        await _cancelled(self._watch)
+        if grace and self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), grace)
+        await _cancelled(self._serving)
         if self._process is not None:
             await self._end()
+
+
+async def _cancelled(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def _described(code: int) -> str:

@@ -42,16 +42,18 @@ class AlarmWatch:
 
     def __init__(
         self, manager: QueueManager, data_dir: Path, thresholds: Mapping[str, int], syncs: Histogram, queue: str,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.time, is_owner: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         """`thresholds`: condition -> threshold, 0 for never. `queue` is the format name of the queue that gets events,
-        empty for none."""
+        empty for none. `is_owner` finds out whether the store is still this daemon's, which a daemon that was frozen
+        may not know; then nothing is written down or sent."""
         self._manager: Final = manager
         self._data_dir: Final = data_dir
         self._thresholds: Final = thresholds
         self._syncs: Final = syncs
         self._queue: Final = queue
         self._clock: Final = clock
+        self._is_owner: Final = is_owner
         self._started: Final = clock()
         self._seen_syncs = list(syncs.counts)
         self._deaths: Final[dict[int, deque[tuple[float, int]]]] = {number: deque() for number in _DEAD_LETTERS}
@@ -72,7 +74,7 @@ class AlarmWatch:
         """Look once: what happened is on the disk before it is told, so that nothing is told twice."""
         readings = {key: value async for key, value in self._readings(self._clock())}
         events = self.alarms.look(readings, self._thresholds, self._clock())
-        if events:
+        if events and self._is_owner():
             for event in events:
                 level = logging.WARNING if event.state == "raised" else logging.INFO
                 logger.log(level, "alarm %s %s: %s", event.alarm.name, event.state, event.alarm.sentence)

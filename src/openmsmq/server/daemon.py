@@ -249,7 +249,7 @@ class Daemon:
             await self._start_flight(committer, users, environment)
         self._alarms = AlarmWatch(
             self.manager, configuration.data_dir, configuration.alarm_thresholds, self._syncs,
-            configuration.alarm_queue_name,
+            configuration.alarm_queue_name, is_owner=self._is_owner,
         )  # fmt: skip
         if configuration.web:
             self._web = WebServer(configuration, environment, users, rpc, self._syncs, [
@@ -360,6 +360,8 @@ class Daemon:
 
     async def stop(self) -> None:
         """Stop taking calls, finish what is written, and leave a checkpoint."""
+        # After a failed store no answer comes any more.
+        grace = self.configuration.shutdown_grace_seconds if self.failure is None else 0
         if self._maintenance is not None:
             self._maintenance.cancel()
         if self._watching is not None:
@@ -372,7 +374,7 @@ class Daemon:
         if self._timer is not None:
             self._timer.cancel()
         if self._web is not None:
-            await self._web.stop()
+            await self._web.stop(grace)
         if self._dropping is not None:
             self._dropping.cancel()
         if self._flight is not None:
@@ -384,8 +386,7 @@ class Daemon:
         if self._messages is not None:
             self._messages.stop()
         if self._rpc is not None:
-            # After a failed store no answer comes any more.
-            await self._rpc.shut_down(self.configuration.shutdown_grace_seconds if self.failure is None else 0)
+            await self._rpc.shut_down(grace)
         await self._traces.stop()
         await asyncio.sleep(0)  # lets connections run their context handles down
         await self._directory.close()

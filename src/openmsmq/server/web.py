@@ -100,7 +100,8 @@ class WebServer:
         """When tokens were used, once a minute, until this is cancelled; the disk is waited for in a thread."""
         while True:
             await asyncio.sleep(TokenUses.PERIOD)
-            await asyncio.to_thread(self._write, self._uses_to_write())
+            if self._rpc.may_answer():
+                await asyncio.to_thread(self._write, self._uses_to_write())
 
     def _uses_to_write(self) -> dict[str, int] | None:
         try:
@@ -117,12 +118,12 @@ class WebServer:
         except KeyringError as error:
             logger.warning("when tokens were used could not be written down: %s", error)
 
-    async def stop(self) -> None:
-        """Whoever it serves is cut off."""
+    async def stop(self, grace: float) -> None:
+        """Requests that have come have so many seconds to end; whoever waits on is cut off."""
+        if self._process is not None:
+            await self._process.stop(grace)
         for task in self._watching:
             task.cancel()
         self._write(self._uses_to_write())
-        if self._process is not None:
-            await self._process.stop()
         self._rpc.close()
         (self._configuration.data_dir.resolve() / _SOCKET).unlink(missing_ok=True)

@@ -10,11 +10,13 @@ import socket
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
 import uvicorn
 
+from openmsmq.model.errors import MsmqError
 from openmsmq.processes.link import Link
 from openmsmq.web import accounts_pages, health
 from openmsmq.web.application import Web
@@ -26,6 +28,8 @@ from openmsmq.web.pages import Console
 from openmsmq.web.resources import OPERATIONS
 from openmsmq.web.services import Rows, Services, Settings
 from openmsmq.web.webhook import Webhook, posting
+
+_PATIENCE = 5.0  # seconds that the daemon may take to say that it is there
 
 
 def main() -> None:
@@ -45,7 +49,7 @@ def main() -> None:
     services = Services(settings, link, Managers(settings.socket), Rows(link))
     Thread(target=record, args=(link, services.history), name="history", daemon=True).start()
     if settings.webhook:
-        _tell_alarms(settings)
+        _tell_alarms(settings, link)
     web = Web(services, OPERATIONS)
     console = Console(web)
     config = uvicorn.Config(
@@ -66,7 +70,7 @@ def main() -> None:
     asyncio.run(_serve(uvicorn.Server(config), listener))
 
 
-def _tell_alarms(settings: Settings) -> None:
+def _tell_alarms(settings: Settings, link: Link) -> None:
     """By webhook, in a thread. A key that can't be read ends the process: nothing may go out unsigned then."""
     try:
         key = Path(settings.webhook_key_file).read_bytes().strip() if settings.webhook_key_file else b""
@@ -74,8 +78,18 @@ def _tell_alarms(settings: Settings) -> None:
         sys.exit(f"alarm_webhook_key_file: {error}")
     if settings.webhook_key_file and not key:
         sys.exit(f"alarm_webhook_key_file: {settings.webhook_key_file} is empty")
-    webhook = Webhook(settings.directory, settings.hosts[0], settings.webhook, key, posting())
+    webhook = Webhook(
+        settings.directory, settings.hosts[0], settings.webhook, key, posting(), partial(_is_served, link)
+    )
     Thread(target=webhook.run, name="webhook", daemon=True).start()
+
+
+def _is_served(link: Link) -> bool:
+    try:
+        link.ask("figures").result(_PATIENCE)
+    except (MsmqError, ConnectionError, TimeoutError):
+        return False
+    return True
 
 
 async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:

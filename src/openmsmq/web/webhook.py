@@ -39,13 +39,15 @@ class Post(Protocol):
 
 @dataclass(slots=True)
 class Webhook:
-    """`machine` is the name that receivers see; `key` signs, empty for no signature."""
+    """`machine` is the name that receivers see; `key` signs, empty for no signature. `is_served` says whether the
+    daemon answers: one that is frozen may have lost its store to another one, whose alarms are not to be told twice."""
 
     data_dir: Path
     machine: str
     url: str
     key: bytes = field(repr=False)
     post: Post
+    is_served: Callable[[], bool] = lambda: True
     wait: Callable[[float], object] = time.sleep
     clock: Callable[[], float] = time.time
 
@@ -65,8 +67,10 @@ class Webhook:
         except (OSError, ValueError) as error:
             logger.error("alarms can't be told by webhook: %s", error)
             return
-        last = read_told(self.data_dir)
-        for event in _due(alarms, last):
+        due = _due(alarms, read_told(self.data_dir))
+        if not due or not self.is_served():
+            return
+        for event in due:
             self._deliver(event)
             write_told(self.data_dir, event.seq)
 
