@@ -12,7 +12,7 @@ export TEST_SEED := $(SEED)
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py
 COMPILED_TESTS := tests/bulk/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
 
-.PHONY: setup deb package-test java samba nftables domain browser compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
+.PHONY: setup deb package-test java samba nftables domain browser prometheus deployments compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
 
 setup: compiled
 
@@ -59,7 +59,16 @@ browser: $(STAMP)
 	@tools/ensure browser
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-browser.txt || [ -z "$$CI" ]
 
-test: java samba compiled $(SPARK)
+# promtool, with which tests check metrics and alert rules.
+prometheus:
+	@tools/ensure prometheus
+
+# Only tests of the examples for container engines want them.
+deployments: $(STAMP)
+	@tools/ensure deployments
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-deployments.txt || [ -z "$$CI" ]
+
+test: java samba prometheus compiled $(SPARK)
 	@$(PYTEST) -m "not slow"
 	@TESTS=compiled $(PYTEST) -m "not slow" $(NATIVE_TESTS)
 
@@ -68,7 +77,7 @@ demo: java compiled
 
 # Simulated networks take the longest: a hundred thousand are half a night on two processors.
 SIMULATIONS ?= 100000
-nightly: java samba nftables domain browser compiled $(SPARK)
+nightly: java samba nftables domain browser prometheus deployments compiled $(SPARK)
 	@$(PYTEST)
 	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
 	@SIMULATIONS=$(SIMULATIONS) $(PYTEST) tests/link/test_simulation.py tests/packets/test_product.py

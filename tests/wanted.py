@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 from types import ModuleType
 from typing import NoReturn
 
@@ -15,6 +16,11 @@ def missing(reason: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+def program(name: str, remedy: str) -> str:
+    """The path of a program; `remedy` is what installs it."""
+    return shutil.which(name) or missing(f"{name} is not installed: {remedy}")
 
 
 def library(name: str, remedy: str) -> ModuleType:

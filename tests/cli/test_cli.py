@@ -206,8 +206,12 @@ def test_users_are_added_listed_changed_and_removed(run, service):
         "name": "alice",
         "sid": sid,
         "administrator": False,
+        "role": "administrator",
         "groups": [],
     }
+    run(*options, "role", "alice", "monitor")
+    assert json.loads(run(*options, "list", "--json"))["role"] == "monitor"
+    assert "king" in run(*options, "role", "alice", "king", code=2)
     run("queue", "list", "--user", "alice", OPENMSMQ_PASSWORD="secret")
     run(*options, "passwd", "alice", "--password-stdin", stdin="other\n")
     run("queue", "list", "--user", "alice", "--level", "privacy", OPENMSMQ_PASSWORD="other")

@@ -33,6 +33,7 @@ def run_at(daemon: Daemon, *arguments: str, code: int = 0, **environment: str) -
 def test_a_file_makes_another_queue_manager_the_same(pair: tuple[Daemon, Daemon], tmp_path: Path) -> None:
     first, second = pair
     add_user(first.directory, "alice", "Secret#1")
+    run_at(first, "user", "role", "alice", "operator")
     run_at(first, "user", "group", "add", "clerks", "alice")
     run_at(first, "queue", "create", "orders", "--label", "Orders", "--transactional", "--quota", "500")
     run_at(first, "queue", "create", "Bills", "--journal")
@@ -55,6 +56,9 @@ def test_a_file_makes_another_queue_manager_the_same(pair: tuple[Daemon, Daemon]
     assert left and all(line.startswith("setting ") for line in left)
     run_at(second, "send", "orders", "x", "--transaction", "--user", "alice", OPENMSMQ_PASSWORD="Secret#1")
     assert "clerks" in run_at(second, "machine", "permissions")
+    assert json.loads(run_at(second, "user", "list", "--json"))["role"] == "operator"
+    run_at(second, "user", "role", "alice", "monitor")
+    assert "user alice: role monitor -> operator" in run_at(second, "definitions", "import", str(file), "--local")
 
     run_at(second, "queue", "set", "orders", "label=other")
     run_at(second, "queue", "create", "extra")

@@ -106,7 +106,11 @@ def test_headers_without_an_end_are_given_up_also_behind_a_good_request() -> Non
 
 
 def web() -> Web:
-    settings = Settings("127.0.0.1", 1, "", "", "", "", "", ["here"], False, False, False, 0)
+    settings = Settings(
+        host="127.0.0.1", port=1, certificate="", key="", socket="", data_dir="", store="", users_file="",
+        backups="", outside=[], webhook="", webhook_key_file="",
+        hosts=["here"], open_metrics=False, audit=False, audit_required=False, audit_bytes=0,
+    )  # fmt: skip
     nothing: Any = None
     return Web(Services(settings, nothing, nothing, nothing), ())
 

@@ -87,16 +87,22 @@ def paths(daemon: Daemon) -> dict[str, str]:
     lost = client.post("/queues", name="lost")["id"]
     client.send(lost, *(f"order {n}" for n in range(12)), deadletter=True, time_to_be_received=1)
     eventually(lambda: client.get("/deadletters/groups")["groups"])
+    client.post("/tokens", name=HOSTILE[:60] + "x")
+    client.post("/groups", name="clerks", members=["bob"])
     lookup = next(message["lookup"] for message in client.messages(queue) if message["label"] == HOSTILE)
     return {
         "overview": "/", "day": "/?range=24h", "queues": "/queues?filter=o&sort=-messages", "queue": f"/queues/{queue}",
         "rights": f"/queues/{queue}/rights?for=bob",
         "message": f"/queues/{queue}/messages/{lookup}", "deadletters": "/deadletters", "outgoing": "/outgoing",
+        "users": "/users", "handles": "/handles", "alarms": "/alarms", "tokens": "/tokens",
         "missing": "/queues/p999999",
     }  # fmt: skip
 
 
-PAGES = ["overview", "day", "queues", "queue", "rights", "message", "deadletters", "outgoing"]
+PAGES = [
+    "overview", "day", "queues", "queue", "rights", "message", "deadletters", "outgoing", "users", "tokens", "handles",
+    "alarms",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -14,14 +14,18 @@ import pytest
 from frame_peer import FramePeer
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.sddl import from_sddl
+from openmsmq.operating.alarms import Alarms
 from openmsmq.operating.metrics import Histogram
+from openmsmq.operating.tokens import TokensFile, TokenUses
 from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
+from openmsmq.queueing.auditing import Deed
 from openmsmq.queueing.queue import QueueKind
 from openmsmq.rpc.server import RpcServer
 from openmsmq.rpc.throttle import PERIOD, Attempt, FailureLimits
 from openmsmq.rpc.users import UsersFile
 from openmsmq.web import rows
 from openmsmq.web.door import REQUESTS, Door
+from openmsmq.web.figures import Latency
 from queueing.world import World
 
 
@@ -32,16 +36,27 @@ class Peer(FramePeer):
         self.users = UsersFile(path)
         self.users.add("alice", "one")
         self.users.add("root", "one", administrator=True)
+        self.tokens = TokensFile(path.parent)
+        self.deeds: list[Deed] = []
         self.rpc = RpcServer()
         self.door = Door(
             world.manager,
             self.users,
+            self.tokens,
             self.rpc,
             lambda sid: sid is not None and self.users.is_administrator(sid),
             Histogram(),
             0,
+            self,
+            TokenUses(path.parent),
+            Alarms(),
+            Latency({}),
             domain,
         )
+
+    def record(self, deed: Deed) -> None:
+        """The audit log of this door."""
+        self.deeds.append(deed)
 
     async def __aenter__(self) -> Peer:
         await self.start(self.door.serve)

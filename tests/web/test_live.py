@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import time
@@ -16,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon import Daemon, eventually
-from openmsmq.model.errors import AccessDenied, HResult, MsmqError
+from openmsmq.model.errors import AccessDenied, HResult, MsmqError, ReceiveTimeout
 from openmsmq.web import charts, history, limits, live
 from openmsmq.web.growth import Growth
 from openmsmq.web.history import History, Rates, Sample
@@ -192,3 +193,34 @@ def test_counters_say_what_came_left_and_died(client: Client, queue: str, daemon
 def test_the_script_makes_no_html_and_asks_only_its_own_server() -> None:
     text = (Path(charts.__file__).parent / "static" / "live.js").read_text()
     assert not any(word in text for word in ("innerHTML", "outerHTML", "insertAdjacent", "eval", "Function(", "http"))
+
+
+def test_latency_is_shown_by_operation_and_without_waiting(own: OwnWeb) -> None:
+    """A receive that waits says nothing of the server, however long it takes."""
+    queue = own.client.post("/queues", name="timed")["id"]
+    path = own.client.get(f"/queues/{queue}")["queue"]["name"]
+    with own.daemon.connect() as manager:
+        with manager.open(path, "send") as opened:
+            for _ in range(400):
+                opened.send("x", recoverable=True)
+        with manager.open(path, "receive") as opened:
+            for _ in range(400):
+                opened.receive(0)
+            for _ in range(60):
+                with contextlib.suppress(ReceiveTimeout):
+                    opened.receive(0.05)
+    families = text_string_to_metric_families(ask(own.daemon, "GET", "/metrics").text)
+    [family] = [family for family in families if family.name == "openmsmq_rpc_duration_seconds"]
+    counts = {
+        (sample.labels["interface"], sample.labels["operation"]): sample.value
+        for sample in family.samples
+        if sample.name.endswith("_count")
+    }
+    sends = sum(count for (_, operation), count in counts.items() if "Send" in operation)
+    receives = sum(count for (_, operation), count in counts.items() if "Receive" in operation)
+    assert 100 < sends < 1000 and receives < 1000, counts
+    sums = {
+        sample.labels["operation"]: sample.value for sample in family.samples if sample.name.endswith("_sum")
+    }  # fmt: skip
+    slow = sum(value for operation, value in sums.items() if "Receive" in operation)
+    assert slow < 60 * 0.05, "no wait is counted"

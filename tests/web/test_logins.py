@@ -9,6 +9,7 @@ import pytest
 
 from daemon import Daemon, eventually
 from openmsmq.model.errors import AccessDenied
+from openmsmq.operating.tokens import TokensFile
 from openmsmq.rpc.users import UsersFile
 from openmsmq.web.callers import Sessions
 from openmsmq.web.limits import IDLE_SECONDS, SESSION_SECONDS, SESSIONS_PER_USER
@@ -25,6 +26,11 @@ class Clock:
 
 
 @pytest.fixture
+def tokens(tmp_path: Path) -> TokensFile:
+    return TokensFile(tmp_path)
+
+
+@pytest.fixture
 def users(tmp_path: Path) -> UsersFile:
     found = UsersFile(tmp_path / "users.json")
     found.add("alice", "one")
@@ -32,9 +38,9 @@ def users(tmp_path: Path) -> UsersFile:
     return found
 
 
-def test_a_ticket_names_its_user_until_its_end(users: UsersFile) -> None:
+def test_a_ticket_names_its_user_until_its_end(users: UsersFile, tokens: TokensFile) -> None:
     clock = Clock()
-    tickets = Tickets(users, clock)
+    tickets = Tickets(users, tokens, clock)
     ticket = tickets.login("alice", "one")
     assert ticket is not None and tickets.check(ticket).name == "alice"
     clock.now += LONGEST + 3601
@@ -42,14 +48,14 @@ def test_a_ticket_names_its_user_until_its_end(users: UsersFile) -> None:
         tickets.check(ticket)
 
 
-def test_a_wrong_or_empty_password_gives_no_ticket(users: UsersFile) -> None:
-    tickets = Tickets(users)
+def test_a_wrong_or_empty_password_gives_no_ticket(users: UsersFile, tokens: TokensFile) -> None:
+    tickets = Tickets(users, tokens)
     assert tickets.login("alice", "two") is None and tickets.login("alice", "") is None
     assert tickets.login("carol", "one") is None
 
 
-def test_a_ticket_ends_with_the_password_and_with_the_user(users: UsersFile) -> None:
-    tickets = Tickets(users)
+def test_a_ticket_ends_with_the_password_and_with_the_user(users: UsersFile, tokens: TokensFile) -> None:
+    tickets = Tickets(users, tokens)
     ticket = tickets.login("alice", "one")
     other = tickets.login("bob", "one")
     assert ticket is not None and other is not None
@@ -60,15 +66,17 @@ def test_a_ticket_ends_with_the_password_and_with_the_user(users: UsersFile) -> 
             tickets.check(ended)
 
 
-def test_nobody_can_make_a_ticket(users: UsersFile) -> None:
-    tickets = Tickets(users)
+def test_nobody_can_make_a_ticket(users: UsersFile, tokens: TokensFile) -> None:
+    tickets = Tickets(users, tokens)
     ticket = tickets.login("bob", "one")
     assert ticket is not None
-    sid, name, end, signature = json.loads(ticket)
+    sid, name, end, token, signature = json.loads(ticket)
     alice = users.sid_of("alice")
     forged: list[object] = [
-        [alice, "alice", end, signature], [alice, "bob", end, signature], [sid, name, end + 1, signature],
-        [sid, name, end], [sid, name, end, None], [sid, [], end, signature], [sid, name, "9", signature], {}, "x", 7,
+        [alice, "alice", end, token, signature], [alice, "bob", end, token, signature],
+        [sid, name, end + 1, token, signature], [sid, name, end, token], [sid, name, end, token, None],
+        [sid, [], end, token, signature], [sid, name, "9", token, signature], [sid, name, end, "0", signature],
+        [sid, name, end, [], signature], {}, "x", 7,
     ]  # fmt: skip
     for document in forged:
         with pytest.raises(AccessDenied):
@@ -77,7 +85,7 @@ def test_nobody_can_make_a_ticket(users: UsersFile) -> None:
         with pytest.raises(AccessDenied):
             tickets.check(text)
     with pytest.raises(AccessDenied):
-        Tickets(users).check(ticket)
+        Tickets(users, tokens).check(ticket)
 
 
 def test_delays_double_after_failures_and_are_for_one_user_at_one_address() -> None:
@@ -99,17 +107,16 @@ def test_delays_double_after_failures_and_are_for_one_user_at_one_address() -> N
 def test_a_session_ends_idle_and_at_its_latest() -> None:
     clock = Clock()
     sessions = Sessions(clock)
-    secret, session = sessions.open("t", "S-1", "alice", cookie=True)
+    secret, session = sessions.open("t", "S-1", "alice")
     clock.now += IDLE_SECONDS - 1
-    assert sessions.find(secret, cookie=True) is session
-    assert sessions.find(secret, cookie=False) is None, "a cookie is no token"
+    assert sessions.find(secret) is session
     clock.now += IDLE_SECONDS + 1
-    assert sessions.find(secret, cookie=True) is None
-    secret, _ = sessions.open("t", "S-1", "alice", cookie=True)
+    assert sessions.find(secret) is None
+    secret, _ = sessions.open("t", "S-1", "alice")
     for _ in range(int(SESSION_SECONDS / IDLE_SECONDS) + 1):
         clock.now += IDLE_SECONDS - 1
-        sessions.find(secret, cookie=True)
-    assert sessions.find(secret, cookie=True) is None
+        sessions.find(secret)
+    assert sessions.find(secret) is None
 
 
 def test_a_user_has_a_number_of_sessions() -> None:
@@ -118,9 +125,9 @@ def test_a_user_has_a_number_of_sessions() -> None:
     secrets = []
     for _ in range(SESSIONS_PER_USER + 1):
         clock.now += 1
-        secrets.append(sessions.open("t", "S-1", "alice", cookie=True)[0])
+        secrets.append(sessions.open("t", "S-1", "alice")[0])
     assert len(sessions) == SESSIONS_PER_USER
-    assert sessions.find(secrets[0], cookie=True) is None and sessions.find(secrets[1], cookie=True) is not None
+    assert sessions.find(secrets[0]) is None and sessions.find(secrets[1]) is not None
 
 
 def test_a_cookie_is_for_this_site_and_not_for_scripts(daemon: Daemon) -> None:
@@ -165,16 +172,6 @@ def test_a_session_ends_by_logging_out_and_with_the_password(own: OwnWeb) -> Non
     browser.login()
     own.users.set_password("alice", "another")
     assert browser.ask("GET", "/api/v1/session").status == 401
-
-
-def test_a_token_is_for_scripts(client: Client) -> None:
-    token = client.act("POST", "/tokens")["token"]
-    headers = {"Authorization": f"Bearer {token}"}
-    assert ask(client.daemon, "GET", "/api/v1/session", None, headers).json["user"] == "alice"
-    assert ask(client.daemon, "DELETE", "/api/v1/session", None, headers).status == 204
-    assert ask(client.daemon, "GET", "/api/v1/session", None, headers).status == 401
-    for wrong in ("Bearer x", "Bearer", "Basic", "Basic !!", "Negotiate x", ""):
-        assert ask(client.daemon, "GET", "/api/v1/session", None, {"Authorization": wrong}).status == 401
 
 
 def test_who_fails_again_and_again_has_to_wait(own: OwnWeb) -> None:

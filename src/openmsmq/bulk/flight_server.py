@@ -237,7 +237,7 @@ def _caller(context: flight.ServerCallContext) -> list[str] | None:
 def main() -> None:
     """Serve on the address that the daemon gives, over the socket that is file descriptor `argv[1]`."""
     connection = socket.socket(fileno=int(sys.argv[1]))
-    options = json.loads(sys.argv[2])
+    options = json.loads(sys.stdin.readline())
     certificates = None
     scheme = "grpc+tcp"
     if options["certificate"]:

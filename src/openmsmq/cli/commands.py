@@ -16,6 +16,10 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "alarms": Entry(
+        "alarms",
+        "Show the alarms of a daemon that are on: disk, quotas, syncs, dead letters, old messages, outgoing queues.",
+    ),
     "audit": Entry(
         "auditing", "Show who changed what, from where and how much: the audit log in the data directory of a daemon."
     ),
@@ -69,6 +73,7 @@ COMMANDS = {
     "send": Entry("messages", "Send one message: BODY, a file, or standard input."),
     "serve": Entry("service", "Run the queue manager until SIGTERM."),
     "tail": Entry("watching", "Show each message that arrives and leave it in the queue."),
+    "token": Entry("tokens", "Manage tokens, by which scripts log in to the HTTP server of a daemon."),
     "top": Entry(
         "top", "Show the fullest queues, again and again: messages, how their number changes, the age of the first."
     ),

@@ -13,6 +13,8 @@ import click
 
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.cli.recording import LocalAudit
+from openmsmq.model.roles import WORDS as ROLES
+from openmsmq.model.roles import Role, role_of
 from openmsmq.rpc.users import UsersFile, UsersFileError
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.interfaces import check_interfaces
@@ -80,6 +82,7 @@ def _password(given: bool) -> str:
     return password
 
 
+_ROLE = "What the user may do by HTTP at most; rights say what of it."
 _stdin_option = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 
 
@@ -91,11 +94,23 @@ _stdin_option = click.option("--password-stdin", is_flag=True, help="Read the pa
     is_flag=True,
     help="Make the user an administrator: it may pause outgoing queues, read them, disconnect the machine, ...",
 )
+@click.option("--role", type=click.Choice(ROLES), default=Role.ADMINISTRATOR.word, show_default=True, help=_ROLE)
 @click.pass_obj
-def user_add(users: UsersFile, name: str, password_stdin: bool, admin: bool) -> None:
+def user_add(users: UsersFile, name: str, password_stdin: bool, admin: bool, role: str) -> None:
     """Add a user; prints its SID."""
     with _users_errors():
-        echo(users.add(name, _password(password_stdin), administrator=admin).sid)
+        echo(users.add(name, _password(password_stdin), administrator=admin, role=role_of(role)).sid)
+
+
+@user.command("role")
+@click.argument("name")
+@click.argument("role", type=click.Choice(ROLES))
+@click.pass_obj
+def user_role(users: UsersFile, name: str, role: str) -> None:
+    """Bound what a user may do by HTTP and in the console: `monitor` sees figures, names and states; `operator` also
+    reads, sends, moves and deletes messages; `administrator` does whatever the user's rights allow."""
+    with _users_errors():
+        users.set_role(name, role_of(role))
 
 
 @user.command("admin")
@@ -119,13 +134,13 @@ def user_list(users: UsersFile, as_json: bool) -> None:
     if as_json:
         for entry in found:
             print_json({"name": entry.name, "sid": entry.sid, "administrator": entry.administrator,
-                        "groups": within[entry.sid]})  # fmt: skip
+                        "role": entry.role.word, "groups": within[entry.sid]})  # fmt: skip
     else:
         rows = [
-            [entry.name, entry.sid, "yes" if entry.administrator else "", ", ".join(within[entry.sid])]
+            [entry.name, entry.sid, "yes" if entry.administrator else "", entry.role.word, ", ".join(within[entry.sid])]
             for entry in found
         ]
-        print_table(["user", "SID", "administrator", "groups"], rows)
+        print_table(["user", "SID", "administrator", "role by HTTP", "groups"], rows)
 
 
 @user.command("remove")

@@ -320,7 +320,7 @@ class MessageQueue(_Closing):
         message = as_message(message, properties)
         handle = self._qmcomm if self._qmcomm and not self._closed else await self._through_qmcomm("sending")
         uow, held = await self._part_of(transaction)
-        steps = handle.run(lambda queue: queue.send(message, uow))
+        steps = handle.send(message, uow)
         return identifier_text(await self._manager._runner.run(holding(steps, *held)))
 
     async def _part_of(self, transaction: Transaction | None) -> tuple[bytes | None, tuple[Held, ...]]:

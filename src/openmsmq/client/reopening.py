@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from openmsmq.client.calls import HandleLost, Held, Steps, T, holding, opening, quietly
+from openmsmq.client.observing import Watch
 from openmsmq.client.open_queue import Clock, OpenQueue, Taken
 from openmsmq.model.constants import INFINITE, Action
 from openmsmq.model.errors import MsmqError
@@ -63,6 +64,20 @@ class Handle:
     def run(self, operation: Callable[[OpenQueue], Steps[T]]) -> Steps[T]:
         """An operation on the open queue. Raises HandleLost."""
         return (yield from self._run(lambda current: operation(current.queue)))
+
+    def send(self, message: Message, uow: bytes | None) -> Steps[bytes]:
+        """Send a message, in a unit of work if one is given; returns its identifier. Raises HandleLost."""
+        observer = Watch.observer
+        if observer is None:
+            return (yield from self.run(lambda queue: queue.send(message, uow)))
+        sending = observer.sending(self._name, message)
+        try:
+            identifier = yield from self.run(lambda queue: queue.send(sending.message, uow))
+        except BaseException as error:
+            sending.end(error)
+            raise
+        sending.end(None)
+        return identifier
 
     def take(self, operation: Callable[[OpenQueue], Steps[Taken]]) -> Steps[Locked]:
         """An operation that takes a message. Raises HandleLost."""
@@ -146,6 +161,8 @@ class CursorHandle:
 
 def _locked(current: _Current, taken: Taken) -> Locked:
     queue, held = current
+    if Watch.observer is not None:
+        Watch.observer.received(queue.name, taken.message)
     if taken.request is None:
         return Locked(taken.message, False, _nothing_to_end)
     return Locked(taken.message, True, partial(_end, queue, _part("receive", held), taken.request))

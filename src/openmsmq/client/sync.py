@@ -399,7 +399,7 @@ class MessageQueue(_Closing):
         message = as_message(message, properties)
         handle = self._through_qmcomm("sending")
         uow, held = self._part_of(transaction)
-        steps = handle.run(lambda queue: queue.send(message, uow))
+        steps = handle.send(message, uow)
         return identifier_text(self._manager._pool.run(holding(steps, *held)))
 
     def _part_of(self, transaction: Transaction | None) -> tuple[bytes | None, tuple[Held, ...]]:

@@ -90,6 +90,7 @@ class OrpcInterface(ServedInterface):
             return await work
 
         task = self.server.host.spawn(run())
+        context.call.waits()
         context.call.on_cancel = task.cancel
         task.add_done_callback(lambda done: self._answer_late(context, operation, done, before))
 

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.link.arrival import Policy
 from openmsmq.link.pinging import PORT as PING_PORT
 from openmsmq.link.reports import Locate
+from openmsmq.model.message import Message
 from openmsmq.transport.routing import Routing
 
 PORT = 1801  # [MS-MQQB] 2.1
+
+
+class Transfers(Protocol):
+    """Who watches messages that go to other queue managers. `queue` is the format name of the outgoing queue."""
+
+    def sent(self, queue: str, message: Message) -> None: ...
+
+    def acknowledged(self, message: Message) -> None: ...
+
+    def lost(self, message: Message) -> None:
+        """The session ended before it was acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +33,8 @@ class Options:
     connections come from, empty for the system's choice. `buffered` bounds the bytes of packets that are not whole
     yet, of all sessions. `report_messages` says whether reports of traced messages are sent, to queues that `locate`
     finds; `report_queue` (16 bytes, or none) is the public queue for reports that messages sent here name. With `ping`
-    the hosts of other queue managers are asked by UDP, at `ping_port`, before a connection is made."""
+    the hosts of other queue managers are asked by UDP, at `ping_port`, before a connection is made. `transfers`
+    watches what is sent."""
 
     port: int = PORT
     source: str = ""
@@ -36,3 +50,4 @@ class Options:
     locate: Locate | None = None
     ping: bool = False
     ping_port: int = PING_PORT
+    transfers: Transfers | None = None

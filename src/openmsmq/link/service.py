@@ -297,6 +297,8 @@ class MessageService:
             f" ({event.detail})" if event.detail else "",
         )  # fmt: skip
         for token in event.unacknowledged:
+            if self._options.transfers is not None:
+                self._options.transfers.lost(token.message)
             if token.number is None:
                 self._departing.put_back(token.queue, token.message.lookup_identifier)
         for destination in destinations:
@@ -338,6 +340,7 @@ class MessageService:
         connection = destination.connection
         if connection is None or connection.is_over:
             return
+        transfers = self._options.transfers
         while connection.room and (queue := destination.next_queue()) is not None:
             following = self._departing.next(queue, connection.session.peer)
             if following is None:
@@ -345,6 +348,8 @@ class MessageService:
                 continue
             packet, token = following
             connection.send(packet, token)
+            if transfers is not None:
+                transfers.sent(str(queue.destination), token.message)
             if self._reports is not None:
                 self._reports.sent(packet, connection.address)
             destination.turn()
@@ -353,6 +358,9 @@ class MessageService:
     def acknowledged(self, connection: Connection, tokens: tuple[Token, ...]) -> None:
         """See `connection.Owner`. Transactional messages wait for their OrderAck besides."""
         self._departing.arrived(tokens)
+        if self._options.transfers is not None:
+            for token in tokens:
+                self._options.transfers.acknowledged(token.message)
         for destination in list(self._serving.get(connection, ())):
             self._pump(destination)
 

@@ -6,7 +6,6 @@ lock. `audit.jsonl` is the newest file, `audit.jsonl.1` the one before it.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from openmsmq.model.text import printable
+from openmsmq.operating.locks import locked, open_own
 
 AUDIT_FILE: Final = "audit.jsonl"
 _LOCK_FILE: Final = "audit.lock"
@@ -25,7 +25,6 @@ FILES: Final = 10  # the newest and those before it
 MEGABYTES: Final = 10  # of one
 _VERSION: Final = 1
 _LONGEST: Final = 256  # characters of a value
-_PATIENCE: Final = 0.5  # seconds
 _TAIL: Final = 64 << 10  # bytes at the end of a file in which the last record begins
 
 
@@ -88,27 +87,14 @@ class AuditLog:
     def _locked(self) -> Iterator[int]:
         """The newest file, with room in it, and nobody else writes it. A file of its own is locked: those with records
         change their names."""
-        lock = self._open(self._path.with_name(_LOCK_FILE))
-        try:
-            _lock(lock)
-            handle = self._open(self._path)
+        with locked(self._path.with_name(_LOCK_FILE)):
+            handle = open_own(self._path)
             try:
                 if os.fstat(handle).st_size >= self._size:
                     handle = self._rotate(handle)
                 yield handle
             finally:
                 os.close(handle)
-        finally:
-            os.close(lock)
-
-    def _open(self, path: Path) -> int:
-        """A file, made if it is not there. Root may write for a daemon that runs as another user: what is new belongs
-        to the owner of the directory."""
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if os.geteuid() == 0 and os.fstat(handle).st_size == 0:
-            owner = path.parent.stat()
-            os.fchown(handle, owner.st_uid, owner.st_gid)
-        return handle
 
     def _rotate(self, handle: int) -> int:
         """Begin a new file, whose first record goes on with the numbers; returns it in place of `handle`."""
@@ -118,7 +104,7 @@ class AuditLog:
                 self._numbered(index).replace(self._numbered(index + 1))
         self._path.replace(self._numbered(1))
         os.close(handle)
-        fresh = self._open(self._path)
+        fresh = open_own(self._path)
         rotated = Entry("audit.rotate", "audit", AUDIT_FILE, "system")
         os.write(fresh, (json.dumps(_document(rotated, number + 1, time.time())) + "\n").encode())
         return fresh
@@ -138,19 +124,6 @@ class AuditLog:
             except (ValueError, KeyError, TypeError):
                 continue
         return 0
-
-
-def _lock(handle: int) -> None:
-    """Raises OSError for a lock that somebody keeps: a daemon must not wait for a process that was stopped."""
-    give_up = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > give_up:
-                raise OSError(f"another process has kept the lock for {_PATIENCE} seconds") from None
-            time.sleep(0.005)
 
 
 def _document(entry: Entry, number: int, now: float) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from openmsmq.protection.keyring import write_private
-from openmsmq.store import OsVfs, fsck
+from openmsmq.store import OsVfs, StoreError, fsck
 from openmsmq.store.copying import copy_log
 from openmsmq.store.ownership import is_of_store, log_directory
 
@@ -32,6 +32,10 @@ _PIECE: Final = 1 << 20
 
 class BackupError(Exception):
     """The backup, or the place for it, is not what it has to be; the message says what is wrong."""
+
+
+#: What making a backup raises.
+FAILURES: Final = (BackupError, StoreError, OSError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,13 @@ from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import SecurityInformation
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, Right, mask_of
+from openmsmq.model.roles import WORDS, Role, role_of
 from openmsmq.model.sddl import from_sddl, to_sddl
 from openmsmq.model.security import SecurityDescriptor, allow, deny
 from openmsmq.operating import permissions
 from openmsmq.operating.guards import Guard, QueueGuard
-from openmsmq.rpc.users import UsersFile
+from openmsmq.protection.keyring import KeyringError
+from openmsmq.rpc.users import UsersFile, UsersFileError
 
 FORMAT: Final = 1
 _PROPERTIES: Final = (
@@ -30,6 +32,9 @@ _PROPERTIES: Final = (
 _FIXED: Final = ("transactional",)  # what only a new queue can have otherwise
 _KNOWN: Final = ("format", "computer", "queues", "machine", "groups", "users", "settings")
 _EVERYTHING: Final = SecurityInformation.OWNER | SecurityInformation.DACL
+
+#: What files of the data directory raise that can't be used.
+UNREADABLE: Final = (UsersFileError, KeyringError, OSError)
 
 SidOf = Callable[[str], str]  # the SID of a name; raises ValueError
 Document = dict[str, Any]
@@ -50,8 +55,11 @@ class Step(NamedTuple):
 class Local(Protocol):
     """What the data directory adds; see `cli.accounts`."""
 
-    users: UsersFile
-    machine: Guard
+    @property
+    def users(self) -> UsersFile: ...
+
+    @property
+    def machine(self) -> Guard: ...
 
 
 # -- export --------------------------------------------------------------------------------------------------------
@@ -72,6 +80,7 @@ def export(
         ]
         document["users"] = [
             {"name": user.name, "administrator": user.administrator}
+            | ({} if user.role is Role.ADMINISTRATOR else {"role": user.role.word})
             | ({"nt_hash": user.nt_hash.hex()} if secrets else {})
             for user in local.users.list()
         ]
@@ -129,6 +138,9 @@ def check(document: Any) -> Document:
         lowered = [entry["name"].lower() for entry in entries]
         if len(set(lowered)) != len(lowered):
             raise DefinitionsError(f"{part}: a name is there twice")
+    for entry in document.get("users", []):
+        if entry.get("role", WORDS[-1]) not in WORDS:
+            raise DefinitionsError(f"user {entry['name']}: no role {entry['role']!r}; allowed: {', '.join(WORDS)}")
     for entry in document.get("queues", []):
         allowed = ("name", *_PROPERTIES, "owner", "permissions", "sddl", "unreadable")
         odd = next((key for key in entry if key not in allowed), None)
@@ -254,10 +266,14 @@ def _of_users(wanted: Document, here: Document, local: Local) -> list[Step]:
         if theirs is None and "nt_hash" not in entry:
             steps.append(Step(f"user {name} is missing, and its password is not in the file: openmsmq user add", None))
         elif theirs is None:
-            steps.append(Step(f"add user {name}", _adding(users, name, entry["nt_hash"], administrator)))
-        elif theirs["administrator"] != administrator:
-            said = f"user {name}: administrator {theirs['administrator']} -> {administrator}"
-            steps.append(Step(said, _setting(users, name, administrator)))
+            steps.append(Step(f"add user {name}", _adding(users, name, entry["nt_hash"], administrator, _role(entry))))
+        else:
+            if theirs["administrator"] != administrator:
+                said = f"user {name}: administrator {theirs['administrator']} -> {administrator}"
+                steps.append(Step(said, _setting(users, name, administrator)))
+            if _role(theirs) is not _role(entry):
+                said = f"user {name}: role {_role(theirs).word} -> {_role(entry).word}"
+                steps.append(Step(said, _bounding(users, name, _role(entry))))
     groups = {entry["name"].lower(): set(entry["members"]) for entry in here.get("groups", [])}
     for entry in wanted.get("groups", []):
         name, members = entry["name"], set(entry.get("members", []))
@@ -272,8 +288,16 @@ def _of_users(wanted: Document, here: Document, local: Local) -> list[Step]:
     return steps
 
 
-def _adding(users: UsersFile, name: str, nt_hash: str, administrator: bool) -> Callable[[], object]:
-    return lambda: users.restore(name, bytes.fromhex(nt_hash), administrator=administrator)
+def _role(entry: Document) -> Role:
+    return role_of(entry.get("role", Role.ADMINISTRATOR.word))
+
+
+def _adding(users: UsersFile, name: str, nt_hash: str, administrator: bool, role: Role) -> Callable[[], object]:
+    return lambda: users.restore(name, bytes.fromhex(nt_hash), administrator=administrator, role=role)
+
+
+def _bounding(users: UsersFile, name: str, role: Role) -> Callable[[], object]:
+    return lambda: users.set_role(name, role)
 
 
 def _setting(users: UsersFile, name: str, administrator: bool) -> Callable[[], object]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from openmsmq.model.reasons import REASONS
+from openmsmq.operating.alarms import CONDITIONS
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_SERIES: Final = 50_000  # of one answer: more is an error, never a part of them
@@ -63,7 +64,11 @@ FAMILIES: Final = (
     Family("transactions_total", "counter", "Transactions by their end.", *_by("outcome", "committed", "aborted")),
     Family("transfer_retries_total", "counter", "Messages that were sent to another machine once more."),
     Family("store_sync_duration_seconds", "histogram", "Time to make the log durable."),
-    Family("rpc_duration_seconds", "histogram", "Time of calls, without waiting for a message.", ("operation",)),
+    Family(
+        "rpc_duration_seconds", "histogram",
+        "Time of calls that do not wait for others; one of sixteen is timed, and counts for sixteen.",
+        ("interface", "operation"),
+    ),
     Family("event_loop_delay_seconds", "histogram", "How late the event loop is."),
     Family("transfer_duration_seconds", "histogram", "Time to hand a message to another machine."),
     Family("outgoing_queues", "gauge", "Outgoing queues by state.", ("state",)),
@@ -77,7 +82,7 @@ FAMILIES: Final = (
     Family("quota_bytes", "gauge", "Quota of the machine."),
     Family("throttled", "gauge", "1 while the disk is nearly full and no messages are accepted."),
     Family("store_epoch", "gauge", "How often the store was taken over."),
-    Family("alarm_active", "gauge", "1 while an alarm is on.", ("alarm",)),
+    Family("alarm_active", "gauge", "1 while an alarm is on.", ("alarm",), tuple((one.name,) for one in CONDITIONS)),
     Family("process_resident_memory_bytes", "gauge", "Memory of a process.", *_by("process", "daemon", "web")),
     Family("build_info", "gauge", "1, with what runs.", ("version", "python", "compiled")),
 )  # fmt: skip
@@ -122,9 +127,9 @@ class Histogram:
         self.counts = [0] * (len(BUCKETS) + 1)  # the last: beyond all bounds
         self.total = 0.0
 
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
-        self.total += seconds
+    def observe(self, seconds: float, times: int = 1) -> None:
+        self.counts[bisect_left(BUCKETS, seconds)] += times
+        self.total += seconds * times
 
 
 Figure = int | float | Histogram

@@ -28,7 +28,8 @@ class Program:
 
     Attributes:
         name: for people.
-        module: run with the number of its half of the line, and its settings as JSON; it prints its port.
+        module: run with the number of its half of the line; it reads its settings as a line of JSON, and prints its
+            port.
         needed: the packages that it imports, of the `extra` of this one.
         cut_off: what becomes of its clients when it dies, for the log.
     """
@@ -74,10 +75,15 @@ class ChildProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             settings = json.dumps({"host": self._host, "port": self.port, **self._settings})
-            command = (sys.executable, "-m", self._program.module, str(theirs.fileno()), settings)
+            command = (sys.executable, "-m", self._program.module, str(theirs.fileno()))
             self._process = process = await asyncio.create_subprocess_exec(
-                *command, stdout=asyncio.subprocess.PIPE, pass_fds=[theirs.fileno()], start_new_session=True
-            )
+                *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )  # fmt: skip
+            # Not as an argument, which every user of the machine could read.
+            assert process.stdin is not None
+            process.stdin.write(settings.encode() + b"\n")
+            process.stdin.close()
         self._serving = serving = asyncio.create_task(self._serve(ours))
         assert process.stdout is not None
         try:
@@ -98,7 +104,7 @@ class ChildProcess:
         pause = _FIRST_PAUSE
         while True:
             started = loop.time()
-            await serving
+            await asyncio.shield(serving)  # who stops watching lets it serve on
             code = await self._end()
             if loop.time() - started >= _HEALTHY:
                 pause = _FIRST_PAUSE
@@ -124,15 +130,24 @@ class ChildProcess:
             self._process.kill()
             return await self._process.wait()
 
-    async def stop(self) -> None:
-        """Whoever it serves is cut off."""
-        for task in (self._watch, self._serving):
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+    async def stop(self, grace: float = 0.0) -> None:
+        """With a grace time in seconds the process gets SIGTERM, to end what it is doing; whoever it serves afterwards
+        is cut off."""
+        await _cancelled(self._watch)
+        if grace and self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), grace)
+        await _cancelled(self._serving)
         if self._process is not None:
             await self._end()
+
+
+async def _cancelled(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def _described(code: int) -> str:

@@ -107,6 +107,7 @@ class NdrInterface:
         Fault. `work` that returns None has answered. A client that cancels its call, or goes, cancels `work`."""
         operation = self.description.operations[call.opnum]
         task = asyncio.ensure_future(work)
+        call.waits()
         call.on_cancel = task.cancel  # type: ignore[assignment]
         task.add_done_callback(partial(self._answer_late, call, operation, request))
 

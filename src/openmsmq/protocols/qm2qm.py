@@ -270,6 +270,7 @@ class Qm2Qm(NdrInterface):
         if reader is not None:
             start.waits = True
             entry.waiting[request] = reader
+            call.waits()
             call.on_cancel = partial(self._cancel, reader)
 
     @staticmethod

@@ -163,6 +163,7 @@ class QmComm2(NdrInterface):
         )
         if reader is not None:
             pending.wait()
+            call.waits()
             call.on_cancel = partial(self._cancel, reader)
 
     def fill(self, ptb: m.CACTransferBufferV2, message: Message) -> int:

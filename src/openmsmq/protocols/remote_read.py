@@ -290,6 +290,7 @@ class RemoteRead(NdrInterface):
         )  # fmt: skip
         if reader is not None:
             entry.reader = reader
+            call.waits()
             call.on_cancel = partial(self._cancel, reader)
 
     def _cancel(self, reader: WaitingMessageReadOperation) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+LOGIN: Final = "login"  # recorded once a minute for each user, address and token
 
 
 class Actor(NamedTuple):

@@ -14,6 +14,7 @@ from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel, ByteOrder, SyntaxId
 from openmsmq.rpc.security import ANONYMOUS, Channel, Identity
 from openmsmq.rpc.throttle import Attempt, PeerFailures
+from openmsmq.rpc.timing import Timings
 
 
 class Interface(Protocol):
@@ -136,7 +137,9 @@ class Call:
         "interface",
         "object_uuid",
         "opnum",
+        "started",
         "stub",
+        "timings",
     )
 
     def __init__(
@@ -165,6 +168,8 @@ class Call:
         self._on_cancel: Callable[[], None] | None = None
         self._cancelled = False
         self._over = False
+        self.timings: Timings | None = None  # of a call that is timed, which came at `started`
+        self.started = 0.0
 
     @property
     def association(self) -> Association:
@@ -239,6 +244,10 @@ class Call:
         """Whether the call has been answered."""
         return self._over
 
+    def waits(self) -> None:
+        """Its answer depends on somebody else, so the time that it takes says nothing of this server."""
+        self.timings = None
+
     def cancel(self) -> None:
         """Notify the handler that the client no longer wants an answer (C706 9.1.1.4)."""
         if self._cancelled or self._over:
@@ -253,3 +262,6 @@ class Call:
             raise LocalProtocolError("the call has already been answered")
         self._over = True
         self._on_cancel = None
+        timings = self.timings
+        if timings is not None:
+            timings.ended(self.interface.name, self.opnum, self.started)

@@ -36,6 +36,7 @@ from openmsmq.rpc.security import AcceptorFactory
 from openmsmq.rpc.server_connection import Asked, CallCancelled, ConnectionEnded, Event, ServerConnection
 from openmsmq.rpc.sockets import DEAD_PEER, peer_has_closed, set_options
 from openmsmq.rpc.throttle import Attempt, FailureLimits, PeerFailures
+from openmsmq.rpc.timing import Timings
 
 log = logging.getLogger(__name__)
 
@@ -150,6 +151,8 @@ class RpcServer:
         self.connections: set[_Connection] = set()
         self.peers: Counter[str] = Counter()  # connections by host
         self.together: Together | None = None
+        self._timings: Timings | None = None
+        self._next_timed = 0  # the number of the next call that is timed
         #: Asked before anything is sent; if not, the connection is closed.
         self.may_answer: Callable[[], bool] = _always
         self._gathered: list[Call] = []
@@ -245,6 +248,8 @@ class RpcServer:
         as RPC_X_BAD_STUB_DATA, anything else, which is a bug, as nca_s_fault_unspec with a traceback in the log.
         """
         self.statistics.calls_in += 1
+        if self.statistics.calls_in == self._next_timed:
+            self._time(call)
         together = self.together
         if together is not None and together.takes(call) and self._admits(call):
             if not self._gathered:
@@ -256,6 +261,17 @@ class RpcServer:
         if self._gathered:
             self.serve_gathered()
         self._serve(call)
+
+    def time_calls(self, timings: Timings) -> None:
+        """Time some of the calls from now on."""
+        self._timings = timings
+        self._next_timed = timings.next_after(self.statistics.calls_in)
+
+    def _time(self, call: Call) -> None:
+        timings = self._timings
+        if timings is not None:
+            call.timings, call.started = timings, timings.clock()
+            self._next_timed = timings.next_after(self.statistics.calls_in)
 
     def serve_gathered(self) -> None:
         """Serve the calls that wait for others: before any other call, and before the loop's next turn."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from openmsmq.model.roles import Role, role_of
 from openmsmq.rpc.ntlm import nt_hash
 
 logger = logging.getLogger(__name__)
@@ -31,14 +32,19 @@ class UsersFileError(Exception):
     """The file cannot be used, or the change makes no sense."""
 
 
+class NoSuchAccount(UsersFileError):
+    """There is no user or group of that name."""
+
+
 @dataclass(frozen=True, slots=True)
 class User:
-    """One account. Names compare without regard to case."""
+    """One account. Names compare without regard to case. `role` bounds what it may do by HTTP."""
 
     name: str
     sid: str
     nt_hash: bytes = field(repr=False)
     administrator: bool = False
+    role: Role = Role.ADMINISTRATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +84,20 @@ class UsersFile:
         self._load()
         return sorted(self._users.values(), key=lambda user: user.name.casefold())
 
-    def add(self, name: str, password: str, *, administrator: bool = False) -> User:
+    def add(self, name: str, password: str, *, administrator: bool = False, role: Role = Role.ADMINISTRATOR) -> User:
         """A new user with a new SID. Raises `UsersFileError` if the name is taken or impossible, or for an empty
         password, with which anybody could log in."""
         _check_password(name, password)
-        return self.restore(name, nt_hash(password), administrator=administrator)
+        return self.restore(name, nt_hash(password), administrator=administrator, role=role)
 
-    def restore(self, name: str, hashed: bytes, *, administrator: bool = False) -> User:
+    def restore(
+        self, name: str, hashed: bytes, *, administrator: bool = False, role: Role = Role.ADMINISTRATOR
+    ) -> User:
         """A new user with a new SID, and the NT hash that another file had. Raises `UsersFileError` if the name is
         taken or impossible, or if that is no hash of a password."""
         if len(hashed) != 16 or hashed == nt_hash(""):
             raise UsersFileError(f"user {name}: no NT hash of a password")
-        user = User(name, self._new_sid(name), hashed, administrator)
+        user = User(name, self._new_sid(name), hashed, administrator, role)
         self._users[name.casefold()] = user
         self._save("user.add", name)
         return user
@@ -180,6 +188,17 @@ class UsersFile:
         self._users[name.casefold()] = replace(self._get(name), administrator=administrator)
         self._save("user.administrator" if administrator else "user.no-administrator", name)
 
+    def set_role(self, name: str, role: Role) -> None:
+        """Bound what a user may do by HTTP. Raises `UsersFileError` if there is no such user."""
+        self._load()
+        self._users[name.casefold()] = replace(self._get(name), role=role)
+        self._save(f"user.role.{role.word}", name)
+
+    def role_of(self, name: str) -> Role:
+        """What a user may do by HTTP at most; the least for one who is not known."""
+        user = self._users.get(name.casefold()) if self._readable() else None
+        return user.role if user is not None else Role.MONITOR
+
     def is_administrator(self, sid: str) -> bool:
         """Whether the user of a SID is an administrator. A file that cannot be read knows nobody."""
         return self._readable() and sid in self._administrators
@@ -219,13 +238,13 @@ class UsersFile:
     def _get(self, name: str) -> User:
         user = self._users.get(name.casefold())
         if user is None:
-            raise UsersFileError(f"there is no user {name}")
+            raise NoSuchAccount(f"there is no user {name}")
         return user
 
     def _get_group(self, name: str) -> Group:
         group = self._groups.get(name.casefold())
         if group is None:
-            raise UsersFileError(f"there is no group {name}; `openmsmq user group list` shows those that there are")
+            raise NoSuchAccount(f"there is no group {name}; `openmsmq user group list` shows those that there are")
         return group
 
     def _load(self) -> None:
@@ -277,6 +296,7 @@ class UsersFile:
             "next_rid": self._next_rid,
             "users": [
                 {"name": user.name, "sid": user.sid, "nt_hash": user.nt_hash.hex(), "administrator": user.administrator}
+                | ({} if user.role is Role.ADMINISTRATOR else {"role": user.role.word})
                 for _, user in sorted(self._users.items())
             ],
             "groups": [
@@ -325,7 +345,8 @@ def _parse(content: Any) -> tuple[dict[str, User], dict[str, Group], str, int]:
     users = {}
     for entry in content["users"]:
         administrator = entry.get("administrator", False) is True
-        user = User(str(entry["name"]), str(entry["sid"]), bytes.fromhex(entry["nt_hash"]), administrator)
+        role = role_of(entry.get("role", Role.ADMINISTRATOR.word))
+        user = User(str(entry["name"]), str(entry["sid"]), bytes.fromhex(entry["nt_hash"]), administrator, role)
         if len(user.nt_hash) != 16 or not user.sid.startswith("S-1-"):
             raise ValueError(f"entry of {user.name} is malformed")
         users[user.name.casefold()] = user

@@ -10,11 +10,11 @@ from typing import Final
 
 from openmsmq.model.errors import InsufficientResources
 from openmsmq.operating.audit import AuditLog, Entry
-from openmsmq.queueing.auditing import Deed
+from openmsmq.queueing.auditing import LOGIN, Deed
 
-_OPENINGS: Final = ("messages.open", "outgoing.open")
+_OPENINGS: Final = ("messages.open", "outgoing.open", LOGIN)
 _ONCE_IN: Final = 60.0  # seconds
-_MOST_OPENINGS: Final = 1000  # that are remembered
+_MOST_OPENINGS: Final = 1000  # and logins, that are remembered
 _DENIALS: Final = 20  # of a host and an action that are recorded in a minute; a flood must not push other records out
 _MOST_DENIED: Final = 1000  # hosts and actions that are remembered
 
@@ -42,8 +42,8 @@ class Audit:
         self._denied: dict[tuple[str, str], _Denials] = {}
 
     def record(self, deed: Deed) -> None:
-        """Raises InsufficientResources for a change that is not to be made. What was denied, and what only opens a
-        queue, changes nothing, so nobody waits for the disk because of it."""
+        """Raises InsufficientResources for a change that is not to be made. What was denied, what only opens a queue,
+        and a login change nothing, so nobody waits for the disk because of them."""
         if deed.action in _OPENINGS and not deed.denied and self._is_recent(deed):
             return
         if deed.denied and self._is_flood(deed):
@@ -60,7 +60,7 @@ class Audit:
             self._log.append(entry, sync=not deed.denied and deed.action not in _OPENINGS)
         except OSError as error:
             self._say(error, deed)
-            if self._required and not deed.denied:
+            if self._required and not deed.denied and deed.action != LOGIN:
                 raise InsufficientResources(
                     detail=f"{deed.action}: the audit log can't be written ({error}), and audit_required is set"
                 ) from error
@@ -68,8 +68,10 @@ class Audit:
             self._failing = False
 
     def _is_recent(self, deed: Deed) -> bool:
-        """A stream that reads a journal opens it for each of its batches: once a minute is enough to know."""
-        key, now = (deed.actor.sid, deed.actor.origin, deed.action, deed.name), self._clock()
+        """A stream that reads a journal opens it for each of its batches, and a script logs in with each request: once
+        a minute is enough to know."""
+        name = f"{deed.name} {deed.after}" if deed.after else deed.name
+        key, now = (deed.actor.sid, deed.actor.origin, deed.action, name), self._clock()
         if now - self._opened.get(key, -_ONCE_IN) < _ONCE_IN:
             return True
         if len(self._opened) >= _MOST_OPENINGS:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
 from openmsmq.model.names import PublicFormatName, Suffix, parse_format_name, parse_path_name
 from openmsmq.model.security import sid_bytes
+from openmsmq.operating.alarms import CONDITIONS
 from openmsmq.operating.audit import FILES, MEGABYTES
+from openmsmq.operating.naming import path_of
 from openmsmq.protection.policy import Policy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.machine import Machine
@@ -261,6 +264,9 @@ class Configuration:
         metadata={"help": "names by which browsers reach the HTTP server, besides those of the machine, separated by "
                           "commas"},
     )  # fmt: skip
+    backup_directory: Path | None = field(
+        default=None, metadata={"help": "where backups go that administrators start by HTTP; default: none are"}
+    )
     stage_time_limit: int = field(
         default=3600,
         metadata={"help": "seconds without a keep-alive after which a data pipeline's stages are dropped"},
@@ -272,6 +278,36 @@ class Configuration:
     security: Policy = field(
         default=Policy(),
         metadata={"help": "what signatures and encryption of messages are accepted: a table", "file_only": True},
+    )
+    alarm_disk_megabytes: int = field(
+        default=1024, metadata={"help": "alarm with less free on the disk of the data directory (0: never)"}
+    )
+    alarm_quota_percent: int = field(
+        default=90, metadata={"help": "alarm when so much of a quota is used, of the machine or a queue (0: never)"}
+    )
+    alarm_sync_milliseconds: int = field(
+        default=1000, metadata={"help": "alarm when a sync of the disk takes as long (0: never)"}
+    )
+    alarm_dead_letters: int = field(
+        default=100, metadata={"help": "alarm when so many dead letters come within ten minutes (0: never)"}
+    )
+    alarm_oldest_seconds: int = field(
+        default=86400, metadata={"help": "alarm when the first message of a queue has waited for so long (0: never)"}
+    )
+    alarm_outgoing_seconds: int = field(
+        default=900, metadata={"help": "alarm when messages wait for another machine and none leaves (0: never)"}
+    )
+    alarm_queue: str = field(default="", metadata={"help": "queue that gets a message for each alarm; default: none"})
+    alarm_webhook: str = field(
+        default="",
+        metadata={"help": "URL to which alarms are posted by the HTTP server's process; default: none", "url": True},
+    )
+    alarm_webhook_key_file: Path | None = field(
+        default=None, metadata={"help": "file with the key that signs what is posted to alarm_webhook"}
+    )
+    trace_endpoint: str = field(
+        default="",
+        metadata={"help": "URL of an OpenTelemetry collector (OTLP over HTTP) for traces of transfers; default: none"},
     )
     audit: bool = field(default=True, metadata={"help": "keep a log of who changes what (audit.jsonl)"})
     audit_required: bool = field(
@@ -334,6 +370,14 @@ class Configuration:
         check(self.shutdown_grace_seconds >= 0, "shutdown_grace_seconds", self.shutdown_grace_seconds, "0 or more")
         least = self.dead_peer_seconds >= LEAST_DEAD_PEER
         check(least, "dead_peer_seconds", self.dead_peer_seconds, f"{LEAST_DEAD_PEER} or more")
+        for condition in CONDITIONS:
+            threshold = getattr(self, condition.setting)
+            check(threshold >= 0, condition.setting, threshold, f"0 or more {condition.unit}")
+        check(self.alarm_quota_percent <= 100, "alarm_quota_percent", self.alarm_quota_percent, "0 to 100")
+        self._check_telling()
+        backups, data = self.backup_directory, self.data_dir.resolve()
+        beside = backups is None or not backups.resolve().is_relative_to(data)
+        check(beside, "backup_directory", backups, "outside of the data directory, of which backups are made")
         for alias in self.alias_names:
             check(is_host(alias), "aliases", alias, "computer names, separated by commas")
         for name in ("allow_nonauthenticated_rpc", "remote_read_allow_none_security_client"):
@@ -366,6 +410,18 @@ class Configuration:
         check(safe, "web_certificate", self.web_certificate, "a file, because passwords would travel as text")
         safe = not self.flight or self.on_loopback or self.flight_certificate is not None
         check(safe, "flight_certificate", self.flight_certificate, "a file, because passwords would travel as text")
+
+    def _check_telling(self) -> None:
+        """Where alarms go."""
+        try:
+            parse_format_name(self.alarm_queue_name or "DIRECT=OS:.\\private$\\none")
+        except IllegalFormatName:
+            check(False, "alarm_queue", self.alarm_queue, "the name of a queue, a path name or a format name")
+        for name in ("alarm_webhook", "trace_endpoint"):
+            url = getattr(self, name)
+            check(not url or _is_url(url), name, url, "a URL that begins with http:// or https://")
+        served = self.web or not self.alarm_webhook
+        check(served, "alarm_webhook", self.alarm_webhook, "unset, because web is not set, whose process posts")
 
     def _check_foreign_sites(self) -> None:
         identifiers = [str(site.identifier) for site in self.foreign_site]
@@ -431,9 +487,12 @@ class Configuration:
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Each setting with its value and where that came from, for people. None of them is a secret: passwords and
-        keys are in files that settings name."""
+        keys are in files that settings name, and of a URL, whose path may be one, just the host is shown."""
         return {
-            item.name: {"value": getattr(self, item.name), "source": self.source_of.get(item.name, "default")}
+            item.name: {
+                "value": _shown(item, getattr(self, item.name)),
+                "source": self.source_of.get(item.name, "default"),
+            }
             for item in fields(self)
             if item.name != "source_of"
         }
@@ -441,6 +500,18 @@ class Configuration:
     def changed(self) -> dict[str, Any]:
         """The settings that are not the default, for the audit log."""
         return {name: entry["value"] for name, entry in self.described().items() if entry["source"] != "default"}
+
+    @property
+    def alarm_thresholds(self) -> dict[str, int]:
+        """Condition of an alarm -> threshold; 0 for never."""
+        return {condition.name: getattr(self, condition.setting) for condition in CONDITIONS}
+
+    @property
+    def alarm_queue_name(self) -> str:
+        """The format name of the queue that gets alarms; empty for none."""
+        return self.alarm_queue if not self.alarm_queue or "=" in self.alarm_queue else (
+            f"DIRECT=OS:{path_of(self.alarm_queue)}"
+        )  # fmt: skip
 
     @property
     def on_loopback(self) -> bool:
@@ -504,6 +575,21 @@ class Configuration:
         """The port that a setting gives, or the standard one moved by `offset`."""
         given: int | None = getattr(self, setting)
         return STANDARD_PORTS[setting] + offset if given is None else given
+
+
+def _shown(item: Field[Any], value: Any) -> Any:
+    if "url" not in item.metadata or not value:
+        return value
+    url = urlsplit(value)
+    return f"{url.scheme}://{url.hostname}/…"
+
+
+def _is_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname)
+    except ValueError:
+        return False
 
 
 def _is_domain_sid(text: str) -> bool:

@@ -35,6 +35,7 @@ from openmsmq.protocols.message_security import MessageSecurity
 from openmsmq.protocols.plain_calls import PlainCalls
 from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.protocols.qmcomm2 import QmComm2
+from openmsmq.queueing.auditing import NoAudit
 from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import NoTransport, OutgoingQueue
@@ -47,6 +48,7 @@ from openmsmq.rpc.server import RpcServer, SecurityPolicy, ServerLimits
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server import logs
 from openmsmq.server.addresses import local_addresses
+from openmsmq.server.alarms import AlarmWatch
 from openmsmq.server.auditing import Audit
 from openmsmq.server.automation import AutomationObjects
 from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
@@ -66,6 +68,7 @@ from openmsmq.server.memory import give_back_memory, no_collector
 from openmsmq.server.protections import Protections
 from openmsmq.server.remote import Peers
 from openmsmq.server.supervision import FENCED, Supervision
+from openmsmq.server.tracing import Traces
 from openmsmq.server.web import WebServer
 from openmsmq.store import Store, StoreError, StoreFailed, StoreFenced, StoreFull
 from openmsmq.store.committer import Committer
@@ -122,7 +125,9 @@ class Daemon:
         self._maintenance: asyncio.Task[None] | None = None
         self._syncer: UringSync | None = None
         self._syncs = Histogram()
+        self._traces = Traces()
         self._resolving: asyncio.Task[None] | None = None  # of transactions in doubt
+        self._watching: asyncio.Task[None] | None = None  # for alarms
         self._following: asyncio.Task[None] | None = None  # the directory
         self._naming: asyncio.Task[None] | None = None  # of accounts that settings name
 
@@ -249,10 +254,14 @@ class Daemon:
         self._resolving = asyncio.create_task(environment.coordinator.run(loop.time))
         if configuration.flight:
             await self._start_flight(committer, users, environment)
+        self._alarms = AlarmWatch(
+            self.manager, configuration.data_dir, configuration.alarm_thresholds, self._syncs,
+            configuration.alarm_queue_name, is_owner=self._is_owner,
+        )  # fmt: skip
         if configuration.web:
             self._web = WebServer(configuration, environment, users, rpc, self._syncs, [
                 configuration.machine_name, self._qualified_name, *configuration.alias_names
-            ], self.store, domain)  # fmt: skip
+            ], self.store, self._audit or NoAudit(), self._alarms.alarms, domain)  # fmt: skip
             self.endpoints["web"] = await self._web.start(self._ports.number("web_port"))
         await self._start_messages(committer, environment.public_queues, users)
         self._announce_security()
@@ -273,6 +282,7 @@ class Daemon:
             configuration.data_dir, self._is_owner,
         )  # fmt: skip
         self._maintenance = asyncio.create_task(maintenance.run())
+        self._watching = asyncio.create_task(self._alarms.run())
         self._following = asyncio.create_task(keep_in_step(environment.public_queues))
         waiting = names_of_domain(configuration, reader_names(configuration))
         if domain is not None and waiting:
@@ -298,6 +308,11 @@ class Daemon:
             ping_port=self._ports.number("ping_port"),
             report_messages=configuration.report_messages,
             report_queue=configuration.report_queue_identifier,
+            transfers=(
+                self._traces.start(configuration.trace_endpoint, configuration.machine_name)
+                if configuration.trace_endpoint
+                else None
+            ),
             locate=(lambda name: public_queues.resolve(name, Access.SEND)) if self._directory.exists else None,
         )
         service = MessageService(
@@ -350,8 +365,12 @@ class Daemon:
 
     async def stop(self) -> None:
         """Stop taking calls, finish what is written, and leave a checkpoint."""
+        # After a failed store no answer comes any more.
+        grace = self.configuration.shutdown_grace_seconds if self.failure is None else 0
         if self._maintenance is not None:
             self._maintenance.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
         if self._following is not None:
             self._following.cancel()
         if self._naming is not None:
@@ -362,7 +381,7 @@ class Daemon:
         if self._timer is not None:
             self._timer.cancel()
         if self._web is not None:
-            await self._web.stop()
+            await self._web.stop(grace)
         if self._dropping is not None:
             self._dropping.cancel()
         if self._flight is not None:
@@ -374,8 +393,8 @@ class Daemon:
         if self._messages is not None:
             self._messages.stop()
         if self._rpc is not None:
-            # After a failed store no answer comes any more.
-            await self._rpc.shut_down(self.configuration.shutdown_grace_seconds if self.failure is None else 0)
+            await self._rpc.shut_down(grace)
+        await self._traces.stop()
         await asyncio.sleep(0)  # lets connections run their context handles down
         await self._directory.close()
         if self._maintenance is not None:

@@ -4,25 +4,35 @@ socket in the data directory, with a ticket for who is logged in."""
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from typing import Final
 
+from openmsmq.operating.alarms import Alarms
 from openmsmq.operating.metrics import Histogram
+from openmsmq.operating.tokens import TokensFile, TokensFileError, TokenUses, write_uses
 from openmsmq.processes.child import ChildProcess, Program
+from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.environment import Environment
+from openmsmq.queueing.auditing import Auditor
 from openmsmq.rpc.call import InterfaceTable
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.server import RpcServer, SecurityPolicy
 from openmsmq.rpc.tickets import ticket_acceptor
+from openmsmq.rpc.timing import Timings
 from openmsmq.rpc.unix_sockets import bind_unix
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.config import Configuration
 from openmsmq.server.interfaces import SERVED
 from openmsmq.store import Store
 from openmsmq.web.door import Domain, Door
+from openmsmq.web.figures import Latency
+
+logger = logging.getLogger(__name__)
 
 _SOCKET: Final = "web.sock"  # in the data directory
 _PROGRAM: Final = Program(
-    "web", "openmsmq.web.serving", ("jinja2", "msgspec", "starlette", "uvicorn"), "web",
+    "web", "openmsmq.web.serving", ("jinja2", "msgspec", "starlette", "urllib3", "uvicorn"), "web",
     "its users have to log in again",
 )  # fmt: skip
 
@@ -32,13 +42,22 @@ class WebServer:
 
     def __init__(
         self, configuration: Configuration, environment: Environment, users: UsersFile, rpc: RpcServer,
-        syncs: Histogram, names: list[str], store: Store, domain: Domain | None,
+        syncs: Histogram, names: list[str], store: Store, auditor: Auditor, alarms: Alarms, domain: Domain | None,
     ) -> None:  # fmt: skip
         """`rpc` is the daemon's server for everybody; `syncs` how long syncs of the store took; `names` are those of
         this machine; `domain` knows accounts besides those of `users`."""
         self._configuration: Final = configuration
+        data_dir = configuration.data_dir.resolve()
+        latency = Latency({
+            interface.description.name: [operation.name for operation in interface.description.operations]
+            for interface in SERVED
+        })  # fmt: skip
+        rpc.time_calls(Timings(latency.observe, time.perf_counter))
+        self._tokens: Final = TokensFile(data_dir)
+        self._uses: Final = TokenUses(data_dir)
         self._door: Final = Door(
-            environment.manager, users, rpc, environment.is_administrator, syncs, store.epoch, domain
+            environment.manager, users, self._tokens, rpc, environment.is_administrator, syncs, store.epoch, auditor,
+            self._uses, alarms, latency, domain,
         )  # fmt: skip
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)
@@ -54,24 +73,57 @@ class WebServer:
     async def start(self, port: int) -> tuple[str, int]:
         """Address and port. Raises OSError when it does not come up."""
         configuration = self._configuration
-        path = configuration.data_dir.resolve() / _SOCKET
+        data_dir = configuration.data_dir.resolve()
+        path = data_dir / _SOCKET
         await self._rpc.listen_unix(bind_unix(path))
-        self._watching = [asyncio.create_task(watched.watch()) for watched in (self._door.delay, self._door.growth)]
+        watched = self._door.delay.watch(), self._door.growth.watch(), self._write_uses()
+        self._watching = [asyncio.create_task(watch) for watch in watched]
         certificate, key = (str(path or "") for path in (configuration.web_certificate, configuration.web_key))
+        outside = [
+            str(path)
+            for path in (configuration.users_path, configuration.directory_file)
+            if not path.resolve().is_relative_to(data_dir) and path.exists()
+        ]
         self._process = ChildProcess(
             _PROGRAM, self._door.serve, configuration.web_address, port, certificate=certificate, key=key,
-            socket=str(path), data_dir=str(configuration.data_dir.resolve()), store=self._store, hosts=[*self._names,
-            *configuration.web_host_names], open_metrics=configuration.web_shows_sums, audit=configuration.audit,
+            socket=str(path), data_dir=str(data_dir), store=self._store,
+            users_file=str(configuration.users_path.resolve()), backups=str(configuration.backup_directory or ""),
+            outside=outside, hosts=[*self._names, *configuration.web_host_names],
+            webhook=configuration.alarm_webhook, webhook_key_file=str(configuration.alarm_webhook_key_file or ""),
+            open_metrics=configuration.web_shows_sums, audit=configuration.audit,
             audit_required=configuration.audit_required, audit_bytes=configuration.audit_megabytes << 20,
         )  # fmt: skip
         await self._process.start()
         return configuration.web_address, self._process.port
 
-    async def stop(self) -> None:
-        """Whoever it serves is cut off."""
+    async def _write_uses(self) -> None:
+        """When tokens were used, once a minute, until this is cancelled; the disk is waited for in a thread."""
+        while True:
+            await asyncio.sleep(TokenUses.PERIOD)
+            if self._rpc.may_answer():
+                await asyncio.to_thread(self._write, self._uses_to_write())
+
+    def _uses_to_write(self) -> dict[str, int] | None:
+        try:
+            return self._uses.to_write(token.id for token in self._tokens.list())
+        except TokensFileError as error:
+            logger.warning("when tokens were used could not be written down: %s", error)
+            return None
+
+    def _write(self, uses: dict[str, int] | None) -> None:
+        if uses is None:
+            return
+        try:
+            write_uses(self._configuration.data_dir, uses)
+        except KeyringError as error:
+            logger.warning("when tokens were used could not be written down: %s", error)
+
+    async def stop(self, grace: float) -> None:
+        """Requests that have come have so many seconds to end; whoever waits on is cut off."""
+        if self._process is not None:
+            await self._process.stop(grace)
         for task in self._watching:
             task.cancel()
-        if self._process is not None:
-            await self._process.stop()
+        self._write(self._uses_to_write())
         self._rpc.close()
         (self._configuration.data_dir.resolve() / _SOCKET).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Logging in and out, and tokens for scripts."""
+"""Logging in and out."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated, Final
 import msgspec
 from starlette.responses import Response
 
-from openmsmq.web.callers import BEARER_PREFIX
-from openmsmq.web.limits import IDLE_SECONDS, SESSION_SECONDS
+from openmsmq.model.roles import Role
+from openmsmq.web.limits import SESSION_SECONDS
 from openmsmq.web.services import Services, Settings
-from openmsmq.web.table import Asked, Input, Operation, Output
+from openmsmq.web.table import ROLE_WORDS, Asked, Input, Operation, Output, RoleWord
 
 
 class Login(Input, frozen=True):
@@ -21,20 +21,14 @@ class Login(Input, frozen=True):
 
 
 class Who(Output, frozen=True):
-    """Who asks. `csrf` belongs into the header X-CSRF-Token of changes by a session with a cookie; null without one."""
+    """Who asks, and in what role. `csrf` belongs into the header X-CSRF-Token of changes by a session with a cookie;
+    null without one."""
 
     user: str
     sid: str
     administrator: bool
+    role: RoleWord
     csrf: str | None
-
-
-class Token(Output, frozen=True):
-    """Shown once. It ends after `idle_seconds` without use, and after `seconds` at most."""
-
-    token: str
-    idle_seconds: int
-    seconds: int
 
 
 def open_session(asked: Asked) -> Response:
@@ -48,8 +42,9 @@ def open_session(asked: Asked) -> Response:
 def begin(services: Services, given: Login, peer: str) -> tuple[str, Who]:
     """The secret of a new session, and whose it is. Raises Problem."""
     known = services.login(given.user, given.password, peer)
-    secret, session = services.sessions.open(known["ticket"], known["sid"], known["name"], cookie=True)
-    return secret, Who(known["name"], known["sid"], known["administrator"], session.csrf)
+    secret, session = services.sessions.open(known["ticket"], known["sid"], known["name"])
+    role = ROLE_WORDS[Role(known["role"])]
+    return secret, Who(known["name"], known["sid"], known["administrator"], role, session.csrf)
 
 
 def set_cookie(response: Response, settings: Settings, secret: str) -> None:
@@ -62,14 +57,8 @@ def set_cookie(response: Response, settings: Settings, secret: str) -> None:
 
 def get_session(asked: Asked) -> Who:
     caller = asked.caller
-    csrf = caller.session.csrf if caller.session is not None and caller.session.cookie else None
-    return Who(caller.name, caller.sid, caller.administrator, csrf)
-
-
-def create_token(asked: Asked) -> Token:
-    caller = asked.caller
-    secret, _ = asked.services.sessions.open(caller.ticket, caller.sid, caller.name, cookie=False)
-    return Token(BEARER_PREFIX + secret, int(IDLE_SECONDS), int(SESSION_SECONDS))
+    csrf = caller.session.csrf if caller.session is not None else None
+    return Who(caller.name, caller.sid, caller.administrator, ROLE_WORDS[caller.role], csrf)
 
 
 def close_session(asked: Asked) -> None:
@@ -88,7 +77,8 @@ OPERATIONS: Final = (
         status=201,
         needs_login=False,
     ),
-    Operation("GET", "/session", get_session, "Who asks", Who),
-    Operation("POST", "/tokens", create_token, "A token for scripts", Token, status=201),
-    Operation("DELETE", "/session", close_session, "End the session or token with which this is asked", status=204),
+    Operation("GET", "/session", get_session, "Who asks", Who, role=Role.MONITOR),
+    Operation(
+        "DELETE", "/session", close_session, "End the session with which this is asked", status=204, role=Role.MONITOR
+    ),
 )

@@ -76,7 +76,7 @@ class SettingList(Output, frozen=True):
 
 
 def list_records(asked: Asked) -> AuditPage:
-    asked.services.demand_administrator(asked.caller.administrator)
+    asked.services.demand_administrator(asked.caller)
     query: AuditQuery = asked.query
     newest: deque[Record] = deque(maxlen=query.limit)
     try:
@@ -114,7 +114,7 @@ def _matches(record: Record, query: AuditQuery) -> bool:
 
 
 def list_settings(asked: Asked) -> SettingList:
-    asked.services.demand_administrator(asked.caller.administrator)
+    asked.services.demand_administrator(asked.caller)
     try:
         found = settings_in_force(asked.services.settings.directory)
     except OSError as error:

@@ -9,7 +9,7 @@ import asyncio
 import ipaddress
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.cookies import CookieError, SimpleCookie
@@ -23,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openmsmq.model.errors import AccessDenied, MsmqError
+from openmsmq.model.roles import Role
 from openmsmq.model.text import printable
 from openmsmq.web import problems
 from openmsmq.web.callers import Caller, Session, basic, bearer, same
@@ -57,6 +58,7 @@ class Web:
         self.services: Final = services
         self._threads: Final = ThreadPoolExecutor(THREADS, "request")
         self._openapi_text: Final = msgspec.json.encode(document(operations))
+        self._roles: Final = {operation.handler: operation.role for operation in operations}
         self._hosts: Final = {name.casefold() for name in (*services.settings.hosts, "localhost")}
         self.routes: Final = [
             *(self._route(path, operations) for path in dict.fromkeys(operation.path for operation in operations)),
@@ -83,6 +85,8 @@ class Web:
     async def _perform(self, operation: Operation, request: Request) -> Response:
         query = parse_query(operation.query, request.query_params.multi_items())
         caller = await self.caller(request) if operation.needs_login else Caller("", "", "", False, peer_of(request))
+        if operation.needs_login:
+            self.demand_role(operation.handler, caller)
         if operation.changes:
             self.demand_own_page(request, caller.session, request.headers.get("x-csrf-token"))
         body = None if operation.body is None else await self._document_in(request, operation.body)
@@ -133,21 +137,36 @@ class Web:
         peer = peer_of(request)
         if value is None:
             secret = self._cookie_in(request)
-            session = sessions.find(secret, cookie=True) if secret else None
-        elif (given := basic(value)) is not None:
-            described = await self.work(self.services.login, *given, peer)
-            return Caller(described["ticket"], described["name"], described["sid"], described["administrator"], peer)
-        else:
-            secret = bearer(value)
-            session = sessions.find(secret, cookie=False) if secret else None
-        if session is None:
-            raise Problem(401, "no login, or one that has ended", headers=CHALLENGE)
-        try:
-            known = await self.work(partial(self.services.link.call, "whoami", ticket=session.ticket))
-        except AccessDenied as error:
-            sessions.close(session)
-            raise Problem(401, error.detail, headers=CHALLENGE) from None
-        return Caller(session.ticket, known["name"], known["sid"], known["administrator"], peer, session)
+            session = sessions.find(secret) if secret else None
+            if session is None:
+                raise Problem(401, "no login, or one that has ended", headers=CHALLENGE)
+            try:
+                return self._caller(await self.work(self._whoami, session.ticket), peer, session)
+            except AccessDenied as error:
+                sessions.close(session)
+                raise Problem(401, error.detail, headers=CHALLENGE) from None
+        if (given := basic(value)) is not None:
+            return self._caller(await self.work(self.services.login, *given, peer), peer)
+        token = bearer(value)
+        if token is None:
+            raise Problem(401, "this is neither a name and password nor a token", headers=CHALLENGE)
+        return self._caller(await self.work(self.services.login_by_token, token, peer), peer)
+
+    def _whoami(self, ticket: str) -> Mapping[str, Any]:
+        return {"ticket": ticket, **self.services.link.call("whoami", ticket=ticket)}
+
+    @staticmethod
+    def _caller(known: Mapping[str, Any], peer: str, session: Session | None = None) -> Caller:
+        return Caller(known["ticket"], known["name"], known["sid"], known["administrator"], peer,
+                      Role(known["role"]), known["token"], session)  # fmt: skip
+
+    def demand_role(self, handler: Callable[[Asked], Any], caller: Caller) -> None:
+        """Raises AccessDenied where the caller's role is less than the operation of a handler wants."""
+        wanted = self._roles[handler]
+        if caller.role < wanted:
+            raise AccessDenied(
+                detail=f"this needs the role {wanted.word}; {caller.name} has the role {caller.role.word} here"
+            )
 
     def demand_own_page(self, request: Request, session: Session | None, token: str | None) -> None:
         """Raises Problem for a change that another site made a browser ask for. Every browser says from where it asks;
@@ -155,7 +174,7 @@ class Web:
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
         if site not in (None, "same-origin", "none") or (origin is not None and origin != self._origin(request)):
             raise Problem(403, "another site asks for this")
-        if session is not None and session.cookie and not same(token, session.csrf):
+        if session is not None and not same(token, session.csrf):
             raise Problem(403, "the CSRF token of this session is missing or wrong (header X-CSRF-Token)")
 
     def _origin(self, request: Request) -> str:

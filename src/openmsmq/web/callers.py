@@ -1,5 +1,5 @@
-"""Who asks: sessions by cookie or bearer token, or name and password with each request; and that browsers ask for their
-users only (CSRF).
+"""Who asks: sessions by cookie, tokens, or name and password with each request; and that browsers ask for their users
+only (CSRF). Tokens are known to the daemon (`operating.tokens`).
 
 A session is a ticket of the daemon under 256 random bits, of which this process keeps the hash. It ends by itself, by
 `close`, and when the daemon no longer accepts its ticket: with the password, the user, or the daemon.
@@ -18,19 +18,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from openmsmq.model.roles import Role
+from openmsmq.operating.tokens import PREFIX
 from openmsmq.web.limits import IDLE_SECONDS, SESSION_SECONDS, SESSIONS, SESSIONS_PER_USER
-
-BEARER_PREFIX: Final = "omq_"
 
 
 @dataclass(slots=True)
 class Session:
-    """`cookie`: it may be used as a cookie, and then changes need `csrf`; otherwise it is a token for scripts."""
+    """Named by a cookie; changes need `csrf`."""
 
     ticket: str = field(repr=False)
     sid: str
     name: str
-    cookie: bool
     csrf: str = field(repr=False)
     begun: float
     used: float
@@ -38,14 +37,22 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whom the daemon has authenticated for this request."""
+    """Whom the daemon has authenticated for this request, and what bounds them; `token` is the identifier of the token
+    by which they log in, empty for none."""
 
     ticket: str = field(repr=False)
     name: str
     sid: str
     administrator: bool
     peer: str
+    role: Role = Role.MONITOR
+    token: str = ""
     session: Session | None = None
+
+    @property
+    def administers(self) -> bool:
+        """Whether what is for administrators only is for this one, here."""
+        return self.administrator and self.role is Role.ADMINISTRATOR
 
 
 class Sessions:
@@ -56,11 +63,11 @@ class Sessions:
         self._lock: Final = threading.Lock()
         self._sessions: Final[dict[bytes, Session]] = {}
 
-    def open(self, ticket: str, sid: str, name: str, *, cookie: bool) -> tuple[str, Session]:
+    def open(self, ticket: str, sid: str, name: str) -> tuple[str, Session]:
         """A new one, and the secret that names it. The least used one of the same user, or of all, may end for it."""
         secret = secrets.token_urlsafe(32)
         now = self._clock()
-        session = Session(ticket, sid, name, cookie, secrets.token_urlsafe(32), now, now)
+        session = Session(ticket, sid, name, secrets.token_urlsafe(32), now, now)
         with self._lock:
             self._sweep(now)
             self._make_room([key for key, known in self._sessions.items() if known.sid == sid], SESSIONS_PER_USER)
@@ -68,12 +75,12 @@ class Sessions:
             self._sessions[_hashed(secret)] = session
         return secret, session
 
-    def find(self, secret: str, *, cookie: bool) -> Session | None:
+    def find(self, secret: str) -> Session | None:
         """The session that a secret names, as long as it holds; that is a use of it."""
         now = self._clock()
         with self._lock:
             session = self._sessions.get(_hashed(secret))
-            if session is None or session.cookie is not cookie:
+            if session is None:
                 return None
             if _is_over(session, now):
                 del self._sessions[_hashed(secret)]
@@ -121,10 +128,10 @@ def basic(value: str) -> tuple[str, str] | None:
 
 
 def bearer(value: str) -> str | None:
-    """The secret of a token in an Authorization header."""
+    """The token in an Authorization header (RFC 6750); None for anything else."""
     scheme, _, token = value.partition(" ")
     found = token.strip()
-    return found.removeprefix(BEARER_PREFIX) if scheme.lower() == "bearer" and found.startswith(BEARER_PREFIX) else None
+    return found if scheme.lower() == "bearer" and found.startswith(PREFIX) else None
 
 
 def same(given: str | None, expected: str) -> bool:

@@ -6,6 +6,7 @@ import time
 from shlex import quote
 from typing import Any, Final, Literal
 
+from openmsmq.model.roles import Role
 from openmsmq.operating import dead_letters
 from openmsmq.operating.explaining import explanation
 from openmsmq.operating.naming import DEAD_LETTER_QUEUES, path_of, shown
@@ -139,9 +140,11 @@ def _act(asked: Asked, what: Literal["pause", "resume"]) -> Waiting:
 
 OPERATIONS: Final = (
     Operation("GET", "/deadletters/groups", list_groups, "Dead letters by reason and destination", Groups, GroupsQuery,
-              statuses=(409,)),
-    Operation("GET", "/outgoing", list_outgoing, "Outgoing queues, and why they wait", OutgoingList, statuses=(404,)),
+              statuses=(409,), role=Role.MONITOR),
+    Operation("GET", "/outgoing", list_outgoing, "Outgoing queues, and why they wait", OutgoingList,
+              statuses=(404,), role=Role.MONITOR),
     Operation("POST", "/outgoing/{queue}/pause", pause_queue, "Hold the messages of an outgoing queue", Waiting,
-              statuses=(404, 409)),
-    Operation("POST", "/outgoing/{queue}/resume", resume_queue, "Let them go on", Waiting, statuses=(404, 409)),
+              statuses=(404, 409), role=Role.OPERATOR),
+    Operation("POST", "/outgoing/{queue}/resume", resume_queue, "Let them go on", Waiting,
+              statuses=(404, 409), role=Role.OPERATOR),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """The daemon's half: what the web process may ask beside RPC.
 
-It asks for nothing that a user could not: a login with name and password, who a ticket is, the rows of queues that its
-user may see, names of accounts; and, of nobody in particular, sums for metrics.
+It asks for nothing that a user could not: a login with a password or a token, who a ticket is, the rows of queues that
+its user may see, names of accounts; and, of nobody in particular, sums for metrics.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ import asyncio
 import json
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound
+from openmsmq.operating.alarms import BY_NAME, Alarms
 from openmsmq.operating.metrics import Histogram
+from openmsmq.operating.tokens import TokensFile, TokenUses
 from openmsmq.processes.answering import Answering
+from openmsmq.queueing.auditing import LOGIN, Actor, Auditor, Deed
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.rpc.errors import AuthenticationError
@@ -26,6 +30,7 @@ from openmsmq.rpc.users import UsersFile, UsersFileError
 from openmsmq.web import figures, rows
 from openmsmq.web.growth import Growth
 from openmsmq.web.logins import Delays, Known, Tickets
+from openmsmq.web.openings import Openings
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +41,7 @@ _SLICE: Final = 100  # queues in a turn of the event loop
 #: Operation -> the members of a request and their types; all are needed, no other may be there.
 REQUESTS: Final[dict[str, dict[str, type]]] = {
     "login": {"user": str, "password": str, "peer": str},
+    "login_by_token": {"token": str, "peer": str},
     "whoami": {"ticket": str},
     "queues": {"ticket": str},
     "queue": {"ticket": str, "id": str},
@@ -43,9 +49,12 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "sids": {"ticket": str, "name": str},
     "names": {"ticket": str, "sids": list},
     "sid": {"ticket": str, "name": str},
+    "handles": {"ticket": str},
+    "close_handle": {"ticket": str, "peer": str, "id": str},
     "figures": {},
 }
 _MOST_TEXT: Final = 4096  # characters
+_THROTTLED: Final = 10.0  # seconds that a host with too many failures waits
 _MOST_NAMES: Final = 100  # of the domain that are asked for at a time
 
 
@@ -69,15 +78,21 @@ class Door:
         self,
         manager: QueueManager,
         users: UsersFile,
+        tokens: TokensFile,
         rpc: RpcServer,
         is_administrator: Callable[[str | None], bool],
         syncs: Histogram,
         epoch: int,
+        auditor: Auditor,
+        uses: TokenUses,
+        alarms: Alarms,
+        latency: figures.Latency,
         domain: Domain | None = None,
     ) -> None:
         """`rpc` is the daemon's server, with whose callers those of HTTP share the throttle for logins; `syncs` how
-        long syncs of the store took; `epoch` how often it was taken over; `domain` knows accounts
-        besides those of `users`."""
+        long syncs of the store took; `epoch` how often it was taken over. `auditor` gets logins, `uses` those by
+        token; `alarms` are those that are on, `latency` says how long calls take. `domain` knows accounts besides those
+        of `users`."""
         self._domain: Final = domain
         self._manager: Final = manager
         self._users: Final = users
@@ -85,7 +100,12 @@ class Door:
         self._is_administrator: Final = is_administrator
         self._syncs: Final = syncs
         self._epoch: Final = epoch
-        self._tickets: Final = Tickets(users)
+        self._auditor: Final = auditor
+        self._uses: Final = uses
+        self._alarms: Final = alarms
+        self._latency: Final = latency
+        self._openings: Final = Openings(manager, auditor)
+        self._tickets: Final = Tickets(users, tokens)
         self._delays: Final = Delays()
         self._logins: Final = {"ok": 0, "refused": 0, "delayed": 0}
         self.delay: Final = figures.LoopDelay()
@@ -123,28 +143,59 @@ class Door:
 
     async def _login(self, user: str, password: str, peer: str) -> dict[str, Any]:
         """`ticket`, or `wait`: seconds until the next try is looked at. Raises AccessDenied."""
-        failures = self._rpc.failures
-        wait = max(self._delays.left(user, peer), 10.0 if failures.refuses(peer, Attempt.LOGIN) else 0.0)
+        wait = max(self._delays.left(user, peer), self._throttled(peer))
         if wait:
-            self._logins["delayed"] += 1
-            return {"wait": wait}
+            return self._delayed(wait)
         ticket = self._tickets.login(user, password)
         if ticket is None:
-            self._logins["refused"] += 1
             self._delays.failed(user, peer)
-            failures.count(peer, Attempt.LOGIN)
-            logger.warning("login by HTTP from %s refused", peer)
+            # What somebody typed into the wrong field may be a password.
+            self._refused(user if self._users.lookup("", user) is not None else "an unknown user", peer)
             raise AccessDenied(detail="the user is unknown, or the password is wrong")
-        self._logins["ok"] += 1
         self._delays.succeeded(user, peer)
-        return {"ticket": ticket, **self._described(self._tickets.check(ticket))}
+        return self._logged_in(ticket, peer)
+
+    async def _login_by_token(self, token: str, peer: str) -> dict[str, Any]:
+        """The same for a token."""
+        wait = self._throttled(peer)
+        if wait:
+            return self._delayed(wait)
+        ticket = self._tickets.login_by_token(token)
+        if ticket is None:
+            self._refused("an unknown token", peer)
+            raise AccessDenied(detail="this token is unknown, was revoked, or has expired")
+        return self._logged_in(ticket, peer)
+
+    def _throttled(self, peer: str) -> float:
+        return _THROTTLED if self._rpc.failures.refuses(peer, Attempt.LOGIN) else 0.0
+
+    def _delayed(self, wait: float) -> dict[str, Any]:
+        self._logins["delayed"] += 1
+        return {"wait": wait}
+
+    def _refused(self, name: str, peer: str) -> None:
+        self._logins["refused"] += 1
+        self._rpc.failures.count(peer, Attempt.LOGIN)
+        self._auditor.record(Deed(Actor("", name, f"http {peer}"), LOGIN, "user", name, denied=True))
+        logger.warning("login by HTTP from %s refused", peer)
+
+    def _logged_in(self, ticket: str, peer: str) -> dict[str, Any]:
+        self._logins["ok"] += 1
+        known = self._tickets.check(ticket)
+        if known.token:
+            self._uses.note(known.token, time.time())
+        after = {"token": known.token} if known.token else None
+        self._auditor.record(Deed(Actor(known.sid, known.name, f"http {peer}"), LOGIN, "user", known.name, after=after))
+        return {"ticket": ticket, **self._described(known)}
 
     async def _whoami(self, ticket: str) -> dict[str, Any]:
         """Raises AccessDenied for a ticket that holds no longer."""
         return self._described(self._tickets.check(ticket))
 
     def _described(self, known: Known) -> dict[str, Any]:
-        return {"name": known.name, "sid": known.sid, "administrator": self._is_administrator(known.sid)}
+        administrator = self._is_administrator(known.sid)
+        return {"name": known.name, "sid": known.sid, "administrator": administrator, "role": int(known.role),
+                "token": known.token}  # fmt: skip
 
     def _caller(self, ticket: str) -> Caller:
         known = self._tickets.check(ticket)
@@ -222,13 +273,37 @@ class Door:
             raise QueueNotFound(detail=f"there is no queue {id[:40]}")
         return rows.row(self._manager, self.growth, queue)
 
+    async def _handles(self, ticket: str) -> tuple[dict[str, Any], bytes]:
+        """Rows as JSON, one a line, of all that is open. Raises AccessDenied for who is no administrator."""
+        self._administrator(ticket)
+        lines = [json.dumps(row).encode() async for row in _sliced(self._openings.rows())]
+        return {"result": len(lines)}, b"\n".join(lines)
+
+    async def _close_handle(self, ticket: str, peer: str, id: str) -> dict[str, Any] | None:
+        """The row of what was closed; None where it is closed already. Raises AccessDenied for who is no
+        administrator."""
+        known = self._administrator(ticket)
+        return self._openings.close(id, Actor(known.sid, known.name, f"http {peer}"))
+
+    def _administrator(self, ticket: str) -> Known:
+        known = self._tickets.check(ticket)
+        if not self._is_administrator(known.sid):
+            raise AccessDenied(detail="who has queues open is for administrators of the queue manager")
+        return known
+
     async def _figures(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         async for part in _sliced(figures.of_queues(self._manager)):
             found |= part or {}
         logins = {f"http {result}": count for result, count in self._logins.items()}
         of_server = figures.of_server(self._manager, self._rpc, self._syncs, self.delay, self._epoch)
-        return found | of_server | {"logins_total": logins}
+        active = {name for name, _ in self._alarms.active}
+        alarms = {name: int(name in active) for name in BY_NAME}
+        return (
+            found
+            | of_server
+            | {"rpc_duration_seconds": self._latency.figures(), "logins_total": logins, "alarm_active": alarms}
+        )
 
 
 async def _sliced(items: Iterator[T]) -> AsyncIterator[T]:

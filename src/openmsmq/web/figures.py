@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from openmsmq import __version__
@@ -14,10 +14,12 @@ from openmsmq.operating.metrics import KINDS, OTHER_REASON, Histogram
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
 from openmsmq.rpc.server import RpcServer
+from openmsmq.rpc.timing import STRIDE
 from openmsmq.web.rows import KINDS as KINDS_OF_QUEUES
 from openmsmq.web.rows import kind_of
 
 _SLUGS: Final = {reason.code: reason.slug for reason in REASONS}
+_MOST_OPERATIONS: Final = 500  # that are timed: more than there are
 _PERIOD: Final = 0.5  # seconds between two looks at the event loop
 
 
@@ -34,6 +36,34 @@ class LoopDelay:
             due = loop.time() + _PERIOD
             await asyncio.sleep(_PERIOD)
             self.histogram.observe(max(0.0, loop.time() - due))
+
+
+class Latency:
+    """How long calls took, by interface and operation; see `rpc.timing`."""
+
+    def __init__(self, operations: Mapping[str, Sequence[str]]) -> None:
+        """`operations`: interface -> names of its operations by number."""
+        self._operations: Final = operations
+        self._histograms: Final[dict[tuple[str, int], Histogram]] = {}
+
+    def observe(self, interface: str, opnum: int, seconds: float) -> None:
+        histogram = self._histograms.get((interface, opnum))
+        if histogram is None:
+            if len(self._histograms) >= _MOST_OPERATIONS:
+                return
+            histogram = self._histograms[interface, opnum] = Histogram()
+        histogram.observe(seconds, STRIDE)
+
+    def figures(self) -> list[list[Any]]:
+        """Interface, operation, counts, sum."""
+        return [
+            [interface, self._name(interface, opnum), *histogram.counts, histogram.total]
+            for (interface, opnum), histogram in self._histograms.items()
+        ]
+
+    def _name(self, interface: str, opnum: int) -> str:
+        known = self._operations.get(interface, ())
+        return known[opnum] if opnum < len(known) else f"opnum {opnum}"
 
 
 def of_queues(manager: QueueManager) -> Iterator[dict[str, Any] | None]:

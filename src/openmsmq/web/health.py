@@ -84,9 +84,10 @@ def aggregated(services: Services) -> str:
         for name, figure in found.items()
     }
     for name in ("event_loop_delay_seconds", "store_sync_duration_seconds"):
-        histogram = metrics.Histogram()
-        *histogram.counts, histogram.total = found[name]
-        figures[name] = histogram
+        figures[name] = _histogram(found[name])
+    figures["rpc_duration_seconds"] = {
+        (interface, operation): _histogram(numbers) for interface, operation, *numbers in found["rpc_duration_seconds"]
+    }
     directory = services.settings.directory
     figures |= {
         "logins_total": logins, "build_info": build,
@@ -95,6 +96,12 @@ def aggregated(services: Services) -> str:
         "process_resident_memory_bytes": {("daemon",): _resident(os.getppid()), ("web",): _resident(os.getpid())},
     }  # fmt: skip
     return metrics.render(figures)
+
+
+def _histogram(numbers: list[Any]) -> metrics.Histogram:
+    histogram = metrics.Histogram()
+    *histogram.counts, histogram.total = numbers
+    return histogram
 
 
 def by_queue(services: Services, ticket: str, query: QueueMetricsQuery) -> str:

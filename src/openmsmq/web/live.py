@@ -10,6 +10,7 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from openmsmq.model.errors import AccessDenied
+from openmsmq.model.roles import Role
 from openmsmq.web.history import History, Range
 from openmsmq.web.limits import STREAMS
 from openmsmq.web.problems import Problem
@@ -96,6 +97,13 @@ async def _stream(asked: Asked) -> AsyncIterator[bytes]:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/series", series, "Messages and their rates over time", Series, SeriesQuery),
-    Operation("GET", "/events", events, "Figures as they change, as server-sent events", media_type=MEDIA_TYPE),
+    Operation("GET", "/series", series, "Messages and their rates over time", Series, SeriesQuery, role=Role.MONITOR),
+    Operation(
+        "GET",
+        "/events",
+        events,
+        "Figures as they change, as server-sent events",
+        media_type=MEDIA_TYPE,
+        role=Role.MONITOR,
+    ),
 )

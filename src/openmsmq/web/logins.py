@@ -10,7 +10,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from openmsmq.model.errors import AccessDenied
+from openmsmq.model.errors import AccessDenied, HResult, MsmqError
+from openmsmq.model.roles import Role
+from openmsmq.operating.tokens import Token, TokensFile, TokensFileError
 from openmsmq.rpc.ntlm import nt_hash
 from openmsmq.rpc.users import UsersFile
 
@@ -22,20 +24,25 @@ _REMEMBERED: Final = 4096  # pairs of user and address; who has failed longest a
 
 
 class Known(NamedTuple):
-    """Whom a ticket names."""
+    """Whom a ticket names, what bounds them, and the identifier of the token they log in by; empty for a password."""
 
     sid: str
     name: str
+    role: Role = Role.ADMINISTRATOR
+    token: str = ""
 
 
 class Tickets:
-    """Gives tickets and knows them again. One ends with its time, with the daemon, and with the user's password.
+    """Gives tickets and knows them again. One ends with its time, with the daemon, and with the user's password, or
+    with the token for which it was given.
 
-    A ticket is `[SID, name, end, signature]` as JSON. The hash of the password is part of what is signed.
+    A ticket is `[SID, name, end, token, signature]` as JSON. The hash of the password or token is part of what is
+    signed.
     """
 
-    def __init__(self, users: UsersFile, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, users: UsersFile, tokens: TokensFile, clock: Callable[[], float] = time.time) -> None:
         self._users: Final = users
+        self._tokens: Final = tokens
         self._clock: Final = clock
         self._secret: Final = secrets.token_bytes(32)
 
@@ -45,28 +52,51 @@ class Tickets:
         given = nt_hash(password)
         if found is None or not password or not hmac.compare_digest(found[0], given):
             return None
-        hashed, sid = found
-        end = (int(self._clock()) // _HOUR + 1) * _HOUR + LONGEST
-        return json.dumps([sid, name, end, self._signature(sid, name, end, hashed)])
+        return self._ticket(found[1], name, "", found[0])
+
+    def login_by_token(self, secret: str) -> str | None:
+        """The ticket for a token; None for one that does not hold. Raises MsmqError where tokens can't be read."""
+        token = _readable(lambda: self._tokens.find(secret))
+        found = self._users.lookup("", token.user) if token is not None else None
+        if token is None or found is None or found[1] != token.sid:
+            return None
+        return self._ticket(token.sid, token.user, token.id, token.hash.encode())
 
     def check(self, ticket: str) -> Known:
         """Raises AccessDenied for one that was not given here, or holds no longer."""
+        role = Role.ADMINISTRATOR
         try:
-            sid, name, end, signature = json.loads(ticket)
+            sid, name, end, identifier, signature = json.loads(ticket)
             found = self._users.lookup("", name)
+            basis = found[0] if found is not None else b""
+            if identifier:
+                token = _readable(lambda: self._tokens.get(identifier))
+                role, basis = (token.role, token.hash.encode()) if token is not None else (role, b"")
             genuine = (
-                found is not None
+                basis != b""
+                and found is not None
                 and found[1] == sid
-                and hmac.compare_digest(signature, self._signature(sid, name, end, found[0]))
+                and hmac.compare_digest(signature, self._signature(sid, name, end, identifier, basis))
             )
         except (ValueError, TypeError, AttributeError, RecursionError):
             genuine = False
         if not genuine or self._clock() >= end:
             raise AccessDenied(detail="this login holds no longer: log in again")
-        return Known(sid, name)
+        return Known(sid, name, min(role, self._users.role_of(name)), identifier)
 
-    def _signature(self, sid: str, name: str, end: int, hashed: bytes) -> str:
-        return hmac.digest(self._secret, json.dumps([sid, name, end]).encode() + hashed, "sha256").hex()
+    def _ticket(self, sid: str, name: str, identifier: str, basis: bytes) -> str:
+        end = (int(self._clock()) // _HOUR + 1) * _HOUR + LONGEST
+        return json.dumps([sid, name, end, identifier, self._signature(sid, name, end, identifier, basis)])
+
+    def _signature(self, sid: str, name: str, end: int, identifier: str, basis: bytes) -> str:
+        return hmac.digest(self._secret, json.dumps([sid, name, end, identifier]).encode() + basis, "sha256").hex()
+
+
+def _readable(work: Callable[[], Token | None]) -> Token | None:
+    try:
+        return work()
+    except TokensFileError as error:
+        raise MsmqError(HResult.MQ_ERROR, str(error)) from None
 
 
 class Delays:

@@ -18,6 +18,7 @@ from openmsmq.model.constants import INFINITE, Access
 from openmsmq.model.errors import MessageNotFound, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_from_text
 from openmsmq.model.reasons import class_name, reason_of
+from openmsmq.model.roles import Role
 from openmsmq.operating import body_text
 from openmsmq.operating.message_json import to_json
 from openmsmq.operating.naming import path_of
@@ -304,11 +305,11 @@ def path_name(name: str) -> str:
 
 OPERATIONS: Final = (
     Operation("GET", "/queues/{queue}/messages", list_messages, "Messages of a queue, in pages", MessagePage,
-              PageQuery, statuses=(400, 404, 409)),
+              PageQuery, statuses=(400, 404, 409), role=Role.OPERATOR),
     Operation("POST", "/queues/{queue}/messages", send_message, "Send a message", Sent, body=NewMessage, status=201,
-              statuses=(404, 409, 507)),
+              statuses=(404, 409, 507), role=Role.OPERATOR),
     Operation("GET", "/queues/{queue}/messages/{lookup}", get_message, "One message with every property",
-              MessageDetails, statuses=(404, 409)),
+              MessageDetails, statuses=(404, 409), role=Role.OPERATOR),
     Operation("GET", "/queues/{queue}/messages/{lookup}/body", get_body, "The bytes of a body",
-              media_type="application/octet-stream", statuses=(404, 409)),
+              media_type="application/octet-stream", statuses=(404, 409), role=Role.OPERATOR),
 )  # fmt: skip

@@ -83,6 +83,8 @@ def _described(operation: Operation) -> dict[str, Any]:
             **{str(status): {"description": explained(status), "content": problem} for status in sorted(statuses)},
         },
     }
+    if operation.needs_login:
+        found["x-role"] = operation.role.word
     if operation.body is not None:
         found["requestBody"] = {
             "required": True,

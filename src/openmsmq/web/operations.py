@@ -11,6 +11,7 @@ import msgspec
 
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.reasons import find_reason, reason_of
+from openmsmq.model.roles import Role
 from openmsmq.operating.acting import HAS_NO_TARGET, NEEDS_TARGET, Act, Deed, action
 from openmsmq.operating.editing import Changes
 from openmsmq.operating.naming import path_of
@@ -254,7 +255,7 @@ def _command(plan: Plan, row: Mapping[str, Any]) -> str:
 
 OPERATIONS: Final = (
     Operation("POST", "/dry-runs", dry_run, "What an operation would do, and the token for doing it", DryRun, body=Plan,
-              statuses=(404, 409)),
+              statuses=(404, 409), role=Role.OPERATOR),
     Operation("POST", "/operations", operate, "Do what a dry run has found", Result, body=Order,
-              statuses=(400, 404, 409, 412, 507)),
+              statuses=(400, 404, 409, 412, 507), role=Role.OPERATOR),
 )  # fmt: skip

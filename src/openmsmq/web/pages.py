@@ -22,9 +22,22 @@ from starlette.routing import Route
 
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.rights import QUEUE_RIGHTS
+from openmsmq.model.roles import Role
 from openmsmq.model.text import counted, printable, time_text
 from openmsmq.operating.acting import HAS_NO_TARGET
-from openmsmq.web import account, charts, dead_letters, live, messages, operations, permissions, problems, queues
+from openmsmq.web import (
+    account,
+    alarms,
+    charts,
+    dead_letters,
+    handles,
+    live,
+    messages,
+    operations,
+    permissions,
+    problems,
+    queues,
+)
 from openmsmq.web.application import Web, peer_of
 from openmsmq.web.callers import Caller
 from openmsmq.web.history import Rates
@@ -55,7 +68,7 @@ class Console:
             "time": _time, "number": lambda value: f"{value:,}", "figure": charts.shown, "json": _json,
             "quoted": _quoted,
         }  # fmt: skip
-        show, change = self._looking, self._changing
+        show, change = self.looking, self.changing
         self.routes: Final = [
             Route("/", show(self._overview), methods=["GET"]),
             Route("/login", self._answering(self._login_page), methods=["GET"]),
@@ -72,6 +85,9 @@ class Console:
             Route("/queues/{queue}/messages/{lookup}", show(self._message), methods=["GET"]),
             Route("/deadletters", show(self._deadletters), methods=["GET"]),
             Route("/outgoing", show(self._outgoing), methods=["GET"]),
+            Route("/alarms", show(self._alarms), methods=["GET"]),
+            Route("/handles", show(self._handles), methods=["GET"]),
+            Route("/handles/{handle}/close", change(self._close_handle), methods=["POST"]),
             Route("/outgoing/{queue}/pause", change(self._pause), methods=["POST"]),
             Route("/outgoing/{queue}/resume", change(self._resume), methods=["POST"]),
             Route("/plan", change(self._plan), methods=["POST"]),
@@ -81,7 +97,7 @@ class Console:
 
     # -- what is the same of all pages -----------------------------------------------------------------------------
 
-    def _looking(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    def looking(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def look(request: Request) -> Response:
             try:
                 caller = await self._web.caller(request)
@@ -94,7 +110,7 @@ class Console:
 
         return self._answering(look)
 
-    def _changing(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    def changing(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def change(request: Request) -> Response:
             caller = await self._web.caller(request)
             request.state.form = form = await self._form(request)
@@ -114,7 +130,7 @@ class Console:
             except MsmqError as error:
                 problem = problems.of_error(error)
             document = problem.document(request.scope["state"]["request_id"])
-            response = self._render("problem.html", None, document["title"], problem=document)
+            response = self.render("problem.html", None, document["title"], problem=document)
             response.status_code = problem.status
             response.headers.update(problem.headers)
             return response
@@ -133,22 +149,26 @@ class Console:
             raise Problem(400, f"that is no form: {error}") from None
         return dict(pairs)
 
-    def _render(self, template: str, caller: Caller | None, title: str, **values: Any) -> HTMLResponse:
+    def render(self, template: str, caller: Caller | None, title: str, **values: Any) -> HTMLResponse:
         csrf = caller.session.csrf if caller is not None and caller.session is not None else ""
         text = self._templates.get_template(template).render(
             title=title, user=caller.name if caller is not None else None, csrf=csrf,
-            machine=self._web.services.settings.hosts[0], **values,
+            machine=self._web.services.settings.hosts[0], administrator=caller is not None and caller.administers,
+            manages=caller is not None and caller.administrator,
+            operates=caller is not None and caller.role >= Role.OPERATOR,
+            administers=caller is not None and caller.role >= Role.ADMINISTRATOR, **values,
         )  # fmt: skip
         return HTMLResponse(text)
 
-    async def _ask(self, handler: Callable[[Asked], Any], request: Request, caller: Caller, **given: Any) -> Any:
+    async def ask(self, handler: Callable[[Asked], Any], request: Request, caller: Caller, **given: Any) -> Any:
+        self._web.demand_role(handler, caller)
         asked = Asked(self._web.services, caller, dict(request.path_params), given.get("query"), given.get("body"))
         return await self._web.work(handler, asked)
 
     # -- logging in ------------------------------------------------------------------------------------------------
 
     async def _login_page(self, request: Request) -> Response:
-        return self._render("login.html", None, "Log in", next=_own_path(request.query_params.get("next")), wrong=None)
+        return self.render("login.html", None, "Log in", next=_own_path(request.query_params.get("next")), wrong=None)
 
     async def _login(self, request: Request) -> Response:
         form = await self._form(request)
@@ -160,7 +180,7 @@ class Console:
         except (Problem, msgspec.ValidationError) as error:
             status = error.status if isinstance(error, Problem) else 401
             wrong = error.detail if isinstance(error, Problem) else "a name and a password are needed"
-            response: Response = self._render("login.html", None, "Log in", next=after, wrong=wrong)
+            response: Response = self.render("login.html", None, "Log in", next=after, wrong=wrong)
             response.status_code = status
             return response
         response = RedirectResponse(after, 303)
@@ -178,11 +198,12 @@ class Console:
 
     async def _overview(self, request: Request, caller: Caller) -> Response:
         query = parse_query(live.SeriesQuery, request.query_params.multi_items())
-        found = await self._ask(queues.overview, request, caller)
+        found = await self.ask(queues.overview, request, caller)
+        on = await self.ask(alarms.list_alarms, request, caller)
         shown = live.may_see(Asked(self._web.services, caller))
         rates = self._web.services.history.rates(query.range) if shown else []
-        return self._render(
-            "overview.html", caller, "Overview", found=found, query=query, command=found.command,
+        return self.render(
+            "overview.html", caller, "Overview", found=found, alarms=on.active, query=query, command=found.command,
             charts=charts.charts(rates), step=charts.seconds_of_a_point(rates),
             now=(rates[-1] if rates else _NOTHING_YET) if shown else None,
         )  # fmt: skip
@@ -190,42 +211,51 @@ class Console:
     async def _queues(self, request: Request, caller: Caller) -> Response:
         pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
         query = parse_query(queues.ListQuery, pairs)
-        found = await self._ask(queues.list_queues, request, caller, query=query)
-        return self._render(
+        found = await self.ask(queues.list_queues, request, caller, query=query)
+        return self.render(
             "queues.html", caller, "Queues", found=found, query=query, command=found.command,
             link=lambda **changes: _link("/queues", query, **changes),
         )  # fmt: skip
 
     async def _queue(self, request: Request, caller: Caller) -> Response:
         query = parse_query(messages.PageQuery, request.query_params.multi_items())
-        details = await self._ask(queues.get_queue, request, caller)
+        details = await self.ask(queues.get_queue, request, caller)
         page, refused = None, ""
         try:
-            page = await self._ask(messages.list_messages, request, caller, query=query)
+            page = await self.ask(messages.list_messages, request, caller, query=query)
         except MsmqError as error:
             refused = str(error)
-        return self._render(
+        return self.render(
             "queue.html", caller, details.queue.name, found=details, queue=details.queue, page=page, refused=refused,
             command=page.command if page is not None else details.command,
             link=lambda **changes: _link(f"/queues/{details.queue.id}", query, **changes),
         )  # fmt: skip
 
     async def _message(self, request: Request, caller: Caller) -> Response:
-        details = await self._ask(queues.get_queue, request, caller)
-        found = await self._ask(messages.get_message, request, caller)
+        details = await self.ask(queues.get_queue, request, caller)
+        found = await self.ask(messages.get_message, request, caller)
         title = f"{found.summary.label or 'Message'} in {details.queue.name}"
-        return self._render(
+        return self.render(
             "message.html", caller, title, found=found, queue=details.queue, command=found.command
         )  # fmt: skip
 
     async def _deadletters(self, request: Request, caller: Caller) -> Response:
         query = parse_query(dead_letters.GroupsQuery, request.query_params.multi_items())
-        found = await self._ask(dead_letters.list_groups, request, caller, query=query)
-        return self._render("deadletters.html", caller, "Dead letters", found=found, command=found.command)
+        found = await self.ask(dead_letters.list_groups, request, caller, query=query)
+        return self.render("deadletters.html", caller, "Dead letters", found=found, command=found.command)
 
     async def _outgoing(self, request: Request, caller: Caller) -> Response:
-        found = await self._ask(dead_letters.list_outgoing, request, caller)
-        return self._render("outgoing.html", caller, "Outgoing queues", found=found, command=found.command)
+        found = await self.ask(dead_letters.list_outgoing, request, caller)
+        return self.render("outgoing.html", caller, "Outgoing queues", found=found, command=found.command)
+
+    async def _alarms(self, request: Request, caller: Caller) -> Response:
+        found = await self.ask(alarms.list_alarms, request, caller)
+        return self.render("alarms.html", caller, "Alarms", found=found, command=found.command)
+
+    async def _handles(self, request: Request, caller: Caller) -> Response:
+        query = parse_query(handles.HandleQuery, request.query_params.multi_items())
+        found = await self.ask(handles.list_handles, request, caller, query=query)
+        return self.render("handles.html", caller, "Open queues", found=found, query=query)
 
     def _static(self, name: str, media_type: str) -> Route:
         content = (files("openmsmq.web") / "static" / name).read_bytes()
@@ -240,30 +270,30 @@ class Console:
     async def _create(self, request: Request, caller: Caller) -> Response:
         form = request.state.form
         values = {"name": form.get("name", ""), "label": form.get("label", "")}
-        body = _converted({**values, "transactional": "transactional" in form}, queues.NewQueue)
-        created = await self._ask(queues.create_queue, request, caller, body=body)
+        body = converted({**values, "transactional": "transactional" in form}, queues.NewQueue)
+        created = await self.ask(queues.create_queue, request, caller, body=body)
         return RedirectResponse(f"/queues/{created.id}", 303)
 
     async def _send(self, request: Request, caller: Caller) -> Response:
         form = request.state.form
         values = {"text": form.get("text", ""), "label": form.get("label", ""), "recoverable": "recoverable" in form}
-        await self._ask(messages.send_message, request, caller, body=_converted(values, messages.NewMessage))
+        await self.ask(messages.send_message, request, caller, body=converted(values, messages.NewMessage))
         return RedirectResponse(f"/queues/{quote(request.path_params['queue'], safe='')}", 303)
 
     async def _purge(self, request: Request, caller: Caller) -> Response:
-        done = await self._ask(queues.purge_queue, request, caller, query=_count(request))
+        done = await self.ask(queues.purge_queue, request, caller, query=_count(request))
         return self._done(caller, f"Purged {done.queue}: {counted(done.messages, 'message')}", done.command)
 
     async def _delete(self, request: Request, caller: Caller) -> Response:
-        done = await self._ask(queues.delete_queue, request, caller, query=_count(request))
+        done = await self.ask(queues.delete_queue, request, caller, query=_count(request))
         return self._done(caller, f"Deleted {done.queue} with {counted(done.messages, 'message')}", done.command)
 
     async def _rights(self, request: Request, caller: Caller) -> Response:
         pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
         query = parse_query(permissions.PermissionsQuery, pairs)
-        found = await self._ask(permissions.get_permissions, request, caller, query=query)
+        found = await self.ask(permissions.get_permissions, request, caller, query=query)
         accounts = await self._web.work(partial(self._web.services.link.call, "accounts", ticket=caller.ticket))
-        return self._render(
+        return self.render(
             "rights.html", caller, "Rights", found=found, query=query, command=found.command,
             words=[right.word for right in QUEUE_RIGHTS], queue=request.path_params["queue"], changes=_CHANGES,
             accounts=[*permissions.WELL_KNOWN, *sorted(accounts.values())],
@@ -276,38 +306,42 @@ class Console:
             "change": form.get("change"), "user": form.get("user"), "rights": [form.get("right", "")],
             "dry_run": "carry_out" not in form, "confirm": "confirm" in form,
         }  # fmt: skip
-        change = _converted(values, permissions.PermissionsChange)
-        found = await self._ask(permissions.change_permissions, request, caller, body=change)
+        change = converted(values, permissions.PermissionsChange)
+        found = await self.ask(permissions.change_permissions, request, caller, body=change)
         if found.done:
             return RedirectResponse(f"/queues/{quote(request.path_params['queue'], safe='')}/rights", 303)
-        return self._render(
+        return self.render(
             "rights_plan.html", caller, "Dry run", found=found, change=change, text=_CHANGES[change.change],
             queue=request.path_params["queue"], command=found.command,
         )  # fmt: skip
 
+    async def _close_handle(self, request: Request, caller: Caller) -> Response:
+        await self.ask(handles.close_handle, request, caller)
+        return RedirectResponse("/handles", 303)
+
     async def _pause(self, request: Request, caller: Caller) -> Response:
-        await self._ask(dead_letters.pause_queue, request, caller)
+        await self.ask(dead_letters.pause_queue, request, caller)
         return RedirectResponse("/outgoing", 303)
 
     async def _resume(self, request: Request, caller: Caller) -> Response:
-        await self._ask(dead_letters.resume_queue, request, caller)
+        await self.ask(dead_letters.resume_queue, request, caller)
         return RedirectResponse("/outgoing", 303)
 
     async def _plan(self, request: Request, caller: Caller) -> Response:
         """A dry run of what a form asks for; its page has the form that does it."""
         plan = _plan_of(request.state.form)
-        found = await self._ask(operations.dry_run, request, caller, body=plan)
-        return self._render("plan.html", caller, "Dry run", found=found, plan=plan, command=found.command)
+        found = await self.ask(operations.dry_run, request, caller, body=plan)
+        return self.render("plan.html", caller, "Dry run", found=found, plan=plan, command=found.command)
 
     async def _carry_out(self, request: Request, caller: Caller) -> Response:
         form = request.state.form
-        values = {"selection": form.get("selection", ""), "count": _whole(form.get("count", ""))}
-        order = _converted(values, operations.Order)
-        found = await self._ask(operations.operate, request, caller, body=order)
-        return self._render("result.html", caller, "Result", found=found, command=found.command)
+        values = {"selection": form.get("selection", ""), "count": whole(form.get("count", ""))}
+        order = converted(values, operations.Order)
+        found = await self.ask(operations.operate, request, caller, body=order)
+        return self.render("result.html", caller, "Result", found=found, command=found.command)
 
     def _done(self, caller: Caller, said: str, command: str) -> Response:
-        return self._render("done.html", caller, "Done", said=said, command=command)
+        return self.render("done.html", caller, "Done", said=said, command=command)
 
 
 def _plan_of(form: Mapping[str, str]) -> operations.Plan:
@@ -318,15 +352,15 @@ def _plan_of(form: Mapping[str, str]) -> operations.Plan:
         where["ids"] = [given["id"]]
     values: dict[str, Any] = {
         "act": given.get("act"), "queue": given.get("queue"), "where": where, "all": not where,
-        "changes": {"time_to_be_received": _whole(given["ttl"])} if "ttl" in given else {},
+        "changes": {"time_to_be_received": whole(given["ttl"])} if "ttl" in given else {},
     }  # fmt: skip
     if "to" in given and given.get("act") not in HAS_NO_TARGET:
         values["to"] = given["to"]
-    plan: operations.Plan = _converted(values, operations.Plan)
+    plan: operations.Plan = converted(values, operations.Plan)
     return plan
 
 
-def _converted(values: Mapping[str, Any], wanted: type) -> Any:
+def converted(values: Mapping[str, Any], wanted: type) -> Any:
     """Raises Problem naming the field."""
     try:
         return msgspec.convert(values, wanted)
@@ -335,11 +369,11 @@ def _converted(values: Mapping[str, Any], wanted: type) -> Any:
 
 
 def _count(request: Request) -> queues.CountQuery:
-    found: queues.CountQuery = _converted({"count": _whole(request.state.form.get("count", ""))}, queues.CountQuery)
+    found: queues.CountQuery = converted({"count": whole(request.state.form.get("count", ""))}, queues.CountQuery)
     return found
 
 
-def _whole(text: str) -> int | None:
+def whole(text: str) -> int | None:
     """The number that somebody typed; None for anything else, which is refused then."""
     text = text.replace(",", "").strip()
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None

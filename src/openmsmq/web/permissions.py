@@ -9,6 +9,7 @@ import msgspec
 
 from openmsmq.model.constants import SecurityInformation
 from openmsmq.model.rights import mask_of, words_of
+from openmsmq.model.roles import Role
 from openmsmq.model.sddl import to_sddl
 from openmsmq.operating import permissions
 from openmsmq.operating.guards import QueueGuard
@@ -153,7 +154,7 @@ def _command(body: PermissionsChange, row: dict[str, Any]) -> str:
 
 OPERATIONS: Final = (
     Operation("GET", "/queues/{queue}/permissions", get_permissions, "Who may do what, in words", Permissions,
-              PermissionsQuery, statuses=(404, 409)),
+              PermissionsQuery, statuses=(404, 409), role=Role.MONITOR),
     Operation("POST", "/queues/{queue}/permissions", change_permissions, "Grant, deny or revoke", PermissionsChanged,
               body=PermissionsChange, statuses=(404, 409, 412, 507)),
 )  # fmt: skip

@@ -13,6 +13,7 @@ import msgspec
 from openmsmq import __version__
 from openmsmq.model.constants import INFINITE, Access
 from openmsmq.model.errors import AccessDenied, ReceiveTimeout
+from openmsmq.model.roles import Role
 from openmsmq.operating.naming import path_of
 from openmsmq.web.limits import LARGEST_PAGE, PAGE
 from openmsmq.web.problems import Problem
@@ -320,15 +321,16 @@ def _application_queue(asked: Asked) -> dict[str, Any]:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/overview", overview, "The machine at a glance", Overview),
-    Operation("GET", "/queues", list_queues, "Queues: filter, sort, page", QueueList, ListQuery, statuses=(400,)),
+    Operation("GET", "/overview", overview, "The machine at a glance", Overview, role=Role.MONITOR),
+    Operation("GET", "/queues", list_queues, "Queues: filter, sort, page", QueueList, ListQuery,
+              statuses=(400,), role=Role.MONITOR),
     Operation("POST", "/queues", create_queue, "Create a private queue", Queue, body=NewQueue, status=201,
               statuses=(409, 507)),
-    Operation("GET", "/queues/{queue}", get_queue, "One queue", QueueDetails, statuses=(404,)),
+    Operation("GET", "/queues/{queue}", get_queue, "One queue", QueueDetails, statuses=(404,), role=Role.MONITOR),
     Operation("PATCH", "/queues/{queue}", change_queue, "Change properties of a queue", QueueDetails,
               body=QueueChange, statuses=(404, 409, 507)),
     Operation("DELETE", "/queues/{queue}", delete_queue, "Delete a queue with its messages", Deleted, CountQuery,
               statuses=(404, 409, 412, 507)),
     Operation("POST", "/queues/{queue}/purge", purge_queue, "Delete all messages of a queue", Deleted, CountQuery,
-              statuses=(404, 409, 412, 507)),
+              statuses=(404, 409, 412, 507), role=Role.OPERATOR),
 )  # fmt: skip

@@ -14,14 +14,23 @@ logger = logging.getLogger(__name__)
 
 
 def record(
-    asked: Asked, action: str, kind: str, name: str, *, count: int | None = None, after: Mapping[str, Any] | None = None
+    asked: Asked,
+    action: str,
+    kind: str,
+    name: str,
+    *,
+    count: int | None = None,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a record before the change is made. Raises Problem where it can't be written and has to be."""
     settings = asked.services.settings
     if not settings.audit:
         return
     caller = asked.caller
-    entry = Entry(action, kind, name, caller.name, caller.sid, f"http {caller.peer}", count=count, after=after)
+    entry = Entry(
+        action, kind, name, caller.name, caller.sid, f"http {caller.peer}", count=count, before=before, after=after
+    )
     try:
         AuditLog(settings.directory, size=settings.audit_bytes).append(entry)
     except OSError as error:

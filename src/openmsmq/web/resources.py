@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from typing import Final
 
-from openmsmq.web import account, administration, dead_letters, live, messages, operations, permissions, queues
+from openmsmq.web import (
+    account,
+    administration,
+    alarms,
+    backups,
+    dead_letters,
+    definitions,
+    handles,
+    live,
+    messages,
+    operations,
+    permissions,
+    queues,
+    tokens,
+    users,
+)
 from openmsmq.web.table import Operation
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *account.OPERATIONS, *queues.OPERATIONS, *messages.OPERATIONS, *operations.OPERATIONS, *dead_letters.OPERATIONS,
-    *permissions.OPERATIONS, *administration.OPERATIONS, *live.OPERATIONS,
+    *permissions.OPERATIONS, *handles.OPERATIONS, *tokens.OPERATIONS, *users.OPERATIONS, *administration.OPERATIONS,
+    *definitions.OPERATIONS, *backups.OPERATIONS, *alarms.OPERATIONS, *live.OPERATIONS,
 )  # fmt: skip

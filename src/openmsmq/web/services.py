@@ -18,8 +18,9 @@ import msgspec
 
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.processes.link import Link
-from openmsmq.web.callers import Sessions
+from openmsmq.web.callers import Caller, Sessions
 from openmsmq.web.history import History
+from openmsmq.web.making import Making
 from openmsmq.web.managers import Managers
 from openmsmq.web.problems import Problem
 
@@ -31,7 +32,8 @@ CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="openmsmq"'}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """See `server.web.WebServer`. `hosts` are the names of the machine; `open_metrics`: sums are for everybody."""
+    """See `server.web.WebServer`. `hosts` are the names of the machine; `open_metrics`: sums are for everybody;
+    `backups`: where backups go, empty for nowhere; `outside`: files that are not in the data directory."""
 
     host: str
     port: int
@@ -40,6 +42,11 @@ class Settings:
     socket: str
     data_dir: str
     store: str
+    users_file: str
+    backups: str
+    outside: list[str]
+    webhook: str
+    webhook_key_file: str
     hosts: list[str]
     open_metrics: bool
     audit: bool
@@ -58,6 +65,10 @@ class Settings:
     @property
     def directory(self) -> Path:
         return Path(self.data_dir)
+
+    @property
+    def users_path(self) -> Path:
+        return Path(self.users_file)
 
 
 class Rows:
@@ -126,18 +137,26 @@ class Services:
     rows: Rows
     history: History = field(default_factory=History)
     sessions: Sessions = field(default_factory=Sessions)
+    backups: Making = field(default_factory=Making)
     seals: Seals = field(default_factory=Seals)
 
     def login(self, user: str, password: str, peer: str) -> Mapping[str, Any]:
-        """Ticket, name, SID and whether that is an administrator. Raises Problem for a login that the daemon refuses,
-        or does not look at yet."""
+        """Ticket, name, SID, role, token, and whether that is an administrator. Raises Problem for a login that the
+        daemon refuses, or does not look at yet."""
+        return self._logged_in("login", user=user, password=password, peer=peer)
+
+    def login_by_token(self, token: str, peer: str) -> Mapping[str, Any]:
+        """The same for a token."""
+        return self._logged_in("login_by_token", token=token, peer=peer)
+
+    def _logged_in(self, operation: str, **given: str) -> Mapping[str, Any]:
         try:
-            found: Mapping[str, Any] = self.link.call("login", user=user, password=password, peer=peer)
+            found: Mapping[str, Any] = self.link.call(operation, **given)
         except AccessDenied as error:
             raise Problem(401, error.detail, headers=CHALLENGE) from None
         if "wait" in found:
             wait = int(found["wait"]) + 1
-            raise Problem(429, f"too many wrong passwords: wait {wait} s", headers={"Retry-After": str(wait)})
+            raise Problem(429, f"too many logins that failed: wait {wait} s", headers={"Retry-After": str(wait)})
         return found
 
     def queue(self, ticket: str, identifier: str) -> dict[str, Any]:
@@ -145,7 +164,8 @@ class Services:
         row: dict[str, Any] = self.link.call("queue", ticket=ticket, id=identifier)
         return row
 
-    def demand_administrator(self, administrator: bool) -> None:
+    @staticmethod
+    def demand_administrator(caller: Caller) -> None:
         """For what is in files of the daemon, which no right of MSMQ is about. Raises AccessDenied."""
-        if not administrator:
+        if not caller.administers:
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, "this is for administrators of the queue manager")

@@ -1,4 +1,4 @@
-"""The web process: `python -m openmsmq.web.serving FD SETTINGS`, started by the daemon (`server.web`)."""
+"""The web process: `python -m openmsmq.web.serving FD`, started by the daemon (`server.web`)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import socket
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from threading import Thread
 
 import uvicorn
 
+from openmsmq.model.errors import MsmqError
 from openmsmq.processes.link import Link
-from openmsmq.web import health
+from openmsmq.web import accounts_pages, health
 from openmsmq.web.application import Web
 from openmsmq.web.bounded import BoundedProtocol, sweep
 from openmsmq.web.history import record
@@ -24,12 +27,16 @@ from openmsmq.web.managers import Managers
 from openmsmq.web.pages import Console
 from openmsmq.web.resources import OPERATIONS
 from openmsmq.web.services import Rows, Services, Settings
+from openmsmq.web.webhook import Webhook, posting
+
+_PATIENCE = 5.0  # seconds that the daemon may take to say that it is there
 
 
 def main() -> None:
-    """Serve on the address that the daemon gives, over the socket that is file descriptor `argv[1]`."""
+    """Serve on the address that the daemon gives, over the socket that is file descriptor `argv[1]`. The settings are a
+    line of JSON."""
     connection = socket.socket(fileno=int(sys.argv[1]))
-    settings = Settings(**json.loads(sys.argv[2]))
+    settings = Settings(**json.loads(sys.stdin.readline()))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
@@ -41,9 +48,12 @@ def main() -> None:
     link = Link(connection)
     services = Services(settings, link, Managers(settings.socket), Rows(link))
     Thread(target=record, args=(link, services.history), name="history", daemon=True).start()
+    if settings.webhook:
+        _tell_alarms(settings, link)
     web = Web(services, OPERATIONS)
+    console = Console(web)
     config = uvicorn.Config(
-        web.application([*health.routes(web), *Console(web).routes]),
+        web.application([*health.routes(web), *console.routes, *accounts_pages.routes(console)]),
         http=BoundedProtocol,
         ws="none",
         lifespan="off",
@@ -58,6 +68,28 @@ def main() -> None:
     )
     gc.freeze()  # the collector need not look at all modules again and again
     asyncio.run(_serve(uvicorn.Server(config), listener))
+
+
+def _tell_alarms(settings: Settings, link: Link) -> None:
+    """By webhook, in a thread. A key that can't be read ends the process: nothing may go out unsigned then."""
+    try:
+        key = Path(settings.webhook_key_file).read_bytes().strip() if settings.webhook_key_file else b""
+    except OSError as error:
+        sys.exit(f"alarm_webhook_key_file: {error}")
+    if settings.webhook_key_file and not key:
+        sys.exit(f"alarm_webhook_key_file: {settings.webhook_key_file} is empty")
+    webhook = Webhook(
+        settings.directory, settings.hosts[0], settings.webhook, key, posting(), partial(_is_served, link)
+    )
+    Thread(target=webhook.run, name="webhook", daemon=True).start()
+
+
+def _is_served(link: Link) -> bool:
+    try:
+        link.ask("figures").result(_PATIENCE)
+    except (MsmqError, ConnectionError, TimeoutError):
+        return False
+    return True
 
 
 async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:

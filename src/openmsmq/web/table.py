@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from openmsmq.client.sync import QueueManager
+from openmsmq.model.roles import Role
 from openmsmq.web.callers import Caller
 from openmsmq.web.problems import Problem
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 _AT: Final = re.compile(r"(?s)(.*?)(?: - at `(?:key in )?\$(.*)`)?")
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+
+RoleWord = Literal["monitor", "operator", "administrator"]
+ROLE_WORDS: Final[dict[Role, RoleWord]] = {
+    Role.MONITOR: "monitor", Role.OPERATOR: "operator", Role.ADMINISTRATOR: "administrator",
+}  # fmt: skip
 
 
 class Input(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +60,8 @@ class Asked:
 class Operation:
     """One method of one path. `answer` is the type of what `handler` returns; None for an answer of other media.
 
-    `statuses` are those of problems that it may answer with, besides those of all.
+    `statuses` are those of problems that it may answer with, besides those of all. `role` is what a caller needs at
+    least; what the daemon allows them decides, too.
     """
 
     method: str
@@ -68,6 +75,7 @@ class Operation:
     statuses: tuple[int, ...] = ()
     media_type: str = "application/json"
     needs_login: bool = True
+    role: Role = Role.ADMINISTRATOR
 
     @property
     def changes(self) -> bool:

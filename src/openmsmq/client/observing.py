@@ -1,0 +1,32 @@
+"""Who watches sends and receives of this process, for traces: nobody, unless `openmsmq.tracing` was switched on."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from openmsmq.model.message import Message
+
+
+class Sending(Protocol):
+    """A send that is under way."""
+
+    @property
+    def message(self) -> Message:
+        """What is to be sent."""
+
+    def end(self, error: BaseException | None) -> None:
+        """It has ended, with an error or without one."""
+
+
+class Observer(Protocol):
+    """Both get the name by which the queue was opened."""
+
+    def sending(self, queue: str, message: Message) -> Sending: ...
+
+    def received(self, queue: str, message: Message) -> None: ...
+
+
+class Watch:
+    """The observer of this process."""
+
+    observer: Observer | None = None

@@ -1,0 +1,213 @@
+"""Alarms: one table of conditions, what is raised and cleared of a look at the figures, and the file that remembers it.
+
+An alarm is raised once, when a figure reaches its threshold, and cleared once, when it has come back by a fifth or its
+object is gone; in between nothing is said. `alarms.json` in the data directory has what is on, so that a restart does
+not raise it again, and the last events, for whoever tells somebody.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from openmsmq.protection.keyring import KeyringError, write_private
+
+logger = logging.getLogger(__name__)
+
+ALARMS_FILE: Final = "alarms.json"
+MOST_OF_CONDITION: Final = 100  # alarms of one condition that are on at once; further objects wait for their turn
+EVENTS: Final = 200  # the last ones, that the file keeps
+_FORMAT: Final = 1
+_TOLD_FILE: Final = "alarms.told"
+_CLEARS: Final = 0.8  # of the threshold
+
+State = Literal["raised", "cleared"]
+
+
+class Condition(NamedTuple):
+    """`setting` has the threshold in `unit`, 0 for never; `low`: what is bad is to be below it. The sentence has the
+    places {object}, {value} and {threshold}."""
+
+    name: str
+    setting: str
+    unit: str
+    sentence: str
+    remedy: str
+    low: bool = False
+
+
+CONDITIONS: Final = (
+    Condition("disk", "alarm_disk_megabytes", "MB",
+              "The disk of the data directory has {value} MB free, less than {threshold}.",
+              "Make room; below minimum_free_megabytes no messages are accepted.", low=True),
+    Condition("quota", "alarm_quota_percent", "%",
+              "{object} has used {value} % of its quota; the threshold is {threshold} %.",
+              "Receive or purge messages, or raise the quota."),
+    Condition("sync", "alarm_sync_milliseconds", "ms",
+              "The disk took {value} ms or more for a sync; the threshold is {threshold} ms.",
+              "Look for errors of the disk, and for what else writes to it."),
+    Condition("deadletters", "alarm_dead_letters", "messages",
+              "{value} dead letters came into {object} within ten minutes; the threshold is {threshold}.",
+              "openmsmq dlq list says why, and what to do."),
+    Condition("oldest", "alarm_oldest_seconds", "s",
+              "The first message of {object} has waited for {value} s; the threshold is {threshold} s.",
+              "See whether its reader runs: openmsmq queue show."),
+    Condition("outgoing", "alarm_outgoing_seconds", "s",
+              "No message has left {object} for {value} s, and some wait; the threshold is {threshold} s.",
+              "openmsmq outgoing show says why."),
+)  # fmt: skip
+BY_NAME: Final = {condition.name: condition for condition in CONDITIONS}
+
+#: (condition, object) -> figure; None where it is not known yet, which changes nothing. The object of the machine
+#: itself is empty.
+Readings = Mapping[tuple[str, str], "float | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One that is on, `since` seconds from 1970 on; `value` and `threshold` are those when it was raised. `queue` is
+    the object's name, empty for the machine."""
+
+    name: str
+    queue: str
+    since: int
+    value: int
+    threshold: int
+
+    @property
+    def sentence(self) -> str:
+        place = self.queue or "The machine"
+        return BY_NAME[self.name].sentence.format(object=place, value=self.value, threshold=self.threshold)
+
+    @property
+    def remedy(self) -> str:
+        return BY_NAME[self.name].remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An alarm was raised or cleared. `seq` rises by one and goes on after a restart; `at` in seconds since 1970."""
+
+    seq: int
+    state: State
+    at: int
+    alarm: Alarm
+
+
+@dataclass(slots=True)
+class Alarms:
+    """What is on, and what has happened."""
+
+    active: dict[tuple[str, str], Alarm] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    seq: int = 0
+
+    def look(self, readings: Readings, thresholds: Mapping[str, int], now: float) -> list[Event]:
+        """What is raised and cleared by these readings. `thresholds` has one for each condition."""
+        happened = []
+        for key, alarm in list(self.active.items()):
+            threshold = thresholds[alarm.name]
+            value = readings.get(key)
+            back = value is not None and _is_over(alarm.name, value, threshold)
+            if not threshold or back or key not in readings:  # the last: its queue is gone, or empty
+                del self.active[key]
+                happened.append(self._happened("cleared", alarm, now))
+        count = Counter(name for name, _ in self.active)
+        for (name, queue), value in readings.items():
+            threshold = thresholds[name]
+            if value is None or not threshold or (name, queue) in self.active or count[name] >= MOST_OF_CONDITION:
+                continue
+            if _is_bad(name, value, threshold):
+                count[name] += 1
+                alarm = Alarm(name, queue, int(now), int(value), threshold)
+                self.active[name, queue] = alarm
+                happened.append(self._happened("raised", alarm, now))
+        return happened
+
+    def _happened(self, state: State, alarm: Alarm, now: float) -> Event:
+        self.seq += 1
+        event = Event(self.seq, state, int(now), alarm)
+        self.events = [*self.events, event][-EVENTS:]
+        return event
+
+
+def _is_bad(name: str, value: float, threshold: int) -> bool:
+    return value < threshold if BY_NAME[name].low else value >= threshold
+
+
+def _is_over(name: str, value: float, threshold: int) -> bool:
+    return value >= threshold / _CLEARS if BY_NAME[name].low else value < threshold * _CLEARS
+
+
+# -- the file ------------------------------------------------------------------------------------------------------
+
+
+def read_alarms(data_dir: Path) -> Alarms:
+    """What the file of a data directory says; none without one. Raises OSError, ValueError for one that is damaged."""
+    try:
+        content = json.loads((data_dir / ALARMS_FILE).read_text(encoding="utf-8"))
+        active = [_alarm(entry) for entry in content["active"]]
+        events = [
+            Event(int(entry["seq"]), _state(entry["state"]), int(entry["at"]), _alarm(entry["alarm"]))
+            for entry in content["events"]
+        ]
+        known = {(alarm.name, alarm.queue): alarm for alarm in active if alarm.name in BY_NAME}
+        return Alarms(known, [event for event in events if event.alarm.name in BY_NAME], int(content["seq"]))
+    except FileNotFoundError:
+        return Alarms()
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{data_dir / ALARMS_FILE} is no file of alarms: {error!r}") from None
+
+
+def write_alarms(data_dir: Path, document: Mapping[str, Any]) -> None:
+    """Raises KeyringError."""
+    write_private(data_dir / ALARMS_FILE, (json.dumps(document, indent=1) + "\n").encode())
+
+
+def document_of(alarms: Alarms) -> dict[str, Any]:
+    """What is written: a copy, which another thread may use."""
+    return {
+        "format": _FORMAT, "seq": alarms.seq, "active": [asdict(alarm) for alarm in alarms.active.values()],
+        "events": [asdict(event) for event in alarms.events],
+    }  # fmt: skip
+
+
+def read_told(data_dir: Path) -> int | None:
+    """The number of the last event that was told by webhook; None before the first."""
+    try:
+        return int((data_dir / _TOLD_FILE).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def write_told(data_dir: Path, seq: int) -> None:
+    """Where that fails, a restart tells it again, and the log says so."""
+    try:
+        write_private(data_dir / _TOLD_FILE, f"{seq}\n".encode())
+    except KeyringError as error:
+        logger.warning("alarm event %d was told, which could not be written down: %s", seq, error)
+
+
+def told(event: Event, machine: str) -> dict[str, Any]:
+    """An event as it is told by webhook and as a message."""
+    alarm = event.alarm
+    return {
+        "seq": event.seq, "state": event.state, "at": event.at, "machine": machine, "alarm": alarm.name,
+        "queue": alarm.queue, "since": alarm.since, "value": alarm.value, "threshold": alarm.threshold,
+        "unit": BY_NAME[alarm.name].unit, "sentence": alarm.sentence, "remedy": alarm.remedy,
+    }  # fmt: skip
+
+
+def _alarm(entry: Any) -> Alarm:
+    return Alarm(
+        str(entry["name"]), str(entry["queue"]), int(entry["since"]), int(entry["value"]), int(entry["threshold"])
+    )
+
+
+def _state(text: Any) -> State:
+    return "raised" if text == "raised" else "cleared"

@@ -1,0 +1,43 @@
+"""Locks between processes that write the same files: the daemon and commands that work on its data directory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+_PATIENCE: Final = 0.5  # seconds
+
+
+def open_own(path: Path) -> int:
+    """A file for appending, made if it is not there. Root may write for a daemon that runs as another user: what is new
+    belongs to the owner of the directory. Raises OSError."""
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if os.geteuid() == 0 and os.fstat(handle).st_size == 0:
+        owner = path.parent.stat()
+        os.fchown(handle, owner.st_uid, owner.st_gid)
+    return handle
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Nobody else has the lock that is this file. Raises OSError for one that somebody keeps: a daemon must not wait
+    for a process that was stopped."""
+    handle = open_own(path)
+    try:
+        give_up = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > give_up:
+                    raise OSError(f"{path}: another process has kept the lock for {_PATIENCE} seconds") from None
+                time.sleep(0.005)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,195 @@
+"""Alarms of the daemon: looks at its figures every few seconds, writes down what is raised and cleared, and sends it as
+messages to a queue. Webhooks are for the web process, which may wait for others as long as it likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from openmsmq.model.constants import INFINITE, Access, Share
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.message import Message
+from openmsmq.model.names import parse_format_name
+from openmsmq.operating.alarms import Alarms, Event, document_of, read_alarms, told, write_alarms
+from openmsmq.operating.metrics import BUCKETS, Histogram
+from openmsmq.protection.keyring import KeyringError
+from openmsmq.queueing.authorization import SYSTEM
+from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
+from openmsmq.queueing.queue import APPLICATION_QUEUES, SYSTEM_DEADLETTER, SYSTEM_DEADXACT, Queue
+from openmsmq.store import StoreError
+
+logger = logging.getLogger(__name__)
+
+PERIOD: Final = 10.0  # seconds between looks
+WINDOW: Final = 600.0  # seconds within which dead letters are counted
+_SLICE: Final = 100  # queues in a turn of the event loop
+_MOST_READS: Final = 500  # messages that one look reads, to see how old they are
+_DEAD_LETTERS: Final = {SYSTEM_DEADLETTER: "deadletter", SYSTEM_DEADXACT: "xactdeadletter"}
+_LOWER_BOUNDS: Final = (0.0, *BUCKETS)
+
+
+class AlarmWatch:
+    """Of one daemon."""
+
+    def __init__(
+        self, manager: QueueManager, data_dir: Path, thresholds: Mapping[str, int], syncs: Histogram, queue: str,
+        clock: Callable[[], float] = time.time, is_owner: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
+        """`thresholds`: condition -> threshold, 0 for never. `queue` is the format name of the queue that gets events,
+        empty for none. `is_owner` finds out whether the store is still this daemon's, which a daemon that was frozen
+        may not know; then nothing is written down or sent."""
+        self._manager: Final = manager
+        self._data_dir: Final = data_dir
+        self._thresholds: Final = thresholds
+        self._syncs: Final = syncs
+        self._queue: Final = queue
+        self._clock: Final = clock
+        self._is_owner: Final = is_owner
+        self._started: Final = clock()
+        self._seen_syncs = list(syncs.counts)
+        self._deaths: Final[dict[int, deque[tuple[float, int]]]] = {number: deque() for number in _DEAD_LETTERS}
+        self._stuck: dict[int, tuple[int, float]] = {}  # outgoing queue -> how many have left, and since when
+        self._heads: dict[int, tuple[int, int]] = {}  # queue -> first position, and when that message came
+        self.alarms: Final = _known(data_dir)
+
+    async def run(self) -> None:
+        """Look, until this is cancelled."""
+        while True:
+            try:
+                await self.look()
+            except Exception:  # whatever is wrong with one look, alarms go on
+                logger.exception("alarms could not be looked at")
+            await asyncio.sleep(PERIOD)
+
+    async def look(self) -> list[Event]:
+        """Look once: what happened is on the disk before it is told, so that nothing is told twice."""
+        readings = {key: value async for key, value in self._readings(self._clock())}
+        events = self.alarms.look(readings, self._thresholds, self._clock())
+        if events and self._is_owner():
+            for event in events:
+                level = logging.WARNING if event.state == "raised" else logging.INFO
+                logger.log(level, "alarm %s %s: %s", event.alarm.name, event.state, event.alarm.sentence)
+            document = document_of(self.alarms)
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, write_alarms, self._data_dir, document)
+            except KeyringError as error:  # a full disk is itself an alarm
+                logger.error("alarms can't be written down, so a restart may raise them again: %s", error)
+            self._send(events)
+        return events
+
+    # -- readings --------------------------------------------------------------------------------------------------
+
+    async def _readings(self, now: float) -> AsyncIterator[tuple[tuple[str, str], float | None]]:
+        yield ("disk", ""), shutil.disk_usage(self._data_dir).free >> 20
+        yield ("sync", ""), self._slowest_sync()
+        charged, reads = 0, 0
+        heads: dict[int, tuple[int, int]] = {}
+        stuck: dict[int, tuple[int, float]] = {}
+        for number, queue in enumerate(list(self._manager.registry.queues.values()), 1):
+            charged += queue.total_bytes
+            name = queue.properties.path_name
+            if queue.properties.quota not in (0, INFINITE) and queue.kind in APPLICATION_QUEUES:
+                yield ("quota", name), 100 * queue.charged_bytes / queue.quota_bytes
+            if queue.number in _DEAD_LETTERS:
+                yield ("deadletters", _DEAD_LETTERS[queue.number]), self._deaths_of(queue, now)
+            elif isinstance(queue, OutgoingQueue):
+                if queue.entries and queue.state(self._manager.outgoing.online) is not OutgoingState.ON_HOLD:
+                    known = self._stuck.get(queue.number)
+                    if known is None or known[0] != queue.left:
+                        known = queue.left, now
+                    stuck[queue.number] = known
+                    yield ("outgoing", str(queue.destination)), self._since(known[1], now)
+            elif queue.kind in APPLICATION_QUEUES and self._thresholds["oldest"]:
+                first = queue.first()
+                if first is not None:
+                    head = self._heads.get(queue.number)
+                    if (head is None or head[0] != first) and reads < _MOST_READS:
+                        reads += 1
+                        head = self._head(queue, first)
+                    if head is not None:
+                        heads[queue.number] = head
+                        yield ("oldest", name), now - head[1]
+                    else:
+                        yield ("oldest", name), None
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+        if self._manager.machine.quota not in (0, INFINITE):
+            yield ("quota", ""), 100 * charged / (self._manager.machine.quota * 1024)
+        self._heads, self._stuck = heads, stuck
+
+    def _slowest_sync(self) -> float | None:
+        """The least that the slowest sync since the last look took, in milliseconds; None if there was none."""
+        before, self._seen_syncs = self._seen_syncs, list(self._syncs.counts)
+        slowest = [
+            bound
+            for bound, old, new in zip(_LOWER_BOUNDS, before, self._seen_syncs, strict=True)
+            if new > old
+        ]  # fmt: skip
+        return slowest[-1] * 1000 if slowest else None
+
+    def _deaths_of(self, queue: Queue, now: float) -> float | None:
+        """How many came within the window; None while that is not over and they are few."""
+        samples = self._deaths[queue.number]
+        samples.append((now, queue.came))
+        while samples[0][0] < now - WINDOW:
+            samples.popleft()
+        came = queue.came - samples[0][1]
+        whole = now - self._started >= WINDOW or came >= self._thresholds["deadletters"]
+        return came if whole else None
+
+    def _since(self, since: float, now: float) -> float | None:
+        """How long nothing has left a queue. Before the daemon has run for as long as the threshold it is not known
+        whether that was so before its start."""
+        known = now - self._started >= self._thresholds["outgoing"] or since > self._started + PERIOD
+        return now - since if known else None
+
+    @staticmethod
+    def _head(queue: Queue, first: int) -> tuple[int, int] | None:
+        """None for a message that can't be read; the store says so to whoever receives it."""
+        try:
+            message = queue.message(first)
+        except (KeyError, StoreError, OSError, ValueError):
+            return None
+        return first, message.arrival_time
+
+    # -- telling ---------------------------------------------------------------------------------------------------
+
+    def _send(self, events: list[Event]) -> None:
+        if not self._queue:
+            return
+        manager = self._manager
+        machine = manager.machine.computer_name
+        try:
+            descriptor = manager.handles.open_queue(
+                parse_format_name(self._queue), Access.SEND, Share.DENY_NONE, SYSTEM
+            )  # fmt: skip
+            try:
+                for event in events:
+                    manager.sending.enqueue(descriptor, _message(event, machine))
+            finally:
+                manager.handles.close_queue(descriptor)
+        except (MsmqError, ValueError) as error:
+            logger.error("alarm_queue %s takes no messages: %s", self._queue, error)
+
+
+def _message(event: Event, machine: str) -> Message:
+    """JSON as text; recoverable, because whoever waits for it may be away for long."""
+    body = json.dumps(told(event, machine))
+    return Message.of(body, label=f"alarm {event.alarm.name} {event.state}", delivery_guarantee=1)
+
+
+def _known(data_dir: Path) -> Alarms:
+    try:
+        return read_alarms(data_dir)
+    except (OSError, ValueError) as error:
+        logger.warning("alarms that were on are not known: %s", error)
+        return Alarms()

@@ -1,0 +1,58 @@
+"""Traces of the daemon: spans of transfers, sent to a collector by OTLP over HTTP from a thread of their own.
+
+What the collector does not take in time is dropped by OpenTelemetry's bounded queue; the daemon waits for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from threading import Thread
+from typing import Any, Final
+
+from openmsmq.link.options import Transfers
+from openmsmq.server.config import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+_EXPORT_SECONDS: Final = 5.0  # of one export
+_STOP_SECONDS: Final = 2.0  # for the last one
+_POLL: Final = 0.02
+_MOST_WAITING: Final = 2048  # spans
+
+
+class Traces:
+    """Off until `start`."""
+
+    def __init__(self) -> None:
+        self._provider: Any = None
+
+    def start(self, endpoint: str, machine: str) -> Transfers:
+        """Export to `endpoint`, the URL of a collector for traces. Raises ConfigurationError without the extra."""
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+            from openmsmq.tracing.spans import TransferSpans, tracer_of
+        except ImportError as error:
+            remedy = f"trace_endpoint needs the extra otel: pip install 'openmsmq[otel]' ({error})"
+            raise ConfigurationError(remedy) from None
+        self._provider = TracerProvider(
+            resource=Resource({"service.name": "openmsmq", "host.name": machine}), shutdown_on_exit=False
+        )
+        exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_SECONDS)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=_MOST_WAITING))
+        logger.info("transfers are traced to %s", endpoint)
+        return TransferSpans(tracer_of(self._provider))
+
+    async def stop(self) -> None:
+        """Export what waits, if the collector takes it at once."""
+        if self._provider is not None:
+            ending = Thread(target=self._provider.shutdown, name="traces", daemon=True)
+            ending.start()
+            deadline = time.monotonic() + _STOP_SECONDS
+            while ending.is_alive() and time.monotonic() < deadline:
+                await asyncio.sleep(_POLL)

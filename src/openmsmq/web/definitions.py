@@ -1,0 +1,188 @@
+"""Queues, rights, users, groups and settings as one document: written down, compared, and made as a document says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from openmsmq.client.sync import QueueManager
+from openmsmq.model.errors import MsmqError
+from openmsmq.operating.definitions import UNREADABLE, DefinitionsError, Document, Step, check, export, plan
+from openmsmq.operating.guards import Guard
+from openmsmq.operating.machine_guard import MachineGuard
+from openmsmq.operating.permissions import sid_for
+from openmsmq.operating.settings import settings_in_force
+from openmsmq.queueing.authorization import default_machine_security
+from openmsmq.rpc.users import UsersFile
+from openmsmq.web.problems import Problem
+from openmsmq.web.recording import record
+from openmsmq.web.table import Asked, Input, Operation, Output
+from openmsmq.web.users import recorded_users
+
+
+class ExportQuery(Input, frozen=True):
+    """`local`: also users, groups, rights on the machine and settings; for administrators. Hashes of passwords are
+    never in it."""
+
+    local: bool = False
+
+
+class Definitions(Input, frozen=True):
+    """`document` as `GET /definitions` gives it. `local`: also what that has with `local`."""
+
+    document: dict[str, Any]
+    local: bool = False
+
+
+class Import(Input, frozen=True):
+    """`token` is that of a dry run with the same document."""
+
+    document: dict[str, Any]
+    token: Annotated[str, msgspec.Meta(max_length=1024)]
+    local: bool = False
+
+
+class PlannedStep(Output, frozen=True):
+    """`can`: an import does it; otherwise `said` says why not."""
+
+    said: str
+    can: bool
+
+
+class Differences(Output, frozen=True):
+    """What an import would do, in this order. `token` is what it needs."""
+
+    steps: list[PlannedStep]
+    token: str
+    command: str
+
+
+class DoneStep(Output, frozen=True):
+    """`result` is done, left, or what was wrong."""
+
+    said: str
+    result: str
+
+
+class Imported(Output, frozen=True):
+    steps: list[DoneStep]
+    failed: int
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """See `operating.definitions.Local`."""
+
+    users: UsersFile
+    machine: Guard
+
+
+def export_definitions(asked: Asked) -> dict[str, Any]:
+    with asked.queue_manager() as manager, _errors():
+        return _here(asked, manager, asked.query.local)
+
+
+def compare_definitions(asked: Asked) -> Differences:
+    body: Definitions = asked.body
+    with asked.queue_manager() as manager, _errors():
+        steps = _plan(asked, manager, body.document, body.local)
+    planned = [PlannedStep(step.said, step.apply is not None) for step in steps]
+    token = asked.services.seals.seal({"sid": asked.caller.sid, "plan": _digest(body.document, body.local, steps)})
+    return Differences(planned, token, f"openmsmq definitions diff FILE{' --local' if body.local else ''}")
+
+
+def import_definitions(asked: Asked) -> Imported:
+    """Where one step fails, the others are done."""
+    body: Import = asked.body
+    known = asked.services.seals.open(body.token, "token")
+    with asked.queue_manager() as manager, _errors():
+        steps = _plan(asked, manager, body.document, body.local)
+        if known != {"sid": asked.caller.sid, "plan": _digest(body.document, body.local, steps)}:
+            raise Problem(412, "what is to be done is not what the dry run has said: make another one")
+        can = sum(step.apply is not None for step in steps)
+        record(asked, "definitions.import", "machine", asked.services.settings.hosts[0], count=can)
+        done = [DoneStep(step.said, _apply(step)) for step in steps]
+    asked.services.rows.forget(asked.caller.ticket)
+    failed = sum(step.result not in ("done", "left") for step in done)
+    return Imported(done, failed, f"openmsmq definitions import FILE{' --local' if body.local else ''}")
+
+
+def _here(asked: Asked, manager: QueueManager, local: bool) -> Document:
+    names = asked.services.link.call("accounts", ticket=asked.caller.ticket)
+    if not local:
+        return export(manager, names)
+    return export(manager, names, _local(asked), settings_in_force(asked.services.settings.directory))
+
+
+def _plan(asked: Asked, manager: QueueManager, document: Document, local: bool) -> list[Step]:
+    accounts = asked.services.link.call("accounts", ticket=asked.caller.ticket)
+    sids = {name.casefold(): sid for sid, name in accounts.items()}
+    here = _here(asked, manager, local)
+
+    def sid_of(who: str) -> str:
+        """Also of a user whom an earlier step adds."""
+        return sid_for(who, lambda name: sids.get(name.casefold()) or (_new_sid(asked, name) if local else None))
+
+    return plan(manager, check(document), here, sid_of, _local(asked) if local else None)
+
+
+def _new_sid(asked: Asked, name: str) -> str | None:
+    return recorded_users(asked).sid_of(name)
+
+
+def _local(asked: Asked) -> _Local:
+    """Raises AccessDenied."""
+    services = asked.services
+    services.demand_administrator(asked.caller)
+    machine = MachineGuard(
+        services.settings.directory, default_machine_security(),
+        lambda before, after: record(
+            asked, "machine.permissions", "machine", services.settings.hosts[0],
+            before={"security": before}, after={"security": after},
+        ),
+    )  # fmt: skip
+    return _Local(recorded_users(asked), machine)
+
+
+def _apply(step: Step) -> str:
+    if step.apply is None:
+        return "left"
+    try:
+        step.apply()
+    except (MsmqError, ValueError, *UNREADABLE) as error:
+        return f"failed: {error}"
+    return "done"
+
+
+def _digest(document: Document, local: bool, steps: list[Step]) -> str:
+    said = json.dumps([document, local, [[step.said, step.apply is not None] for step in steps]], sort_keys=True)
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Raises Problem for a document that is none, and for files that can't be read."""
+    try:
+        yield
+    except DefinitionsError as error:
+        raise Problem(422, str(error), errors={"/document": str(error)}) from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Problem(422, f"the document: {error!r}", errors={"/document": repr(error)}) from None
+    except UNREADABLE as error:
+        raise Problem(503, str(error)) from None
+
+
+OPERATIONS: Final = (
+    Operation("GET", "/definitions", export_definitions, "Definitions as one document", dict[str, Any], ExportQuery),
+    Operation("POST", "/definitions/dry-runs", compare_definitions, "What an import of a document would do",
+              Differences, body=Definitions),
+    Operation("POST", "/definitions", import_definitions, "Make what a document has and is not so here", Imported,
+              body=Import, statuses=(400, 412, 507)),
+)  # fmt: skip

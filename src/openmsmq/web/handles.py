@@ -1,0 +1,84 @@
+"""Who has which queue open, exclusively or waiting for messages; and closing that. For administrators."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from openmsmq.model.roles import Role
+from openmsmq.web.problems import Problem
+from openmsmq.web.queues import Limit, Text
+from openmsmq.web.table import Asked, Input, Operation, Output
+
+
+class Handle(Output, frozen=True):
+    """A queue that somebody has open. `exclusive`: nobody else may receive; `waiting` reads wait for messages; `held`
+    messages are received in two phases that have not ended. `origin` is the door and the address behind it. `id` holds
+    until the daemon ends."""
+
+    id: str
+    queue: str
+    name: str
+    access: str
+    exclusive: bool
+    waiting: int
+    cursors: int
+    held: int
+    user: str
+    sid: str
+    origin: str
+
+
+class HandleList(Output, frozen=True):
+    """Those that fit, at most `limit` of them; `matching` is how many fit. Exclusive ones first, then those that
+    wait."""
+
+    handles: list[Handle]
+    matching: int
+    all: int
+
+
+class HandleQuery(Input, frozen=True):
+    """`queue` is an identifier of a queue."""
+
+    queue: Text | None = None
+    exclusive: bool = False
+    waiting: bool = False
+    limit: Limit = 100
+
+
+_ROWS: Final = msgspec.json.Decoder(Handle)
+
+
+def list_handles(asked: Asked) -> HandleList:
+    query: HandleQuery = asked.query
+    _, data = asked.services.link.ask("handles", ticket=asked.caller.ticket).result()
+    rows = _ROWS.decode_lines(bytes(data))
+    found = [
+        row
+        for row in rows
+        if (query.queue is None or row.queue == query.queue)
+        and (not query.exclusive or row.exclusive)
+        and (not query.waiting or row.waiting)
+    ]
+    found.sort(key=lambda row: (not row.exclusive, -row.waiting, row.name.casefold(), row.id))
+    return HandleList(found[: query.limit], len(found), len(rows))
+
+
+def close_handle(asked: Asked) -> Handle:
+    """What was closed."""
+    row = asked.services.link.call(
+        "close_handle", ticket=asked.caller.ticket, peer=asked.caller.peer, id=asked.path["handle"]
+    )
+    if row is None:
+        raise Problem(404, "that is closed already")
+    asked.services.rows.forget(asked.caller.ticket)
+    return msgspec.convert(row, Handle)
+
+
+OPERATIONS: Final = (
+    Operation("GET", "/handles", list_handles, "Who has which queue open", HandleList, HandleQuery, role=Role.MONITOR),
+    Operation("DELETE", "/handles/{handle}", close_handle, "Close what somebody has open", Handle,
+              statuses=(404, 507), role=Role.OPERATOR),
+)  # fmt: skip

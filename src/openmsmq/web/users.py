@@ -1,0 +1,202 @@
+"""Users and groups of the users file: for administrators, as `openmsmq user` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from shlex import quote
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+
+from openmsmq.model.roles import role_of
+from openmsmq.rpc.users import MAX_NAME, NoSuchAccount, UsersFile, UsersFileError
+from openmsmq.web.problems import Problem
+from openmsmq.web.recording import record
+from openmsmq.web.table import ROLE_WORDS, Asked, Input, Operation, Output, RoleWord
+
+T = TypeVar("T")
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+Names = Annotated[list[Name], msgspec.Meta(max_length=1000)]
+Password = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+
+
+class User(Output, frozen=True):
+    """`role` bounds what the user may do by HTTP; `groups` are names."""
+
+    name: str
+    sid: str
+    administrator: bool
+    role: RoleWord
+    groups: list[str]
+
+
+class Group(Output, frozen=True):
+    """`members` are names of users, or SIDs of those that are gone."""
+
+    name: str
+    sid: str
+    members: list[str]
+
+
+class UserList(Output, frozen=True):
+    users: list[User]
+    groups: list[Group]
+    command: str
+
+
+class NewUser(Input, frozen=True):
+    name: Name
+    password: Password
+    administrator: bool = False
+    role: RoleWord = "administrator"
+
+
+class UserChange(Input, frozen=True):
+    """What is not given stays. A new password ends the sessions of the user, not the tokens."""
+
+    password: Password | msgspec.UnsetType = msgspec.UNSET
+    administrator: bool | msgspec.UnsetType = msgspec.UNSET
+    role: RoleWord | msgspec.UnsetType = msgspec.UNSET
+
+
+class NewGroup(Input, frozen=True):
+    name: Name
+    members: Names = msgspec.field(default_factory=list)
+
+
+class GroupChange(Input, frozen=True):
+    join: Names = msgspec.field(default_factory=list)
+    leave: Names = msgspec.field(default_factory=list)
+
+
+class Done(Output, frozen=True):
+    """What was done, and the equal command."""
+
+    done: str
+    command: str
+
+
+def list_users(asked: Asked) -> UserList:
+    file = _file(asked)
+    users, groups, names = _asked(lambda: (file.list(), file.groups(), file.names()))
+    found = [
+        User(user.name, user.sid, user.administrator, ROLE_WORDS[user.role],
+             [group.name for group in groups if user.sid in group.members])
+        for user in users
+    ]  # fmt: skip
+    return UserList(
+        found,
+        [Group(group.name, group.sid, sorted(names.get(sid, sid) for sid in group.members)) for group in groups],
+        "openmsmq user list",
+    )
+
+
+def create_user(asked: Asked) -> Done:
+    body: NewUser = asked.body
+    file = _file(asked)
+    role = role_of(body.role)
+    _asked(lambda: file.add(body.name, body.password, administrator=body.administrator, role=role))
+    options = (" --admin" if body.administrator else "") + (
+        f" --role {role.word}" if body.role != "administrator" else ""
+    )
+    return Done(f"added user {body.name}", f"openmsmq user add {quote(body.name)}{options}")
+
+
+def change_user(asked: Asked) -> Done:
+    body: UserChange = asked.body
+    file, name = _file(asked), asked.path["user"]
+    commands: list[str] = []
+    if body.administrator is not msgspec.UNSET or body.role is not msgspec.UNSET:
+        _demand_other(asked, name)
+    if body.password is not msgspec.UNSET:
+        password = body.password
+        _asked(lambda: file.set_password(name, password))
+        commands.append(f"openmsmq user passwd {quote(name)}")
+    if body.administrator is not msgspec.UNSET:
+        administrator = body.administrator
+        _asked(lambda: file.set_administrator(name, administrator))
+        commands.append(f"openmsmq user admin {quote(name)}{'' if administrator else ' --revoke'}")
+    if body.role is not msgspec.UNSET:
+        role = role_of(body.role)
+        _asked(lambda: file.set_role(name, role))
+        commands.append(f"openmsmq user role {quote(name)} {role.word}")
+    if not commands:
+        raise Problem(422, f"nothing to change; allowed: {', '.join(UserChange.__struct_fields__)}")
+    return Done(f"changed user {name}", "; ".join(commands))
+
+
+def delete_user(asked: Asked) -> Done:
+    name = asked.path["user"]
+    _demand_other(asked, name)
+    _asked(lambda: _file(asked).remove(name))
+    return Done(f"removed user {name}", f"openmsmq user remove {quote(name)}")
+
+
+def create_group(asked: Asked) -> Done:
+    body: NewGroup = asked.body
+    _asked(lambda: _file(asked).add_group(body.name, body.members))
+    members = "".join(f" {quote(member)}" for member in body.members)
+    return Done(f"added group {body.name}", f"openmsmq user group add {quote(body.name)}{members}")
+
+
+def change_group(asked: Asked) -> Done:
+    body: GroupChange = asked.body
+    name = asked.path["group"]
+    if not (body.join or body.leave):
+        raise Problem(422, "nothing to change; allowed: join, leave")
+    _asked(lambda: _file(asked).change_members(name, body.join, body.leave))
+    commands = [
+        f"openmsmq user group {verb} {quote(name)} {' '.join(map(quote, members))}"
+        for verb, members in (("join", body.join), ("leave", body.leave))
+        if members
+    ]
+    return Done(f"changed group {name}", "; ".join(commands))
+
+
+def delete_group(asked: Asked) -> Done:
+    name = asked.path["group"]
+    _asked(lambda: _file(asked).remove_group(name))
+    return Done(f"removed group {name}", f"openmsmq user group remove {quote(name)}")
+
+
+def _file(asked: Asked) -> UsersFile:
+    """Changes are recorded. Raises AccessDenied."""
+    asked.services.demand_administrator(asked.caller)
+    return recorded_users(asked)
+
+
+def recorded_users(asked: Asked) -> UsersFile:
+    """The users file, changes of which are recorded as those of the caller."""
+    return UsersFile(
+        asked.services.settings.users_path, on_change=lambda action, name: record(asked, action, "user", name)
+    )
+
+
+def _demand_other(asked: Asked, name: str) -> None:
+    """An administrator must not lose the server with a click. Raises Problem."""
+    if name.casefold() == asked.caller.name.casefold():
+        raise Problem(409, "you can't remove yourself or take your own rights: another administrator can, or a command")
+
+
+def _asked(work: Callable[[], T]) -> T:
+    """Raises Problem for what can't be done with the file."""
+    try:
+        return work()
+    except NoSuchAccount as error:
+        raise Problem(404, str(error)) from None
+    except UsersFileError as error:
+        raise Problem(409, str(error)) from None
+
+
+OPERATIONS: Final = (
+    Operation("GET", "/users", list_users, "Users and groups", UserList, statuses=(409,)),
+    Operation("POST", "/users", create_user, "Add a user", Done, body=NewUser, status=201, statuses=(409, 507)),
+    Operation("PATCH", "/users/{user}", change_user, "Change password, role, or administrator rights of a user", Done,
+              body=UserChange, statuses=(404, 409, 507)),
+    Operation("DELETE", "/users/{user}", delete_user, "Remove a user", Done, statuses=(404, 409, 507)),
+    Operation("POST", "/groups", create_group, "Add a group", Done, body=NewGroup, status=201,
+              statuses=(404, 409, 507)),
+    Operation("PATCH", "/groups/{group}", change_group, "Users join and leave a group", Done, body=GroupChange,
+              statuses=(404, 409, 507)),
+    Operation("DELETE", "/groups/{group}", delete_group, "Remove a group", Done, statuses=(404, 409, 507)),
+)  # fmt: skip

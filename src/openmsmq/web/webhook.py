@@ -1,0 +1,129 @@
+"""Alarms by webhook: each event is posted as JSON, signed with a key that both sides have.
+
+It runs in a thread of the web process, so a server that is slow, hostile or gone holds up nothing. Each try has a time
+limit, redirects are not followed, and of an answer nothing is read but its status. An event that fails `TRIES` times is
+given up and said in the log; the file of the last one that was told keeps a restart from telling it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+import urllib3
+
+from openmsmq.operating.alarms import Alarms, Event, read_alarms, read_told, told, write_told
+
+logger = logging.getLogger(__name__)
+
+TRIES: Final = 5
+_SECONDS: Final = 10.0  # of one try: to connect, and for the answer
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds between tries; they double
+_PERIOD: Final = 2.0  # seconds between looks for events
+SIGNATURE: Final = "X-Openmsmq-Signature"
+
+
+class Post(Protocol):
+    """Posts a document, and returns the status of the answer. Raises OSError, urllib3's HTTPError."""
+
+    def __call__(self, url: str, body: bytes, headers: dict[str, str]) -> int: ...
+
+
+@dataclass(slots=True)
+class Webhook:
+    """`machine` is the name that receivers see; `key` signs, empty for no signature. `is_served` says whether the
+    daemon answers: one that is frozen may have lost its store to another one, whose alarms are not to be told twice."""
+
+    data_dir: Path
+    machine: str
+    url: str
+    key: bytes = field(repr=False)
+    post: Post
+    is_served: Callable[[], bool] = lambda: True
+    wait: Callable[[float], object] = time.sleep
+    clock: Callable[[], float] = time.time
+
+    def run(self) -> None:
+        """Until the process ends."""
+        while True:
+            try:
+                self.tell()
+            except Exception:  # whatever is wrong with one event, the thread goes on
+                logger.exception("alarms could not be told by webhook")
+            self.wait(_PERIOD)
+
+    def tell(self) -> None:
+        """Tell what has happened since the last time."""
+        try:
+            alarms = read_alarms(self.data_dir)
+        except (OSError, ValueError) as error:
+            logger.error("alarms can't be told by webhook: %s", error)
+            return
+        due = _due(alarms, read_told(self.data_dir))
+        if not due or not self.is_served():
+            return
+        for event in due:
+            self._deliver(event)
+            write_told(self.data_dir, event.seq)
+
+    def _deliver(self, event: Event) -> None:
+        body = json.dumps(told(event, self.machine)).encode()
+        pause, said = _FIRST_PAUSE, ""
+        for number in range(TRIES):
+            if number:
+                self.wait(pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            headers = {
+                "Content-Type": "application/json", "User-Agent": "openmsmq",
+                "Idempotency-Key": f"{self.machine}-{event.seq}", **signature(self.key, int(self.clock()), body),
+            }  # fmt: skip
+            try:
+                status = self.post(self.url, body, headers)
+            except (OSError, urllib3.exceptions.HTTPError) as error:
+                said = str(error)
+                continue
+            if 200 <= status < 300:
+                return
+            said = f"the answer is {status}"
+        logger.error("alarm %s %s was not told by webhook after %d tries: %s",
+                     event.alarm.name, event.state, TRIES, said)  # fmt: skip
+
+
+def signature(key: bytes, now: int, body: bytes) -> dict[str, str]:
+    """The header that proves who posts, and when: HMAC-SHA256 of the time, a dot and the body."""
+    if not key:
+        return {}
+    return {SIGNATURE: f"t={now},sha256={hmac.digest(key, b'%d.' % now + body, hashlib.sha256).hex()}"}
+
+
+def _due(alarms: Alarms, last: int | None) -> list[Event]:
+    """What is to be told. Who has been told nothing yet is told what is on. A store that was restored begins to count
+    anew."""
+    if last is None:
+        raised = {(event.alarm.name, event.alarm.queue): event for event in alarms.events if event.state == "raised"}
+        return [event for key, event in raised.items() if key in alarms.active]
+    if last > alarms.seq:
+        last = 0
+    return [event for event in alarms.events if event.seq > last]
+
+
+def posting() -> Post:
+    """By urllib3, with the certificates that the system trusts."""
+    pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(total=_SECONDS))
+
+    def post(url: str, body: bytes, headers: dict[str, str]) -> int:
+        answer = pool.request("POST", url, body=body, headers=headers, redirect=False, preload_content=False)
+        try:
+            return int(answer.status)
+        finally:
+            answer.close()  # nothing of it is read
+
+    return post

@@ -1,0 +1,88 @@
+"""The examples for container engines: their schemas, and what they say of openmsmq. Nothing is run."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import openmsmq
+from openmsmq.server.config import STANDARD_PORTS, Configuration
+from openmsmq.server.loading import load
+from wanted import library, program
+
+PACKAGING = Path(openmsmq.__file__).parents[2] / "packaging"
+COMPOSE, KUBERNETES = PACKAGING / "compose.yaml", PACKAGING / "kubernetes" / "openmsmq.yaml"
+OFFSET = 1000  # of ports in the image
+KUBERNETES_VERSION = "1.30"
+
+
+def service() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())["services"]["openmsmq"]
+    return found
+
+
+def resources() -> dict[str, dict[str, Any]]:
+    return {document["kind"]: document for document in yaml.safe_load_all(KUBERNETES.read_text())}
+
+
+def container() -> dict[str, Any]:
+    found: dict[str, Any] = resources()["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+@pytest.mark.slow
+def test_compose_takes_its_file() -> None:
+    compose = program("docker-compose", "make deployments")
+    done = subprocess.run([compose, "-f", str(COMPOSE), "config"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "openmsmq" in yaml.safe_load(done.stdout)["services"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["Service", "StatefulSet"])
+def test_resources_are_as_the_schema_of_kubernetes_says(kind: str) -> None:
+    validate = library("kubernetes_validate", "make deployments")
+    validate.validate(resources()[kind], KUBERNETES_VERSION, strict=True)
+
+
+def settings_of(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Configuration:
+    """What a daemon in the image would run with. The image's own environment is in the Dockerfile."""
+    dockerfile = {"OPENMSMQ_LISTEN": "0.0.0.0", "OPENMSMQ_PORT_OFFSET": str(OFFSET), "OPENMSMQ_NAME_CHANGE": "moved"}
+    for name, value in {**dockerfile, "OPENMSMQ_DATA_DIR": str(tmp_path), **environment}.items():
+        monkeypatch.setenv(name, value)
+        assert name.removeprefix("OPENMSMQ_").lower() in {field.name for field in fields(Configuration)}
+    for name, value in dockerfile.items():
+        assert f"{name}={value}" in (PACKAGING / "Dockerfile").read_text()
+    return load(None)
+
+
+@pytest.mark.parametrize("which", ["compose", "kubernetes"])
+def test_the_settings_are_known_and_the_ports_those_of_the_image(
+    which: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if which == "compose":
+        environment, ports = service()["environment"], {int(port.partition(":")[2]) for port in service()["ports"]}
+        stops = int(service()["stop_grace_period"].removesuffix("s"))
+    else:
+        environment = {entry["name"]: entry["value"] for entry in container()["env"]}
+        ports = {entry["containerPort"] for entry in container()["ports"]}
+        assert ports == {entry["port"] for entry in resources()["Service"]["spec"]["ports"]}
+        stops = resources()["StatefulSet"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    configuration = settings_of(environment, monkeypatch, tmp_path)
+    assert ports == {
+        configuration.port(name, OFFSET) for name in ("endpoint_mapper_port", "message_port", "rpc_port")
+    }  # fmt: skip
+    assert configuration.web and configuration.shutdown_grace_seconds < stops
+    probe = str(service()["healthcheck"] if which == "compose" else container()["readinessProbe"])
+    assert f":{STANDARD_PORTS['web_port'] + OFFSET}/readyz" in probe
+
+
+def test_there_is_one_writer() -> None:
+    stateful = resources()["StatefulSet"]["spec"]
+    assert stateful["replicas"] == 1
+    assert stateful["volumeClaimTemplates"][0]["spec"]["accessModes"] == ["ReadWriteOncePod"]

@@ -1,0 +1,75 @@
+"""Stores of every released format: a daemon opens them, goes on with them, and refuses later ones untouched."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+
+from command_line import invoke
+from daemon import Daemon
+from openmsmq.store import fsck
+from openmsmq.store.frames import _SEGMENT_HEADER, VERSION
+from releases.make import CONTENT, ENDS, HERE, NAME, PATH, look
+
+OPTIONS = ("--computer-name", NAME)
+FORMATS = [(version, end) for version in range(1, VERSION + 1) for end in ENDS]
+
+
+def unpacked(directory: Path, version: int, end: str) -> Path:
+    """A data directory as that version left it."""
+    data = directory / "data"
+    data.mkdir(mode=0o700)
+    with tarfile.open(HERE / f"format-{version}-{end}.tar.xz") as archive:
+        archive.extractall(data, filter="data")
+    return data
+
+
+@pytest.mark.parametrize(("version", "end"), FORMATS)
+def test_a_daemon_goes_on_with_a_store_of_every_format(tmp_path: Path, version: int, end: str) -> None:
+    data = unpacked(tmp_path, version, end)
+    assert fsck.verify(str(data / "store")).clean
+    for _ in range(2):  # the second time it is what this program has written
+        with Daemon(data, *OPTIONS) as daemon, daemon.connect() as manager:
+            assert {name: look(manager, name) for name in CONTENT} == CONTENT
+            assert sorted(name.rpartition("\\")[2] for name in manager.queues()) == [
+                "journaled", "plain", "transactional"
+            ]  # fmt: skip
+            assert manager.properties(PATH.format("plain"), "label", "quota") == {"label": "Ordinary", "quota": 5000}
+            with manager.open(PATH.format("plain"), "send") as plain, manager.open(PATH.format("plain")) as reader:
+                plain.send("new", label="new", priority=7, recoverable=True)
+                assert [reader.receive(0).label for _ in range(2)] == ["urgent", "new"]
+                plain.send("körper", label="urgent", priority=7, recoverable=True)
+    assert fsck.verify(str(data / "store")).clean
+
+
+def test_a_later_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    """What a rollback finds, if the later version has changed the format."""
+    data = unpacked(tmp_path, VERSION, "stopped")
+    for path in (data / "store").glob("segment-*"):
+        content = bytearray(path.read_bytes())
+        for at in (0, 2048):
+            header = bytearray(content[at : at + _SEGMENT_HEADER.size])
+            header[8:12] = (VERSION + 1).to_bytes(4, "little")
+            header[-4:] = crc32c(header[:-4]).to_bytes(4, "little")
+            content[at : at + len(header)] = header
+        path.write_bytes(content)
+    before = digests(data / "store")
+    with pytest.raises(RuntimeError) as refused:
+        Daemon(data, *OPTIONS).start()
+    said = str(refused.value)
+    assert f"format version {VERSION + 1}, this program knows {VERSION}" in said and "segment-" in said
+    assert digests(data / "store") == before
+    checked = invoke("fsck", str(data))
+    assert checked.code != 0
+
+
+def digests(directory: Path) -> dict[str, str]:
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.iterdir())
+        if path.name.startswith(("segment-", "checkpoint-"))
+    }

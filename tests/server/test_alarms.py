@@ -1,0 +1,167 @@
+"""What the daemon reads off its queues for alarms, and what it does about an alarm."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openmsmq.model.message import Message
+from openmsmq.model.names import parse_format_name
+from openmsmq.operating.alarms import read_alarms
+from openmsmq.operating.metrics import Histogram
+from openmsmq.queueing.queue import SYSTEM_DEADLETTER
+from openmsmq.server.alarms import PERIOD, WINDOW, AlarmWatch
+from queueing.world import World
+
+OFF = {"disk": 0, "quota": 0, "sync": 0, "deadletters": 0, "oldest": 0, "outgoing": 0}
+
+
+class Watch:
+    """An AlarmWatch on a queue manager of the tests, with its clock."""
+
+    def __init__(self, directory: Path, queue: str = "", **thresholds: int) -> None:
+        self.world = World()
+        self.now = 1_000_000.0
+        self.syncs = Histogram()
+        self.directory = directory
+        self.queue, self.thresholds = queue, {**OFF, **thresholds}
+        self.start()
+
+    def start(self) -> None:
+        self.watch = AlarmWatch(
+            self.world.manager, self.directory, self.thresholds, self.syncs, self.queue, lambda: self.now
+        )  # fmt: skip
+
+    def receive(self, name: str) -> Message:
+        return self.world.read(self.world.open(name)).message
+
+    def look(self, seconds: float = PERIOD) -> list[tuple[str, str, str]]:
+        self.now += seconds
+        events = asyncio.run(self.watch.look())
+        return [(event.state, event.alarm.name, event.alarm.queue) for event in events]
+
+
+def test_a_quota_that_is_nearly_used(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, quota=50)
+    queue = watch.world.create("small", QUOTA=10)
+    assert watch.look() == []
+    watch.world.send("small", body=b"x" * 6000)
+    name = queue.properties.path_name
+    assert watch.look() == [("raised", "quota", name)] and watch.look() == []
+    watch.receive("small")
+    assert watch.look() == [("cleared", "quota", name)]
+
+
+def test_a_disk_that_is_slow_or_nearly_full(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, sync=1000, disk=1 << 40)
+    assert watch.look() == [("raised", "disk", "")]
+    watch.syncs.observe(0.01)
+    watch.syncs.observe(2.0)
+    assert watch.look() == [("raised", "sync", "")]
+    assert watch.look() == [], "no sync says nothing"
+    watch.syncs.observe(0.01)
+    assert watch.look() == [("cleared", "sync", "")]
+
+
+def test_dead_letters_that_grow(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, deadletters=10)
+    dead = watch.world.manager.registry.queues[SYSTEM_DEADLETTER]
+    assert watch.look() == []
+    dead.came += 9
+    assert watch.look() == []
+    dead.came += 1
+    assert watch.look() == [("raised", "deadletters", "deadletter")]
+    assert watch.look(WINDOW / 2) == []
+    watch.start()  # begins to count anew, and does not know yet
+    assert watch.look() == [] and watch.look(WINDOW / 2) == []
+    assert watch.look(WINDOW) == [("cleared", "deadletters", "deadletter")]
+
+
+def test_the_first_message_is_old(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, oldest=3600)
+    queue = watch.world.create("q")
+    watch.world.send("q")
+    watch.now = watch.world.now / 1000
+    assert watch.look(3599) == []
+    assert watch.look(2) == [("raised", "oldest", queue.properties.path_name)]
+    watch.start()
+    assert watch.look() == []
+    watch.receive("q")
+    assert watch.look() == [("cleared", "oldest", queue.properties.path_name)]
+
+
+def test_an_outgoing_queue_that_is_stuck(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, outgoing=900)
+    name = "DIRECT=OS:elsewhere\\private$\\q"
+    watch.look(1000)
+    watch.world.send(name)
+    assert watch.look() == [] and watch.look(890) == []
+    assert watch.look(20) == [("raised", "outgoing", name)]
+    watch.start()
+    assert watch.look() == [], "a restart knows neither that it is stuck nor that it is not"
+    queue = watch.world.registry.outgoing_queue(parse_format_name(name))
+    assert queue is not None
+    queue.left += 1
+    assert watch.look(900) == [("cleared", "outgoing", name)]
+
+
+def test_events_are_written_down_and_sent(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, queue="DIRECT=OS:.\\private$\\alarms", disk=1 << 40)
+    watch.world.create("alarms")
+    watch.look()
+    assert [event.state for event in read_alarms(tmp_path).events] == ["raised"]
+    message = watch.receive("alarms")
+    body: dict[str, Any] = json.loads(str(message.decode()))
+    assert message.label == "alarm disk raised" and body["alarm"] == "disk" and message.recoverable
+
+
+def test_a_daemon_that_has_lost_its_store_writes_and_sends_nothing(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, queue="DIRECT=OS:.\\private$\\alarms", disk=1 << 40)
+    queue = watch.world.create("alarms")
+    watch.watch = AlarmWatch(
+        watch.world.manager, tmp_path, watch.thresholds, watch.syncs, watch.queue, lambda: watch.now, lambda: False
+    )  # fmt: skip
+    watch.look()
+    assert not list(tmp_path.iterdir()) and not queue.entries
+
+
+def test_a_queue_that_takes_nothing_does_not_stop_alarms(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    watch = Watch(tmp_path, queue="DIRECT=OS:.\\private$\\none", disk=1 << 40)
+    assert watch.look() == [("raised", "disk", "")]
+    assert "alarm_queue" in caplog.text
+
+
+def test_a_directory_that_takes_no_file_does_not_either(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    watch = Watch(tmp_path, disk=1 << 40)
+    (tmp_path / "alarms.json").mkdir()
+    assert watch.look() == [("raised", "disk", "")]
+    assert "may raise them again" in caplog.text
+
+
+def test_a_look_that_fails_is_not_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = Watch(tmp_path, disk=1 << 40)
+    monkeypatch.setattr("openmsmq.server.alarms.PERIOD", 0.01)
+    usage, failures = shutil.disk_usage, iter([OSError("the disk is gone")])
+
+    def failing(path: Path) -> Any:
+        for error in failures:
+            raise error
+        return usage(path)
+
+    monkeypatch.setattr("openmsmq.server.alarms.shutil.disk_usage", failing)
+
+    async def run() -> None:
+        running = asyncio.create_task(watch.watch.run())
+        while not watch.watch.alarms.active:
+            await asyncio.sleep(0.01)
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert "the disk is gone" in caplog.text

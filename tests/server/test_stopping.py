@@ -1,0 +1,138 @@
+"""SIGTERM: what is under way ends within the grace time, what waits on is cut off at its end, and nothing that was
+answered is lost."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from threading import Event, Thread
+
+from daemon import Daemon, eventually
+from openmsmq.model.errors import MsmqError
+from openmsmq.rpc.errors import RpcConnectionError
+from web.browser import ADMINISTRATOR, PASSWORD, Client, bare
+from web.conftest import OPTIONS, users
+
+PATH = ".\\private$\\q"
+
+
+def test_a_call_that_can_end_within_the_grace_time_is_answered(tmp_path: Path) -> None:
+    users(tmp_path / "data")
+    with Daemon(tmp_path / "data", *OPTIONS, "--shutdown-grace-seconds", "15") as daemon:
+        with daemon.connect() as sending, daemon.connect() as receiving:
+            sending.create_queue(PATH)
+            got: list[str] = []
+
+            def receive() -> None:
+                with receiving.open(PATH, protocol="qmcomm") as reader:  # whose receive has one phase
+                    got.append(reader.receive(60).label)
+
+            with sending.open(PATH, "send") as writer:
+                reader = Thread(target=receive)
+                reader.start()
+                eventually(lambda: _waits(daemon))
+                started = time.monotonic()
+                os.kill(daemon.pid, signal.SIGTERM)
+                time.sleep(0.5)  # of the grace time
+                writer.send("x", label="in time", recoverable=True)
+                reader.join(20)
+        assert got == ["in time"]
+        assert daemon.wait() == 0
+        assert time.monotonic() - started < 14, "it does not wait when nothing is under way"
+
+
+def test_a_call_that_waits_on_is_cut_off_when_the_grace_time_is_over(tmp_path: Path) -> None:
+    users(tmp_path / "data")
+    with Daemon(tmp_path / "data", *OPTIONS, "--shutdown-grace-seconds", "2") as daemon, daemon.connect() as manager:
+        manager.create_queue(PATH)
+        ended: list[BaseException] = []
+
+        def receive() -> None:
+            try:
+                with manager.open(PATH) as reader:
+                    reader.receive(300)
+            except (MsmqError, RpcConnectionError, OSError) as error:
+                ended.append(error)
+
+        reader = Thread(target=receive)
+        reader.start()
+        eventually(lambda: _waits(daemon))
+        started = time.monotonic()
+        os.kill(daemon.pid, signal.SIGTERM)
+        assert daemon.wait() == 0
+        took = time.monotonic() - started
+        assert 1.9 < took < 12
+        reader.join(30)
+        assert ended
+
+
+def test_what_was_answered_while_it_stopped_is_there_afterwards(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "data")
+    sent: list[str] = []
+    going = Event()
+
+    def send() -> None:
+        try:
+            with daemon.connect() as manager, manager.open(PATH, "send") as writer:
+                for number in range(1_000_000):
+                    writer.send("x", label=str(number), recoverable=True)
+                    sent.append(str(number))
+                    if number == 50:
+                        going.set()
+        except (MsmqError, RpcConnectionError, OSError):
+            return
+
+    with daemon:
+        with daemon.connect() as manager:
+            manager.create_queue(PATH)
+        sender = Thread(target=send)
+        sender.start()
+        assert going.wait(20)
+        assert daemon.stop() == 0
+        sender.join(30)
+        daemon.start()
+        with daemon.connect() as manager, manager.open(PATH, "peek") as reader:
+            labels = [message.label for message in reader]
+        assert labels[: len(sent)] == sent and len(labels) <= len(sent) + 1
+
+
+def test_a_request_by_http_ends_within_the_grace_time(tmp_path: Path) -> None:
+    users(tmp_path / "data")
+    with Daemon(tmp_path / "data", *OPTIONS, "--shutdown-grace-seconds", "15") as daemon:
+        login = base64.b64encode(f"{ADMINISTRATOR}:{PASSWORD}".encode()).decode()
+        body = json.dumps({"name": "late"}).encode()
+        head = (
+            f"POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {login}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        with bare(daemon) as connection:
+            connection.sendall(head.encode() + body[:5])
+            eventually(lambda: Client(daemon).get("/session"))  # so that one has begun to be read as well
+            started = time.monotonic()
+            os.kill(daemon.pid, signal.SIGTERM)
+            time.sleep(0.5)  # of the grace time
+            connection.sendall(body[5:])
+            answer = connection.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.1 201")
+        assert daemon.wait() == 0 and time.monotonic() - started < 14
+
+
+def test_a_stream_of_events_is_cut_off_when_the_grace_time_is_over(tmp_path: Path) -> None:
+    users(tmp_path / "data")
+    with Daemon(tmp_path / "data", *OPTIONS, "--shutdown-grace-seconds", "1") as daemon:
+        login = base64.b64encode(f"{ADMINISTRATOR}:{PASSWORD}".encode()).decode()
+        request = f"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {login}\r\n\r\n"
+        with bare(daemon) as connection:
+            connection.sendall(request.encode())
+            assert b"200" in connection.recv(4096)
+            started = time.monotonic()
+            assert daemon.stop() == 0
+            assert time.monotonic() - started < 10
+
+
+def _waits(daemon: Daemon) -> bool:
+    return bool(Client(daemon).get("/handles", waiting="true")["handles"])
