@@ -10,7 +10,7 @@ import pytest
 
 from openmsmq.bulk.segment_reader import checksums_of
 from openmsmq.queueing.entries import Entries
-from openmsmq.queueing.packed_columns import stamp_records
+from openmsmq.queueing.stamping import stamp_records
 from openmsmq.store import Rows
 from openmsmq.store.frames import PENDING
 from openmsmq.store.row_frames import frames_of

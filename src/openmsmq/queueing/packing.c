@@ -1,6 +1,6 @@
 /* Loops over the records of many messages, for which the event loop waits.
 
-   `openmsmq.queueing.packed_columns` says in Python what is done here, and does it where this is not compiled. */
+   `openmsmq.queueing.stamping` says in Python what is done here, and does it where this is not compiled. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

@@ -16,8 +16,8 @@ from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, Acknowledge, Journal
 from openmsmq.model.lookup_id import LAST_SEQUENCE, lookup_id, priority_part
 from openmsmq.queueing.message_record import OFFSET
-from openmsmq.queueing.packed_columns import stamp_records
 from openmsmq.queueing.properties import QueueProperties
+from openmsmq.queueing.stamping import stamp_records
 
 # Offsets of what is read and filled in without decoding.
 _ACKNOWLEDGEMENTS_AT, _JOURNALING_AT = OFFSET["acknowledgements_requested"], OFFSET["journaling_requested"]

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openmsmq import compiled
-from openmsmq.queueing import packed_columns
-from openmsmq.queueing.packed_columns import (
+from openmsmq.queueing import stamping
+from openmsmq.queueing.stamping import (
     stamp_in_python,
     stamp_records,
 )
 
 
 def test_machine_code_is_used_where_it_is_compiled() -> None:
-    assert (packed_columns.packing is not None) == compiled.is_native()
+    assert (stamping.packing is not None) == compiled.is_native()
 
 
 patches = st.lists(st.tuples(st.integers(0, 20), st.binary(max_size=6)), max_size=8)
