@@ -15,8 +15,8 @@ from openmsmq.operating.alarms import (
     MOST_OF_CONDITION,
     Alarms,
     document_of,
+    event_document,
     read_alarms,
-    told,
     write_alarms,
 )
 
@@ -102,6 +102,6 @@ def test_conditions_of_another_version_are_left_out(tmp_path: Path) -> None:
 def test_an_event_says_what_is_wrong_and_what_to_do(name: str) -> None:
     alarms = Alarms()
     [event] = alarms.look({(name, "orders {0}"): 1 if BY_NAME[name].low else 10_000}, THRESHOLDS, 5)
-    document = told(event, "mq1")
+    document = event_document(event, "mq1")
     assert document["machine"] == "mq1" and document["state"] == "raised" and document["at"] == 5
     assert document["sentence"].endswith(".") and "{value}" not in document["sentence"] and document["remedy"]

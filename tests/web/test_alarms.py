@@ -19,7 +19,7 @@ import pytest
 
 from command_line import checked
 from daemon import Daemon, eventually
-from openmsmq.operating.alarms import Alarms, document_of, read_told, write_alarms
+from openmsmq.operating.alarms import Alarms, document_of, read_delivered, write_alarms
 from openmsmq.web import webhook
 from openmsmq.web.webhook import SIGNATURE, TRIES, Webhook, posting, signature
 from web.browser import USER, Browser, Client, ask
@@ -30,7 +30,7 @@ ALWAYS = ("--alarm-disk-megabytes", str(1 << 30))  # a petabyte: no disk has as 
 
 
 class Receiver:
-    """An HTTP server that keeps what is posted and answers as it is told."""
+    """An HTTP server that keeps what is posted and answers as the test says."""
 
     def __init__(self, *answers: int) -> None:
         """`answers` are statuses; 200 when they are over."""
@@ -97,11 +97,11 @@ def hook(directory: Path, url: str, clock: Clock, key: bytes = b"") -> Webhook:
 def test_each_event_is_told_once_also_after_a_restart(tmp_path: Path) -> None:
     alarms = happened(tmp_path, 1)
     with Receiver().running() as receiver:
-        hook(tmp_path, receiver.url, Clock()).tell()
-        hook(tmp_path, receiver.url, Clock()).tell()
+        hook(tmp_path, receiver.url, Clock()).deliver()
+        hook(tmp_path, receiver.url, Clock()).deliver()
         happened(tmp_path, 5000, 1, alarms=alarms)
-        hook(tmp_path, receiver.url, Clock()).tell()
-        hook(tmp_path, receiver.url, Clock()).tell()
+        hook(tmp_path, receiver.url, Clock()).deliver()
+        hook(tmp_path, receiver.url, Clock()).deliver()
         assert [one["state"] for one in receiver.documents] == ["raised", "cleared", "raised"]
         assert [one["seq"] for one in receiver.documents] == [1, 2, 3]
         keys = [headers["Idempotency-Key"] for headers, _ in receiver.got]
@@ -111,7 +111,7 @@ def test_each_event_is_told_once_also_after_a_restart(tmp_path: Path) -> None:
 def test_whoever_asks_for_the_first_time_hears_what_is_on_and_no_more(tmp_path: Path) -> None:
     happened(tmp_path, 1, 5000, 1, 5000, 1)
     with Receiver().running() as receiver:
-        hook(tmp_path, receiver.url, Clock()).tell()
+        hook(tmp_path, receiver.url, Clock()).deliver()
         assert [(one["state"], one["seq"]) for one in receiver.documents] == [("raised", 5)]
 
 
@@ -120,14 +120,14 @@ def test_a_process_whose_daemon_is_frozen_tells_nothing(tmp_path: Path) -> None:
     with Receiver().running() as receiver:
         frozen = hook(tmp_path, receiver.url, Clock())
         frozen.is_served = lambda: False
-        frozen.tell()
-        assert receiver.got == [] and read_told(tmp_path) is None
+        frozen.deliver()
+        assert receiver.got == [] and read_delivered(tmp_path) is None
 
 
 def test_what_is_posted_is_signed(tmp_path: Path) -> None:
     happened(tmp_path, 1)
     with Receiver().running() as receiver:
-        hook(tmp_path, receiver.url, Clock(), b"key").tell()
+        hook(tmp_path, receiver.url, Clock(), b"key").deliver()
         [(headers, body)] = receiver.got
     expected = hmac.new(b"key", b"1800000000." + body, hashlib.sha256).hexdigest()
     assert headers[SIGNATURE] == f"t=1800000000,sha256={expected}"
@@ -139,23 +139,23 @@ def test_a_server_that_fails_is_tried_again_and_given_up(tmp_path: Path, caplog:
     clock = Clock()
     with Receiver(500, 503).running() as receiver:
         happened(tmp_path, 1)
-        hook(tmp_path, receiver.url, clock).tell()
+        hook(tmp_path, receiver.url, clock).deliver()
         assert len(receiver.got) == 3 and len(clock.waits) == 2 and clock.waits[0] <= 1 < clock.waits[1] * 2
         assert len({headers["Idempotency-Key"] for headers, _ in receiver.got}) == 1
     caplog.clear()
     alarms = happened(tmp_path, 1, 5000)
     alarms.seq = 2
     with Receiver(*[500] * 100).running() as receiver:
-        hook(tmp_path, receiver.url, clock).tell()
-        assert len(receiver.got) == TRIES and "was not told" in caplog.text
-        hook(tmp_path, receiver.url, clock).tell()
+        hook(tmp_path, receiver.url, clock).deliver()
+        assert len(receiver.got) == TRIES and "was not delivered" in caplog.text
+        hook(tmp_path, receiver.url, clock).deliver()
         assert len(receiver.got) == TRIES, "what is given up is over"
 
 
 def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
     happened(tmp_path, 1)
     with Receiver(*[307] * 100).running() as receiver:
-        hook(tmp_path, receiver.url, Clock()).tell()
+        hook(tmp_path, receiver.url, Clock()).deliver()
         assert len(receiver.got) == TRIES
 
 
@@ -202,11 +202,11 @@ def test_a_hostile_server_holds_nothing_up(
 
         Thread(target=serve, daemon=True).start()
         started = time.monotonic()
-        hook(tmp_path, f"http://127.0.0.1:{listener.getsockname()[1]}/", Clock()).tell()
+        hook(tmp_path, f"http://127.0.0.1:{listener.getsockname()[1]}/", Clock()).deliver()
         assert time.monotonic() - started < 0.3 * TRIES + 2
     for connection in kept:
         connection.close()
-    assert read_told(tmp_path) == 1
+    assert read_delivered(tmp_path) == 1
 
 
 def test_a_daemon_tells_everywhere(tmp_path: Path) -> None:
@@ -218,11 +218,11 @@ def test_a_daemon_tells_everywhere(tmp_path: Path) -> None:
                    "--alarm-webhook-key-file", str(key))  # fmt: skip
         with Daemon(tmp_path / "data", *options) as daemon:
             client = Client(daemon)
-            [told] = eventually(lambda: receiver.documents)
-            assert (told["alarm"], told["state"]) == ("disk", "raised")
+            [document] = eventually(lambda: receiver.documents)
+            assert (document["alarm"], document["state"]) == ("disk", "raised")
             assert receiver.got[0][0][SIGNATURE].startswith("t=")
             [active] = client.get("/alarms")["active"]
-            assert active["sentence"] == told["sentence"]
+            assert active["sentence"] == document["sentence"]
             assert 'openmsmq_alarm_active{alarm="disk"} 1' in ask(daemon, "GET", "/metrics").text
             assert 'openmsmq_alarm_active{alarm="quota"} 0' in ask(daemon, "GET", "/metrics").text
             browser = Browser(daemon)

@@ -9,7 +9,7 @@ import click
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.model.text import time_text
-from openmsmq.operating.alarms import read_alarms, told
+from openmsmq.operating.alarms import event_document, read_alarms
 
 
 @click.command()
@@ -29,7 +29,7 @@ def alarms(accounts: Accounts, history: bool, as_json: bool) -> None:
     if history:
         if as_json:
             for event in found.events:
-                print_json(told(event, configuration.machine_name))
+                print_json(event_document(event, configuration.machine_name))
         else:
             rows = [
                 [time_text(event.at), event.state, event.alarm.name, event.alarm.sentence] for event in found.events

@@ -21,7 +21,7 @@ from openmsmq.operating.editing import Changes
 from openmsmq.operating.naming import path_of
 from openmsmq.operating.selection import Criteria, Selection, search
 
-_SCAN = 100_000  # messages that a search looks at unless told otherwise
+_SCAN = 100_000  # messages that a search looks at unless an option says otherwise
 _FOUND = 100
 _to_queue = click.option("--to-queue", help="Any queue, also of another machine (DIRECT=OS:...).")
 _transaction = click.option(

@@ -2,7 +2,7 @@
 
 An alarm is raised once, when a figure reaches its threshold, and cleared once, when it has come back by a fifth or its
 object is gone; in between nothing is said. `alarms.json` in the data directory has what is on, so that a restart does
-not raise it again, and the last events, for whoever tells somebody.
+not raise it again, and the last events, for whoever delivers them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALARMS_FILE: Final = "alarms.json"
 MOST_OF_CONDITION: Final = 100  # alarms of one condition that are on at once; further objects wait for their turn
 EVENTS: Final = 200  # the last ones, that the file keeps
 _FORMAT: Final = 1
-_TOLD_FILE: Final = "alarms.told"
+_DELIVERED_FILE: Final = "alarms.delivered"
 _CLEARS: Final = 0.8  # of the threshold
 
 State = Literal["raised", "cleared"]
@@ -177,24 +177,24 @@ def document_of(alarms: Alarms) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def read_told(data_dir: Path) -> int | None:
-    """The number of the last event that was told by webhook; None before the first."""
+def read_delivered(data_dir: Path) -> int | None:
+    """The number of the last event that was delivered by webhook; None before the first."""
     try:
-        return int((data_dir / _TOLD_FILE).read_text(encoding="ascii"))
+        return int((data_dir / _DELIVERED_FILE).read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
 
 
-def write_told(data_dir: Path, seq: int) -> None:
-    """Where that fails, a restart tells it again, and the log says so."""
+def write_delivered(data_dir: Path, seq: int) -> None:
+    """Where that fails, a restart delivers it again, and the log says so."""
     try:
-        write_private(data_dir / _TOLD_FILE, f"{seq}\n".encode())
+        write_private(data_dir / _DELIVERED_FILE, f"{seq}\n".encode())
     except KeyringError as error:
-        logger.warning("alarm event %d was told, which could not be written down: %s", seq, error)
+        logger.warning("alarm event %d was delivered, which could not be written down: %s", seq, error)
 
 
-def told(event: Event, machine: str) -> dict[str, Any]:
-    """An event as it is told by webhook and as a message."""
+def event_document(event: Event, machine: str) -> dict[str, Any]:
+    """An event as webhooks and messages have it."""
     alarm = event.alarm
     return {
         "seq": event.seq, "state": event.state, "at": event.at, "machine": machine, "alarm": alarm.name,

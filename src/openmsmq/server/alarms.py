@@ -18,7 +18,7 @@ from openmsmq.model.constants import INFINITE, Access, Share
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
-from openmsmq.operating.alarms import Alarms, Event, document_of, read_alarms, told, write_alarms
+from openmsmq.operating.alarms import Alarms, Event, document_of, event_document, read_alarms, write_alarms
 from openmsmq.operating.metrics import BUCKETS, Histogram
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.queueing.authorization import SYSTEM
@@ -71,7 +71,7 @@ class AlarmWatch:
             await asyncio.sleep(PERIOD)
 
     async def look(self) -> list[Event]:
-        """Look once: what happened is on the disk before it is told, so that nothing is told twice."""
+        """Look once: what happened is on the disk before it is delivered, so that nothing is delivered twice."""
         readings = {key: value async for key, value in self._readings(self._clock())}
         events = self.alarms.look(readings, self._thresholds, self._clock())
         if events and self._is_owner():
@@ -183,7 +183,7 @@ class AlarmWatch:
 
 def _message(event: Event, machine: str) -> Message:
     """JSON as text; recoverable, because whoever waits for it may be away for long."""
-    body = json.dumps(told(event, machine))
+    body = json.dumps(event_document(event, machine))
     return Message.of(body, label=f"alarm {event.alarm.name} {event.state}", delivery_guarantee=1)
 
 

@@ -45,7 +45,7 @@ class Openings:
 
     def close(self, identifier: str, actor: Actor) -> dict[str, Any] | None:
         """Close what a row names; None where it is closed already. Its reads end as cancelled, what it holds is put
-        back, and who had it open is told with the next call that the queue is gone. Raises MsmqError where that can't
+        back, and who had it open learns with the next call that the queue is gone. Raises MsmqError where that can't
         be recorded."""
         found = next(((descriptor, row) for descriptor, row in self._open() if row["id"] == identifier), None)
         if found is None:

@@ -2,7 +2,7 @@
 
 It runs in a thread of the web process, so a server that is slow, hostile or gone holds up nothing. Each try has a time
 limit, redirects are not followed, and of an answer nothing is read but its status. An event that fails `TRIES` times is
-given up and said in the log; the file of the last one that was told keeps a restart from telling it again.
+given up and said in the log; the file of the last one that was delivered keeps a restart from delivering it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 import urllib3
 
-from openmsmq.operating.alarms import Alarms, Event, read_alarms, read_told, told, write_told
+from openmsmq.operating.alarms import Alarms, Event, event_document, read_alarms, read_delivered, write_delivered
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,8 @@ class Post(Protocol):
 @dataclass(slots=True)
 class Webhook:
     """`machine` is the name that receivers see; `key` signs, empty for no signature. `is_served` says whether the
-    daemon answers: one that is frozen may have lost its store to another one, whose alarms are not to be told twice."""
+    daemon answers: one that is frozen may have lost its store to another one, whose alarms must not go out
+    twice."""
 
     data_dir: Path
     machine: str
@@ -55,27 +56,27 @@ class Webhook:
         """Until the process ends."""
         while True:
             try:
-                self.tell()
+                self.deliver()
             except Exception:  # whatever is wrong with one event, the thread goes on
-                logger.exception("alarms could not be told by webhook")
+                logger.exception("alarms could not be delivered by webhook")
             self.wait(_PERIOD)
 
-    def tell(self) -> None:
-        """Tell what has happened since the last time."""
+    def deliver(self) -> None:
+        """Deliver what has happened since the last time."""
         try:
             alarms = read_alarms(self.data_dir)
         except (OSError, ValueError) as error:
-            logger.error("alarms can't be told by webhook: %s", error)
+            logger.error("alarms can't be delivered by webhook: %s", error)
             return
-        due = _due(alarms, read_told(self.data_dir))
+        due = _due(alarms, read_delivered(self.data_dir))
         if not due or not self.is_served():
             return
         for event in due:
             self._deliver(event)
-            write_told(self.data_dir, event.seq)
+            write_delivered(self.data_dir, event.seq)
 
     def _deliver(self, event: Event) -> None:
-        body = json.dumps(told(event, self.machine)).encode()
+        body = json.dumps(event_document(event, self.machine)).encode()
         pause, said = _FIRST_PAUSE, ""
         for number in range(TRIES):
             if number:
@@ -93,7 +94,7 @@ class Webhook:
             if 200 <= status < 300:
                 return
             said = f"the answer is {status}"
-        logger.error("alarm %s %s was not told by webhook after %d tries: %s",
+        logger.error("alarm %s %s was not delivered by webhook after %d tries: %s",
                      event.alarm.name, event.state, TRIES, said)  # fmt: skip
 
 
@@ -105,7 +106,7 @@ def signature(key: bytes, now: int, body: bytes) -> dict[str, str]:
 
 
 def _due(alarms: Alarms, last: int | None) -> list[Event]:
-    """What is to be told. Who has been told nothing yet is told what is on. A store that was restored begins to count
+    """What is to be delivered. Who has got nothing yet gets what is on. A store that was restored begins to count
     anew."""
     if last is None:
         raised = {(event.alarm.name, event.alarm.queue): event for event in alarms.events if event.state == "raised"}
