@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 SPARK := $(VENV)/spark
 # What a run tries at random rotates with the date; `make test SEED=20261231` repeats a run.
 SEED ?= $(shell date -u +%Y%m%d)
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --hypothesis-seed=$(SEED)
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --hypothesis-seed=$(SEED)
 export TEST_SEED := $(SEED)
 # Tests of what is there among compiled modules only, and by night all whose modules are compiled and take no test doubles.
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py
