@@ -1,4 +1,4 @@
-"""Keys of queue managers that a directory has told."""
+"""Keys of queue managers that a directory has."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def key(modulus: int) -> DirectoryKey:
 ONE, TWO = key((1 << 2047) + 1), key((1 << 2047) + 3)
 
 
-def test_what_was_told_is_good_until_something_newer_comes_and_a_file_goes_before_it() -> None:
+def test_what_was_learned_is_good_until_something_newer_comes_and_a_file_goes_before_it() -> None:
     file, now = File(), [0.0]
     keys = DirectoryKeys(file, lambda: now[0])
     assert not keys.is_fresh(THERE) and list(keys.public_keys_of(THERE)) == []
-    keys.told(THERE, pack_directory_keys([ONE]))
+    keys.learn(THERE, pack_directory_keys([ONE]))
     assert keys.is_fresh(THERE) and list(keys.public_keys_of(THERE)) == [ONE]
     now[0] = FRESH
     assert not keys.is_fresh(THERE) and list(keys.public_keys_of(THERE)) == [ONE]
-    keys.told(THERE, pack_directory_keys([TWO]))
+    keys.learn(THERE, pack_directory_keys([TWO]))
     assert list(keys.public_keys_of(THERE)) == [TWO]
     file.keys[THERE] = [ONE]
     assert list(keys.public_keys_of(THERE)) == [ONE]
     file.keys.clear()
-    keys.told(THERE, b"")
+    keys.learn(THERE, b"")
     assert keys.is_fresh(THERE) and list(keys.public_keys_of(THERE)) == []
 
 
@@ -48,14 +48,14 @@ def test_keys_that_nobody_can_read_are_none_and_the_log_says_so(caplog: pytest.L
     keys = DirectoryKeys(File(), lambda: 0.0)
     whole = pack_directory_keys([ONE])
     for wrong in (b"x", whole[:-1], whole + b"x", bytes(len(whole))):
-        keys.told(THERE, wrong)
+        keys.learn(THERE, wrong)
         assert list(keys.public_keys_of(THERE)) == []
     assert "can't be read" in caplog.text
 
 
 def test_no_more_than_so_many_are_kept() -> None:
     keys = DirectoryKeys(File(), lambda: 0.0)
-    keys.told(HERE, pack_directory_keys([ONE]))
+    keys.learn(HERE, pack_directory_keys([ONE]))
     for number in range(MOST):
-        keys.told(number.to_bytes(16, "big"), b"")
+        keys.learn(number.to_bytes(16, "big"), b"")
     assert list(keys.public_keys_of(HERE)) == []

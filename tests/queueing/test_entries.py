@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from array import array
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from memory import kept_by
 from openmsmq import compiled
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.model.message import Message
@@ -211,10 +210,4 @@ def test_nothing_is_kept() -> None:
             entries.pop(1)
         Entries().load(made.keys, made.locations, made.sizes, made.deadlines)
 
-    work()
-    gc.collect()
-    before = sys.getallocatedblocks()
-    for _ in range(50):
-        work()
-    gc.collect()
-    assert sys.getallocatedblocks() - before < 40
+    assert kept_by(work) < 40

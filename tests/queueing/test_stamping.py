@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from array import array
 from itertools import accumulate
 
@@ -11,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory import kept_by
 from openmsmq import compiled
 from openmsmq.queueing import stamping
 from openmsmq.queueing.stamping import (
@@ -48,10 +47,4 @@ def test_nothing_is_kept() -> None:
     def work() -> None:
         stamp_records(bytearray(100), array("q", (0, 50, 100)), [(4, b"six...")], 0, 1, 8)
 
-    work()
-    gc.collect()
-    before = sys.getallocatedblocks()
-    for _ in range(50):
-        work()
-    gc.collect()
-    assert sys.getallocatedblocks() - before < 40
+    assert kept_by(work) < 40

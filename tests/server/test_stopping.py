@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 from threading import Event, Thread
@@ -14,7 +15,7 @@ from threading import Event, Thread
 from daemon import Daemon, eventually
 from openmsmq.model.errors import MsmqError
 from openmsmq.rpc.errors import RpcConnectionError
-from web.browser import ADMINISTRATOR, PASSWORD, Client, bare
+from web.browser import ADMINISTRATOR, PASSWORD, Client, bare, port_of
 from web.conftest import OPTIONS, users
 
 PATH = ".\\private$\\q"
@@ -37,7 +38,7 @@ def test_a_call_that_can_end_within_the_grace_time_is_answered(tmp_path: Path) -
                 eventually(lambda: _waits(daemon))
                 started = time.monotonic()
                 os.kill(daemon.pid, signal.SIGTERM)
-                time.sleep(0.5)  # of the grace time
+                eventually(lambda: _refuses(daemon.port))
                 writer.send("x", label="in time", recoverable=True)
                 reader.join(20)
         assert got == ["in time"]
@@ -114,7 +115,7 @@ def test_a_request_by_http_ends_within_the_grace_time(tmp_path: Path) -> None:
             eventually(lambda: Client(daemon).get("/session"))  # so that one has begun to be read as well
             started = time.monotonic()
             os.kill(daemon.pid, signal.SIGTERM)
-            time.sleep(0.5)  # of the grace time
+            eventually(lambda: _refuses(port_of(daemon)))
             connection.sendall(body[5:])
             answer = connection.makefile("rb").read()
         assert answer.startswith(b"HTTP/1.1 201")
@@ -132,6 +133,15 @@ def test_a_stream_of_events_is_cut_off_when_the_grace_time_is_over(tmp_path: Pat
             started = time.monotonic()
             assert daemon.stop() == 0
             assert time.monotonic() - started < 10
+
+
+def _refuses(port: int) -> bool:
+    """Whether what listens there has begun to stop: it takes no new connections."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 10).close()
+    except OSError:
+        return True
+    return False
 
 
 def _waits(daemon: Daemon) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
@@ -13,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory import kept_by
 from openmsmq.store import Insert, RecordTooLarge, Rows, Store
 from openmsmq.store.frames import PENDING, Codec
 from openmsmq.store.row_frames import frames_in_python, frames_of
@@ -44,13 +43,7 @@ def test_nothing_is_kept() -> None:
     def work() -> None:
         frames_of(CODEC, given_rows, 3, PENDING, 1, 4096, 0, 4000)
 
-    work()
-    gc.collect()
-    before = sys.getallocatedblocks()
-    for _ in range(100):
-        work()
-    gc.collect()
-    assert sys.getallocatedblocks() - before < 20
+    assert kept_by(work) < 20
 
 
 @pytest.fixture

@@ -192,14 +192,12 @@ def test_a_transfer_is_part_of_the_trace(tmp_path: Path, spans: Spans) -> None:
             with openmsmq.connect("127.0.0.2", second.port) as manager:
                 manager.create_queue(PATH)
             with Daemon(tmp_path / "here", *here, *ports, "--trace-endpoint", url) as first:
-                with (
-                    first.connect() as manager,
-                    manager.open(FAR, "send") as writer,
-                ):
-                    writer.send("x", recoverable=True)
+                with first.connect() as manager:
+                    with manager.open(FAR, "send") as writer:
+                        writer.send("x", recoverable=True)
+                    eventually(lambda: not manager.outgoing())  # acknowledged
                 with openmsmq.connect("127.0.0.2", second.port) as manager, manager.open(PATH) as reader:
                     reader.receive(20)
-                time.sleep(0.2)  # for the acknowledgment
             [transfer] = eventually(lambda: got)
     [sent] = spans["send"]
     assert transfer.name.startswith("transfer DIRECT=TCP:127.0.0.2")

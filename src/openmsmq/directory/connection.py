@@ -41,7 +41,7 @@ class DirectoryConnection:
     def __init__(self, provider: DirectoryProvider | None, time_limit: float = TIME_LIMIT) -> None:
         """`time_limit` is in seconds."""
         self.provider: Final = provider
-        #: Told of each queue manager that the directory was asked for; it raises nothing.
+        #: Called with each queue manager that the directory was asked for; it raises nothing.
         self.on_machine: Callable[[MachineRecord], object] = lambda record: None
         self._time_limit: Final = time_limit
         self.offline = False

@@ -1,6 +1,6 @@
 """Public keys of queue managers in a directory, beside those in a local file.
 
-Whoever encrypts needs them at once, so a directory is not asked then: its records are told here whenever somebody has
+Whoever encrypts needs them at once, so a directory is not asked then: its records are given here whenever somebody has
 asked for one, and they stay good until a newer one comes.
 """
 
@@ -28,25 +28,26 @@ class DirectoryKeys:
     def __init__(self, files: KeyDirectory, clock: Callable[[], float]) -> None:
         self._files: Final = files
         self._clock: Final = clock
-        self._told: Final[OrderedDict[bytes, tuple[float, Sequence[DirectoryKey]]]] = OrderedDict()  # the oldest first
+        # The oldest first.
+        self._learned: Final[OrderedDict[bytes, tuple[float, Sequence[DirectoryKey]]]] = OrderedDict()
 
     def public_keys_of(self, identifier: bytes) -> Sequence[DirectoryKey]:
         """Those of the file go first: an administrator has put them there."""
-        return self._files.public_keys_of(identifier) or self._told.get(identifier, (0.0, ()))[1]
+        return self._files.public_keys_of(identifier) or self._learned.get(identifier, (0.0, ()))[1]
 
     def is_fresh(self, identifier: bytes) -> bool:
         """Whether the directory has said lately which keys a queue manager has, or that it has none."""
-        told = self._told.get(identifier)
-        return told is not None and self._clock() - told[0] < FRESH
+        learned = self._learned.get(identifier)
+        return learned is not None and self._clock() - learned[0] < FRESH
 
-    def told(self, identifier: bytes, encoded: bytes) -> None:
+    def learn(self, identifier: bytes, encoded: bytes) -> None:
         """MQDSPUBLICKEYS of a queue manager, or nothing. Raises nothing: whoever wrote it may be anybody."""
         keys: Sequence[DirectoryKey] = ()
         try:
             keys = unpack_directory_keys(encoded) if encoded else ()
         except BadPacket as error:
             logger.warning("the keys of %s in the directory can't be read: %s", UUID(bytes_le=identifier), error)
-        self._told[identifier] = self._clock(), keys
-        self._told.move_to_end(identifier)
-        if len(self._told) > MOST:
-            self._told.popitem(last=False)
+        self._learned[identifier] = self._clock(), keys
+        self._learned.move_to_end(identifier)
+        if len(self._learned) > MOST:
+            self._learned.popitem(last=False)

@@ -56,7 +56,7 @@ class Questions:
     def _run(self, loop: asyncio.AbstractEventLoop, asked: _Asked) -> None:
         try:
             asked.question()
-        except Exception:
+        except Exception:  # a fault here: the login goes on without an answer, and is refused
             log.exception("a question has failed")
         with suppress(RuntimeError):  # the loop has been closed
             loop.call_soon_threadsafe(self._ended, asked)

@@ -40,7 +40,7 @@ class Protections:
         self.peer_keys: Final = DirectoryKeys(peers, time.monotonic)
         self._makes_keys = isinstance(directory.provider, ActiveDirectory)
         if directory.exists:
-            directory.on_machine = lambda record: self.peer_keys.told(record.identifier.bytes_le, record.public_keys)
+            directory.on_machine = lambda record: self.peer_keys.learn(record.identifier.bytes_le, record.public_keys)
             known = DirectoryCertificates(
                 files, partial(user_of, directory), partial(machine_of, directory), time.monotonic,
                 has_groups=self._makes_keys,
