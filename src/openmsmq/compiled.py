@@ -39,6 +39,7 @@ WRITTEN_IN_C: Final = (
     "protocols.send_stubs",
     "queueing.packing",
     "queueing.positions",
+    "rpc.whole_pdu_headers",
     "store.framing",
 )
 

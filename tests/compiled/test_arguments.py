@@ -11,9 +11,10 @@ import pytest
 from openmsmq.bulk.segment_reader import checksums_of
 from openmsmq.queueing.entries import Entries
 from openmsmq.queueing.stamping import stamp_records
+from openmsmq.rpc.whole_pdus import request, response
 from openmsmq.store import Rows
 from openmsmq.store.frames import PENDING
-from openmsmq.store.row_frames import frames_of
+from openmsmq.store.row_frames import frames_of, payloads_of
 from store.test_row_frames import CODEC, rows
 
 
@@ -58,8 +59,6 @@ def test_what_no_queue_has_is_refused() -> None:
     for words in (array("Q", [1]), array("Q", [1, 2, 3])):
         with pytest.raises(ValueError, match="columns"):
             Entries().load(array("Q", [1, 2]), array("Q", [1, 2]), array("I", [1, 2]), words)
-    with pytest.raises(ValueError, match="empty"):
-        entries.load(*(array(code) for code in "QQIQ"))  # type: ignore[arg-type]
 
 
 def test_stamps_that_lie_nowhere_are_refused() -> None:
@@ -86,3 +85,22 @@ def test_bounds_that_are_none_are_refused() -> None:
     for first in (-1, 3):
         with pytest.raises(ValueError, match="bounds"):
             frames_of(CODEC, good, first, PENDING, 1, 4096, 0, 4000)
+
+
+def test_payloads_of_what_is_nowhere_are_refused() -> None:
+    for locations, first in ((["a"], 0), ([-1], 0), ([1 << 64], 0), ([8], -1), (5, 0)):
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            payloads_of(CODEC, bytes(100), 0, locations, first)  # type: ignore[arg-type]
+    assert payloads_of(CODEC, bytes(100), 0, [0, 99, 100, 1 << 63], 0) == []
+    assert payloads_of(CODEC, b"", 0, [0], 1) == []
+
+
+def test_headers_of_what_is_no_pdu_are_refused() -> None:
+    for arguments in ((), (b"", 0), ("", 0, 100), (b"", "a", 100), (b"", 1 << 64, 100)):
+        with pytest.raises((TypeError, OverflowError)):
+            request(*arguments)  # type: ignore[call-arg,arg-type]
+    for at in (-1, 25, 1 << 40):
+        assert request(bytes(24), at, 5840) is None
+    for arguments in ((-1, 0, b""), (1 << 32, 0, b""), (1, 1 << 16, b""), (1, 1, bytes(65512))):
+        with pytest.raises((ValueError, OverflowError)):
+            response(*arguments)

@@ -36,7 +36,7 @@ class Connection:
     """What a call needs of its connection."""
 
     peer_host = "192.0.2.1"
-    hung_up = None
+    descriptor = -1
     failures = PeerFailures(lambda: 0.0)
 
     def __init__(self, association: Association) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -196,6 +197,9 @@ def test_a_message_is_not_removed_for_a_client_that_is_gone_already(
     send(server, "a", delivery_guarantee=1)
     client = server.client()
     context = client.open().pdwQMContext
-    monkeypatch.setattr(Connection, "hung_up", staticmethod(lambda: True))
-    assert client.receive(context).result == H.MQ_ERROR_OPERATION_CANCELLED
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with ours:
+        monkeypatch.setattr(Connection, "descriptor", ours.fileno())
+        assert client.receive(context).result == H.MQ_ERROR_OPERATION_CANCELLED
     assert server.world.labels("q") == ["a"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 
 import pytest
@@ -43,6 +44,14 @@ class PositionsMachine(RuleBasedStateMachine):
         self.positions.update(new)
         self.expected = sorted([*self.expected, *new])
 
+    @rule(keys=st.sets(KEYS, min_size=1), behind=st.booleans())
+    def append(self, keys: set[int], behind: bool) -> None:
+        least = self.expected[-1] if behind and self.expected else -1
+        new = sorted(key for key in keys.difference(self.expected) if key > least)
+        if new:
+            self.positions.append(array("Q", new))
+            self.expected = sorted([*self.expected, *new])
+
     @rule(keys=st.sets(KEYS))
     def remove_all(self, keys: set[int]) -> None:
         old = keys.intersection(self.expected)
@@ -56,6 +65,7 @@ class PositionsMachine(RuleBasedStateMachine):
         assert positions.between(low, high, limit) == within[:limit]
         if low <= high:
             assert positions.count(low, high) == len(within)
+        assert positions.heads(limit) == expected[:limit]
         assert positions.after(low) == next((key for key in expected if key > low), None)
         assert positions.before(low) == next((key for key in reversed(expected) if key < low), None)
 

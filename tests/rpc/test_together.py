@@ -62,7 +62,7 @@ class Broken(Plain):
 
 
 class Connection:
-    peer_host, hung_up = "192.0.2.1", None
+    peer_host, descriptor = "192.0.2.1", -1
 
     def __init__(self, server: RpcServer) -> None:
         self.association, self.failures = AssociationTable(os.urandom).join(0, self.peer_host), server.failures

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from memory import kept_by
 from openmsmq.store import Insert, RecordTooLarge, Rows, Store
-from openmsmq.store.frames import PENDING, Codec
-from openmsmq.store.row_frames import frames_in_python, frames_of
+from openmsmq.store.frames import INSERT, PENDING, PUT, Codec
+from openmsmq.store.row_frames import frames_in_python, frames_of, payloads_in_python, payloads_of
 
 CODEC = Codec(bytes(range(16)), 8192)
 
@@ -37,11 +37,32 @@ def test_frames(payloads: list[bytes], first: int, room: int, back: int, place: 
     assert frames_of(*arguments) == frames_in_python(*arguments)
 
 
+@given(
+    st.lists(st.binary(max_size=300), min_size=1, max_size=8), st.integers(0, 1 << 40), st.integers(0, 3000),
+    st.integers(0, 255), st.sampled_from((INSERT, PENDING, PUT, 200)), st.integers(0, 8), st.integers(-9, 9),
+)  # fmt: skip
+def test_payloads(
+    payloads: list[bytes], place: int, spoiled: int, value: int, kind: int, first: int, shift: int
+) -> None:
+    base = 8 * place + 16
+    data, locations = frames_in_python(CODEC, rows(payloads), 0, kind, 5, base, base, 1 << 20)
+    assert payloads_of(CODEC, data, base, locations, 0) == (payloads if kind in (INSERT, PENDING) else [])
+    damaged = bytearray(data)
+    damaged[spoiled % len(damaged)] = value
+    first = min(first, len(payloads))
+    for some in (data, bytes(damaged), data[:spoiled]):
+        for origin in (base, base + shift):
+            arguments = (CODEC, some, origin, list(locations), first)
+            assert payloads_of(*arguments) == payloads_in_python(*arguments)
+
+
 def test_nothing_is_kept() -> None:
     given_rows = rows([b"abc", b"de"] * 20)
+    data, locations = frames_of(CODEC, given_rows, 0, PENDING, 1, 4096, 4096, 4000)
 
     def work() -> None:
         frames_of(CODEC, given_rows, 3, PENDING, 1, 4096, 0, 4000)
+        payloads_of(CODEC, data, 4096, [*locations, 4097], 0)
 
     assert kept_by(work) < 20
 

@@ -18,13 +18,13 @@ from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, find_owned_descriptor
 from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.protocols.record_layouts import READ, WRITTEN
-from openmsmq.queueing.descriptors import START, OpenQueueDescriptor
+from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.message_record import FIXED, encode_message
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.sending import PlainMessages
 from openmsmq.queueing.storage import UNREADABLE
 from openmsmq.rpc.association import HANDLE_SIZE
-from openmsmq.rpc.call import Call
+from openmsmq.rpc.call import Call, any_abandoned
 from openmsmq.store import Rows
 
 try:
@@ -134,32 +134,41 @@ class PlainReceives:
     def serve(self, calls: list[Call], start: int) -> int:
         """See `rpc.server.Together`; all but receives are left."""
         environment = self._environment
-        manager = environment.manager
         queues: list[Queue] = []
-        positions: list[int] = []
-        locations: list[int] = []
-        latest: dict[int, int] = {}  # position by number of queue
         for index in range(start, len(calls)):
             call = calls[index]
-            if call.opnum != self.opnum or call.byte_order != "<":
-                break
-            queue = self._queue(call)
-            if queue is None or call.abandoned:
-                break
-            position = queue.after(latest.get(queue.number, START))
-            location = None if position is None else queue.location(position)
-            if position is None or location is None:
+            queue = self._queue(call) if call.opnum == self.opnum and call.byte_order == "<" else None
+            if queue is None:
                 break
             queues.append(queue)
-            positions.append(position)
-            locations.append(location)
-            latest[queue.number] = position
+        if not queues or any_abandoned(calls[start : start + len(queues)]):
+            return start
+        positions, locations = self._messages(queues)
         answers = self._answers(calls, start, locations)
         count = len(answers)
-        if not count or not manager.reading.take_plain(queues[:count], positions[:count]):
+        reading = environment.manager.reading
+        if not count or not reading.take_plain(queues[:count], positions[:count], locations[:count]):
             return start
         environment.when_durable(partial(_answer, calls[start : start + count], answers), count)
         return start + count
+
+    @staticmethod
+    def _messages(queues: list[Queue]) -> tuple[list[int], list[int]]:
+        """The next message of each queue and where it is stored, up to the first one that is not there."""
+        positions: list[int] = []
+        locations: list[int] = []
+        heads: dict[int, list[int]] = {}  # the last first, by number of queue
+        for queue in queues:
+            left = heads.get(queue.number)
+            if left is None:
+                left = heads[queue.number] = queue.heads(len(queues))
+                left.reverse()
+            location = queue.location(left[-1]) if left else None
+            if location is None:
+                break
+            positions.append(left.pop())
+            locations.append(location)
+        return positions, locations
 
     def _answers(self, calls: list[Call], start: int, locations: list[int]) -> list[bytes]:
         """The answers to calls from `start` on, up to the first one that is not plain."""

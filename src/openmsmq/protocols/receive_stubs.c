@@ -206,6 +206,9 @@ static bool count_units(Part *text)
 {
     const unsigned char *at = text->data, *end = at + text->size;
     text->units = 0;
+    while (at < end && *at < 0x80) /* mostly all of it */
+        at++;
+    text->units = (uint32_t)(at - text->data);
     while (at < end) {
         int32_t point = next_point(&at, end);
         if (point < 0)
@@ -316,18 +319,21 @@ static unsigned char *place(Writer *out, size_t size)
     return out->data + out->at - size;
 }
 
-static void pad(Writer *out, size_t to)
+/* As `place`, behind zeros up to a multiple of `to`, which is a power of two of at most 4. */
+static unsigned char *place_aligned(Writer *out, size_t size, size_t to)
 {
-    size_t size = -out->at & (to - 1);
-    unsigned char *at = place(out, size);
-    if (at != NULL)
-        memset(at, 0, size);
+    size_t padding = -out->at & (to - 1);
+    unsigned char *at = place(out, padding + size);
+    if (at == NULL)
+        return NULL;
+    for (size_t i = 0; i < padding; i++)
+        at[i] = 0;
+    return at + padding;
 }
 
 static void put_word(Writer *out, uint32_t value)
 {
-    pad(out, 4);
-    unsigned char *at = place(out, 4);
+    unsigned char *at = place_aligned(out, 4, 4);
     if (at != NULL)
         memcpy(at, &value, 4);
 }
@@ -357,6 +363,8 @@ static void put_text(Writer *out, const Part *text, size_t size)
     if (into == NULL)
         return;
     memset(into, 0, 2 * size);
+    for (; at < end && *at < 0x80; into += 2) /* mostly all of it */
+        *into = *at++;
     while (at < end) {
         int32_t point = next_point(&at, end);
         uint16_t units[2] = {(uint16_t)point, 0};
@@ -389,8 +397,7 @@ static void put_member(Writer *out, const Buffer *buffer, const Part *parts, int
             *at = (unsigned char)buffer->values[w];
         return;
     case HALF:
-        pad(out, 2);
-        at = place(out, 2);
+        at = place_aligned(out, 2, 2);
         if (at != NULL)
             at[0] = (unsigned char)buffer->values[w], at[1] = (unsigned char)(buffer->values[w] >> 8);
         return;
@@ -424,11 +431,17 @@ static void put_member(Writer *out, const Buffer *buffer, const Part *parts, int
 
 static void write_answer(Writer *out, const Buffer *buffer, const Part *parts)
 {
-    for (int w = 0; w < WORDS; w++)
-        if (members[w].kind != PLAIN && buffer->words[w])
-            put_referent(out);
-        else
-            put_word(out, buffer->words[w]);
+    unsigned char *words = place(out, 4 * WORDS);
+    if (words == NULL)
+        return;
+    for (int w = 0; w < WORDS; w++) {
+        uint32_t word = buffer->words[w];
+        if (members[w].kind != PLAIN && word) {
+            word = out->referent;
+            out->referent += 4;
+        }
+        memcpy(words + 4 * w, &word, 4);
+    }
     for (int w = 0; w < WORDS; w++)
         if (buffer->words[w])
             put_member(out, buffer, parts, w);

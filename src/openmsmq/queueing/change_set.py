@@ -80,6 +80,7 @@ class ChangeSet:
         self._operations: list[Operation] = []
         self._stored: list[tuple[int, int]] = []  # lookup identifier and bytes of the record, of each Insert and Move
         self._removals: list[tuple[Queue, int]] = []
+        self._taken: list[tuple[Queue, list[int]]] = []  # as these, by runs of the same queue
         # Queue, message, its size, when it expires, and whether it is stored.
         self._inserts: list[tuple[Queue, Message, int, int, bool]] = []
         self._held: _Held | None = None
@@ -216,18 +217,18 @@ class ChangeSet:
         assert queue.location(lookup_identifier) is not None  # what is in memory needs no decoding
         self._take_out(queue, lookup_identifier)
 
-    def take(self, queues: Sequence[Queue], positions: Sequence[int]) -> None:
-        """Remove stored messages of whose removal nothing follows, each from the queue beside it."""
-        locations = []
-        for queue, key in zip(queues, positions, strict=True):
-            location = queue.location(key)
-            assert location is not None  # it is stored
-            locations.append(location)
+    def take(self, queues: Sequence[Queue], positions: Sequence[int], locations: Sequence[int]) -> None:
+        """Remove available messages of whose removal nothing follows, each from the queue beside it, stored at the
+        location beside it."""
         if len(positions) == 1:
             self._operations.append(Remove(sequence_of(positions[0]), locations[0]))
         else:
             self._operations.append(RemoveMany([sequence_of(key) for key in positions], locations))
-        self._removals += zip(queues, positions, strict=True)
+        taken = self._taken
+        for index, queue in enumerate(queues):
+            if not taken or taken[-1][0] is not queue:
+                taken.append((queue, []))
+            taken[-1][1].append(positions[index])
 
     def _is_own(self, message: Message) -> bool:
         """Whether this queue manager sent the message."""
@@ -485,6 +486,8 @@ class ChangeSet:
             placed = {key: (location, size) for (key, size), location in zip(self._stored, locations, strict=True)}
         for queue, key in self._removals:
             queue.remove(key)
+        for queue, keys in self._taken:
+            queue.remove_available(keys)
         if self._held is not None:
             arrived = self._apply_held(self._held, placed)
         for queue, message, size, deadline, is_stored in self._inserts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from openmsmq.model.constants import Access, Share
 from openmsmq.model.errors import HResult
@@ -15,6 +15,7 @@ from openmsmq.queueing.auditing import Actor
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.unit_of_work import Transaction
 
+_DESTRUCTIVE: Final = (Access.RECEIVE, Access.RECEIVE_ADMIN)  # looking up members of an Enum is slow
 START = 0  # below every lookup identifier: the position of a cursor that has not been used
 
 # Is offered a message before it is taken, and builds the whole answer. Returns MQ_OK to accept the message or the
@@ -58,7 +59,7 @@ class OpenQueueDescriptor:
 
     @property
     def destructive(self) -> bool:
-        return self.access in (Access.RECEIVE, Access.RECEIVE_ADMIN)
+        return self.access in _DESTRUCTIVE
 
 
 # Called with 1 when something is made for a client, and with -1 when it is gone; raises if the client has too much.

@@ -95,15 +95,16 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
     def load(
         self, keys: array[int], locations: array[int], sizes: array[int], words: array[int]
     ) -> tuple[bytes, int, list[tuple[int, int]]]:
-        """Fill empty entries with what `columns` returned. Returns the lookup identifiers in ascending order, 8 bytes
+        """Add what `columns` returned; none of it is there. Returns the lookup identifiers in ascending order, 8 bytes
         each, the sum of the sizes, and the lookup identifiers that have a deadline with it."""
-        deadlines = []
+        loaded, deadlines = array("Q"), []
         for sequence, location, size, word in zip(keys, locations, sizes, words, strict=True):
             key = word & ~LAST_SEQUENCE | sequence
             self[key] = size << LOCATION_BITS | location
+            loaded.append(key)
             if deadline := word & LAST_SEQUENCE:
                 deadlines.append((key, deadline))
-        return array("Q", self).tobytes(), sum(sizes), deadlines
+        return array("Q", sorted(loaded)).tobytes(), sum(sizes), deadlines
 
 
 if TYPE_CHECKING:

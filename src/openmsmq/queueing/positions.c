@@ -530,8 +530,8 @@ static PyObject *load(PyObject *object, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "y*y*y*y*", &keys, &locations, &sizes, &words))
         return NULL;
     size_t count = (size_t)keys.len / 8;
-    if (self->count || keys.len % 8 || locations.len != keys.len || words.len != keys.len || (size_t)sizes.len != 4 * count) {
-        PyErr_SetString(PyExc_ValueError, "columns of the same length, for an empty table, are needed");
+    if (keys.len % 8 || locations.len != keys.len || words.len != keys.len || (size_t)sizes.len != 4 * count) {
+        PyErr_SetString(PyExc_ValueError, "columns of the same length are needed");
         goto end;
     }
     sorted = PyBytes_FromStringAndSize(NULL, keys.len);

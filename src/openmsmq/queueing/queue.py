@@ -188,6 +188,10 @@ class Queue:
         """The first available position."""
         return self.available.first()
 
+    def heads(self, limit: int) -> list[int]:
+        """The first `limit` available positions."""
+        return self.available.heads(limit)
+
     def after(self, position: int) -> int | None:
         """The first available position behind `position`, which need not exist any more."""
         return self.available.after(position)
@@ -288,12 +292,12 @@ class Queue:
         else:
             self.locked[key] = lock
 
-    def place(self, lookup_identifier: int, location: int, size: int) -> None:
-        """Add an available position whose message is stored."""
-        self.entries.place(lookup_identifier, location, size)
-        self.total_bytes += size
-        self.available.add(lookup_identifier)
-        self.came += 1
+    def place(self, columns: QueueColumns) -> None:
+        """Add available positions whose messages are stored and do not expire."""
+        keys, volume, _ = self.entries.load(columns.keys, columns.locations, columns.sizes, columns.deadlines)
+        self.total_bytes += volume
+        self.available.append(array("Q", keys))
+        self.came += len(columns.keys)
 
     def load(self, columns: QueueColumns) -> list[tuple[int, int]]:
         """Fill an empty queue with what the store recovered. Returns lookup identifiers with their deadlines."""
@@ -367,16 +371,29 @@ class Queue:
         if lock is None or lock.kind is not LockKind.ENQUEUE:
             self.left += 1
 
+    def remove_available(self, lookup_identifiers: list[int]) -> None:
+        """Delete positions that are available."""
+        entries, volume = self.entries, 0
+        for key in lookup_identifiers:
+            volume += entries.remove(key)
+        self.total_bytes -= volume
+        self.available.remove_all(lookup_identifiers)
+        self._forget(lookup_identifiers)
+
     def remove_locked(self, lookup_identifiers: list[int]) -> None:
         """Delete positions that are locked."""
         entries, locked = self.entries, self.locked
         for key in lookup_identifiers:
             self.total_bytes -= entries.remove(key)
             del locked[key]
+        self._forget(lookup_identifiers)
+
+    def _forget(self, lookup_identifiers: list[int]) -> None:
         if self.aborts:
             for key in lookup_identifiers:
                 self.aborts.pop(key, None)
-        self.asking.difference_update(lookup_identifiers)
+        if self.asking:
+            self.asking.difference_update(lookup_identifiers)
         self.left += len(lookup_identifiers)
 
     def columns(self, deadlines: dict[int, int]) -> QueueColumns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -27,10 +27,11 @@ from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind, over_quota
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
-from openmsmq.store import Rows, StoreFailed, StoreFull
+from openmsmq.store import QueueColumns, Rows, StoreFailed, StoreFull
 
 #: Whether a body can be encrypted for a queue manager (GUID of 16 bytes), with a privacy level or a better one.
 CanSeal: TypeAlias = Callable[[bytes, int], bool]
+_SEND: Final = Access.SEND  # looking up members of an Enum is slow
 _SEALING = 2048  # bytes that encryption adds to a packet, at most: padding, and a key encrypted by RSA
 
 
@@ -75,7 +76,7 @@ class Sending:
         Raises QueueDeleted, TransactionUsage, InsufficientResources (quotas, size), MessageStorageFailed (disk full).
         With a multiple-element format name each queue gets its copy, all or none.
         """
-        if descriptor.access is not Access.SEND:
+        if descriptor.access is not _SEND:
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.format_name} was not opened for sending")
         try:  # as `storing`, without its calls: every message comes by here
             return self._enqueue(descriptor, message, transaction)
@@ -125,12 +126,7 @@ class Sending:
         """The queue that takes plain messages (`PlainMessages`) without a look at each of them, None if none does: what
         is checked, and refused, message by message is `enqueue`'s."""
         queue = descriptor.queue
-        if (
-            queue is None
-            or queue.waiters
-            or queue.kind not in APPLICATION_QUEUES
-            or descriptor.access is not Access.SEND
-        ):
+        if queue is None or queue.waiters or queue.kind not in APPLICATION_QUEUES or descriptor.access is not _SEND:
             return None
         properties = queue.properties
         if properties.transactional or properties.authentication or properties.privacy_level == PRIV_LEVEL_BODY:
@@ -151,13 +147,16 @@ class Sending:
             return False
         changes.next_sequences(len(rows))
         try:
-            for index, queue in enumerate(messages.queues):
-                key = rows.deadlines[index] | rows.keys[index]
+            for queue, start, end in _runs(messages.queues):
                 if recoverable:
-                    queue.place(key, locations[index], rows.sizes[index])
-                else:
+                    queue.place(QueueColumns(
+                        rows.keys[start:end], locations[start:end], rows.sizes[start:end], rows.deadlines[start:end],
+                    ))  # fmt: skip
+                    continue
+                for index in range(start, end):
                     record = bytes(rows.records[rows.bounds[index] : rows.bounds[index + 1]])
-                    queue.insert(decode_message(record, key), None, messages.charged[index])
+                    message = decode_message(record, rows.deadlines[index] | rows.keys[index])
+                    queue.insert(message, None, messages.charged[index])
         except Exception as error:
             changes.fail(error)
         return True
@@ -216,6 +215,15 @@ class Sending:
                 HResult.MQ_ERROR_PUBLIC_KEY_NOT_FOUND,
                 f"no public key is known to encrypt the body for {name} with privacy level {message.privacy_level}",
             )
+
+
+def _runs(queues: list[Queue]) -> Iterator[tuple[Queue, int, int]]:
+    """Each run of the same queue, with the index of its first message and that behind its last one."""
+    start = 0
+    for index in range(1, len(queues) + 1):
+        if index == len(queues) or queues[index] is not queues[start]:
+            yield queues[start], start, index
+            start = index
 
 
 def _renaming(message: Message, computer_name: str) -> int:

@@ -33,6 +33,15 @@ class SortedKeys:
     def first(self) -> int | None:
         return self._chunks[0][0] if self._chunks else None
 
+    def heads(self, limit: int) -> list[int]:
+        """The first `limit` ones."""
+        found: list[int] = []
+        for chunk in self._chunks:
+            if len(found) == limit:
+                break
+            found += chunk[: limit - len(found)].tolist()
+        return found
+
     def last(self) -> int | None:
         return self._lasts[-1] if self._lasts else None
 
@@ -93,6 +102,15 @@ class SortedKeys:
         if len(chunk) >= 2 * _CHUNK:
             self._replace(index, chunk)
 
+    def append(self, keys: array[int]) -> None:
+        """Add many that are not there; they are sorted, and mostly lie behind all others."""
+        if self._chunks and self._lasts[-1] < keys[0] and len(self._chunks[-1]) + len(keys) < 2 * _CHUNK:
+            self._chunks[-1].extend(keys)
+            self._lasts[-1] = keys[-1]
+            self._count += len(keys)
+        else:
+            self.update(keys)
+
     def remove(self, key: int) -> None:
         """Raises ValueError if it is not there."""
         index = bisect_left(self._lasts, key)
@@ -133,7 +151,10 @@ class SortedKeys:
             end = bisect_right(old, self._lasts[index], at)
             gone, chunk = old[at:end], self._chunks[index]
             if chunk[: len(gone)].tolist() == gone:  # mostly
-                self._replace(index, chunk[len(gone) :])
+                if len(gone) == len(chunk):
+                    self._replace(index, array("Q"))
+                else:
+                    del chunk[: len(gone)]
             else:
                 left_out = set(gone)
                 self._replace(index, array("Q", [key for key in chunk if key not in left_out]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
@@ -13,6 +13,7 @@ from openmsmq.rpc.errors import LocalProtocolError
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel, ByteOrder, SyntaxId
 from openmsmq.rpc.security import ANONYMOUS, Channel, Identity
+from openmsmq.rpc.sockets import any_has_closed
 from openmsmq.rpc.throttle import Attempt, PeerFailures
 from openmsmq.rpc.timing import Timings
 
@@ -98,14 +99,14 @@ class CallConnection(ABC):
     Attributes:
         peer_host: address of the client's host; `local_host` that by which it reached this one.
         failures: what the client's host may still try.
-        hung_up: whether the peer is gone, though nobody has said so yet; None if nobody can tell.
+        descriptor: of the socket, which knows that the peer is gone before anybody has said so; -1 if there is none.
     """
 
     def __init__(self, peer_host: str, local_host: str, failures: PeerFailures) -> None:
         self.peer_host = peer_host
         self.local_host = local_host
         self.failures = failures
-        self.hung_up: Callable[[], bool] | None = None
+        self.descriptor = -1
 
     @property
     @abstractmethod
@@ -197,8 +198,7 @@ class Call:
     @property
     def abandoned(self) -> bool:
         """Whether nobody will read the answer: the client is gone, perhaps since a moment ago. Asks the kernel."""
-        hung_up = self.connection.hung_up
-        return self._cancelled or (hung_up is not None and hung_up())
+        return any_abandoned((self,))
 
     def failed_guess(self) -> None:
         """The call showed a value that only its owner knows, and it was not one; see `throttle`. Raises `Fault` when
@@ -265,3 +265,15 @@ class Call:
         timings = self.timings
         if timings is not None:
             timings.ended(self.interface.name, self.opnum, self.started)
+
+
+def any_abandoned(calls: Sequence[Call]) -> bool:
+    """Whether one of them is `Call.abandoned`, in one question to the kernel."""
+    descriptors: list[int] = []
+    for call in calls:
+        if call.cancelled:
+            return True
+        descriptor = call.connection.descriptor
+        if descriptor >= 0:
+            descriptors.append(descriptor)
+    return any_has_closed(descriptors)

@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from openmsmq.ndr import BadStubData
@@ -34,7 +33,7 @@ from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.questions import Questions
 from openmsmq.rpc.security import AcceptorFactory
 from openmsmq.rpc.server_connection import Asked, CallCancelled, ConnectionEnded, Event, ServerConnection
-from openmsmq.rpc.sockets import DEAD_PEER, peer_has_closed, set_options
+from openmsmq.rpc.sockets import DEAD_PEER, set_options
 from openmsmq.rpc.throttle import Attempt, FailureLimits, PeerFailures
 from openmsmq.rpc.timing import Timings
 
@@ -390,7 +389,7 @@ class _Connection(asyncio.Protocol):
         if sock is not None:
             self._descriptor = sock.fileno()
             set_options(sock, server.dead_peer_seconds)
-            self._core.hung_up = partial(peer_has_closed, sock.fileno())
+            self._core.descriptor = self._descriptor
         server.connections.add(self)
         server.peers[host] += 1
         server.statistics.connections += 1
@@ -417,7 +416,10 @@ class _Connection(asyncio.Protocol):
             if self._backlog:
                 events, self._backlog = self._backlog + events, []
             while True:
-                for done, event in enumerate(events, 1):
+                done = 0
+                while done < len(events):
+                    event = events[done]
+                    done += 1
                     if isinstance(event, Call):
                         self._server.dispatch(event)
                     elif isinstance(event, CallCancelled):
@@ -449,6 +451,7 @@ class _Connection(asyncio.Protocol):
         self._server.serve_gathered()  # what it has sent was sent
         core, self._core = self._core, None
         if core is not None:
+            core.descriptor = -1
             self._server.peers[core.peer_host] -= 1
             if not self._server.peers[core.peer_host]:
                 del self._server.peers[core.peer_host]
@@ -569,9 +572,10 @@ class _Connection(asyncio.Protocol):
     def flush(self, allowed: bool | None = None) -> None:
         """Send what has been answered; `allowed` says that `may_answer` has been asked already."""
         self._flush_scheduled = False
-        if self._core is not None and self._transport is not None:
-            data = self._core.data_to_send()
-            if data and not self._transport.is_closing():
+        core = self._core
+        if core is not None and core.has_output and self._transport is not None:
+            data = core.data_to_send()
+            if not self._transport.is_closing():
                 if not (self._server.may_answer() if allowed is None else allowed):
                     self.close()
                     return

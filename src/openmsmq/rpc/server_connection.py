@@ -49,6 +49,7 @@ from openmsmq.rpc.server_binding import Binder
 from openmsmq.rpc.splitter import Splitter
 from openmsmq.rpc.throttle import PeerFailures
 from openmsmq.rpc.verification import strip_trailer
+from openmsmq.rpc.whole_pdus import request, response
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,6 @@ class Asked:
 
 Event = Call | CallCancelled | ConnectionEnded | Asked
 
-# version, type and flags as one integer, then data representation, lengths, call id, alloc_hint, context id, opnum.
-_REQUEST: Final = struct.Struct("<IIHHIIHH")
-_RESPONSE: Final = struct.Struct("<IIHHIIHBB")
-_WHOLE_LITTLE_REQUEST: Final = 0x03000005
-_WHOLE_RESPONSE: Final = 0x03020005
-_LITTLE_DREP: Final = 0x10
 _CALL_FIELDS: Final = {"<": struct.Struct("<IHH"), ">": struct.Struct(">IHH")}
 
 
@@ -147,6 +142,11 @@ class ServerConnection(CallConnection):
         """Whether a PDU or a fragmented request is incomplete."""
         return self._splitter.in_the_middle or bool(self._assemblies)
 
+    @property
+    def has_output(self) -> bool:
+        """Whether something must be sent."""
+        return bool(self._out)
+
     def data_to_send(self) -> bytes:
         """Take what must be sent; `output_size` says roughly how much it is."""
         out = self._out
@@ -184,28 +184,22 @@ class ServerConnection(CallConnection):
         caller = self._binder.plain_caller
         if caller is None:
             return data
-        contexts, pending, at, end = self._contexts, self._pending, 0, len(data)
-        room = self.limits.max_pending - len(pending)
-        while end - at >= CALL_HEADER_SIZE and len(events) < MAX_EVENTS:
-            word, drep, length, auth, call_id, _, context_id, opnum = _REQUEST.unpack_from(data, at)
-            if (
-                word != _WHOLE_LITTLE_REQUEST
-                or drep != _LITTLE_DREP
-                or auth
-                or not CALL_HEADER_SIZE <= length <= end - at
-                or length > self._max_fragment
-            ):
+        contexts, pending, at, most = self._contexts, self._pending, 0, self._max_fragment
+        room = min(MAX_EVENTS, self.limits.max_pending - len(pending))
+        while len(events) < room:
+            found = request(data, at, most)
+            if found is None:
                 break
+            call_id, context_id, opnum, stub = found
             context = contexts.get(context_id)
-            if context is None or call_id in pending or len(events) >= room:
+            if context is None or call_id in pending:
                 break
-            stub = data[at + CALL_HEADER_SIZE : at + length]
             call = Call(self, context.interface, caller, None, call_id, context_id, opnum, stub)
             pending[call_id] = call
             events.append(call)
-            at += length
+            at += CALL_HEADER_SIZE + len(stub)
         self.pdus_received += len(events)
-        return data[at:] if at else data
+        return b"" if at == len(data) else data[at:]
 
     def _any_pdus(self, data: bytes, events: list[Event]) -> None:
         splitter = self._splitter
@@ -259,10 +253,7 @@ class ServerConnection(CallConnection):
         size = CALL_HEADER_SIZE + len(stub)
         channel = call.channel
         if channel is None and size <= self._binder.max_xmit_frag:
-            head = _RESPONSE.pack(
-                _WHOLE_RESPONSE, _LITTLE_DREP, size, 0, call.call_id, len(stub), call.context_id, 0, 0
-            )
-            self._out.append(head + stub)
+            self._out.append(response(call.call_id, call.context_id, stub))
         else:
             head = struct.pack("<HBB", call.context_id, 0, 0)
             limit = self._binder.max_xmit_frag

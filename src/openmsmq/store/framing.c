@@ -104,7 +104,61 @@ static PyObject *frames(PyObject *module, PyObject *arguments)
     return result;
 }
 
+/* ------------------------------------------------------------------------------------------------------- reading */
+
+/* The payload of a whole frame of a message for absolute `position` at `at`; NULL, without an error, if none is there. */
+static PyObject *payload_at(const unsigned char *data, Py_ssize_t size, Py_ssize_t at, uint64_t position, uint32_t kinds,
+                            unsigned int tag, uint32_t seed)
+{
+    Header header;
+    if (size - at < (Py_ssize_t)sizeof header)
+        return NULL;
+    memcpy(&header, data + at, sizeof header);
+    if (header.position != position || header.tag != tag || header.kind > 31 || !(kinds >> header.kind & 1)
+        || header.length > size - at - (Py_ssize_t)sizeof header)
+        return NULL;
+    CrcRecord record = crc_of(data + at + sizeof header.crc, sizeof header - sizeof header.crc + header.length, seed);
+    if (crc_rest(&record) != header.crc)
+        return NULL;
+    return PyBytes_FromStringAndSize((const char *)data + at + sizeof header, header.length);
+}
+
+static PyObject *payloads(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer data;
+    PyObject *locations;
+    unsigned long long base;
+    Py_ssize_t first;
+    unsigned int kinds, tag, seed;
+    if (!PyArg_ParseTuple(arguments, "y*KOnIII", &data, &base, &locations, &first, &kinds, &tag, &seed))
+        return NULL;
+    PyObject *found = PyList_New(0);
+    Py_ssize_t count = PySequence_Size(locations);
+    if (first < 0)
+        PyErr_SetString(PyExc_ValueError, "the first index is negative");
+    for (Py_ssize_t i = first; found != NULL && !PyErr_Occurred() && i < count; i++) {
+        PyObject *item = PySequence_GetItem(locations, i);
+        unsigned long long location = item == NULL ? 0 : PyLong_AsUnsignedLongLong(item);
+        Py_XDECREF(item);
+        PyObject *payload = NULL;
+        if (!PyErr_Occurred() && location >= base && location - base < (unsigned long long)data.len)
+            payload = payload_at(data.buf, data.len, (Py_ssize_t)(location - base), location, kinds, tag, seed);
+        if (payload == NULL)
+            break;
+        if (PyList_Append(found, payload) < 0)
+            Py_CLEAR(found);
+        Py_DECREF(payload);
+    }
+    if (PyErr_Occurred())
+        Py_CLEAR(found);
+    PyBuffer_Release(&data);
+    return found;
+}
+
 static PyMethodDef functions[] = {
+    {"payloads", payloads, METH_VARARGS,
+     "payloads(data, base, locations, first, kinds, tag, seed): of the frames there, up to the first one that is not"},
     {"frames", frames, METH_VARARGS,
      "frames(data, bounds, keys, extras, queues, first, kind, flags, transaction, tag, seed, position, origin, room): "
      "those that fit, and their locations"},

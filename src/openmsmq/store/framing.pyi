@@ -4,3 +4,4 @@ def frames(
     data: Any, bounds: Any, keys: Any, extras: Any, queues: Any, first: int, kind: int, flags: int, transaction: int,
     tag: int, seed: int, position: int, origin: int, room: int, /,
 ) -> tuple[bytes, bytes]: ...  # fmt: skip
+def payloads(data: Any, base: int, locations: Any, first: int, kinds: int, tag: int, seed: int, /) -> list[bytes]: ...

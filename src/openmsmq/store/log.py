@@ -26,7 +26,7 @@ from openmsmq.store.opening import Recovered, open_log
 from openmsmq.store.operations import Insert, Operation, Remove
 from openmsmq.store.ownership import fenced
 from openmsmq.store.replay import State
-from openmsmq.store.row_frames import Rows
+from openmsmq.store.row_frames import Rows, payloads_of
 from openmsmq.store.segments import Background, OpenHandles, Segment
 from openmsmq.store.specs import FrameSpec, specify
 from openmsmq.store.vfs import OsVfs, Vfs
@@ -371,20 +371,16 @@ class Store:
     def read_all(self, locations: Sequence[int]) -> list[bytes]:
         """`read` for many messages, in fewer system calls the nearer they lie. Raises as `read`."""
         found: list[bytes] = []
-        start, data = 0, b""
-        for location in locations:
-            payload = self._writer.buffered(location)
-            if payload is None:
-                at = location - start
-                fields = self._codec.check(data, at, location) if 0 <= at < len(data) else None
-                if fields is None:
-                    start, data = location, self._read_window(location, WINDOW if len(locations) > 1 else READ_AHEAD)
-                    at, fields = 0, self._codec.check(data, 0, location)
-                if fields is None or fields[8] not in (INSERT, PENDING):
-                    payload = self._read_frame(location)[1]  # longer than the window, or damaged
-                else:
-                    payload = data[at + HEADER_SIZE : at + HEADER_SIZE + fields[1]]
-            found.append(payload)
+        on_disk = self.durable_end
+        while (index := len(found)) < len(locations):
+            location = locations[index]
+            if location >= on_disk and (payload := self._writer.buffered(location)) is not None:
+                found.append(payload)
+                continue
+            window = self._read_window(location, WINDOW if len(locations) - index > 1 else READ_AHEAD)
+            payloads = payloads_of(self._codec, window, location, locations, index)
+            # None: it is longer than the window, or damaged.
+            found += payloads or [self._read_frame(location)[1]]
         return found
 
     def _read_window(self, location: int, size: int) -> bytes:

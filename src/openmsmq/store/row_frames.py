@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from openmsmq.store.frames import ALONE, PADDING, Codec, frame_size
+from openmsmq.store.frames import ALONE, HEADER_SIZE, INSERT, PADDING, PENDING, Codec, frame_size
 
 try:
     import openmsmq.store.framing as framing
 except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
         framing = None
+
+_MESSAGES: Final = 1 << INSERT | 1 << PENDING  # kinds of frames that have messages
 
 
 @dataclass(slots=True)
@@ -85,3 +88,25 @@ def frames_in_python(
         locations.append(position)
         position, room = position + size, room - size
     return b"".join(parts), locations
+
+
+def payloads_of(codec: Codec, data: bytes, base: int, locations: Sequence[int], first: int) -> list[bytes]:
+    """The messages at locations from index `first` on, up to the first one that is not whole and valid in `data`.
+
+    `base` is the absolute position of the start of `data`.
+    """
+    if framing is None:
+        return payloads_in_python(codec, data, base, locations, first)
+    return framing.payloads(data, base, locations, first, _MESSAGES, codec.tag, codec.seed)
+
+
+def payloads_in_python(codec: Codec, data: bytes, base: int, locations: Sequence[int], first: int) -> list[bytes]:
+    """The same without machine code."""
+    found: list[bytes] = []
+    for index in range(first, len(locations)):
+        at = locations[index] - base
+        fields = codec.check(data, at, locations[index]) if 0 <= at < len(data) else None
+        if fields is None or fields[8] not in (INSERT, PENDING):
+            break
+        found.append(data[at + HEADER_SIZE : at + HEADER_SIZE + fields[1]])
+    return found

@@ -1,0 +1,106 @@
+/* The headers of requests and responses of one fragment without a verifier.
+
+   `openmsmq.rpc.whole_pdus` says in Python what is done here, and does it where this is not compiled. */
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000 /* the stable ABI: one file for Python 3.11 and later */
+#include <Python.h>
+#include <endian.h>
+#include <stdint.h>
+#include <string.h>
+
+#if __BYTE_ORDER == __LITTLE_ENDIAN
+#define IS_BUILT
+
+typedef struct __attribute__((packed)) { /* C706 12.6.4.9 and 12.6.4.10 */
+    uint32_t version_type_flags, data_representation;
+    uint16_t length, auth_length;
+    uint32_t call_id, alloc_hint;
+    uint16_t context_id, opnum; /* of a response cancel_count and a reserved byte */
+} Header;
+
+enum { REQUEST = 0x03000005, RESPONSE = 0x03020005, LITTLE_ENDIAN_ASCII_IEEE = 0x10 };
+
+static PyObject *request(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    char *data;
+    Py_ssize_t size, at, most;
+    Header header;
+    if (count != 3)
+        return PyErr_Format(PyExc_TypeError, "request(data, at, most)");
+    if (PyBytes_AsStringAndSize(arguments[0], &data, &size) < 0)
+        return NULL;
+    at = PyLong_AsSsize_t(arguments[1]);
+    most = PyLong_AsSsize_t(arguments[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (at < 0 || at > size || size - at < (Py_ssize_t)sizeof header)
+        Py_RETURN_NONE;
+    memcpy(&header, data + at, sizeof header);
+    if (header.version_type_flags != REQUEST || header.data_representation != LITTLE_ENDIAN_ASCII_IEEE
+        || header.auth_length || header.length < sizeof header || header.length > size - at || header.length > most)
+        Py_RETURN_NONE;
+    PyObject *found = PyTuple_New(4);
+    PyObject *items[] = {
+        PyLong_FromUnsignedLong(header.call_id), PyLong_FromLong(header.context_id), PyLong_FromLong(header.opnum),
+        PyBytes_FromStringAndSize(data + at + sizeof header, header.length - (Py_ssize_t)sizeof header),
+    };
+    for (int i = 0; i < 4; i++)
+        if (found == NULL || items[i] == NULL) {
+            Py_CLEAR(found);
+            Py_XDECREF(items[i]);
+        } else
+            PyTuple_SetItem(found, i, items[i]);
+    return found;
+}
+
+static PyObject *response(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    char *stub;
+    Py_ssize_t size;
+    if (count != 3)
+        return PyErr_Format(PyExc_TypeError, "response(call_id, context_id, stub)");
+    unsigned long call_id = PyLong_AsUnsignedLong(arguments[0]), context_id = PyLong_AsUnsignedLong(arguments[1]);
+    if (PyErr_Occurred() || PyBytes_AsStringAndSize(arguments[2], &stub, &size) < 0)
+        return NULL;
+    if (size > UINT16_MAX - (Py_ssize_t)sizeof(Header) || call_id > UINT32_MAX || context_id > UINT16_MAX)
+        return PyErr_Format(PyExc_ValueError, "no response of one fragment");
+    Header header = {
+        .version_type_flags = RESPONSE, .data_representation = LITTLE_ENDIAN_ASCII_IEEE,
+        .length = (uint16_t)(sizeof(Header) + size), .call_id = (uint32_t)call_id, .alloc_hint = (uint32_t)size,
+        .context_id = (uint16_t)context_id,
+    };
+    PyObject *made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)sizeof header + size);
+    if (made != NULL) {
+        char *into = PyBytes_AsString(made);
+        memcpy(into, &header, sizeof header);
+        memcpy(into + sizeof header, stub, (size_t)size);
+    }
+    return made;
+}
+
+static PyMethodDef functions[] = {
+    {"request", (PyCFunction)(void (*)(void))request, METH_FASTCALL,
+     "request(data, at, most): call id, context id, opnum and stub of the one that begins there, or None"},
+    {"response", (PyCFunction)(void (*)(void))response, METH_FASTCALL, "response(call_id, context_id, stub): the PDU"},
+    {NULL},
+};
+#endif
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "openmsmq.rpc.whole_pdu_headers", "Headers of whole requests and responses.", -1,
+#ifdef IS_BUILT
+    functions,
+#endif
+};
+
+PyMODINIT_FUNC PyInit_whole_pdu_headers(void)
+{
+#ifdef IS_BUILT
+    return PyModule_Create(&definition);
+#else
+    return PyErr_Format(PyExc_ImportError, "%s is for little-endian processors", definition.m_name);
+#endif
+}

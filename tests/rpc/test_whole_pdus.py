@@ -1,0 +1,55 @@
+"""Requests and responses of one fragment: machine code says of any bytes what Python says, as do the general PDUs."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openmsmq.rpc.call_pdus import CALL_HEADER_SIZE, Request, Response, decode
+from openmsmq.rpc.pdu import HEADER_SIZE, Header
+from openmsmq.rpc.whole_pdus import request, request_in_python, response, response_in_python
+
+MOST = 200
+
+pdus = st.builds(
+    lambda call, context, opnum, stub, flags: Request(call, context, opnum, stub, flags=flags).pack(),
+    st.integers(0, (1 << 32) - 1), st.integers(0, 0xFFFF), st.integers(0, 0xFFFF), st.binary(max_size=2 * MOST),
+    st.sampled_from((3, 3, 3, 1, 2, 0, 0x83)),
+)  # fmt: skip
+
+
+def spoiled(pdu: bytes, at: int, value: int) -> bytes:
+    at %= len(pdu)
+    return pdu[:at] + bytes([value]) + pdu[at + 1 :]
+
+
+some_bytes = st.one_of(
+    st.binary(max_size=60),
+    st.lists(pdus, max_size=3).map(b"".join),
+    st.builds(spoiled, pdus, st.integers(0, CALL_HEADER_SIZE), st.integers(0, 255)),
+    st.builds(lambda pdu, less: pdu[:-less], pdus, st.integers(1, 30)),
+)
+
+
+@given(some_bytes, st.integers(0, 80), st.sampled_from((MOST, 5840)))
+def test_requests(data: bytes, at: int, most: int) -> None:
+    found = request(data, at, most)
+    assert found == request_in_python(data, at, most)
+    if found is not None:
+        general = Request.unpack(Header.unpack(data[at:]), data[at : at + CALL_HEADER_SIZE + len(found[3])])
+        assert (general.call_id, general.context_id, general.opnum, general.stub) == found
+        assert CALL_HEADER_SIZE + len(found[3]) <= most and general.verifier is None
+
+
+@given(pdus)
+def test_a_whole_request_is_found(pdu: bytes) -> None:
+    assert (request(pdu + b"next", 0, 5840) is not None) == (pdu[3] == 3)
+
+
+@given(st.integers(0, (1 << 32) - 1), st.integers(0, 0xFFFF), st.binary(max_size=MOST))
+def test_responses(call_id: int, context_id: int, stub: bytes) -> None:
+    made = response(call_id, context_id, stub)
+    assert made == response_in_python(call_id, context_id, stub)
+    found = decode(Header.unpack(made[:HEADER_SIZE]), made)
+    assert isinstance(found, Response)
+    assert (found.call_id, found.context_id, found.stub, found.alloc_hint) == (call_id, context_id, stub, len(stub))
