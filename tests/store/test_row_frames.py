@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from memory import kept_by
 from openmsmq.store import Insert, RecordTooLarge, Rows, Store
 from openmsmq.store.frames import INSERT, PENDING, PUT, Codec
-from openmsmq.store.row_frames import frames_in_python, frames_of, payloads_in_python, payloads_of
+from openmsmq.store.row_frames import (
+    frames_in_python,
+    frames_of,
+    payloads_in_python,
+    payloads_of,
+    run_in_python,
+    run_of,
+)
 
 CODEC = Codec(bytes(range(16)), 8192)
 
@@ -56,13 +63,34 @@ def test_payloads(
             assert payloads_of(*arguments) == payloads_in_python(*arguments)
 
 
+@given(
+    st.lists(st.tuples(st.binary(max_size=300), st.sampled_from((INSERT, INSERT, INSERT, PENDING)), st.integers(0, 2)),
+             max_size=12),
+    st.integers(0, 1 << 40), st.integers(0, 3000), st.integers(0, 255), st.integers(0, 400),
+)  # fmt: skip
+def test_runs(frames: list[tuple[bytes, int, int]], place: int, spoiled: int, value: int, offset: int) -> None:
+    base, data = 8 * place, b""
+    for key, (payload, kind, queue) in enumerate(frames):
+        at = base + len(data)
+        data += frames_in_python(CODEC, rows([payload], key * 7 % 5, queue), 0, kind, 0, at, at, 1 << 20)[0]
+    damaged = bytearray(data or b"-")
+    damaged[spoiled % len(damaged)] = value
+    for some in (data, bytes(damaged), damaged, data[:spoiled]):
+        for start in (0, min(offset, len(some))):
+            assert run_of(CODEC, some, start, base) == run_in_python(CODEC, some, start, base)
+    kinds = [kind for _, kind, _ in frames]
+    assert run_of(CODEC, data, 0, base).count == (kinds.index(PENDING) if PENDING in kinds else len(kinds))
+
+
 def test_nothing_is_kept() -> None:
     given_rows = rows([b"abc", b"de"] * 20)
     data, locations = frames_of(CODEC, given_rows, 0, PENDING, 1, 4096, 4096, 4000)
+    inserts, _ = frames_of(CODEC, given_rows, 0, INSERT, 0, 4096, 4096, 4000)
 
     def work() -> None:
         frames_of(CODEC, given_rows, 3, PENDING, 1, 4096, 0, 4000)
         payloads_of(CODEC, data, 4096, [*locations, 4097], 0)
+        run_of(CODEC, inserts, 0, 4096)
 
     assert kept_by(work) < 20
 

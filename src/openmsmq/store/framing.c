@@ -6,6 +6,8 @@
 #define Py_LIMITED_API 0x030B0000 /* the stable ABI: one file for Python 3.11 and later */
 #include <Python.h>
 #include <endian.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include "crc32c.h"
 
 #if defined(IS_ACCELERATED) && __BYTE_ORDER == __LITTLE_ENDIAN
@@ -156,7 +158,121 @@ static PyObject *payloads(PyObject *module, PyObject *arguments)
     return found;
 }
 
+/* ------------------------------------------------------------------------------------------------------ replaying */
+
+typedef struct {
+    Header header;
+    uint64_t order;
+} Insert;
+
+typedef struct {
+    Insert *all;
+    size_t count, room;
+    uint64_t volume, highest;
+    Py_ssize_t last; /* offset of the last frame */
+} Inserts;
+
+/* Note up to SIDE_BY_SIDE frames from `at` on, as long as each is a whole, lone insert. Returns how many; -1: no memory. */
+static int note_inserts(Inserts *inserts, const unsigned char *data, Py_ssize_t size, Py_ssize_t *at, uint64_t base,
+                        unsigned int kind, unsigned int flags, unsigned int tag, uint32_t seed)
+{
+    CrcRecord records[SIDE_BY_SIDE];
+    Header headers[SIDE_BY_SIDE];
+    uint32_t results[SIDE_BY_SIDE];
+    Py_ssize_t next = *at;
+    int some = 0, valid = 0;
+    for (; some < SIDE_BY_SIDE && size - next >= (Py_ssize_t)sizeof(Header); some++) {
+        Header *header = &headers[some];
+        memcpy(header, data + next, sizeof *header);
+        if (header->position != base + (uint64_t)next || header->tag != tag || header->kind != kind
+            || header->flags != flags || header->length > size - next - (Py_ssize_t)sizeof *header)
+            break;
+        records[some] = crc_of(data + next + sizeof header->crc, sizeof *header - sizeof header->crc + header->length, seed);
+        next += frame_size(header->length);
+    }
+    if (inserts->count + SIDE_BY_SIDE > inserts->room) {
+        size_t room = 2 * inserts->room + 1024;
+        Insert *all = realloc(inserts->all, room * sizeof *all);
+        if (all == NULL)
+            return -1;
+        inserts->all = all;
+        inserts->room = room;
+    }
+    crc_results(records, some, results);
+    for (; valid < some && results[valid] == headers[valid].crc; valid++) {
+        const Header *header = &headers[valid];
+        inserts->all[inserts->count] = (Insert){*header, inserts->count};
+        inserts->count++;
+        inserts->volume += header->length;
+        if (header->key > inserts->highest)
+            inserts->highest = header->key;
+        inserts->last = *at;
+        *at += frame_size(header->length);
+    }
+    return valid;
+}
+
+static int by_queue(const void *left, const void *right)
+{
+    const Insert *a = left, *b = right;
+    if (a->header.queue != b->header.queue)
+        return a->header.queue < b->header.queue ? -1 : 1;
+    return a->order < b->order ? -1 : 1;
+}
+
+/* A list of the queues with their headers, each in the order of the log. */
+static PyObject *grouped(Inserts *inserts)
+{
+    PyObject *groups = PyList_New(0);
+    bool mixed = false;
+    for (size_t i = 1; i < inserts->count && !mixed; i++)
+        mixed = inserts->all[i].header.queue != inserts->all[0].header.queue;
+    if (mixed)
+        qsort(inserts->all, inserts->count, sizeof(Insert), by_queue);
+    for (size_t start = 0, end; groups != NULL && start < inserts->count; start = end) {
+        uint32_t queue = inserts->all[start].header.queue;
+        for (end = start; end < inserts->count && inserts->all[end].header.queue == queue; end++)
+            ;
+        PyObject *headers = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((end - start) * sizeof(Header)));
+        for (size_t i = start; headers != NULL && i < end; i++)
+            memcpy(PyBytes_AsString(headers) + (i - start) * sizeof(Header), &inserts->all[i].header, sizeof(Header));
+        PyObject *pair = headers == NULL ? NULL : Py_BuildValue("IN", queue, headers);
+        if (pair == NULL || PyList_Append(groups, pair) < 0)
+            Py_CLEAR(groups);
+        Py_XDECREF(pair);
+    }
+    return groups;
+}
+
+static PyObject *inserts(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer data;
+    Py_ssize_t at;
+    unsigned long long base;
+    unsigned int kind, flags, tag, seed;
+    if (!PyArg_ParseTuple(arguments, "y*nKIIII", &data, &at, &base, &kind, &flags, &tag, &seed))
+        return NULL;
+    Inserts found = {NULL, 0, 0, 0, 0, at};
+    PyObject *groups = NULL;
+    int some = SIDE_BY_SIDE;
+    if (at < 0 || at > data.len)
+        PyErr_SetString(PyExc_ValueError, "the offset is not within the data");
+    else {
+        while (some == SIDE_BY_SIDE)
+            some = note_inserts(&found, data.buf, data.len, &at, base, kind, flags, tag, seed);
+        groups = some < 0 ? PyErr_NoMemory() : grouped(&found);
+    }
+    PyBuffer_Release(&data);
+    free(found.all);
+    return groups == NULL ? NULL : Py_BuildValue("NnnnKK", groups, (Py_ssize_t)found.count, found.last, at,
+                                                 (unsigned long long)found.volume, (unsigned long long)found.highest);
+}
+
 static PyMethodDef functions[] = {
+    {"inserts", inserts, METH_VARARGS,
+     "inserts(data, offset, base, kind, flags, tag, seed): headers of the frames from there on that are valid and of this "
+     "kind, by queue, how many, where the last one begins and ends, bytes of the messages, highest key"},
     {"payloads", payloads, METH_VARARGS,
      "payloads(data, base, locations, first, kinds, tag, seed): of the frames there, up to the first one that is not"},
     {"frames", frames, METH_VARARGS,

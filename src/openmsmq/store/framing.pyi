@@ -5,3 +5,6 @@ def frames(
     tag: int, seed: int, position: int, origin: int, room: int, /,
 ) -> tuple[bytes, bytes]: ...  # fmt: skip
 def payloads(data: Any, base: int, locations: Any, first: int, kinds: int, tag: int, seed: int, /) -> list[bytes]: ...
+def inserts(
+    data: Any, offset: int, base: int, kind: int, flags: int, tag: int, seed: int, /
+) -> tuple[list[tuple[int, bytes]], int, int, int, int, int]: ...

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from openmsmq.store import frames
 from openmsmq.store.columns import QueueColumns, columns_from_headers, count_by_segment
 from openmsmq.store.frames import ALONE, FIRST, HEADER_SIZE, INSERT, LAST, LASTING, RELOCATED, Codec, Fields
+from openmsmq.store.row_frames import run_of
 
 
 @dataclass(slots=True)
@@ -72,33 +73,38 @@ class Replay:
         Returns:
             The offset behind the last valid frame, and whether that was a SEAL.
         """
-        base = number * self._codec.segment_size
+        codec, base = self._codec, number * self._codec.segment_size
         fresh, chain = self._fresh, self._chain
         high_key = self.high_key
         count = messages = volume = 0
+        at = offset
         last: Fields | None = None
         complete: Fields | None = None
-        view = memoryview(data)
-        for fields in self._codec.walk(data, offset, base):
-            _, length, position, key, _, queue, _, _, kind, flags, _ = fields
-            count += 1
+        while last is None or last[8] != frames.SEAL:
+            if not chain:  # nearly all frames of a full log are in such runs
+                run = run_of(codec, data, at, base)
+                if run.count:
+                    for queue, headers in run.headers:
+                        fresh[queue] += headers
+                    at = run.end
+                    last = complete = frames.HEADER.unpack_from(data, run.last)
+                    count += run.count
+                    messages += run.count
+                    volume += run.volume
+                    high_key = max(high_key, run.highest)
+            fields = codec.check(data, at, base + at)
+            if fields is None:
+                break
             last = fields
-            if key > high_key:
-                high_key = key
-            start = position - base
-            if kind == INSERT and flags == ALONE and not chain:
-                # Nearly all frames of a full log come this way.
-                fresh[queue] += view[start : start + HEADER_SIZE]
+            count += 1
+            high_key = max(high_key, fields[3])
+            self._feed(fields, data, at)
+            if fields[8] in LASTING:
                 messages += 1
-                volume += length
-                complete = fields
-                continue
-            self._feed(fields, data, start)
-            if kind in LASTING:
-                messages += 1
-                volume += length
+                volume += fields[1]
             if not chain:
                 complete = fields
+            at += frames.frame_size(fields[1])
         self.high_key = high_key
         self.records += count
         if messages:
@@ -106,7 +112,6 @@ class Replay:
             self._written[number] = (before[0] + messages, before[1] + volume)
         if last is None:
             return offset, False
-        end = last[2] + frames.frame_size(last[1])
         self.write_start = last[2] - last[7]
         self.stopped = last[8] == frames.STOPPED
         sealed = last[8] == frames.SEAL
@@ -114,7 +119,7 @@ class Replay:
             self.position = (number + 1) * self._codec.segment_size + frames.FRAMES_START
         elif complete is not None:
             self.position = complete[2] + frames.frame_size(complete[1])
-        return end - base, sealed
+        return at, sealed
 
     def skip(self) -> None:
         """Durable frames were lost here: what is left of a chain that was begun counts."""

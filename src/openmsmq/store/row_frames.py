@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from openmsmq.store.frames import ALONE, HEADER_SIZE, INSERT, PADDING, PENDING, Codec, frame_size
 
@@ -88,6 +88,47 @@ def frames_in_python(
         locations.append(position)
         position, room = position + size, room - size
     return b"".join(parts), locations
+
+
+class Run(NamedTuple):
+    """Lone inserts, one behind the other.
+
+    Attributes:
+        headers: of their frames, end to end in the order of the log, by queue.
+        count: how many.
+        last, end: offset of the last one, and that behind it.
+        volume: bytes of the messages.
+        highest: number of a message.
+    """
+
+    headers: Sequence[tuple[int, bytes]]
+    count: int
+    last: int
+    end: int
+    volume: int
+    highest: int
+
+
+def run_of(codec: Codec, data: bytes | bytearray, offset: int, base: int) -> Run:
+    """The valid frames of messages that are chains of their own, from `offset` of `data` on, up to the first frame that
+    is something else. `base` is the absolute position of the start of `data`."""
+    if framing is None:
+        return run_in_python(codec, data, offset, base)
+    return Run(*framing.inserts(data, offset, base, INSERT, ALONE, codec.tag, codec.seed))
+
+
+def run_in_python(codec: Codec, data: bytes | bytearray, offset: int, base: int) -> Run:
+    """The same without machine code."""
+    headers: dict[int, bytearray] = {}
+    last, end, count, volume, highest = offset, offset, 0, 0, 0
+    for _, length, position, key, _, queue, _, _, kind, flags, _ in codec.walk(data, offset, base):
+        if kind != INSERT or flags != ALONE:
+            break
+        last = position - base
+        headers.setdefault(queue, bytearray()).extend(data[last : last + HEADER_SIZE])
+        end = last + frame_size(length)
+        count, volume, highest = count + 1, volume + length, max(highest, key)
+    return Run([(queue, bytes(headers[queue])) for queue in sorted(headers)], count, last, end, volume, highest)
 
 
 def payloads_of(codec: Codec, data: bytes, base: int, locations: Sequence[int], first: int) -> list[bytes]:
