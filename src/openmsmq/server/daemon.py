@@ -49,7 +49,7 @@ from openmsmq.rpc.users import UsersFile
 from openmsmq.server import logs
 from openmsmq.server.addresses import local_addresses
 from openmsmq.server.alarms import AlarmWatch
-from openmsmq.server.auditing import Audit
+from openmsmq.server.auditing import Audit, RpcLogins
 from openmsmq.server.automation import AutomationObjects
 from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
 from openmsmq.server.directory import connect_to_directory, identifier_drawing, keep_in_step
@@ -223,6 +223,8 @@ class Daemon:
             dead_peer_seconds=configuration.dead_peer_seconds,
         )  # fmt: skip
         rpc.may_answer = self._is_owner
+        if self._audit is not None:
+            rpc.logins = RpcLogins(self._audit, users)
         table = InterfaceTable(
             interface(environment, configuration.minimum_level_of(interface.description.name))
             for interface in served(configuration)
