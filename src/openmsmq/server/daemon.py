@@ -435,7 +435,11 @@ class Daemon:
             logging.shutdown()
             # At once: an orderly end writes to the data directory, as SQLite does when it closes, and removes files.
             os._exit(FENCED)
-        logger.critical("the store has failed, nothing more is acknowledged: %s", error)
+        logger.critical(
+            "the store has failed, nothing more is acknowledged and the daemon ends: %s. Start it again: all that was "
+            "acknowledged is on the disk. If the disk is to blame, dmesg says more",
+            error,
+        )
         self.failure = error
         self.stopping.set()
 
