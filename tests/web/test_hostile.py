@@ -207,3 +207,11 @@ def test_with_a_certificate_it_is_https_and_the_cookie_is_for_that_alone(tmp_pat
         with bare(daemon) as plain:
             plain.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"HTTP" not in plain.recv(100)
+
+
+def test_the_log_may_be_json_of_every_process(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data", "--web", "--web-port", "0", "--log-format", "json") as daemon:
+        assert ask(daemon, "GET", "/livez").status == 200
+    records = [json.loads(line) for line in daemon.log.splitlines()]
+    assert all(record.keys() >= {"time", "level", "logger", "message"} for record in records)
+    assert {"openmsmq.server.daemon", "uvicorn.error"} <= {record["logger"] for record in records}

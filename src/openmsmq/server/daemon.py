@@ -27,6 +27,7 @@ from openmsmq.model.constants import Access
 from openmsmq.operating.audit import AuditLog, Entry
 from openmsmq.operating.metrics import Histogram
 from openmsmq.operating.settings import write_settings
+from openmsmq.processes import logs
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
@@ -46,7 +47,6 @@ from openmsmq.rpc.ntlm import ServerNames
 from openmsmq.rpc.pdu import SyntaxId
 from openmsmq.rpc.server import RpcServer, SecurityPolicy, ServerLimits
 from openmsmq.rpc.users import UsersFile
-from openmsmq.server import logs
 from openmsmq.server.addresses import local_addresses
 from openmsmq.server.alarms import AlarmWatch
 from openmsmq.server.auditing import Audit, RpcLogins
@@ -341,7 +341,10 @@ class Daemon:
         certificate, key = (str(path or "") for path in (configuration.flight_certificate, configuration.flight_key))
         port = self._ports.number("flight_port")
         host = f"[{configuration.listen}]" if ":" in configuration.listen else configuration.listen
-        self._flight = ChildProcess(_FLIGHT, control.serve, host, port, certificate=certificate, key=key)
+        self._flight = ChildProcess(
+            _FLIGHT, control.serve, host, port, certificate=certificate, key=key,
+            log_level=configuration.log_level, log_format=configuration.log_format,
+        )  # fmt: skip
         await self._flight.start()
         self._dropping = asyncio.create_task(control.drop_abandoned())
         self.endpoints["flight"] = configuration.listen, self._flight.port
@@ -568,7 +571,7 @@ def allow_connections() -> None:
 def run(configuration: Configuration) -> int:
     """Configure logging and serve, on uvloop where it is installed."""
     allow_connections()
-    logs.configure(configuration.log_level)
+    logs.configure(configuration.log_level, configuration.log_format)
     logger.info("openmsmq %s, %s", __version__, how_it_runs())
     try:
         import uvloop
