@@ -63,10 +63,11 @@ browser: $(STAMP)
 prometheus:
 	@tools/ensure prometheus
 
-# Only tests of the examples for container engines want them.
+# Only tests of the Helm chart and of the examples for container engines want them.
 deployments: $(STAMP)
 	@tools/ensure deployments
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-deployments.txt || [ -z "$$CI" ]
+	@$(BIN)/python tools/fetch-helm || [ -z "$$CI" ]
 
 test: java samba prometheus compiled $(SPARK)
 	@$(PYTEST) -m "not slow"
@@ -98,7 +99,7 @@ wheel-test: $(STAMP)
 
 lint: $(STAMP)
 	@$(BIN)/python tools/native.py --generate
-	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/try-package tools/mutate tools/share-classes tools/native.py tools/hatch_build.py
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/try-package tools/mutate tools/share-classes tools/native.py tools/hatch_build.py tools/fetch-helm tools/chart
 	@$(BIN)/mypy
 	@$(BIN)/mypy demo
 	@$(BIN)/lint-imports --no-logo

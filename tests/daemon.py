@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,8 +25,16 @@ START = 20.0  # seconds a daemon may take to answer, on a machine that runs othe
 class Daemon:
     """`openmsmq serve` on a directory; `start` after `kill` or `stop` uses the same ports again."""
 
-    def __init__(self, directory: Path, *options: str, prepare: Callable[[], None] | None = None) -> None:
-        """`options` go to the command line; `prepare` runs in the new process before the program does."""
+    def __init__(
+        self,
+        directory: Path,
+        *options: str,
+        prepare: Callable[[], None] | None = None,
+        program: Sequence[str] = ("-m", "openmsmq.cli"),
+    ) -> None:
+        """`options` go to the command line; `prepare` runs in the new process before the program does; `program` is
+        what Python is told to run."""
+        self.program = program
         self.directory = directory
         self.options = ("--system-queue-readers", "everyone", *options)
         self.prepare = prepare
@@ -46,7 +54,7 @@ class Daemon:
     def _launch(self) -> subprocess.Popen[bytes]:
         endpoints = self.ready.get("endpoints", {})
         ports = {name: endpoints.get(name, {}).get("port", 0) for name in ("ept", "qmcomm", "messages")}
-        command = [sys.executable, "-m", "openmsmq.cli", "serve", "--data-dir", str(self.directory)]
+        command = [sys.executable, *self.program, "serve", "--data-dir", str(self.directory)]
         command += ["--endpoint-mapper-port", str(ports["ept"]), "--rpc-port", str(ports["qmcomm"])]
         command += ["--message-port", str(ports["messages"]), *self.options]
         with self._log.open("ab") as log:

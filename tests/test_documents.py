@@ -18,7 +18,7 @@ from openmsmq.cli.root import cli
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "openmsmq"
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packaging/**/*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 ALTERNATIVES = re.compile(r"[a-z]+(\|[a-z]+)+")
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from openmsmq.rpc import users as users_module
+from openmsmq.rpc.locks import locked
 from openmsmq.rpc.ntlm import nt_hash
 from openmsmq.rpc.users import UsersFile, UsersFileError
 
@@ -140,3 +144,63 @@ def test_a_file_that_cannot_be_read_is_named_with_what_to_do_and_logged_once(tmp
     assert users.lookup("", "anna") is None
     assert users.lookup("", "anna") is None
     assert sum("chown" in record.getMessage() for record in caplog.records) == 1
+
+
+CHANGES = 40
+# As many processes as want it add users of their own, and join them to one group, once standard input ends.
+CHANGING = f"""
+import sys
+from pathlib import Path
+from openmsmq.rpc.users import UsersFile
+
+users, prefix = UsersFile(Path(sys.argv[1])), sys.argv[2]
+print("ready", flush=True)
+sys.stdin.read()
+for number in range({CHANGES}):
+    users.add(f"{{prefix}}{{number}}", "secret")
+    users.change_members("all", join=[f"{{prefix}}{{number}}"])
+"""
+
+
+def test_changes_by_processes_at_the_same_time_are_all_kept(path: Path) -> None:
+    UsersFile(path).add_group("all")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHANGING, str(path), prefix], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for prefix in ("a", "b")
+    ]
+    for process in processes:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.close()
+    assert [process.wait(60) for process in processes] == [0, 0]
+    users = UsersFile(path)
+    assert {user.name for user in users.list()} == {f"{prefix}{n}" for prefix in "ab" for n in range(CHANGES)}
+    assert len({user.sid for user in users.list()}) == 2 * CHANGES
+    (group,) = users.groups()
+    assert group.members == {user.sid for user in users.list()}
+
+
+def test_a_change_that_has_to_wait_too_long_says_for_what(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    users = UsersFile(path)
+    users.add("anna", "x")
+    monkeypatch.setattr(users_module, "_PATIENCE", 0.05)
+    with (
+        locked(path.with_suffix(".lock")),
+        pytest.raises(UsersFileError, match=r"users\.lock: another process has kept the lock for 0\.05 seconds"),
+    ):
+        users.set_password("anna", "y")
+    assert users.lookup("", "anna") == (nt_hash("x"), users.list()[0].sid)
+
+
+def test_what_may_not_be_changed_stays_as_it_was(path: Path) -> None:
+    def refuse(action: str, name: str) -> None:
+        raise PermissionError(f"{action} {name} is not recorded")
+
+    UsersFile(path).add("anna", "x")
+    users = UsersFile(path, on_change=refuse)
+    with pytest.raises(UsersFileError, match=r"user\.add bert is not recorded"):
+        users.add("bert", "y")
+    assert [user.name for user in users.list()] == ["anna"]

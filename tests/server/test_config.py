@@ -33,6 +33,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_p
         ({"logins": "ntlm, ntlm"}, "each once"),
         ({"logins": ""}, "one or more of kerberos, ntlm"),
         ({"logins": "basic"}, "one or more of kerberos, ntlm"),
+        ({"log_format": "xml"}, "one of text, json"),
         ({"domain_administrators": "S-1-5-32-544"}, "SIDs of a domain"),
         ({"log_level": "loud"}, "debug, info"),
         ({"allow_anonymous": "perhaps"}, "one of 1, true"),

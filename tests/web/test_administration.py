@@ -179,5 +179,13 @@ def test_a_backup_without_its_manifest_is_not_done(kept: tuple[Daemon, Path]) ->
     assert [one["state"] for one in Client(kept[0]).get("/backups")["backups"]] == ["unfinished"]
 
 
+def test_a_directory_of_backups_that_is_not_there_is_named_with_what_to_do(kept: tuple[Daemon, Path]) -> None:
+    kept[1].rmdir()
+    client = Client(kept[0])
+    for ask in (client.get, client.post):
+        said = refusal(503, lambda ask=ask: ask("/backups"))
+        assert f"backup_directory {kept[1]}: No such file or directory; make it" in said
+
+
 def test_without_the_setting_there_are_no_backups(client: Client) -> None:
     assert "backup_directory" in refusal(409, lambda: client.post("/backups"))

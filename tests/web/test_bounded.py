@@ -110,6 +110,7 @@ def web() -> Web:
         host="127.0.0.1", port=1, certificate="", key="", socket="", data_dir="", store="", users_file="",
         backups="", outside=[], webhook="", webhook_key_file="",
         hosts=["here"], open_metrics=False, audit=False, audit_required=False, audit_bytes=0,
+        log_level="info", log_format="text",
     )  # fmt: skip
     nothing: Any = None
     return Web(Services(settings, nothing, nothing, nothing), ())

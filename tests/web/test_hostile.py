@@ -9,17 +9,11 @@ import signal
 import socket
 import ssl
 import time
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from daemon import Daemon, eventually
 from openmsmq.interfaces import ms_mqmp
@@ -30,6 +24,7 @@ from openmsmq.server.config import ConfigurationError
 from openmsmq.server.loading import load
 from openmsmq.web.limits import BODY, CONNECTIONS_PER_PEER
 from web.browser import PASSWORD, Client, OwnWeb, ask, bare, port_of
+from web.certificate import self_signed
 from web.conftest import OPTIONS, users
 
 TLS = {"web_certificate": Path("c.pem"), "web_key": Path("k.pem")}
@@ -214,23 +209,9 @@ def test_with_a_certificate_it_is_https_and_the_cookie_is_for_that_alone(tmp_pat
             assert b"HTTP" not in plain.recv(100)
 
 
-def self_signed(directory: Path) -> tuple[Path, Path]:
-    """Files with a certificate of `localhost` and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    files = directory / "certificate.pem", directory / "key.pem"
-    files[0].write_bytes(certificate.public_bytes(Encoding.PEM))
-    files[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return files
+def test_the_log_may_be_json_of_every_process(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data", "--web", "--web-port", "0", "--log-format", "json") as daemon:
+        assert ask(daemon, "GET", "/livez").status == 200
+    records = [json.loads(line) for line in daemon.log.splitlines()]
+    assert all(record.keys() >= {"time", "level", "logger", "message"} for record in records)
+    assert {"openmsmq.server.daemon", "uvicorn.error"} <= {record["logger"] for record in records}

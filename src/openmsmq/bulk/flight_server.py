@@ -29,6 +29,7 @@ from openmsmq.bulk.segment_reader import SegmentReader
 from openmsmq.bulk.slices import SEQUENCE_MASK, SliceReader
 from openmsmq.bulk.uploading import Upload
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, OperationCancelled
+from openmsmq.processes import logs
 from openmsmq.processes.link import Answer, Link
 
 logger = logging.getLogger(__name__)
@@ -238,6 +239,7 @@ def main() -> None:
     """Serve on the address that the daemon gives, over the socket that is file descriptor `argv[1]`."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     options = json.loads(sys.stdin.readline())
+    logs.configure(options["log_level"], options["log_format"])
     certificates = None
     scheme = "grpc+tcp"
     if options["certificate"]:

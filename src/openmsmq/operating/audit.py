@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from openmsmq.model.text import printable
-from openmsmq.operating.locks import locked, open_own
+from openmsmq.rpc.locks import locked, open_own
 
 AUDIT_FILE: Final = "audit.jsonl"
 _LOCK_FILE: Final = "audit.lock"

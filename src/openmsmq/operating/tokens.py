@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from openmsmq.model.roles import Role, role_of
-from openmsmq.operating.locks import locked
 from openmsmq.protection.keyring import KeyringError, Watched, write_private
+from openmsmq.rpc.locks import locked
 
 TOKENS_FILE: Final = "tokens.json"
 USES_FILE: Final = "token-uses.json"

@@ -87,7 +87,9 @@ class ChildProcess:
         self._serving = serving = asyncio.create_task(self._serve(ours))
         assert process.stdout is not None
         try:
-            line = await asyncio.wait_for(process.stdout.readline(), _START)
+            # Not `wait_for`, which Python 3.11 lets lose a cancellation that comes with the line.
+            async with asyncio.timeout(_START):
+                line = await process.stdout.readline()
         except TimeoutError:
             process.kill()
             line = b""
@@ -125,7 +127,8 @@ class ChildProcess:
         """The exit code of the process, whose connection has ended."""
         assert self._process is not None
         try:
-            return await asyncio.wait_for(self._process.wait(), _END)
+            async with asyncio.timeout(_END):
+                return await self._process.wait()
         except TimeoutError:
             self._process.kill()
             return await self._process.wait()
@@ -137,7 +140,8 @@ class ChildProcess:
         if grace and self._process is not None and self._process.returncode is None:
             self._process.terminate()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), grace)
+                async with asyncio.timeout(grace):
+                    await self._process.wait()
         await _cancelled(self._serving)
         if self._process is not None:
             await self._end()

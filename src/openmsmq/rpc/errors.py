@@ -19,11 +19,15 @@ class RemoteProtocolError(ProtocolError):
 
 
 class AuthenticationError(AccessDenied):
-    """A security provider refused: bad password, bad token, bad signature, or too weak a negotiation."""
+    """A security provider refused: bad password, bad token, bad signature, or too weak a negotiation.
 
-    def __init__(self, detail: str = "") -> None:
+    `user`: whom the client named, where its password was wrong or nobody is called so.
+    """
+
+    def __init__(self, detail: str = "", user: str = "") -> None:
         super().__init__(None, detail)
         self.args = (printable(detail),)
+        self.user = user
 
 
 class LogonUnavailable(AuthenticationError):

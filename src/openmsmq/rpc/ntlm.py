@@ -518,4 +518,5 @@ def _is_anonymous(message: Authenticate) -> bool:
 
 
 def _unknown(message: Authenticate) -> AuthenticationError:
-    return AuthenticationError(f"unknown user or wrong password: {message.domain!r} {message.user!r}")
+    detail = f"unknown user or wrong password: {message.domain!r} {message.user!r}"
+    return AuthenticationError(detail, message.user)

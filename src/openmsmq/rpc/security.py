@@ -54,6 +54,27 @@ class Identity:
 ANONYMOUS: Final = Identity("", "", None)
 
 
+class LoginObserver(Protocol):
+    """Hears who logs in to a server, and who fails to. `peer` is the host. What the throttle of `PeerFailures` refuses
+    without a look is no login."""
+
+    def logged_in(self, identity: Identity, peer: str) -> None:
+        """Somebody who is not anonymous has logged in. It must not raise."""
+
+    def refused(self, user: str, peer: str) -> None:
+        """Somebody has failed, as the user that the client named; empty where it named none. It must not raise."""
+
+
+class NobodyObserves:
+    """For a server whose logins nobody wants to know of."""
+
+    def logged_in(self, identity: Identity, peer: str) -> None:
+        return None
+
+    def refused(self, user: str, peer: str) -> None:
+        return None
+
+
 class SecurityContext(Protocol):
     """One side of an authentication exchange, and the keys it ends with (RFC 2743 in DCE style).
 

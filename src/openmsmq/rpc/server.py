@@ -31,7 +31,7 @@ from openmsmq.rpc.faults import (
 from openmsmq.rpc.limits import Limits
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.questions import Questions
-from openmsmq.rpc.security import AcceptorFactory
+from openmsmq.rpc.security import AcceptorFactory, LoginObserver, NobodyObserves
 from openmsmq.rpc.server_connection import Asked, CallCancelled, ConnectionEnded, Event, ServerConnection
 from openmsmq.rpc.sockets import DEAD_PEER, set_options
 from openmsmq.rpc.throttle import Attempt, FailureLimits, PeerFailures
@@ -150,6 +150,7 @@ class RpcServer:
         self.connections: set[_Connection] = set()
         self.peers: Counter[str] = Counter()  # connections by host
         self.together: Together | None = None
+        self.logins: LoginObserver = NobodyObserves()
         self._timings: Timings | None = None
         self._next_timed = 0  # the number of the next call that is timed
         #: Asked before anything is sent; if not, the connection is closed.
@@ -383,6 +384,7 @@ class _Connection(asyncio.Protocol):
             limits=server.limits,
             budget=server.budget,
             failures=server.failures,
+            logins=server.logins,
         )
         self._core.on_output = self._output_ready
         sock = transport.get_extra_info("socket")

@@ -43,7 +43,7 @@ from openmsmq.rpc.pdu import (
     SyntaxId,
     padded_verifier,
 )
-from openmsmq.rpc.security import ANONYMOUS, AcceptorFactory, Channel, Question, normal_level
+from openmsmq.rpc.security import ANONYMOUS, AcceptorFactory, Channel, LoginObserver, Question, normal_level
 from openmsmq.rpc.throttle import Attempt, PeerFailures
 
 log = logging.getLogger(__name__)
@@ -81,8 +81,10 @@ class Binder:
         acceptor: AcceptorFactory | None,
         limits: Limits,
         failures: PeerFailures,
+        logins: LoginObserver,
     ) -> None:
         self._failures = failures
+        self._logins = logins
         self._interfaces = interfaces
         self._associations = associations
         self._peer_host = peer_host
@@ -290,10 +292,12 @@ class Binder:
         who = channel.context.identity if channel.usable else None
         if who is not None and not who.anonymous:
             log.info("%s\\%s (%s) logged in from %s by %s", who.domain, who.user, who.sid, self._peer_host, who.login)
+            self._logins.logged_in(who, self._peer_host)
 
     def _log_failure(self, error: AuthenticationError) -> None:
         if not isinstance(error, LogonUnavailable):
             self._failures.count(self._peer_host, Attempt.LOGIN)
+            self._logins.refused(error.user, self._peer_host)
         log.warning("authentication from %s failed: %s", self._peer_host, error)
 
     # --- requests --------------------------------------------------------------------------------------------------

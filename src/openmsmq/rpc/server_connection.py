@@ -44,7 +44,7 @@ from openmsmq.rpc.pdu import (
     PacketType,
     read_uuid,
 )
-from openmsmq.rpc.security import AcceptorFactory, Question, fragments
+from openmsmq.rpc.security import AcceptorFactory, LoginObserver, NobodyObserves, Question, fragments
 from openmsmq.rpc.server_binding import Binder
 from openmsmq.rpc.splitter import Splitter
 from openmsmq.rpc.throttle import PeerFailures
@@ -99,14 +99,16 @@ class ServerConnection(CallConnection):
         limits: Limits | None = None,
         budget: Budget | None = None,
         failures: PeerFailures | None = None,
+        logins: LoginObserver | None = None,
     ) -> None:
         super().__init__(peer_host, local_host, failures or PeerFailures(lambda: 0.0))
         self.limits = limits or Limits()
         self.on_output: Callable[[], None] | None = None
         self._associations = associations
         self._binder = Binder(
-            interfaces, associations, peer_host, secondary_address, acceptor, self.limits, self.failures
-        )
+            interfaces, associations, peer_host, secondary_address, acceptor, self.limits, self.failures,
+            logins or NobodyObserves(),
+        )  # fmt: skip
         self._contexts = self._binder.contexts
         self._splitter = Splitter(self.limits.max_fragment)
         self._max_fragment = self.limits.max_fragment

@@ -1,8 +1,8 @@
 """The file of users whom NTLM authenticates.
 
-JSON with mode 0600, replaced atomically. It holds NT hashes, which are as good as passwords to an attacker, so it is
-refused when others may read it. SIDs follow [MS-DTYP] 2.4.2: a machine SID drawn once, and a RID from 1000 that is
-never given twice.
+JSON with mode 0600, replaced atomically, and changed by one process at a time: `users.lock` beside it is their lock. It
+holds NT hashes, which are as good as passwords to an attacker, so it is refused when others may read it. SIDs follow
+[MS-DTYP] 2.4.2: a machine SID drawn once, and a RID from 1000 that is never given twice.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from openmsmq.model.roles import Role, role_of
+from openmsmq.rpc.locks import locked
 from openmsmq.rpc.ntlm import nt_hash
 
 logger = logging.getLogger(__name__)
@@ -25,6 +27,7 @@ logger = logging.getLogger(__name__)
 FIRST_RID: Final = 1000
 # [MS-SAMR] 3.1.1.8.4: a user name has at most 20 characters on Windows; domain accounts may have 256 as UPN.
 MAX_NAME: Final = 256
+_PATIENCE: Final = 10.0  # seconds that a change waits for those of other processes
 _FORBIDDEN: Final = re.compile(r'["/\\\[\]:;|=,+*?<>\x00-\x1f]')
 
 
@@ -97,9 +100,9 @@ class UsersFile:
         taken or impossible, or if that is no hash of a password."""
         if len(hashed) != 16 or hashed == nt_hash(""):
             raise UsersFileError(f"user {name}: no NT hash of a password")
-        user = User(name, self._new_sid(name), hashed, administrator, role)
-        self._users[name.casefold()] = user
-        self._save("user.add", name)
+        with self._changing("user.add", name):
+            user = User(name, self._new_sid(name), hashed, administrator, role)
+            self._users[name.casefold()] = user
         return user
 
     def _new_sid(self, name: str) -> str:
@@ -107,7 +110,6 @@ class UsersFile:
         impossible."""
         if not name or len(name) > MAX_NAME or _FORBIDDEN.search(name) or name.upper().startswith("S-1-"):
             raise UsersFileError(f"{name!r} cannot be the name of a user or a group")
-        self._load()
         for known, what in ((self._users, "user"), (self._groups, "group")):
             if name.casefold() in known:
                 raise UsersFileError(f"{what} {name} exists")
@@ -117,11 +119,10 @@ class UsersFile:
 
     def remove(self, name: str) -> None:
         """Its groups lose it, too. Raises `UsersFileError` if there is no such user."""
-        self._load()
-        sid = self._get(name).sid
-        del self._users[name.casefold()]
-        self._groups = {key: replace(group, members=group.members - {sid}) for key, group in self._groups.items()}
-        self._save("user.remove", name)
+        with self._changing("user.remove", name):
+            sid = self._get(name).sid
+            del self._users[name.casefold()]
+            self._groups = {key: replace(group, members=group.members - {sid}) for key, group in self._groups.items()}
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
@@ -133,26 +134,24 @@ class UsersFile:
     def add_group(self, name: str, members: Iterable[str] = ()) -> Group:
         """A new group with a new SID. Raises `UsersFileError` if the name is taken or impossible, or for a member that
         is no user."""
-        group = Group(name, self._new_sid(name), frozenset(self._get(user).sid for user in members))
-        self._groups[name.casefold()] = group
-        self._save("group.add", name)
+        with self._changing("group.add", name):
+            group = Group(name, self._new_sid(name), frozenset(self._get(user).sid for user in members))
+            self._groups[name.casefold()] = group
         return group
 
     def remove_group(self, name: str) -> None:
         """Rights that were given to it stay in descriptors, for nobody. Raises `UsersFileError` if there is none."""
-        self._load()
-        self._get_group(name)
-        del self._groups[name.casefold()]
-        self._save("group.remove", name)
+        with self._changing("group.remove", name):
+            self._get_group(name)
+            del self._groups[name.casefold()]
 
     def change_members(self, name: str, join: Iterable[str] = (), leave: Iterable[str] = ()) -> Group:
         """Users, by name, join and leave a group. Raises `UsersFileError` if there is no such group or user."""
-        self._load()
-        group = self._get_group(name)
-        members = group.members | {self._get(user).sid for user in join}
-        members -= {self._get(user).sid for user in leave}
-        self._groups[name.casefold()] = changed = replace(group, members=members)
-        self._save("group.members", name)
+        with self._changing("group.members", name):
+            group = self._get_group(name)
+            members = group.members | {self._get(user).sid for user in join}
+            members -= {self._get(user).sid for user in leave}
+            self._groups[name.casefold()] = changed = replace(group, members=members)
         return changed
 
     def groups_of(self, sid: str) -> frozenset[str]:
@@ -176,23 +175,19 @@ class UsersFile:
     def set_password(self, name: str, password: str) -> None:
         """Raises `UsersFileError` if there is no such user, or for an empty password."""
         _check_password(name, password)
-        self._load()
-        user = self._get(name)
-        self._users[name.casefold()] = replace(user, nt_hash=nt_hash(password))
-        self._save("user.password", name)
+        with self._changing("user.password", name):
+            self._users[name.casefold()] = replace(self._get(name), nt_hash=nt_hash(password))
 
     def set_administrator(self, name: str, administrator: bool) -> None:
         """Make a user an administrator of the queue manager, or one no longer. Raises `UsersFileError` if there is no
         such user."""
-        self._load()
-        self._users[name.casefold()] = replace(self._get(name), administrator=administrator)
-        self._save("user.administrator" if administrator else "user.no-administrator", name)
+        with self._changing("user.administrator" if administrator else "user.no-administrator", name):
+            self._users[name.casefold()] = replace(self._get(name), administrator=administrator)
 
     def set_role(self, name: str, role: Role) -> None:
         """Bound what a user may do by HTTP. Raises `UsersFileError` if there is no such user."""
-        self._load()
-        self._users[name.casefold()] = replace(self._get(name), role=role)
-        self._save(f"user.role.{role.word}", name)
+        with self._changing(f"user.role.{role.word}", name):
+            self._users[name.casefold()] = replace(self._get(name), role=role)
 
     def role_of(self, name: str) -> Role:
         """What a user may do by HTTP at most; the least for one who is not known."""
@@ -285,12 +280,21 @@ class UsersFile:
         parts = (int.from_bytes(self._random(4), "little") for _ in range(3))
         return "S-1-5-21-" + "-".join(map(str, parts))
 
-    def _save(self, action: str, name: str) -> None:
+    @contextmanager
+    def _changing(self, action: str, name: str) -> Iterator[None]:
+        """What the file says may be changed here, and is written then: no other process changes it meanwhile."""
         try:
-            self._on_change(action, name)
-        except BaseException:
+            with locked(self._path.with_suffix(".lock"), _PATIENCE):
+                self._load()
+                yield
+                self._on_change(action, name)
+                self._write()
+        except OSError as error:
+            raise UsersFileError(f"{self._path}: {error}") from error
+        finally:
             self._seen = None  # what the file says counts, and not what was to be
-            raise
+
+    def _write(self) -> None:
         content = {
             "machine_sid": self._machine_sid,
             "next_rid": self._next_rid,
@@ -305,25 +309,21 @@ class UsersFile:
             ],
         }
         temporary = self._path.with_name(self._path.name + ".new")
+        temporary.unlink(missing_ok=True)
+        # Created with its final mode: the hashes are never readable by others, not even for a moment.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            self._keep_owner(file.fileno())
+            json.dump(content, file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)
+        directory = os.open(self._path.parent, os.O_RDONLY)
         try:
-            temporary.unlink(missing_ok=True)
-            # Created with its final mode: the hashes are never readable by others, not even for a moment.
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                self._keep_owner(file.fileno())
-                json.dump(content, file, indent=1)
-                file.write("\n")
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
-            directory = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-        except OSError as error:
-            raise UsersFileError(f"{self._path}: {error}") from error
-        self._seen = None
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
     def _keep_owner(self, descriptor: int) -> None:
         """The file belongs to whom it belonged to, a new one to the owner of its directory: root may add users for a

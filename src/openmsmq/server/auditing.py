@@ -10,7 +10,9 @@ from typing import Final
 
 from openmsmq.model.errors import InsufficientResources
 from openmsmq.operating.audit import AuditLog, Entry
-from openmsmq.queueing.auditing import LOGIN, Deed
+from openmsmq.queueing.auditing import LOGIN, Actor, Auditor, Deed
+from openmsmq.rpc.security import Identity
+from openmsmq.rpc.users import UsersFile
 
 _OPENINGS: Final = ("messages.open", "outgoing.open", LOGIN)
 _ONCE_IN: Final = 60.0  # seconds
@@ -107,3 +109,22 @@ class Audit:
             self._failing = True
             logger.error("the audit log can't be written: %s; not recorded: %s %s by %s",
                          error, deed.action, deed.name, deed.actor.name or deed.actor.sid)  # fmt: skip
+
+
+class RpcLogins:
+    """Logins by RPC in the audit log. See `rpc.security.LoginObserver`."""
+
+    def __init__(self, auditor: Auditor, users: UsersFile) -> None:
+        """Of a user who failed, only a name that `users` knows is recorded: anything else may be a password that was
+        typed into the wrong field."""
+        self._auditor: Final = auditor
+        self._users: Final = users
+
+    def logged_in(self, identity: Identity, peer: str) -> None:
+        self._auditor.record(
+            Deed(Actor(identity.sid or "", identity.user, f"rpc {peer}"), LOGIN, "user", identity.user)
+        )
+
+    def refused(self, user: str, peer: str) -> None:
+        name = user if user and self._users.lookup("", user) is not None else "an unknown user"
+        self._auditor.record(Deed(Actor("", name, f"rpc {peer}"), LOGIN, "user", name, denied=True))

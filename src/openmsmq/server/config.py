@@ -17,6 +17,7 @@ from openmsmq.model.security import sid_bytes
 from openmsmq.operating.alarms import CONDITIONS
 from openmsmq.operating.audit import FILES, MEGABYTES
 from openmsmq.operating.naming import path_of
+from openmsmq.processes.logs import FORMATTERS
 from openmsmq.protection.policy import Policy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.machine import Machine
@@ -322,6 +323,7 @@ class Configuration:
         metadata={"help": "seconds without a TCP acknowledgment after which a client's connection is closed"},
     )
     log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
+    log_format: str = field(default="text", metadata={"help": "text, or json: a document a line, for collectors"})
     # Setting -> file, environment or option; what is not in it has its default.
     source_of: Mapping[str, str] = field(default_factory=dict, compare=False, metadata={"internal": True})
 
@@ -351,6 +353,7 @@ class Configuration:
         check(self.com_ping_seconds > 0, "com_ping_seconds", self.com_ping_seconds, "more than 0")
         levels = ("debug", "info", "warning", "error")
         check(self.log_level in levels, "log_level", self.log_level, f"one of {', '.join(levels)}")
+        check(self.log_format in FORMATTERS, "log_format", self.log_format, f"one of {', '.join(FORMATTERS)}")
         for name in STANDARD_PORTS:
             port = getattr(self, name)
             check(port is None or 0 <= port <= 65535, name, port, "0 to 65535")

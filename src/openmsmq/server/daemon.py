@@ -27,6 +27,7 @@ from openmsmq.model.constants import Access
 from openmsmq.operating.audit import AuditLog, Entry
 from openmsmq.operating.metrics import Histogram
 from openmsmq.operating.settings import write_settings
+from openmsmq.processes import logs
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
@@ -46,10 +47,9 @@ from openmsmq.rpc.ntlm import ServerNames
 from openmsmq.rpc.pdu import SyntaxId
 from openmsmq.rpc.server import RpcServer, SecurityPolicy, ServerLimits
 from openmsmq.rpc.users import UsersFile
-from openmsmq.server import logs
 from openmsmq.server.addresses import local_addresses
 from openmsmq.server.alarms import AlarmWatch
-from openmsmq.server.auditing import Audit
+from openmsmq.server.auditing import Audit, RpcLogins
 from openmsmq.server.automation import AutomationObjects
 from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
 from openmsmq.server.directory import connect_to_directory, identifier_drawing, keep_in_step
@@ -223,6 +223,8 @@ class Daemon:
             dead_peer_seconds=configuration.dead_peer_seconds,
         )  # fmt: skip
         rpc.may_answer = self._is_owner
+        if self._audit is not None:
+            rpc.logins = RpcLogins(self._audit, users)
         table = InterfaceTable(
             interface(environment, configuration.minimum_level_of(interface.description.name))
             for interface in served(configuration)
@@ -339,7 +341,10 @@ class Daemon:
         certificate, key = (str(path or "") for path in (configuration.flight_certificate, configuration.flight_key))
         port = self._ports.number("flight_port")
         host = f"[{configuration.listen}]" if ":" in configuration.listen else configuration.listen
-        self._flight = ChildProcess(_FLIGHT, control.serve, host, port, certificate=certificate, key=key)
+        self._flight = ChildProcess(
+            _FLIGHT, control.serve, host, port, certificate=certificate, key=key,
+            log_level=configuration.log_level, log_format=configuration.log_format,
+        )  # fmt: skip
         await self._flight.start()
         self._dropping = asyncio.create_task(control.drop_abandoned())
         self.endpoints["flight"] = configuration.listen, self._flight.port
@@ -433,7 +438,11 @@ class Daemon:
             logging.shutdown()
             # At once: an orderly end writes to the data directory, as SQLite does when it closes, and removes files.
             os._exit(FENCED)
-        logger.critical("the store has failed, nothing more is acknowledged: %s", error)
+        logger.critical(
+            "the store has failed, nothing more is acknowledged and the daemon ends: %s. Start it again: all that was "
+            "acknowledged is on the disk. If the disk is to blame, dmesg says more",
+            error,
+        )
         self.failure = error
         self.stopping.set()
 
@@ -562,7 +571,7 @@ def allow_connections() -> None:
 def run(configuration: Configuration) -> int:
     """Configure logging and serve, on uvloop where it is installed."""
     allow_connections()
-    logs.configure(configuration.log_level)
+    logs.configure(configuration.log_level, configuration.log_format)
     logger.info("openmsmq %s, %s", __version__, how_it_runs())
     try:
         import uvloop

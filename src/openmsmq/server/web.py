@@ -92,6 +92,7 @@ class WebServer:
             webhook=configuration.alarm_webhook, webhook_key_file=str(configuration.alarm_webhook_key_file or ""),
             open_metrics=configuration.web_shows_sums, audit=configuration.audit,
             audit_required=configuration.audit_required, audit_bytes=configuration.audit_megabytes << 20,
+            log_level=configuration.log_level, log_format=configuration.log_format,
         )  # fmt: skip
         await self._process.start()
         return configuration.web_address, self._process.port

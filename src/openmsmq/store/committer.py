@@ -136,7 +136,7 @@ class Committer:
             batch.write()
             batch.sync()
         except OSError as error:
-            self._store.fail(error)
+            self._store.not_written(batch, error)
         seconds = time.monotonic() - started
         self._took(seconds)
         if seconds > self._slow:
@@ -150,13 +150,13 @@ class Committer:
             batch.write()
             syncer.submit(batch.handles, lambda error: self._synced(batch, waiting, started, error))
         except OSError as error:
-            self._store.fail(error)
+            self._store.not_written(batch, error)
 
     def _synced(self, batch: Batch, callbacks: list[Callback], started: float, error: OSError | None) -> None:
         self._took(time.monotonic() - started)
         try:
             if error is not None:
-                self._store.fail(error)
+                self._store.not_written(batch, error)
             self._store.finish_batch(batch)
         except (StoreError, OSError) as failure:
             self._fail(failure)

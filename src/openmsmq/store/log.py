@@ -314,13 +314,13 @@ class Store:
             batch.write()
             batch.sync()
         except OSError as error:
-            self.fail(error)
+            self.not_written(batch, error)
         self.finish_batch(batch)
 
     def take_batch(self) -> Batch | None:
         """Take what is to be written, None if there is nothing. Every batch must be finished before the next is taken.
 
-        With `Batch.write`, a sync of its files and `finish_batch` or `fail`, this is `sync` in steps.
+        With `Batch.write`, a sync of its files and `finish_batch` or `not_written`, this is `sync` in steps.
 
         Raises:
             StoreFailed: the store has failed earlier.
@@ -355,6 +355,11 @@ class Store:
         """Mark the store as failed for good; always raises StoreFailed."""
         self._failure = error
         raise StoreFailed(f"{self.directory}: {error}") from error
+
+    def not_written(self, batch: Batch, error: OSError) -> NoReturn:
+        """A batch could not be written or synced: as `fail`, with the names of its files."""
+        error.filename = ", ".join(chunk.segment.path for chunk in batch.chunks)
+        self.fail(error)
 
     # ---------------------------------------------------------------------------------------------------- reading
 

@@ -60,7 +60,8 @@ def list_backups(asked: Asked) -> BackupList:
     try:
         names = [path.name for path in directory.iterdir() if path.is_dir() and _NAME.fullmatch(path.name)]
     except OSError as error:
-        raise Problem(503, f"the directory of backups can't be read: {error}") from None
+        remedy = "make it, and let the user of the daemon read and write it"
+        raise Problem(503, f"backup_directory {directory}: {error.strerror}; {remedy}") from None
     found = sorted((_known(making, directory, name) for name in names), key=lambda each: each.time or "", reverse=True)
     return BackupList(str(directory), found, asked.services.settings.outside, f"openmsmq backup {directory}/NAME")
 

@@ -52,6 +52,8 @@ class Settings:
     audit: bool
     audit_required: bool
     audit_bytes: int
+    log_level: str
+    log_format: str
 
     @property
     def tls(self) -> bool:

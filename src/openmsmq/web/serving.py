@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import logging
 import socket
 import sys
 from contextlib import suppress
@@ -17,6 +16,7 @@ from threading import Thread
 import uvicorn
 
 from openmsmq.model.errors import MsmqError
+from openmsmq.processes import logs
 from openmsmq.processes.link import Link
 from openmsmq.web import accounts_pages, health
 from openmsmq.web.application import Web
@@ -37,7 +37,7 @@ def main() -> None:
     line of JSON."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     settings = Settings(**json.loads(sys.stdin.readline()))
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.configure(settings.log_level, settings.log_format)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         listener = socket.create_server((settings.host, settings.port), family=family, backlog=CONNECTIONS)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-_PATIENCE: Final = 0.5  # seconds
+PATIENCE: Final = 0.5  # seconds
 
 
 def open_own(path: Path) -> int:
@@ -24,19 +24,19 @@ def open_own(path: Path) -> int:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Nobody else has the lock that is this file. Raises OSError for one that somebody keeps: a daemon must not wait
-    for a process that was stopped."""
+def locked(path: Path, patience: float = PATIENCE) -> Iterator[None]:
+    """Nobody else has the lock that is this file. Raises OSError for one that somebody keeps for `patience` seconds: a
+    daemon must not wait for a process that was stopped."""
     handle = open_own(path)
     try:
-        give_up = time.monotonic() + _PATIENCE
+        give_up = time.monotonic() + patience
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() > give_up:
-                    raise OSError(f"{path}: another process has kept the lock for {_PATIENCE} seconds") from None
+                    raise OSError(f"{path}: another process has kept the lock for {patience:g} seconds") from None
                 time.sleep(0.005)
         yield
     finally:

@@ -1,4 +1,5 @@
-"""The log of the daemon: one line for each record, whatever peers and messages put into it."""
+"""The log of the daemon and of the processes beside it: one line for each record, whatever peers and messages put into
+it."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
 
-from openmsmq.model.text import printable
+from openmsmq.model.text import printable, printable_json
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -22,6 +25,25 @@ class PrintableFormatter(logging.Formatter):
         traces += [self.formatStack(record.stack_info)] if record.stack_info else []
         lines = [line for trace in traces for line in printable(trace, multiline=True).split("\n")]
         return "\n".join([head, *("  " + line for line in lines)])
+
+
+class JsonFormatter(logging.Formatter):
+    """A JSON document a line: time (UTC), level, logger, message, and the trace of an exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        document = {
+            "time": time, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage(),
+        }  # fmt: skip
+        if record.exc_info:
+            document["trace"] = self.formatException(record.exc_info)
+        return printable_json(document)
+
+
+#: What `log_format` may be.
+FORMATTERS: Final[dict[str, Callable[[], logging.Formatter]]] = {
+    "text": lambda: PrintableFormatter(FORMAT), "json": JsonFormatter,
+}  # fmt: skip
 
 
 class RepetitionFilter(logging.Filter):
@@ -55,9 +77,9 @@ def _without_traces(record: logging.LogRecord) -> logging.LogRecord:
     return bare
 
 
-def configure(level: str) -> None:
-    """Log to standard error, from `level` (debug, info, warning, error) on."""
+def configure(level: str, form: str) -> None:
+    """Log to standard error, from `level` (debug, info, warning, error) on, in one of `FORMATTERS`."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(PrintableFormatter(FORMAT))
+    handler.setFormatter(FORMATTERS[form]())
     handler.addFilter(RepetitionFilter())
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import json
 import logging
 import sys
 
-from openmsmq.server.logs import FORMAT, PrintableFormatter, RepetitionFilter
+from openmsmq.processes.logs import FORMAT, JsonFormatter, PrintableFormatter, RepetitionFilter
 
 HOSTILE = "x\x1b[2J\n2026-01-01 00:00:00,000 CRITICAL openmsmq: forged \u202e"
 
@@ -27,6 +28,18 @@ def test_a_traceback_keeps_its_lines_and_its_text_cannot_look_like_a_record():
     assert head.endswith("failed") and "Traceback" in trace[0]
     assert all(line.startswith("  ") for line in trace)
     assert "\x1b" not in text
+
+
+def test_a_record_in_json_is_one_line_with_all_that_it_says():
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        line = JsonFormatter().format(record("queue %s failed", HOSTILE, exc_info=sys.exc_info()))
+    assert line.isprintable()
+    document = json.loads(line)
+    assert (document["level"], document["logger"]) == ("warning", "openmsmq.test")
+    assert document["message"] == f"queue {HOSTILE} failed" and HOSTILE in document["trace"]
+    assert document["time"].endswith("Z") and len(document["time"]) == len("2026-11-22T22:00:00.000Z")
 
 
 def test_records_of_one_kind_are_bounded_and_what_is_left_out_is_counted():

@@ -1,0 +1,56 @@
+"""Processes beside the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from openmsmq.processes.child import ChildProcess, Program
+
+PATIENCE = 5.0  # seconds; the process ends at once
+SERVING = """
+import socket, sys
+connection = socket.socket(fileno=int(sys.argv[1]))
+sys.stdin.readline()
+print(4711, flush=True)
+connection.recv(1)
+"""
+
+
+async def _until_closed(connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    connection.setblocking(False)
+    with connection:
+        await loop.sock_recv(connection, 1)
+
+
+def test_a_daemon_that_stops_while_a_process_comes_up_again_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stand_in.py").write_text(SERVING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    child = ChildProcess(Program("stand-in", "stand_in", (), "none", "nobody is cut off"), _until_closed, "here", 0)
+
+    async def main() -> None:
+        await child.start()
+        assert child.port == 4711
+        readline = asyncio.StreamReader.readline
+        came = asyncio.Event()
+
+        async def told(stream: asyncio.StreamReader) -> bytes:
+            line = await readline(stream)
+            came.set()  # and who waits for that stops the daemon in the turn in which the line is given on
+            return line
+
+        monkeypatch.setattr(asyncio.StreamReader, "readline", told)
+        assert child._process is not None
+        child._process.kill()
+        await came.wait()
+        stopping = asyncio.create_task(child.stop())
+        done, _ = await asyncio.wait([stopping], timeout=PATIENCE)
+        assert done, "what watches over the process has missed that it was cancelled"
+
+    asyncio.run(main())
