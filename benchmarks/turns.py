@@ -41,10 +41,13 @@ OPERATIONS = (
 
 
 @contextmanager
-def daemon(checkout: Path, directory: Path) -> Iterator[tuple[int, dict[str, int]]]:
-    """The queue manager of a checkout: process identifier and ports by endpoint."""
+def daemon(
+    checkout: Path, directory: Path, under: tuple[str, ...] = ()
+) -> Iterator[tuple[int, dict[str, int]]]:
+    """The queue manager of a checkout, perhaps run by a program that watches it: process identifier and ports by
+    endpoint."""
     python = checkout / ".venv/bin/python"
-    command = [python, "-m", "openmsmq.cli", "serve", "--data-dir", directory, "--endpoint-mapper-port", "0"]
+    command = [*under, python, "-m", "openmsmq.cli", "serve", "--data-dir", directory, "--endpoint-mapper-port", "0"]
     command += ["--rpc-port", "0", "--message-port", "0"]  # several may be up at once
     with subprocess.Popen(
         [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=checkout

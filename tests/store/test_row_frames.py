@@ -79,7 +79,7 @@ def test_runs(frames: list[tuple[bytes, int, int]], place: int, spoiled: int, va
         for start in (0, min(offset, len(some))):
             assert run_of(CODEC, some, start, base) == run_in_python(CODEC, some, start, base)
     kinds = [kind for _, kind, _ in frames]
-    assert run_of(CODEC, data, 0, base).count == (kinds.index(PENDING) if PENDING in kinds else len(kinds))
+    assert run_of(CODEC, data, 0, base).messages == (kinds.index(PENDING) if PENDING in kinds else len(kinds))
 
 
 def test_nothing_is_kept() -> None:

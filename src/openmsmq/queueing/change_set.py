@@ -212,8 +212,8 @@ class ChangeSet:
         """A refused message goes to the dead letters of this machine ([MS-MQQB] 3.1.5.8.8)."""
         self._copy(self._changes.registry.dead_letters, message, message.size, reason)
 
-    def remove_unreadable(self, queue: Queue, lookup_identifier: int) -> None:
-        """Remove a message whose record can't be decoded: nothing follows, because nobody knows what it asked for."""
+    def remove_alone(self, queue: Queue, lookup_identifier: int) -> None:
+        """Remove a stored message of whose removal nothing follows, or of which nobody can read what would follow."""
         assert queue.location(lookup_identifier) is not None  # what is in memory needs no decoding
         self._take_out(queue, lookup_identifier)
 
@@ -543,6 +543,13 @@ class ChangeSet:
         for queue, _ in self._removals:
             if queue.parent is not None:
                 changes.registry.drop_unused(queue)
+
+
+def is_received_alone(changes: Changes, queue: Queue, message: Message) -> bool:
+    """Whether nothing follows from the receipt of a message, unless the queue has a journal then."""
+    if not queue.is_destination or message.acknowledgements_requested & _POS_RECEIVE:
+        return False
+    return not message.is_transactional or changes.machine.is_called(message.source_machine_identifier)
 
 
 def store_insert(queue: Queue, message: Message) -> Insert:

@@ -287,7 +287,7 @@ class ConsumerGroups:
                 "queue %s: message %#x can't be decoded: received by its group without copy or acknowledgment: %s",
                 queue.properties.path_name, key, error,
             )  # fmt: skip
-            change.remove_unreadable(queue, key)
+            change.remove_alone(queue, key)
         else:
             change.remove(queue, key, message, MessageClass.ACK_RECEIVE)
         change.commit()

@@ -67,6 +67,16 @@ class Holds:
             change.remove(queue, lookup_identifier, message, reason)
             change.commit()
 
+    def remove_received(self, queue: Queue, lookup_identifier: int, lock: Lock) -> None:
+        """Remove a message that a reader has acknowledged. Raises MessageStorageFailed, with nothing changed."""
+        if not lock.is_alone or queue.properties.journaling or queue.location(lookup_identifier) is None:
+            self.remove(queue, lookup_identifier, self.readable(queue, lookup_identifier), MessageClass.ACK_RECEIVE)
+            return
+        with storing():
+            change = ChangeSet(self._changes)
+            change.remove_alone(queue, lookup_identifier)
+            change.commit()
+
     def sweep(self, queue: Queue, lookup_identifiers: list[int], reason: MessageClass) -> None:
         """Remove many messages, a bounded batch at a time. Raises what the store raises."""
         change = ChangeSet(self._changes)
@@ -76,7 +86,7 @@ class Holds:
             except UNREADABLE as error:
                 path_name = queue.properties.path_name
                 logger.error("queue %s: message %#x is removed; it could not be decoded: %s", path_name, key, error)
-                change.remove_unreadable(queue, key)
+                change.remove_alone(queue, key)
             else:
                 change.remove(queue, key, message, reason)
             if change.is_full:

@@ -71,6 +71,7 @@ class Lock:
     owner: Any
     purge_pending: bool = False
     is_visible: bool = False  # Message.AllowPeekWhenLocked ([MS-MQDMPR] 3.1.1.12)
+    is_alone: bool = False  # of a read: nothing follows from the message's receipt, unless the queue has a journal then
     overdue: set[int] | None = None  # of a lock of many positions: those whose time came meanwhile
 
 

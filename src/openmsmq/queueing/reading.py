@@ -14,7 +14,7 @@ from openmsmq.model.errors import HResult, MessageStorageFailed, MsmqError, Queu
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import Message
 from openmsmq.queueing.auditing import Auditor, Deed
-from openmsmq.queueing.change_set import ChangeSet
+from openmsmq.queueing.change_set import ChangeSet, is_received_alone
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.descriptors import START, Accept, Cursor, OpenQueueDescriptor, Reply, WaitingMessageReadOperation
 from openmsmq.queueing.holds import Holds
@@ -282,7 +282,8 @@ class Reading:
         if reader.transaction is not None:
             self._transactions.receive(reader.transaction, queue, position, visible=reader.leaves_visible)
         elif reader.two_phase:
-            queue.lock(position, Lock(LockKind.READ, reader.descriptor))
+            is_alone = is_received_alone(self._changes, queue, message)
+            queue.lock(position, Lock(LockKind.READ, reader.descriptor, is_alone=is_alone))
             reader.descriptor.held.add(position)
         else:
             try:
@@ -304,9 +305,11 @@ class Reading:
         if not delete and not lock.purge_pending:
             self._holds.release(queue, lookup_identifier)
             descriptor.taken -= 1
+        elif lock.purge_pending:
+            message = self._holds.readable(queue, lookup_identifier)
+            self._holds.remove(queue, lookup_identifier, message, MessageClass.NACK_Q_PURGED)
         else:
-            reason = MessageClass.NACK_Q_PURGED if lock.purge_pending else MessageClass.ACK_RECEIVE
-            self._holds.remove(queue, lookup_identifier, self._holds.readable(queue, lookup_identifier), reason)
+            self._holds.remove_received(queue, lookup_identifier, lock)
         descriptor.held.discard(lookup_identifier)
 
     def cancel(self, reader: WaitingMessageReadOperation, status: int = HResult.MQ_ERROR_OPERATION_CANCELLED) -> bool:

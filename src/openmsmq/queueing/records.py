@@ -119,7 +119,7 @@ def encode_properties(properties: QueueProperties) -> bytes:
 
 
 def decode_properties(data: bytes) -> QueueProperties:
-    values: dict[str, Any] = json.loads(data)
+    values: dict[str, Any] = json.loads(data.decode())  # of bytes, it would guess their encoding
     for name in ("instance", "type", "security"):
         values[name] = bytes.fromhex(values[name])
     return QueueProperties(**values)

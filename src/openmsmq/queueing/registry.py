@@ -342,14 +342,14 @@ class Registry:
     def _note_names(self, queue: Queue) -> None:
         """An application queue is found by its names, and counts for its owner."""
         by_name = self.by_name if queue.kind is QueueKind.PRIVATE else self.public_by_name
-        by_name[names.parse_path_name(queue.properties.path_name).name.lower()] = queue
+        by_name[queue.name.lower()] = queue
         if queue.kind is QueueKind.PUBLIC:
             self.public[UUID(bytes_le=queue.properties.instance)] = queue
         self._count_owner(queue.properties, 1)
 
     def _forget_names(self, queue: Queue) -> None:
         by_name = self.by_name if queue.kind is QueueKind.PRIVATE else self.public_by_name
-        del by_name[names.parse_path_name(queue.properties.path_name).name.lower()]
+        del by_name[queue.name.lower()]
         if queue.kind is QueueKind.PUBLIC:
             del self.public[UUID(bytes_le=queue.properties.instance)]
         self._count_owner(queue.properties, -1)

@@ -371,7 +371,7 @@ class Store:
             OSError: the file cannot be opened or read.
         """
         payload = self._writer.buffered(location)
-        return self._read_frame(location)[1] if payload is None else payload
+        return self._read_frame(location) if payload is None else payload
 
     def read_all(self, locations: Sequence[int]) -> list[bytes]:
         """`read` for many messages, in fewer system calls the nearer they lie. Raises as `read`."""
@@ -385,7 +385,7 @@ class Store:
             window = self._read_window(location, WINDOW if len(locations) - index > 1 else READ_AHEAD)
             payloads = payloads_of(self._codec, window, location, locations, index)
             # None: it is longer than the window, or damaged.
-            found += payloads or [self._read_frame(location)[1]]
+            found += payloads or [self._read_frame(location)]
         return found
 
     def _read_window(self, location: int, size: int) -> bytes:
@@ -419,7 +419,7 @@ class Store:
             found.append(data[at + HEADER_SIZE : at + wanted])
         return found
 
-    def _read_frame(self, location: int) -> tuple[frames.Fields, bytes]:
+    def _read_frame(self, location: int) -> bytes:
         number, offset = divmod(location, self._codec.segment_size)
         segment = self._books.segments.get(number)
         if segment is None:
@@ -430,10 +430,10 @@ class Store:
             length = frames.HEADER.unpack_from(data)[1]
             if len(data) < HEADER_SIZE + length <= self._codec.segment_size - offset:
                 data += self._vfs.pread(handle, HEADER_SIZE + length - len(data), offset + len(data))
-        fields = self._codec.check(data, 0, location)
-        if fields is None or fields[8] not in (INSERT, PENDING):
+        payloads = payloads_of(self._codec, data, location, (location,), 0)
+        if not payloads:
             raise DamagedRecord(location, segment.path, offset, "no valid message")
-        return fields, data[HEADER_SIZE : HEADER_SIZE + fields[1]]
+        return payloads[0]
 
     # ------------------------------------------------------------------------------------------------ checkpoints
 

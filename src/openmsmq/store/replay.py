@@ -83,13 +83,13 @@ class Replay:
         while last is None or last[8] != frames.SEAL:
             if not chain:  # nearly all frames of a full log are in such runs
                 run = run_of(codec, data, at, base)
-                if run.count:
+                if run.messages:
                     for queue, headers in run.headers:
                         fresh[queue] += headers
                     at = run.end
                     last = complete = frames.HEADER.unpack_from(data, run.last)
-                    count += run.count
-                    messages += run.count
+                    count += run.messages
+                    messages += run.messages
                     volume += run.volume
                     high_key = max(high_key, run.highest)
             fields = codec.check(data, at, base + at)

@@ -95,14 +95,14 @@ class Run(NamedTuple):
 
     Attributes:
         headers: of their frames, end to end in the order of the log, by queue.
-        count: how many.
+        messages: how many.
         last, end: offset of the last one, and that behind it.
         volume: bytes of the messages.
         highest: number of a message.
     """
 
     headers: Sequence[tuple[int, bytes]]
-    count: int
+    messages: int
     last: int
     end: int
     volume: int

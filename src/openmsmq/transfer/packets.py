@@ -109,6 +109,13 @@ def _security_header(message: Message, level: int) -> SecurityHeader | None:
     is_signed = bool(message.signature or message.multiple_destination_signature)
     # [MS-MQMQ] 2.2.20.6: a signature comes with the name of its provider, or is the default provider's.
     by_default = is_signed and (message.default_provider or not message.authentication_provider_name)
+    # Deviation D-45: there when it has content, whatever AuthenticationLevel is.
+    if not (
+        level or message.sender_identifier_type or message.privacy_level or by_default or message.sender_identifier
+        or message.symmetric_key or message.signature or message.sender_certificate
+        or message.authentication_provider_name
+    ):  # fmt: skip
+        return None
     header = SecurityHeader(
         sender_type=message.sender_identifier_type,
         encrypted=bool(message.privacy_level),
@@ -122,8 +129,7 @@ def _security_header(message: Message, level: int) -> SecurityHeader | None:
     if message.authentication_provider_name and not by_default:
         header.provider_type = message.authentication_provider_type
         header.provider_name = message.authentication_provider_name
-    # Deviation D-45: there when it has content, whatever AuthenticationLevel is.
-    return None if header == SecurityHeader() else header
+    return header
 
 
 def _properties_header(message: Message) -> MessagePropertiesHeader:

@@ -1,0 +1,108 @@
+"""Where the server's instructions go, function by function, as text in `benchmarks/profiles`: needs valgrind.
+
+    python benchmarks/profiles.py BEFORE AFTER [--connections 64] [--count 4000]
+
+Each of the two checkouts has its own `.venv` and native modules (`make setup compiled`). What is counted is one
+operation, when all connections are open: instructions of the function and of what it calls. Counts hardly differ from
+run to run, whatever else the machine does; they leave the kernel out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import turns
+from load import WIRES, repeat
+
+HERE = Path(__file__).parent / "profiles"
+OPERATIONS = {  # and their systems
+    "durable send": "openmsmq", "express send": "openmsmq", "receive": "openmsmq", "remoteread": "two phases",
+}  # fmt: skip
+LEAST = 0.02  # of all, or the function is left out
+_LINE = re.compile(r"\s*([\d,]+) \([ \d.]+%\)\s+(\S+):(\S+) \[.*/([^/\]]+)\]$")
+_TOTAL = re.compile(r"\s*([\d,]+) \(100.0%\)\s+PROGRAM TOTALS")
+# Loops and call machinery, which contain everything else.
+_LEFT_OUT = re.compile(r"uv_|uv__|__pyx_|_Py|Py[A-Z]|method_|slot_|cfunction_|type_call|below|object_|partial_|builtin_")
+
+CREATE = """
+import openmsmq, sys
+with openmsmq.connect("127.0.0.1", port=int(sys.argv[1])) as manager:
+    manager.create_queue(".\\\\private$\\\\a")
+"""
+
+
+def profile(checkout: Path, what: str, connections: int, count: int) -> dict[str, float]:
+    """Instructions for one operation by function, and of the whole server as `all`. Raises CalledProcessError."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        found = directory / "counts"
+        under = ("valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={found}")
+        with turns.daemon(checkout, directory / "data", under) as (pid, ports):
+            python = str(checkout / ".venv/bin/python")
+            subprocess.run([python, "-c", CREATE, str(ports["qmcomm"])], check=True, cwd=checkout)
+            fill = [WIRES["openmsmq"](ports["qmcomm"], "durable send", "a") for _ in range(connections)]
+            repeat(fill, 600, 2 * count)
+            port = ports["qmcomm"]
+            wires = [WIRES[OPERATIONS[what]](port, what, "a") for _ in range(connections)]
+            switch(pid, "on")
+            done = repeat(wires, 600, count)["count"]
+            switch(pid, "off")
+        text = subprocess.run(
+            ["callgrind_annotate", "--inclusive=yes", "--threshold=100", "--auto=no", str(found)],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+    return {function: instructions / done for function, instructions in read(text).items()}
+
+
+def switch(pid: int, to: str) -> None:
+    subprocess.run(["callgrind_control", "-i", to, str(pid)], check=True, stdout=subprocess.DEVNULL)
+
+
+def read(text: str) -> dict[str, int]:
+    """The lines of callgrind_annotate."""
+    counts: dict[str, int] = {}
+    for line in text.splitlines():
+        if total := _TOTAL.match(line):
+            counts["all"] = int(total[1].replace(",", ""))
+        elif (match := _LINE.match(line)) and not _LEFT_OUT.match(match[3]):
+            function = match[3].removeprefix("CPyDef_").replace("___", ".").removesuffix("'2")
+            file = match[2].rpartition("/")[2]
+            name = function if match[3].startswith("CPyDef_") else f"{function} ({file})"
+            if "native" in match[4] or file.endswith(".c"):
+                counts.setdefault(name, int(match[1].replace(",", "")))
+    return counts
+
+
+def table(what: str, connections: int, before: dict[str, float], after: dict[str, float]) -> str:
+    most = {name: max(after.get(name, 0), before.get(name, 0)) for name in {**after, **before}}
+    names = sorted((name for name in most if most[name] >= LEAST * after["all"]), key=lambda name: -most[name])
+    lines = [f"{what}, {connections} connections: instructions for one operation, with what a function calls", ""]
+    lines += [f"{'before':>9} {'after':>9}", ""]
+    lines += [f"{before.get(name, 0):9.0f} {after.get(name, 0):9.0f}  {name}" for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("before", type=Path)
+    parser.add_argument("after", type=Path)
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--count", type=int, default=4000)
+    arguments = parser.parse_args()
+    HERE.mkdir(exist_ok=True)
+    for what in OPERATIONS:
+        profiles = [
+            profile(checkout.resolve(), what, arguments.connections, arguments.count)
+            for checkout in (arguments.before, arguments.after)
+        ]
+        path = HERE / f"{what.replace(' ', '-')}-{arguments.connections}.txt"
+        path.write_text(table(what, arguments.connections, *profiles))
+        print(f"{what}: {profiles[0]['all']:.0f} and {profiles[1]['all']:.0f} instructions, {path}")
+
+
+if __name__ == "__main__":
+    main()
