@@ -35,7 +35,7 @@ OTHER_SERVICE, OTHER_HOST = "OTHER$", "other.rig.test"
 SERVICE_NAME, OTHER_NAME = f"host/{HOST}@{REALM}", f"host/{OTHER_HOST}@{REALM}"
 START = 30.0  # seconds until the controller answers, on a machine that runs other tests
 HOSTS = 3  # of which the first is the controller, and others are for more of them
-RECIPE = 1  # counts changes of `_provision`, so that no old directory is used
+RECIPE = 2  # counts changes of `_provision`, so that no old directory is used
 
 
 def why_no_controller() -> str:
@@ -95,12 +95,13 @@ class SambaServer:
     @contextmanager
     def silent(self) -> Iterator[None]:
         """Its connections stand, and nobody answers."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        process = self._process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            self._process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)  # nothing where it was killed meanwhile
 
     def kill(self) -> None:
         """At once, whatever it does."""
@@ -221,6 +222,8 @@ def _provision(place: Path) -> None:
         ],
         check=True, capture_output=True,
     )  # fmt: skip
+    # The controller adds it by itself, but later.
+    _tool(place, "spn", "add", f"ldap/{CONTROLLER}.rig.test", f"{CONTROLLER.upper()}$")
     for user in ACCOUNTS:
         _tool(place, "user", "create", user, PASSWORD)
     for group in (GROUP, INNER_GROUP):

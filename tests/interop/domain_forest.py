@@ -167,10 +167,12 @@ def _alone(place: Path) -> None:
     (place / "pid").mkdir()
 
 
-def _with_names(controller: DomainController, names: dict[str, str]) -> list[str]:
-    """A command that runs what follows it where these names have these addresses."""
-    hosts = controller.directory / f"hosts-{len(names)}"
-    hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in names.items()))
+def with_names(controller: DomainController) -> list[str]:
+    """A command that runs what follows it where both controllers of the domain have names."""
+    hosts = controller.directory / "hosts"
+    second = controller.net.hosts[SECOND_INDEX]
+    own = f"{controller.address} {CONTROLLER}.rig.test\n{second} {SECOND}.rig.test\n"
+    hosts.write_text(f"127.0.0.1 localhost\n{own}")
     script = f'mount --bind {hosts} /etc/hosts && exec "$@"'
     return ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh"]
 
@@ -179,9 +181,7 @@ def _with_names(controller: DomainController, names: dict[str, str]) -> list[str
 def second_controller(controller: DomainController, place: Path) -> Iterator[SambaServer]:
     """Another controller of the same domain, with a copy of all that it has. LDAP is served by addresses."""
     address = controller.net.hosts[SECOND_INDEX]
-    controller.configure_kerberos([controller.address, address])
-    names = {f"{CONTROLLER}.rig.test": controller.address, f"{SECOND}.rig.test": address}
-    prepare = _with_names(controller, names)
+    prepare = with_names(controller)
     join = [
         *prepare, "samba-tool", "domain", "join", "rig.test", "DC", f"--server={CONTROLLER}.rig.test",
         f"--realm={REALM}", f"-U{ADMINISTRATOR}@{REALM}%{PASSWORD}", "--use-kerberos=required", "--dns-backend=NONE",
