@@ -52,6 +52,21 @@ def why_no_member() -> str:
     return ""
 
 
+def entering(process: int) -> Callable[[], None]:
+    """A function that moves the process that calls it into the mount namespace of another one."""
+    path, libc = f"/proc/{process}/ns/mnt", ctypes.CDLL(None, use_errno=True)
+
+    def move() -> None:
+        here = os.getcwd()
+        handle = os.open(path, os.O_RDONLY)
+        if libc.setns(handle, CLONE_NEWNS) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+        os.close(handle)
+        os.chdir(here)
+
+    return move
+
+
 class Member:
     """A computer with this NetBIOS name that has joined, and its winbind."""
 
@@ -126,17 +141,7 @@ class Member:
     def enter(self) -> Callable[[], None]:
         """A function that moves the process that calls it to where this winbind answers."""
         assert self._process is not None
-        path, libc = f"/proc/{self._process.pid}/ns/mnt", ctypes.CDLL(None, use_errno=True)
-
-        def move() -> None:
-            here = os.getcwd()
-            handle = os.open(path, os.O_RDONLY)
-            if libc.setns(handle, CLONE_NEWNS) != 0:
-                raise OSError(ctypes.get_errno(), "setns")
-            os.close(handle)
-            os.chdir(here)
-
-        return move
+        return entering(self._process.pid)
 
     def stop(self) -> None:
         process, self._process = self._process, None

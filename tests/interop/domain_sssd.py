@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
@@ -13,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from interop.domain_controller import ADMINISTRATOR, CONTROLLER, PASSWORD, REALM, START, DomainController
-from interop.domain_member import CLONE_NEWNS, SOCKETS
+from interop.domain_member import SOCKETS, entering
 
 _SETTINGS = """[sssd]
 services = nss
@@ -108,17 +107,7 @@ class SssdMember:
     def enter(self) -> Callable[[], None]:
         """A function that moves the process that calls it to where this sssd answers."""
         assert self._process is not None
-        path, libc = f"/proc/{self._process.pid}/ns/mnt", ctypes.CDLL(None, use_errno=True)
-
-        def move() -> None:
-            here = os.getcwd()
-            handle = os.open(path, os.O_RDONLY)
-            if libc.setns(handle, CLONE_NEWNS) != 0:
-                raise OSError(ctypes.get_errno(), "setns")
-            os.close(handle)
-            os.chdir(here)
-
-        return move
+        return entering(self._process.pid)
 
     def stop(self) -> None:
         process, self._process = self._process, None
@@ -130,3 +119,63 @@ class SssdMember:
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
+
+
+_JOIN = """
+set -e  # nothing is done to the /etc of this machine
+mount --make-rprivate / && mount -t tmpfs none {place}/own && mkdir {place}/own/upper {place}/own/work
+mount -t overlay -o lowerdir=/etc,upperdir={place}/own/upper,workdir={place}/own/work none /etc
+{mounts}
+cp {krb5_conf} /etc/krb5.conf
+printf '[service]\\nautomatic-install = no\\n' >/etc/realmd.conf
+rm -f /etc/krb5.keytab /etc/sssd/sssd.conf
+mkdir -p /run/dbus && mount -t tmpfs none /run/dbus
+hostname {host}
+dbus-daemon --system --nopidfile --nofork &
+while [ ! -S /run/dbus/system_bus_socket ]; do sleep 0.1; done
+/usr/libexec/realmd &
+sleep 1
+realm join --verbose --computer-name={name} --client-software=sssd --user={user} {domain} && touch {place}/joined
+exec sleep 1000
+"""
+
+
+class RealmMember:
+    """A computer that has joined by realmd, which has a bus, a process namespace and an /etc of its own."""
+
+    def __init__(self, controller: DomainController, name: str, place: Path, resolver: str) -> None:
+        """`resolver` is the address of a name server that has the SRV records of the domain."""
+        self.host = f"{name.lower()}.{REALM.lower()}"
+        self._place = place
+        for part in (*_PLACES, "own"):
+            (place / part).mkdir(parents=True)
+        (place / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {self.host} {name.lower()}\n")
+        (place / "resolv.conf").write_text(f"nameserver {resolver}\noptions attempts:1 timeout:1\n")
+        mounts = {part: path for part, path in _PLACES.items() if path != "/etc/sssd"}
+        mounts |= {"hosts": "/etc/hosts", "resolv.conf": "/etc/resolv.conf"}
+        script = _JOIN.format(
+            place=place, mounts="\n".join(f"mount --bind {place / part} {path}" for part, path in mounts.items()),
+            krb5_conf=controller.krb5_conf, host=self.host, name=name, user=ADMINISTRATOR, domain=REALM.lower(),
+        )  # fmt: skip
+        with (place / "realm.log").open("wb") as log:
+            command = ["unshare", "-m", "-u", "-p", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=controller.environment
+            )
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{PASSWORD}\n".encode())
+        self._process.stdin.close()
+        over = time.monotonic() + START
+        while not (place / "joined").exists():
+            if time.monotonic() > over or self._process.poll() is not None:
+                self.stop()
+                raise RuntimeError(f"realm does not join: {(place / 'realm.log').read_text(errors='replace')}")
+            time.sleep(0.2)
+
+    def enter(self) -> Callable[[], None]:
+        """See `SssdMember.enter`."""
+        return entering(self._process.pid)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()

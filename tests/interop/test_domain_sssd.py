@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from daemon import Daemon
-from interop.domain_controller import ADMINISTRATOR, PASSWORD, REALM, DomainController, login
-from interop.domain_sssd import SssdMember, why_no_sssd
+from interop.domain_controller import ADMINISTRATOR, CONTROLLER, PASSWORD, REALM, DomainController, login
+from interop.domain_sssd import RealmMember, SssdMember, why_no_sssd
+from interop.name_server import NameServer
 from wanted import missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
@@ -91,3 +93,38 @@ def test_without_sssd_nothing_is_said_of_it(directory: DomainController, sssd: S
     environment = {**os.environ, "OPENMSMQ_DATA_DIR": str(tmp_path), "OPENMSMQ_KERBEROS_KEYTAB": str(sssd.keytab)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert "sssd" not in done.stdout.replace(str(sssd.keytab), "")
+
+
+def test_a_machine_that_realm_has_joined_is_found_by_the_keytab_of_the_system(
+    directory: DomainController, tickets: dict[str, Path], tmp_path: Path
+) -> None:
+    if shutil.which("realm") is None:
+        missing("realmd is not installed: make domain")
+    served, names = f"{CONTROLLER}.rig.test", NameServer(tmp_path, "127.0.0.54")
+    names.records = {
+        ("_ldap._tcp.rig.test", "SRV"): [f"0 100 389 {served}."], (served, "A"): [directory.address],
+        ("_ldap._tcp.dc._msdcs.rig.test", "SRV"): [f"0 100 389 {served}."],
+        ("_kerberos._tcp.rig.test", "SRV"): [f"0 100 88 {served}."], ("rig.test", "A"): [directory.address],
+    }  # fmt: skip
+    member = RealmMember(directory, "MQ8", tmp_path / "realm", "127.0.0.54")
+    try:
+        environment = {
+            **os.environ, "OPENMSMQ_DATA_DIR": str(tmp_path), "OPENMSMQ_DIRECTORY_CONTROLLERS": directory.address,
+            "OPENMSMQ_COMPUTER_NAME": "MQ8", "OPENMSMQ_PASSWORD": PASSWORD,
+        }  # fmt: skip
+
+        def domain(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "openmsmq.cli", "domain", *arguments]
+            given = {**environment, **more}
+            return subprocess.run(command, env=given, preexec_fn=member.enter(), capture_output=True, text=True)
+
+        unset = domain("status")
+        assert unset.returncode == 1 and "this machine has /etc/krb5.keytab" in " ".join(unset.stdout.split())
+        joined = domain("join", "--user", f"{ADMINISTRATOR}@{REALM}", "--host-name", member.host)
+        assert joined.returncode == 0, joined.stderr
+        assert "/etc/krb5.keytab has the keys of MQ8$: this machine is a member" in joined.stdout
+        said = domain("status", OPENMSMQ_KERBEROS_KEYTAB="/etc/krb5.keytab")
+        assert said.returncode == 0, said.stdout + said.stderr
+    finally:
+        member.stop()
+        names.close()
