@@ -12,13 +12,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from command_line import add_user
+from daemon import Daemon
 from interop import domain_forest
-from interop.domain_controller import DomainController, SambaServer
+from interop.domain_controller import PASSWORD, SERVICE_NAME, DomainController, SambaServer, login
 from interop.domain_forest import child_domain, name_forest, referrer
 from interop.name_server import NameServer
+from openmsmq.com import Dispatch, close_all
+from openmsmq.model.errors import HResult, MsmqError
 from wanted import missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
@@ -173,3 +178,34 @@ def test_two_ask_at_a_time(names: NameServer, ticket: Path) -> None:
     for process in running:
         assert json.loads(process.communicate(timeout=30)[0])[0] == [GUEST]
     assert time.monotonic() - started < 20
+
+
+def test_queries_of_a_forest_with_several_domains_go_to_a_real_global_catalog(
+    directory: DomainController, child: SambaServer, keytab: Path, tmp_path: Path
+) -> None:
+    options = (
+        "--directory-provider", "active-directory", "--directory-controllers", directory.address, "--kerberos-keytab",
+        str(keytab), "--computer-name", "MQ1", "--logins", "kerberos,ntlm",
+        "--domain-administrators", directory.sid("carol"),
+    )  # fmt: skip
+    carol = directory.ticket("carol", SERVICE_NAME)
+    with Daemon(tmp_path / "data", *options) as daemon, daemon.connect(**login(carol)) as manager:
+        add_user(daemon.directory, "local", PASSWORD)
+        manager.create_queue(r".\of-the-forest", label="of the forest")
+        query = Dispatch("MSMQ.MSMQQuery", "127.0.0.1", daemon.mapper_port, user="local", password=PASSWORD)
+
+        def found() -> str:
+            return str(query.LookupQueue(Label="of the forest").Next().PathName)
+
+        assert found() == "MQ1\\of-the-forest"
+        started = time.monotonic()
+        with pytest.raises(MsmqError) as caught:
+            manager.open(f"PUBLIC={uuid4()}", "send")
+        assert caught.value.hresult == HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
+        assert time.monotonic() - started < 5
+        assert "no global catalog answers" not in daemon.log
+        with directory.net.refused(0, 3268):
+            assert found() == "MQ1\\of-the-forest"
+            assert "no global catalog answers, so queues of other domains are not found" in daemon.log
+        close_all()
+    assert "Traceback" not in daemon.log
