@@ -111,11 +111,8 @@ def _winbind(configuration: Configuration, *, by_sssd: bool) -> Finding:
     try:
         computer, domain_name = Winbind(first=False).membership()
     except (WinbindUnavailable, LogonUnavailable) as error:
-        advice = (
-            "sssd has no NTLM of domain accounts: set logins without winbind, or join by winbind instead"
-            if by_sssd
-            else str(error)
-        )
+        beside = "; sssd has no NTLM of domain accounts: without winbind, take it out of logins" if by_sssd else ""
+        advice = f"{error}{beside}"
         return Finding("winbind", "does not answer", advice)
     same = computer.casefold() == configuration.machine_name.casefold()
     advice = f"set computer_name to {computer}: controllers compare it with the name in logins"
