@@ -457,6 +457,5 @@ def test_a_renamed_account_is_the_same_one_with_the_ticket_it_holds_and_with_new
         for cache in (held, controller.ticket("robert", SERVICE_NAME)):
             with daemon.connect(**login(cache)) as manager, manager.open(OF_BOB, "send") as queue:
                 queue.send(b"of the same account")
-        assert rf"RIG\robert ({sid}) logged in" in daemon.log
     finally:
         controller.tool("user", "rename", "robert", "--samaccountname=bob", "--upn=bob@rig.test")
