@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from command_line import at
 from daemon import Daemon
@@ -74,6 +74,15 @@ class SambaServer:
                 detail = self._log.read_text(errors="replace")[-2000:]
                 raise RuntimeError(f"the domain controller does not answer:\n{detail}")
             time.sleep(0.1)
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """From its start to the end of the block."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop()
 
     def _answers(self, port: int) -> bool:
         try:

@@ -193,15 +193,13 @@ def second_controller(controller: DomainController, place: Path) -> Iterator[Sam
     if done.returncode:
         raise RuntimeError(f"the second controller can't join: {done.stdout}{done.stderr}")
     _alone(place)
-    for server in (controller.place, place):
-        command = ["samba-tool", "spn", "add", f"ldap/{address}", f"{SECOND.upper()}$", "-s", server / "etc/smb.conf"]
+    for database in (controller.place, place):
+        command = ["samba-tool", "spn", "add", f"ldap/{address}", f"{SECOND.upper()}$", "-s", database / "etc/smb.conf"]
         subprocess.run(command, check=True, capture_output=True)
-    running = SambaServer(controller.net, SECOND_INDEX, place, controller.directory / "second.log", *prepare)
-    running.start()
-    try:
+    with SambaServer(
+        controller.net, SECOND_INDEX, place, controller.directory / "second.log", *prepare
+    ).running() as running:
         yield running
-    finally:
-        running.stop()
 
 
 @contextmanager
@@ -228,17 +226,13 @@ def child_domain(controller: DomainController) -> Iterator[SambaServer]:
         [controller.address], f" {CHILD_REALM} = {{\n  kdc = {address}\n }}\n",
         f" .child.rig.test = {CHILD_REALM}\n child.rig.test = {CHILD_REALM}\n",
     )  # fmt: skip
-    running = SambaServer(controller.net, CHILD_INDEX, place, controller.directory / "child.log")
-    running.start()
-    try:
+    with SambaServer(controller.net, CHILD_INDEX, place, controller.directory / "child.log").running() as running:
         yield running
-    finally:
-        running.stop()
 
 
 @contextmanager
 def referrer(controller: DomainController, place: Path, foreign: str) -> Iterator[str]:
-    """slapd at the address that is returned, which has naught but the names of the forest's domains, a referral to the
+    """slapd at the address that is returned, which has only the names of the forest's domains, a referral to the
     child domain and one to `foreign`."""
     (place / "data").mkdir(parents=True)
     (place / "root.ldif").write_text(_ROOT)

@@ -67,6 +67,21 @@ def entering(process: int) -> Callable[[], None]:
     return move
 
 
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    """To it and its children."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process that leads a group of its own, and whatever it has started."""
+    _signal(process, signal.SIGTERM)
+    try:
+        process.wait(10)
+    finally:
+        _signal(process, signal.SIGKILL)
+
+
 class Member:
     """A computer with this NetBIOS name that has joined, and its winbind."""
 
@@ -146,24 +161,14 @@ class Member:
     def stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            self._signal(process, signal.SIGTERM)
-            try:
-                process.wait(10)
-            finally:
-                self._signal(process, signal.SIGKILL)
-
-    @staticmethod
-    def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-        """To winbind and its children."""
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+            end_group(process)
 
     @contextmanager
     def silent(self) -> Iterator[None]:
         """Its sockets stand, and nobody answers."""
         assert self._process is not None
-        self._signal(self._process, signal.SIGSTOP)
+        _signal(self._process, signal.SIGSTOP)
         try:
             yield
         finally:
-            self._signal(self._process, signal.SIGCONT)
+            _signal(self._process, signal.SIGCONT)

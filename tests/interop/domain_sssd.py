@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from interop.domain_controller import ADMINISTRATOR, CONTROLLER, PASSWORD, REALM, START, DomainController
-from interop.domain_member import SOCKETS, entering
+from interop.domain_member import SOCKETS, end_group, entering
 
 _SETTINGS = """[sssd]
 services = nss
@@ -112,13 +109,7 @@ class SssdMember:
     def stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(10)
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+            end_group(process)
 
 
 _JOIN = """
