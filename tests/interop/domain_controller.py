@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from command_line import at
 from daemon import Daemon
@@ -34,7 +34,8 @@ SERVICE, HOST = "MQ1$", "mq1.rig.test"
 OTHER_SERVICE, OTHER_HOST = "OTHER$", "other.rig.test"
 SERVICE_NAME, OTHER_NAME = f"host/{HOST}@{REALM}", f"host/{OTHER_HOST}@{REALM}"
 START = 30.0  # seconds until the controller answers, on a machine that runs other tests
-RECIPE = 1  # counts changes of `_provision`, so that no old directory is used
+HOSTS = 3  # of which the first is the controller, and others are for more of them
+RECIPE = 2  # counts changes of `_provision`, so that no old directory is used
 
 
 def why_no_controller() -> str:
@@ -45,45 +46,43 @@ def why_no_controller() -> str:
     return why_not()
 
 
-def _kept() -> Path:
+def kept_directory() -> Path:
     """Where the directory is: the provisioning writes this path into it, so each checkout has its own."""
     checkout = hashlib.sha256(str(Path(__file__).resolve()).encode()).hexdigest()[:8]
     return Path(tempfile.gettempdir()) / f"openmsmq-domain-{os.getuid()}-{checkout}-{RECIPE}"
 
 
-class DomainController:
-    """A controller that runs. Tickets are in files that `ticket` makes."""
+class SambaServer:
+    """A process that serves the directory in `place`, on one of the hosts of a net."""
 
-    def __init__(self, net: Net, place: Path, directory: Path) -> None:
-        """`directory` is for keytabs, tickets and the configuration of Kerberos."""
-        self._net, self._place, self._directory = net, place, directory
+    def __init__(self, net: Net, index: int, place: Path, log: Path, *prepare: str) -> None:
+        """`prepare` is a command that runs what follows it."""
+        self._enter, self._log, self._prepare = net.enter(index), log, prepare
         self._process: subprocess.Popen[bytes] | None = None
-        self.address = net.hosts[0]
-        self.krb5_conf = directory / "krb5.conf"
-        self.krb5_conf.write_text(
-            f"[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n"
-            f" rdns = false\n dns_canonicalize_hostname = false\n forwardable = true\n udp_preference_limit = 1\n"
-            f"[realms]\n {REALM} = {{\n  kdc = {self.address}\n  kpasswd_server = {self.address}\n }}\n"
-            f"[domain_realm]\n .rig.test = {REALM}\n rig.test = {REALM}\n"
-        )
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """For processes that speak Kerberos."""
-        return {**os.environ, "KRB5_CONFIG": str(self.krb5_conf)}
+        self.address = net.hosts[index]
+        self.settings = place / "etc/smb.conf"
 
     def start(self) -> None:
         """Raises RuntimeError when the controller does not answer in time."""
-        command = ["samba", "-i", "-M", "single", "-s", str(self._place / "etc/smb.conf")]
-        with (self._directory / "samba.log").open("ab") as log:
+        command = [*self._prepare, "samba", "-i", "-M", "single", "-s", str(self.settings)]
+        with self._log.open("ab") as log:
             out = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-            self._process = subprocess.Popen(command, preexec_fn=self._net.enter(0), **out)  # noqa: PLW1509
+            self._process = subprocess.Popen(command, preexec_fn=self._enter, **out)  # noqa: PLW1509
         over = time.monotonic() + START
         while not (self._answers(88) and self._answers(389)):
             if time.monotonic() > over or self._process.poll() is not None:
-                detail = (self._directory / "samba.log").read_text(errors="replace")[-2000:]
+                detail = self._log.read_text(errors="replace")[-2000:]
                 raise RuntimeError(f"the domain controller does not answer:\n{detail}")
             time.sleep(0.1)
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """From its start to the end of the block."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop()
 
     def _answers(self, port: int) -> bool:
         try:
@@ -105,12 +104,46 @@ class DomainController:
     @contextmanager
     def silent(self) -> Iterator[None]:
         """Its connections stand, and nobody answers."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        process = self._process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            self._process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)  # nothing where it was killed meanwhile
+
+    def kill(self) -> None:
+        """At once, whatever it does."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+class DomainController(SambaServer):
+    """The first controller of the domain. Tickets are in files that `ticket` makes."""
+
+    def __init__(self, net: Net, place: Path, directory: Path) -> None:
+        """`directory` is for keytabs, tickets and the configuration of Kerberos."""
+        super().__init__(net, 0, place, directory / "samba.log")
+        self.net, self.place, self.directory = net, place, directory
+        self.krb5_conf = directory / "krb5.conf"
+        self.configure_kerberos([self.address])
+
+    def configure_kerberos(self, controllers: list[str], realms: str = "", hosts: str = "") -> None:
+        """Where tickets are had; `realms` and `hosts` are lines for other realms."""
+        found = "".join(f"  kdc = {address}\n" for address in controllers)
+        self.krb5_conf.write_text(
+            f"[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n"
+            f" rdns = false\n dns_canonicalize_hostname = false\n forwardable = true\n udp_preference_limit = 1\n"
+            f"[realms]\n {REALM} = {{\n{found}  kpasswd_server = {controllers[0]}\n }}\n{realms}"
+            f"[domain_realm]\n{hosts} .rig.test = {REALM}\n rig.test = {REALM}\n"
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For processes that speak Kerberos."""
+        return {**os.environ, "KRB5_CONFIG": str(self.krb5_conf)}
 
     def serve_ldap_by_address(self) -> None:
         """Tickets for LDAP can be had for the controller's address, as no name of it resolves here."""
@@ -118,7 +151,7 @@ class DomainController:
 
     def search(self, user: str, condition: str, *attributes: str) -> str:
         """What ldapsearch finds with the ticket of a user, as lines of LDIF."""
-        environment = {**self.environment, "KRB5CCNAME": f"FILE:{self._directory / f'{user}.ccache'}"}
+        environment = {**self.environment, "KRB5CCNAME": f"FILE:{self.directory / f'{user}.ccache'}"}
         command = [
             "ldapsearch",
             "-Q",
@@ -137,17 +170,17 @@ class DomainController:
 
     def add_object(self, ldif: str) -> None:
         """By Samba's Python bindings, on the controller's own database."""
-        script = _ADD_OBJECT.format(database=self._place / "private/sam.ldb")
+        script = _ADD_OBJECT.format(database=self.place / "private/sam.ldb")
         subprocess.run(["/usr/bin/python3", "-I", "-c", script], input=ldif.encode(), check=True, capture_output=True)
 
     def tool(self, *arguments: str) -> str:
         """samba-tool on the controller's own database."""
-        return _tool(self._place, *arguments)
+        return _tool(self.place, *arguments)
 
     def ticket(self, user: str, *services: str, name: str = "", lifetime: str = "1h", shift: str = "") -> Path:
         """A cache with the user's ticket-granting ticket, and tickets for services. `shift` sets the clock, as
         `+10m`. Raises CalledProcessError."""
-        cache = self._directory / f"{name or user}.ccache"
+        cache = self.directory / f"{name or user}.ccache"
         environment = {**self.environment, "KRB5CCNAME": f"FILE:{cache}"}
         clock = ["faketime", "-f", shift] if shift else []
         run = [*clock, "kinit", "-l", lifetime, f"{user}@{REALM}"]
@@ -158,13 +191,13 @@ class DomainController:
 
     def keytab(self, account: str = SERVICE) -> Path:
         """A new file with the keys of an account."""
-        path = self._directory / f"{account.rstrip('$')}.keytab"
+        path = self.directory / f"{account.rstrip('$')}.keytab"
         path.unlink(missing_ok=True)
         return self.export(account)
 
     def export(self, account: str) -> Path:
         """Add the present keys of an account to its file."""
-        path = self._directory / f"{account.rstrip('$')}.keytab"
+        path = self.directory / f"{account.rstrip('$')}.keytab"
         self.tool("domain", "exportkeytab", str(path), f"--principal={account}")
         path.chmod(0o600)
         return path
@@ -172,7 +205,7 @@ class DomainController:
     def without_pac(self, account: str) -> None:
         """Tickets for a service have no PAC from now on: WORKSTATION_TRUST_ACCOUNT and NO_AUTH_DATA_REQUIRED
         ([MS-ADTS] 2.2.16)."""
-        _set_attribute(self._place, account, "userAccountControl", 0x1000 | 0x2000000)
+        _set_attribute(self.place, account, "userAccountControl", 0x1000 | 0x2000000)
 
     def sid(self, name: str) -> str:
         """Of a user, a computer or a group."""
@@ -198,6 +231,8 @@ def _provision(place: Path) -> None:
         ],
         check=True, capture_output=True,
     )  # fmt: skip
+    # The controller adds it by itself, but later.
+    _tool(place, "spn", "add", f"ldap/{CONTROLLER}.rig.test", f"{CONTROLLER.upper()}$")
     for user in ACCOUNTS:
         _tool(place, "user", "create", user, PASSWORD)
     for group in (GROUP, INNER_GROUP):
@@ -236,7 +271,7 @@ database.add_ldif(sys.stdin.read())
 @contextmanager
 def domain_controller(directory: Path) -> Iterator[DomainController]:
     """A controller with a fresh copy of the directory; one at a time in each checkout. It ends with the block."""
-    kept = _kept()
+    kept = kept_directory()
     kept.mkdir(mode=0o700, exist_ok=True)
     place, made = kept / "dc", kept / "made"
     with (kept / "lock").open("w") as lock:
@@ -248,7 +283,7 @@ def domain_controller(directory: Path) -> Iterator[DomainController]:
             (kept / "new").rename(made)
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(made, place, symlinks=True)
-        net = Net(1)
+        net = Net(HOSTS)
         try:
             controller = DomainController(net, place, directory)
             try:

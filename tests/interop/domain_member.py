@@ -52,6 +52,36 @@ def why_no_member() -> str:
     return ""
 
 
+def entering(process: int) -> Callable[[], None]:
+    """A function that moves the process that calls it into the mount namespace of another one."""
+    path, libc = f"/proc/{process}/ns/mnt", ctypes.CDLL(None, use_errno=True)
+
+    def move() -> None:
+        here = os.getcwd()
+        handle = os.open(path, os.O_RDONLY)
+        if libc.setns(handle, CLONE_NEWNS) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+        os.close(handle)
+        os.chdir(here)
+
+    return move
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    """To it and its children."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process that leads a group of its own, and whatever it has started."""
+    _signal(process, signal.SIGTERM)
+    try:
+        process.wait(10)
+    finally:
+        _signal(process, signal.SIGKILL)
+
+
 class Member:
     """A computer with this NetBIOS name that has joined, and its winbind."""
 
@@ -126,39 +156,19 @@ class Member:
     def enter(self) -> Callable[[], None]:
         """A function that moves the process that calls it to where this winbind answers."""
         assert self._process is not None
-        path, libc = f"/proc/{self._process.pid}/ns/mnt", ctypes.CDLL(None, use_errno=True)
-
-        def move() -> None:
-            here = os.getcwd()
-            handle = os.open(path, os.O_RDONLY)
-            if libc.setns(handle, CLONE_NEWNS) != 0:
-                raise OSError(ctypes.get_errno(), "setns")
-            os.close(handle)
-            os.chdir(here)
-
-        return move
+        return entering(self._process.pid)
 
     def stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            self._signal(process, signal.SIGTERM)
-            try:
-                process.wait(10)
-            finally:
-                self._signal(process, signal.SIGKILL)
-
-    @staticmethod
-    def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-        """To winbind and its children."""
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+            end_group(process)
 
     @contextmanager
     def silent(self) -> Iterator[None]:
         """Its sockets stand, and nobody answers."""
         assert self._process is not None
-        self._signal(self._process, signal.SIGSTOP)
+        _signal(self._process, signal.SIGSTOP)
         try:
             yield
         finally:
-            self._signal(self._process, signal.SIGCONT)
+            _signal(self._process, signal.SIGCONT)

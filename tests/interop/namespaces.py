@@ -7,7 +7,8 @@ import itertools
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 CLONE_NEWNET = 0x40000000
 _numbers = itertools.count()  # what is removed may be there for a moment
@@ -104,6 +105,15 @@ class Net:
         """Everything gets everywhere."""
         for space in self._spaces:
             _run(f"ip netns exec {space} nft flush chain inet cut in")
+
+    @contextmanager
+    def refused(self, index: int, port: int) -> Iterator[None]:
+        """Nobody gets a connection to a TCP port of a host."""
+        _run(f"ip netns exec {self._spaces[index]} nft add rule inet cut in tcp dport {port} reject with tcp reset")
+        try:
+            yield
+        finally:
+            _run(f"ip netns exec {self._spaces[index]} nft flush chain inet cut in")
 
     def close(self) -> None:
         """Remove all of it. Interfaces in namespaces go with these, but only later."""

@@ -18,6 +18,9 @@ from daemon import Daemon, eventually
 from interop import domain_controller as domain
 from interop.domain_controller import DomainController, command, login
 from openmsmq.com import Dispatch, close_all
+from openmsmq.directory.active import schema
+from openmsmq.directory.active.session import LdapSession, Login, Scope
+from openmsmq.directory.active.views import View
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
@@ -97,6 +100,25 @@ def test_a_public_queue_is_found_by_the_attributes_used_by_its_name_and_deleted(
     carol("queue", "delete", name, "--yes")
     assert directory.search("alice", "(mSMQLabelEx=of the day)", "cn") == ""
     assert found(daemon, Label="of the day") == []
+
+
+def test_the_global_catalog_has_all_that_is_read_of_queues_and_queue_managers(
+    directory: DomainController, daemon: Daemon, carol: Run, tickets: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = created(carol, "catalogued", "--label", "in the catalog")
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tickets['carol']}")
+    own, catalog = (LdapSession(f"{directory.address}:{port}", Login()) for port in (389, 3268))
+    identifier = UUID(name.removeprefix("PUBLIC="))
+    found = [
+        view.identified(identifier, schema.QUEUE_ATTRIBUTES)
+        for view in (View(own, "DC=rig,DC=test"), View(catalog, ""))
+    ]
+    assert found[0] == found[1] and found[0].values["msmqlabelex"] == [b"in the catalog"]
+    wanted = ["objectGUID", "mSMQEncryptKey", schema.DESCRIPTOR]
+    (machine,) = catalog.search(MACHINE, "(objectClass=*)", wanted, Scope.BASE)
+    assert set(machine.values) == {"objectguid", "msmqencryptkey", "ntsecuritydescriptor"}
+    own.close()
+    catalog.close()
 
 
 def test_a_path_of_ldap_leads_to_a_queue_and_back(daemon: Daemon, carol: Run) -> None:

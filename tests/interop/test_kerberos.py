@@ -47,6 +47,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
 LEVELS = [AuthLevel.CONNECT, AuthLevel.PKT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY]
 REFUSED = (AccessDenied, BindError)  # AuthenticationError is the former
 ORDERS = r".\private$\orders"
+OF_BOB = r".\private$\of-bob"
 
 
 @pytest.fixture(scope="module")
@@ -438,3 +439,23 @@ def test_a_new_key_counts_when_it_is_in_the_keytab_and_old_tickets_go_on(
     controller.export(domain.SERVICE)
     assert daemon.connect(**login(fresh)).machine_id
     assert daemon.connect(**login(tickets["bob"])).machine_id
+
+
+def test_a_renamed_account_is_the_same_one_with_the_ticket_it_holds_and_with_new_ones(
+    controller: DomainController, daemon: Daemon, tickets: dict[str, Path]
+) -> None:
+    held, sid = controller.ticket("bob", SERVICE_NAME, name="before"), controller.sid("bob")
+    run = command(daemon, tickets["carol"])
+    run("queue", "create", OF_BOB)
+    run("queue", "revoke", OF_BOB, "everyone", "--yes")
+    run("queue", "grant", OF_BOB, sid, "Send", "--yes")
+    controller.tool("user", "rename", "bob", "--samaccountname=robert", "--upn=robert@rig.test")
+    try:
+        assert controller.sid("robert") == sid
+        with pytest.raises(subprocess.CalledProcessError):
+            controller.ticket("bob", name="gone")
+        for cache in (held, controller.ticket("robert", SERVICE_NAME)):
+            with daemon.connect(**login(cache)) as manager, manager.open(OF_BOB, "send") as queue:
+                queue.send(b"of the same account")
+    finally:
+        controller.tool("user", "rename", "robert", "--samaccountname=bob", "--upn=bob@rig.test")

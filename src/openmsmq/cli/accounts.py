@@ -69,11 +69,9 @@ class Accounts:
     @functools.cached_property
     def domain(self) -> DomainAccounts | None:
         """None without controllers. Raises UsageError without the libraries."""
-        from openmsmq.directory.active.controllers import Controllers
-        from openmsmq.directory.active.locating import Catalog
-        from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
+        from openmsmq.directory.active.session import LdapUnavailable, Login, libraries
         from openmsmq.server.config import ConfigurationError
-        from openmsmq.server.controllers import located
+        from openmsmq.server.controllers import controllers, located
 
         try:
             locate = located(self.configuration)
@@ -82,9 +80,8 @@ class Accounts:
             libraries()
         except (ConfigurationError, LdapUnavailable) as error:
             raise click.UsageError(str(error)) from None
-        connect = functools.partial(LdapSession, login=Login())
-        catalog = Controllers(Catalog(locate), connect)
-        return DomainAccounts(Controllers(locate, connect), time.monotonic, catalog)
+        asked, catalog = controllers(locate, Login())
+        return DomainAccounts(asked, time.monotonic, catalog)
 
     def _of_domain(self, who: str) -> str | None:
         """The SID of a name that says that it is of a domain; None for another name, or where no domain is asked.

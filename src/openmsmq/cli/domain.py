@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import click
 
 from openmsmq.cli.accounts import Accounts, accounts_options
-from openmsmq.cli.membership import join, leave
+from openmsmq.cli.membership import SYSTEM_KEYTAB, join, leave
 from openmsmq.cli.output import json_option, print_json, print_table
 from openmsmq.directory.active.examining import Finding, examine
 from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
@@ -19,6 +21,8 @@ from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
 from openmsmq.rpc.winbind import Winbind, WinbindUnavailable
 from openmsmq.server.config import Configuration
 from openmsmq.server.controllers import located
+
+_SSSD: Final = "/var/lib/sss/pipes/nss"  # where sssd answers for names of users
 
 
 @click.group()
@@ -62,12 +66,18 @@ def _findings(configuration: Configuration) -> Iterator[Finding]:
     except LdapUnavailable as error:
         yield Finding("libraries", "not there", str(error))
         return
+    by_sssd = _sssd_answers()
     if "winbind" in configuration.logins_in_order:
-        yield _winbind(configuration)
+        yield _winbind(configuration, by_sssd=by_sssd)
+    elif by_sssd:
+        yield Finding(
+            "sssd", "is there; users of the domain log in with tickets, sssd has no NTLM for those without one"
+        )
     locate = located(configuration)
     if keytab is None or locate is None:
         name = "kerberos_keytab" if keytab is None else "directory_controllers, or directory_domain"
-        yield Finding("settings", f"no {name}", f"set {name}; docs/domain.md says how")
+        there = f" (this machine has {SYSTEM_KEYTAB})" if keytab is None and SYSTEM_KEYTAB.exists() else ""
+        yield Finding("settings", f"no {name}", f"set {name}{there}; docs/domain.md says how")
         return
     try:
         check_keytab(keytab)
@@ -97,11 +107,23 @@ def _findings(configuration: Configuration) -> Iterator[Finding]:
         session.close()
 
 
-def _winbind(configuration: Configuration) -> Finding:
+def _winbind(configuration: Configuration, *, by_sssd: bool) -> Finding:
     try:
         computer, domain_name = Winbind(first=False).membership()
     except (WinbindUnavailable, LogonUnavailable) as error:
-        return Finding("winbind", "does not answer", str(error))
+        beside = "; sssd has no NTLM of domain accounts: without winbind, take it out of logins" if by_sssd else ""
+        advice = f"{error}{beside}"
+        return Finding("winbind", "does not answer", advice)
     same = computer.casefold() == configuration.machine_name.casefold()
     advice = f"set computer_name to {computer}: controllers compare it with the name in logins"
     return Finding("winbind", f"{computer} is a member of {domain_name}", "" if same else advice)
+
+
+def _sssd_answers() -> bool:
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.settimeout(1)
+        try:
+            asked.connect(_SSSD)
+        except OSError:
+            return False
+    return True

@@ -6,7 +6,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine
-from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -14,9 +13,8 @@ import click
 
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.directory.active.accounts import DomainAccounts
-from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.provider import ActiveDirectory
-from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
+from openmsmq.directory.active.session import LdapUnavailable, Login, libraries
 from openmsmq.directory.provider import Certificate, DirectoryError
 from openmsmq.packet.errors import BadPacket
 from openmsmq.protection import algorithms
@@ -27,7 +25,7 @@ from openmsmq.protection.keys import DirectoryKey, pack_directory_keys, unpack_d
 from openmsmq.protocols.certificates import certificates_in, certificates_to
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.config import Configuration, ConfigurationError
-from openmsmq.server.controllers import located
+from openmsmq.server.controllers import controllers, located
 from openmsmq.server.loading import load
 
 _config = click.option("--config", type=click.Path(path_type=Path), help="TOML file of the daemon.")
@@ -202,11 +200,11 @@ def _change_in_domain(
         if locate is None:
             raise click.UsageError("--domain wants directory_controllers or directory_domain in the settings")
         libraries()
-        controllers = Controllers(locate, partial(LdapSession, login=Login()))
+        asked, catalog = controllers(locate, Login())
         sid = owner.upper()
         if not sid.startswith("S-1-"):
-            sid = DomainAccounts(controllers, time.monotonic).sid_of(owner)
-        asyncio.run(change(ActiveDirectory(controllers, "", certificates_in, certificates_to), sid))
+            sid = DomainAccounts(asked, time.monotonic, catalog).sid_of(owner)
+        asyncio.run(change(ActiveDirectory(asked, "", certificates_in, certificates_to, catalog), sid))
     except (ConfigurationError, LdapUnavailable, DirectoryError) as error:
         raise click.ClickException(str(error)) from None
 

@@ -1,11 +1,17 @@
-"""Which domain controllers the settings mean."""
+"""Which domain controllers the settings mean, and how this machine asks them."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
 
-from openmsmq.directory.active.locating import DnsUnavailable, Found, Locate, Named, dns_services
-from openmsmq.directory.active.session import ping
+from openmsmq.directory.active.controllers import Controllers
+from openmsmq.directory.active.following import ForestSession
+from openmsmq.directory.active.locating import Catalog, DnsUnavailable, Found, Locate, Named, dns_services
+from openmsmq.directory.active.session import LdapSession, Login, ping
+from openmsmq.directory.provider import DirectoryAway
 from openmsmq.server.config import Configuration, ConfigurationError
 
 
@@ -20,3 +26,31 @@ def located(configuration: Configuration) -> Locate | None:
         return Found(configuration.directory_domain, dns_services(), ping, time.monotonic)
     except DnsUnavailable as error:
         raise ConfigurationError(str(error)) from None
+
+
+def controllers(locate: Locate, login: Login) -> tuple[Controllers, Controllers]:
+    """Those of the domain, and the same at the port of the global catalog. A session follows referrals to other domains
+    of the forest with the same login."""
+    connect = partial(LdapSession, login=login)
+    domains = _Domains()
+
+    def following(host: str) -> ForestSession:
+        return ForestSession(connect(host), lambda host, patience: connect(host, patience=patience), domains.hosts)
+
+    return Controllers(locate, following), Controllers(Catalog(locate), connect)
+
+
+class _Domains:
+    """The controllers of other domains, as DNS has them."""
+
+    def __init__(self) -> None:
+        self._found: Final[dict[str, Found]] = {}  # by DNS name, which only domains of the forest are asked for by
+
+    def hosts(self, domain: str) -> Sequence[str]:
+        """The name of the domain itself, which is that of all its controllers, where DNS says no more."""
+        try:
+            if domain not in self._found:
+                self._found[domain] = Found(domain, dns_services(), ping, time.monotonic)
+            return self._found[domain].hosts()
+        except (DirectoryAway, DnsUnavailable):
+            return (domain,)

@@ -8,9 +8,8 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.provider import ActiveDirectory
-from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
+from openmsmq.directory.active.session import LdapUnavailable, Login, libraries
 from openmsmq.directory.connection import ONLINE_PERIOD, DirectoryConnection
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.directory.provider import DirectoryError
@@ -19,7 +18,7 @@ from openmsmq.protocols.certificates import certificates_in, certificates_to
 from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
 from openmsmq.server.config import Configuration, ConfigurationError
-from openmsmq.server.controllers import located
+from openmsmq.server.controllers import controllers, located
 from openmsmq.store import StoreFailed
 
 logger = logging.getLogger(__name__)
@@ -45,8 +44,8 @@ def _active_directory(configuration: Configuration) -> ActiveDirectory:
         raise ConfigurationError(f"directory_provider: {error}") from None
     locate = located(configuration)
     assert locate is not None
-    controllers = Controllers(locate, partial(LdapSession, login=Login(account, keytab)))
-    return ActiveDirectory(controllers, account.partition("@")[0], certificates_in, certificates_to)
+    asked, catalog = controllers(locate, Login(account, keytab))
+    return ActiveDirectory(asked, account.partition("@")[0], certificates_in, certificates_to, catalog)
 
 
 def identifier_drawing(configuration: Configuration, directory: DirectoryConnection) -> Callable[[], bytes]:

@@ -10,13 +10,11 @@ from functools import partial
 from typing import Final, TypeVar
 
 from openmsmq.directory.active.accounts import DomainAccounts, is_account_name
-from openmsmq.directory.active.controllers import Controllers
-from openmsmq.directory.active.locating import Catalog
-from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
+from openmsmq.directory.active.session import LdapUnavailable, Login, libraries
 from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.server.config import Configuration, ConfigurationError
-from openmsmq.server.controllers import located
+from openmsmq.server.controllers import controllers, located
 
 logger = logging.getLogger(__name__)
 
@@ -76,9 +74,8 @@ def domain_names(configuration: Configuration) -> DomainNames | None:
         libraries()
     except LdapUnavailable as error:
         raise ConfigurationError(f"directory_controllers: {error}") from None
-    connect = partial(LdapSession, login=Login(configuration.account_name, keytab))
-    catalog = Controllers(Catalog(locate), connect)
-    return DomainNames(DomainAccounts(Controllers(locate, connect), time.monotonic, catalog))
+    asked, catalog = controllers(locate, Login(configuration.account_name, keytab))
+    return DomainNames(DomainAccounts(asked, time.monotonic, catalog))
 
 
 def names_of_domain(configuration: Configuration, names: Sequence[str]) -> list[str]:

@@ -40,7 +40,7 @@ class LdapTree:
 
     def search(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope = Scope.SUBTREE, *,
-        limit: int = 0, order: str = "",
+        limit: int = 0, order: str = "", everywhere: bool = False,
     ) -> list[Entry]:  # fmt: skip
         self.asked.append(condition)
         root, test = self._named(base), parse(condition)

@@ -12,7 +12,7 @@ from directory.active.ldap_tree import LdapTree
 from openmsmq.directory.active.controllers import THREADS, Controllers
 from openmsmq.directory.active.locating import Named
 from openmsmq.directory.active.session import ControllerSilent, Session
-from openmsmq.directory.provider import DirectoryAway, DirectoryDenied
+from openmsmq.directory.provider import DirectoryAway, DirectoryDenied, DirectoryError
 
 Work = Callable[[Session], str]
 
@@ -93,9 +93,14 @@ def test_a_change_is_not_made_twice_when_nobody_knows_whether_it_was_made() -> N
         made.append(session)
         raise ControllerSilent("no answer")
 
-    with pytest.raises(DirectoryAway):
+    with pytest.raises(DirectoryError, match="may have been made") as caught:
         domain.controllers.change_now(change)
     assert len(made) == 1 and made[0].closed
+    assert not isinstance(caught.value, DirectoryAway), "there is another controller"
+    assert domain.controllers.change_now(domain.name) == "dc2"
+    alone = Domain("dc1")
+    with pytest.raises(DirectoryAway):
+        alone.controllers.change_now(change)
 
 
 def test_a_change_goes_to_a_session_that_answers() -> None:

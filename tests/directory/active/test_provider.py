@@ -13,14 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from directory.active.ldap_tree import LdapTree, parse
-from openmsmq.directory.active import schema
+from openmsmq.directory.active import descriptors, schema
 from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.filters import queue_filter
 from openmsmq.directory.active.locating import Named
 from openmsmq.directory.active.provider import ActiveDirectory
+from openmsmq.directory.active.session import Entry
 from openmsmq.directory.lookup import Filter, Relation, matches
 from openmsmq.directory.provider import (
     Certificate,
+    DirectoryAway,
     DirectoryDenied,
     DirectoryError,
     MachineRecord,
@@ -302,3 +304,105 @@ def test_a_group_is_a_distribution_list_of_queues_aliases_and_groups(here: Direc
     here.tree.objects[group]["member"].append(COMPUTER.encode())
     with pytest.raises(DirectoryError, match="neither a queue, an alias nor a group"):
         here.wait(here.provider.distribution_list(identifier))
+
+
+OTHER_DOMAIN = "DC=child,DC=rig,DC=test"
+OTHER_SID = SID[: SID.rindex("-")] + "-77"
+
+
+class Forest:
+    """A queue manager of another domain of the forest with a queue, and what the global catalog has of all."""
+
+    def __init__(self) -> None:
+        self.here = Directory()
+        partitions = f"CN=Partitions,CN=Configuration,{DOMAIN}"
+        self.here.tree.objects[""]["configurationnamingcontext"] = [f"CN=Configuration,{DOMAIN}".encode()]
+        self.here.tree.objects[partitions] = an_object("top")
+        for context, dns in ((DOMAIN, b"rig.test"), (OTHER_DOMAIN, b"child.rig.test")):
+            self.here.tree.objects[f"CN={dns.decode()},{partitions}"] = an_object(
+                "crossRef", ncname=context.encode(), dnsroot=dns, netbiosname=dns[:3]
+            )
+        self.far = Directory()
+        moved = {name.replace(DOMAIN, OTHER_DOMAIN): values for name, values in self.far.tree.objects.items() if name}
+        computer = moved[COMPUTER.replace(DOMAIN, OTHER_DOMAIN)]
+        computer.update(cn=[b"FAR"], samaccountname=[b"FAR$"], dnshostname=[b"far.child.rig.test"])
+        moved = {name.replace("CN=MQ1", "CN=FAR"): values for name, values in moved.items()}
+        self.machine = self.far.machine
+        self.far.tree.objects.clear()
+        self.far.tree.objects.update({"": an_object("top", usncreated=b"0"), **moved})
+        self.catalog = LdapTree({**self.here.tree.objects, **moved})
+        self.catalogs_up = True
+
+        def catalog(_: str) -> LdapTree:
+            if not self.catalogs_up:
+                raise DirectoryAway("no catalog")
+            self.catalog.objects.update(self.here.tree.objects)
+            return self.catalog
+
+        self.provider = ActiveDirectory(
+            Controllers(Named(["dc1"]), lambda _: self.here.tree), "MQ1$", lambda _: (), lambda _: b"",
+            Controllers(Named(["dc1:3268"]), catalog),
+        )  # fmt: skip
+
+    def create_far_queue(self, name: str = "distant", number: int = 900) -> UUID:
+        computer = f"CN=FAR,CN=Computers,{OTHER_DOMAIN}"
+        queue = f"CN={name},CN=msmq,{computer}"
+        rights = descriptors.to_directory(RIGHTS, OTHER_SID)
+        self.catalog.objects[queue] = an_object("mSMQQueue", ntsecuritydescriptor=rights, msmqlabelex=b"far away")
+        self.catalog.objects[queue].update(
+            cn=[name.encode()], usncreated=[b"%d" % number],
+            whencreated=[b"20261122145708.0Z"], whenchanged=[b"20261122145708.0Z"],
+        )  # fmt: skip
+        return UUID(bytes_le=self.catalog.objects[queue]["objectguid"][0])
+
+
+def test_queues_of_other_domains_of_the_forest_are_in_the_global_catalog() -> None:
+    forest = Forest()
+    wait, provider = forest.here.wait, forest.provider
+    identifier, near = forest.create_far_queue(), forest.here.create()
+    far = wait(provider.queue(identifier))
+    assert (far.path_name, far.label, far.machine) == ("FAR\\distant", "far away", forest.machine)
+    for path in ("FAR\\distant", "far.child.rig.test\\DISTANT"):
+        assert wait(provider.queue_at(path)) == far
+    assert wait(provider.machine_named("far.child.rig.test")).identifier == forest.machine
+    assert wait(provider.machine(forest.machine)).computer_name == "FAR"
+    path = wait(provider.directory_path(identifier))
+    assert path.endswith(OTHER_DOMAIN) and wait(provider.format_name_at(path)) == f"PUBLIC={identifier}"
+    found = wait(provider.find_queues([], 0, 10))
+    assert {record.identifier for record in found} == {identifier, near.identifier}
+    of_it = [Filter("machine", Relation.EQUALS, forest.machine)]
+    assert [record.identifier for record in wait(provider.find_queues(of_it, 0, 10))] == [identifier]
+    with pytest.raises(ObjectNotFound):
+        wait(provider.queue(uuid4()))
+
+
+def test_without_a_global_catalog_referrals_are_followed_and_queries_stay_in_the_domain(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    forest = Forest()
+    identifier, near = forest.create_far_queue(), forest.here.create()
+    forest.catalogs_up = False
+    assert [r.identifier for r in forest.here.wait(forest.provider.find_queues([], 0, 10))] == [near.identifier]
+    assert "queues of other domains are not found" in caplog.text
+    own, asked = forest.here.tree.search, []
+
+    def search(*given: Any, everywhere: bool = False, **more: Any) -> list[Entry]:
+        asked.append(everywhere)
+        try:
+            return own(*given, **more) or (forest.catalog.search(*given, **more) if everywhere else [])
+        except ObjectNotFound:  # what a controller would refer to the other domain for
+            return forest.catalog.search(*given, **more)
+
+    forest.here.tree.search = search  # type: ignore[method-assign]
+    assert forest.here.wait(forest.provider.queue_at("FAR\\distant")).identifier == identifier
+    assert True in asked
+
+
+def test_a_name_that_several_domains_have_is_the_own_one_and_otherwise_an_error() -> None:
+    forest = Forest()
+    forest.create_far_queue()
+    twin = dict(forest.catalog.objects[f"CN=FAR,CN=Computers,{OTHER_DOMAIN}"])
+    forest.catalog.objects[f"CN=FAR,CN=Computers,DC=third,{DOMAIN}"] = twin
+    with pytest.raises(DirectoryError, match="several computers FAR"):
+        forest.here.wait(forest.provider.queue_at("FAR\\distant"))
+    assert forest.here.wait(forest.provider.machine_named("MQ1")).identifier == forest.here.machine

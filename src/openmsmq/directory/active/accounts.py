@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from openmsmq.directory.active.controllers import Controllers
+from openmsmq.directory.active.forest import Domain, forest_of, text
 from openmsmq.directory.active.ldap_text import filter_text
-from openmsmq.directory.active.objects import octets, one, sid_of
+from openmsmq.directory.active.objects import one, sid_of
 from openmsmq.directory.active.session import Entry, Session
 from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
 from openmsmq.model.security import sid_text
@@ -36,24 +36,6 @@ WELL_KNOWN: Final = {
 _SIDS: Final = {name.casefold(): sid for name, sid in WELL_KNOWN.items()}
 _NAMES: Final = {sid: name for name, sid in WELL_KNOWN.items()}
 _OF_A_DOMAIN: Final = "S-1-5-21-"
-_MOST_DOMAINS: Final = 1000  # of a forest
-
-
-@dataclass(frozen=True, slots=True)
-class _Domain:
-    """`context` is its distinguished name."""
-
-    context: str
-    netbios_name: str
-    dns_name: str
-
-    def has(self, name: str) -> bool:
-        """Whether an object with this distinguished name is in the domain itself, and not in one below it."""
-        parts = [part for part in name.casefold().split(",") if part.startswith("dc=")]
-        return ",".join(parts) == self.context.casefold()
-
-    def is_called(self, name: str) -> bool:
-        return name.casefold() in (self.netbios_name.casefold(), self.dns_name.casefold())
 
 
 def is_account_name(name: str) -> bool:
@@ -74,7 +56,7 @@ class DomainAccounts:
         self._catalog: Final = catalog
         self._clock: Final = clock
         self._kept: Final[OrderedDict[str, tuple[float, tuple[str, ...]]]] = OrderedDict()  # the oldest first
-        self._domains: tuple[_Domain, ...] = ()  # of the forest, the controllers' own one first
+        self._domains: tuple[Domain, ...] = ()  # of the forest, the controllers' own one first
 
     def sid_of(self, name: str) -> str:
         """Of `DOMAIN\\name` or `name@domain`, without regard to case."""
@@ -156,7 +138,7 @@ class DomainAccounts:
             domain = next((other for other in others if found and other.has(found[0].name)), domain)
         if not found:
             raise ObjectNotFound(sid)
-        return f"{domain.netbios_name}\\{_text(found[0], 'sAMAccountName')}"
+        return f"{domain.netbios_name}\\{text(found[0], 'sAMAccountName')}"
 
     def _find_groups(self, session: Session, sid: str) -> tuple[str, ...]:
         context = self._forest(session)[0].context
@@ -167,19 +149,10 @@ class DomainAccounts:
         groups = (sid_text(value) for value in user.values.get("tokengroups", ()))
         return tuple(group for group in groups if group.startswith(_OF_A_DOMAIN))
 
-    def _forest(self, session: Session) -> tuple[_Domain, ...]:
-        """The domain of the controllers, and the others of its forest ([MS-ADTS] 6.1.1.2.1.1)."""
+    def _forest(self, session: Session) -> tuple[Domain, ...]:
+        """The domain of the controllers, and the others of its forest."""
         if not self._domains:
-            root = one(session, "", ["defaultNamingContext", "configurationNamingContext"])
-            context = _text(root, "defaultNamingContext")
-            places = f"CN=Partitions,{_text(root, 'configurationNamingContext')}"
-            wanted = ["nCName", "nETBIOSName", "dnsRoot"]
-            found = session.search(places, "(&(objectClass=crossRef)(nETBIOSName=*))", wanted, limit=_MOST_DOMAINS)
-            domains = [_Domain(*(_text(entry, name) for name in wanted)) for entry in found]
-            own = [domain for domain in domains if domain.context.casefold() == context.casefold()]
-            if not own:
-                raise DirectoryError(f"the directory has no name of the domain {context}")
-            self._domains = (*own, *(domain for domain in domains if domain not in own))
+            self._domains = forest_of(session)
         return self._domains
 
 
@@ -188,7 +161,3 @@ def _counting(name: str, sid: str) -> str:
     if not sid.startswith(_OF_A_DOMAIN):
         raise DirectoryError(f"{name} ({sid}) is a group of the domain controllers alone: name a group of the domain")
     return sid
-
-
-def _text(entry: Entry, name: str) -> str:
-    return octets(entry, name).decode()

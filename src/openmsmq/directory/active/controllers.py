@@ -42,7 +42,7 @@ class Controllers:
         return await self._in_thread(lambda: self.read_now(work))
 
     async def change(self, work: Callable[[Session], T]) -> T:
-        """Raises DirectoryError; after DirectoryAway the change may have been made."""
+        """Raises DirectoryError; the change may have been made where a controller has gone meanwhile."""
         return await self._in_thread(lambda: self.change_now(work))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -55,7 +55,17 @@ class Controllers:
     def change_now(self, work: Callable[[Session], T]) -> T:
         """As `change`; blocks."""
         host, session = self._each(self._fresh)
-        return self._use(host, session, work)
+        try:
+            return self._use(host, session, work)
+        except DirectoryAway as error:
+            hosts = self._locate.hosts()
+            if len(hosts) == 1:
+                raise
+            self._next(host, hosts, str(error))
+            raise DirectoryError(
+                f"{host} has gone while it was asked for a change ({error}), which may have been made: look whether it "
+                "was, and try again, another controller is asked then"
+            ) from None
 
     def _fresh(self, host: str, kept: Session | None) -> tuple[str, Session]:
         """A session that answers."""
@@ -115,7 +125,7 @@ class Controllers:
 
     def _next(self, host: str, hosts: Sequence[str], reason: str) -> None:
         with self._lock:
-            if self._current != host or len(hosts) == 1:
+            if self._current != host or host not in hosts or len(hosts) == 1:
                 return
             self._current = following = hosts[(hosts.index(host) + 1) % len(hosts)]
         logger.warning("the domain controller %s does not answer (%s): asking %s", host, reason, following)

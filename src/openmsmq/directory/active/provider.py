@@ -1,20 +1,22 @@
 """Active Directory as a `DirectoryProvider` ([MS-MQDSSM]).
 
 The object of a queue manager is `CN=msmq` below that of its computer, those of its queues are below that. Computers are
-found by their names, wherever they are in the domain. Queues are searched in the whole domain (deviation D-171).
-Objects get their identifiers from the directory; so a queue manager is who the directory says (`enrol`).
+found by their names, wherever they are in the domain. What the own domain does not have, the global catalog has of the
+whole forest (deviation D-171), with all that is read here of queues and queue managers. Objects get their identifiers
+from the directory; so a queue manager is who the directory says (`enrol`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from openmsmq.directory.active import descriptors, schema
 from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.filters import queue_filter
+from openmsmq.directory.active.forest import forest_of
 from openmsmq.directory.active.ldap_text import by_identifier, child, filter_octets, filter_text, name_of, parent_of
 from openmsmq.directory.active.objects import (
     OF_COMPUTER,
@@ -27,7 +29,8 @@ from openmsmq.directory.active.objects import (
     sid_of,
     site_of,
 )
-from openmsmq.directory.active.session import Entry, Scope, Session
+from openmsmq.directory.active.session import Entry, Session
+from openmsmq.directory.active.views import View
 from openmsmq.directory.lookup import Filter, Relation
 from openmsmq.directory.provider import (
     Certificate,
@@ -45,6 +48,8 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.model.security import sid_text
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: The certificates in MQUSERSIGNCERTS ([MS-MQMQ] 2.2.21), and back. Raises ValueError.
 ReadCertificates = Callable[[bytes], Sequence[Certificate]]
@@ -67,9 +72,12 @@ class ActiveDirectory:
         account: str,
         read_certificates: ReadCertificates,
         write_certificates: WriteCertificates,
+        catalog: Controllers | None = None,
     ) -> None:
-        """`account` is the sAMAccountName of this machine, as `MQ1$`. Nothing is asked yet."""
+        """`account` is the sAMAccountName of this machine, as `MQ1$`; `catalog` are controllers at the port of the
+        global catalog, None for a domain that is alone. Nothing is asked yet."""
         self._controllers: Final = controllers
+        self._catalog: Final = catalog
         self._account: Final = account
         self._read_certificates: Final = read_certificates
         self._write_certificates: Final = write_certificates
@@ -79,6 +87,8 @@ class ActiveDirectory:
 
     async def close(self) -> None:
         await self._controllers.close()
+        if self._catalog is not None:
+            await self._catalog.close()
 
     # -- machines ----------------------------------------------------------------------------------------------
 
@@ -147,14 +157,20 @@ class ActiveDirectory:
             ) from None
 
     async def machine(self, identifier: UUID) -> MachineRecord:
-        return await self._controllers.read(lambda session: self._machine(session, by_identifier(identifier)))
+        return await self._read(
+            lambda view: self._machine_record(view.session, view.identified(identifier, _OF_MACHINE))
+        )  # fmt: skip
 
     async def machine_named(self, name: str) -> MachineRecord:
-        return await self._controllers.read(
-            lambda session: self._machine(session, self._computer_named(session, name).configuration)
+        return await self._read(
+            lambda view: self._machine_record(
+                view.session, one(view.session, _computer_named(view, name).configuration, _OF_MACHINE)
+            )
         )
 
     async def machines(self) -> Sequence[MachineRecord]:
+        """Of the own domain."""
+
         def work(session: Session) -> list[MachineRecord]:
             condition = f"(objectClass={schema.CONFIGURATION})"
             found = session.search(self._domain(session), condition, _OF_MACHINE)
@@ -165,9 +181,6 @@ class ActiveDirectory:
 
     async def remove_machine(self, identifier: UUID) -> None:
         raise DirectoryDenied("remove its object CN=msmq in Active Directory with the tools of the domain")
-
-    def _machine(self, session: Session, name: str) -> MachineRecord:
-        return self._machine_record(session, one(session, name, _OF_MACHINE))
 
     def _machine_record(self, session: Session, entry: Entry) -> MachineRecord:
         computer = computer_of(one(session, parent_of(entry.name), OF_COMPUTER))
@@ -185,15 +198,6 @@ class ActiveDirectory:
             raise DirectoryError(
                 f"the domain has no computer account {self._account}: join the domain, or set directory_account"
             )
-        return computer_of(found[0])
-
-    def _computer_named(self, session: Session, name: str) -> Computer:
-        """By computer name or DNS name. Raises ObjectNotFound."""
-        text = filter_text(name)
-        condition = f"(&(objectClass=computer)(|(sAMAccountName={text}$)(dNSHostName={text})))"
-        found = session.search(self._domain(session), condition, OF_COMPUTER, limit=1)
-        if not found:
-            raise ObjectNotFound(f"computer {name}")
         return computer_of(found[0])
 
     # -- queues ------------------------------------------------------------------------------------------------
@@ -217,19 +221,19 @@ class ActiveDirectory:
         return await self._controllers.change(work)
 
     async def queue(self, identifier: UUID) -> QueueRecord:
-        return await self._controllers.read(lambda session: self._queue_with(session, identifier))
+        return await self._read(lambda view: self._queue_with(view, identifier))
 
     async def queue_at(self, path_name: str) -> QueueRecord:
         computer, _, name = path_name.partition("\\")
 
-        def work(session: Session) -> QueueRecord:
-            machine = self._computer_named(session, computer).configuration
+        def work(view: View) -> QueueRecord:
+            machine, session = _computer_named(view, computer).configuration, view.session
             try:
                 return self._queue(session, one(session, child(name, machine), schema.QUEUE_ATTRIBUTES), {})
             except ObjectNotFound:
                 raise ObjectNotFound(f"queue {path_name}") from None
 
-        return await self._controllers.read(work)
+        return await self._read(work)
 
     async def find_queues(self, filters: Sequence[Filter], after: int, limit: int) -> Sequence[QueueRecord]:
         """Positions are those of one controller: a query that goes on at another one may miss queues. What this account
@@ -239,27 +243,29 @@ class ActiveDirectory:
         if any(f.relation is not Relation.EQUALS for f in machines) or len(machines) > 1:
             raise DirectoryError("queues are found by one machine, with EQUALS")
 
-        def work(session: Session) -> list[QueueRecord]:
-            base = by_identifier(machines[0].value) if machines else self._domain(session)
-            scope = Scope.CHILDREN if machines else Scope.SUBTREE
-            known: dict[str, tuple[str, UUID]] = {}
-            records: list[QueueRecord] = []
-            last = after
-            while not records:
-                condition = queue_filter(others, last)
-                try:
-                    found = session.search(
-                        base, condition, schema.QUEUE_ATTRIBUTES, scope, limit=limit, order=_POSITION
-                    )  # fmt: skip
-                except ObjectNotFound:
-                    return []  # such a machine is not there
-                if not found:
-                    break
-                records = [record for entry in found if (record := self._readable(session, entry, known)) is not None]
-                last = schema.value_of(found[-1].values, schema.OF_QUEUE["position"])
-            return records
+        if not machines:
+            return await self._read_all(lambda view: self._found(view.session, view.top, others, after, limit))
 
-        return await self._controllers.read(work)
+        def work(view: View) -> list[QueueRecord]:
+            machine = view.identified(machines[0].value, ["objectGUID"]).name
+            return self._found(view.session, machine, others, after, limit)
+
+        try:
+            return await self._read(work)
+        except ObjectNotFound:
+            return []  # such a machine is not there
+
+    def _found(
+        self, session: Session, base: str, filters: Sequence[Filter], after: int, limit: int
+    ) -> list[QueueRecord]:  # fmt: skip
+        known: dict[str, tuple[str, UUID]] = {}
+        while True:
+            condition = queue_filter(filters, after)
+            found = session.search(base, condition, schema.QUEUE_ATTRIBUTES, limit=limit, order=_POSITION)
+            records = [record for entry in found if (record := self._readable(session, entry, known)) is not None]
+            if records or not found:
+                return records
+            after = schema.value_of(found[-1].values, schema.OF_QUEUE["position"])
 
     async def update_queue(self, identifier: UUID, changes: Mapping[str, Any]) -> QueueRecord:
         def work(session: Session) -> QueueRecord:
@@ -269,7 +275,7 @@ class ActiveDirectory:
                 attributes[schema.DESCRIPTOR] = [descriptors.to_directory(changes["security"], sid)]
             if attributes:
                 session.modify(by_identifier(identifier), attributes)
-            return self._queue_with(session, identifier)
+            return self._queue_with(View(session, self._domain(session)), identifier)
 
         return await self._controllers.change(work)
 
@@ -283,9 +289,7 @@ class ActiveDirectory:
         await self._controllers.change(work)
 
     async def directory_path(self, identifier: UUID) -> str:
-        return await self._controllers.read(
-            lambda session: _PATH + one(session, by_identifier(identifier), ["objectGUID"]).name
-        )
+        return await self._read(lambda view: _PATH + view.identified(identifier, ["objectGUID"]).name)
 
     async def format_name_at(self, directory_path: str) -> str:
         """The name of a server in the path is not looked at."""
@@ -293,15 +297,15 @@ class ActiveDirectory:
         server, _, rest = name.partition("/")
         name = rest if "=" not in server else name
 
-        def work(session: Session) -> str:
+        def work(view: View) -> str:
             try:
-                return format_name_of(session, name)
+                return format_name_of(view.session, name)
             except DirectoryAway:
                 raise
             except DirectoryError as error:
                 raise ObjectNotFound(f"a queue, alias or group at {directory_path!r} ({error})") from None
 
-        return await self._controllers.read(work)
+        return await self._read(work)
 
     async def deleted_queues(self, machine: UUID) -> Sequence[UUID]:
         """None: what Active Directory keeps of deleted objects only its administrators see, and that a queue is not
@@ -311,9 +315,9 @@ class ActiveDirectory:
     async def confirm_deletion(self, identifier: UUID) -> None:
         """Nothing is kept."""
 
-    def _queue_with(self, session: Session, identifier: UUID) -> QueueRecord:
+    def _queue_with(self, view: View, identifier: UUID) -> QueueRecord:
         try:
-            return self._queue(session, one(session, by_identifier(identifier), schema.QUEUE_ATTRIBUTES), {})
+            return self._queue(view.session, view.identified(identifier, schema.QUEUE_ATTRIBUTES), {})
         except ObjectNotFound:
             raise ObjectNotFound(f"public queue {identifier}") from None
 
@@ -448,7 +452,45 @@ class ActiveDirectory:
     async def remove_list(self, identifier: UUID) -> None:
         raise _of_administrators()
 
-    # -- the domain --------------------------------------------------------------------------------------------
+    # -- the domain and its forest -----------------------------------------------------------------------------
+
+    async def _read(self, work: Callable[[View], T]) -> T:
+        """In the own domain; what that does not have, in the others of the forest."""
+        try:
+            return await self._controllers.read(lambda session: work(View(session, self._domain(session))))
+        except ObjectNotFound:
+            if not await self._has_others():
+                raise
+        assert self._catalog is not None
+        try:
+            return await self._catalog.read(lambda session: work(View(session, "")))
+        except DirectoryAway as error:
+            logger.info("no global catalog answers, referrals are followed instead: %s", error)
+        return await self._controllers.read(
+            lambda session: work(View(session, self._domain(session), everywhere=True))
+        )  # fmt: skip
+
+    async def _read_all(self, work: Callable[[View], T]) -> T:
+        """In the whole forest. Positions are those of one controller: where no global catalog answers, in the own
+        domain."""
+        if await self._has_others():
+            assert self._catalog is not None
+            try:
+                return await self._catalog.read(lambda session: work(View(session, "")))
+            except DirectoryAway as error:
+                logger.warning("no global catalog answers, so queues of other domains are not found: %s", error)
+        return await self._controllers.read(lambda session: work(View(session, self._domain(session))))
+
+    async def _has_others(self) -> bool:
+        """Whether the forest has other domains."""
+        if self._catalog is None:
+            return False
+
+        def work(session: Session) -> bool:
+            self._domain(session)  # which is asked for here, and not at the catalog
+            return len(forest_of(session)) > 1
+
+        return await self._controllers.read(work)
 
     def _domain(self, session: Session) -> str:
         """The distinguished name below which everything is; the same at each controller."""
@@ -460,3 +502,15 @@ class ActiveDirectory:
 
 def _of_administrators() -> DirectoryDenied:
     return DirectoryDenied("a distribution list is a group: use the tools of the domain")
+
+
+def _computer_named(view: View, name: str) -> Computer:
+    """By computer name or DNS name. Raises ObjectNotFound; DirectoryError where other domains have several."""
+    text = filter_text(name)
+    condition = f"(&(objectClass=computer)(|(sAMAccountName={text}$)(dNSHostName={text})))"
+    found = view.search(condition, OF_COMPUTER, limit=1 if view.is_of_domain else 2)
+    if not found:
+        raise ObjectNotFound(f"computer {name}")
+    if len(found) > 1:
+        raise DirectoryError(f"the forest has several computers {name}: {', '.join(entry.name for entry in found)}")
+    return computer_of(found[0])

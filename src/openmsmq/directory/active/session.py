@@ -29,6 +29,7 @@ from openmsmq.model.errors import ClientError
 CONNECT_SECONDS: Final = 3.0
 CALL_SECONDS: Final = 4.0  # so that a second controller is asked within `connection.TIME_LIMIT`
 MOST_ENTRIES: Final = 100_000  # of one search
+MOST_REFERENCES: Final = 100  # of one answer
 PING_SECONDS: Final = 1.0
 _NETLOGON: Final = "Netlogon"
 _NT_VERSION: Final = "\\06\\00\\00\\00"  # NETLOGON_NT_VERSION_5 and _5EX ([MS-ADTS] 6.3.1.1)
@@ -48,6 +49,18 @@ class ControllerSilent(DirectoryAway):
     """A controller has not answered in time."""
 
 
+class Referred(DirectoryError):
+    """A controller does not have what was asked for, and says who has it (RFC 4511 4.1.10).
+
+    Attributes:
+        urls: LDAP URLs, as they came.
+    """
+
+    def __init__(self, what: str, urls: Sequence[str]) -> None:
+        super().__init__(f"{what} is elsewhere, the controller refers to {', '.join(urls) or 'nobody'}")
+        self.urls = tuple(urls)
+
+
 class Scope(IntEnum):
     """Of a search, by the numbers of RFC 4511 4.5.1.2."""
 
@@ -64,15 +77,24 @@ class Entry:
     values: Values
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one controller has found, and the LDAP URLs of where else there may be more (RFC 4511 4.5.3)."""
+
+    entries: list[Entry]
+    references: Sequence[str] = ()
+
+
 class Session(Protocol):
     """What is asked of a controller. Methods block, and raise DirectoryError."""
 
     def search(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope = Scope.SUBTREE, *,
-        limit: int = 0, order: str = "",
+        limit: int = 0, order: str = "", everywhere: bool = False,
     ) -> list[Entry]:  # fmt: skip
         """Objects at, or below, `base` that satisfy a filter, at most `limit` unless that is 0, in the order of an
-        attribute. Raises ObjectNotFound where `base` is not there."""
+        attribute. `everywhere`: also in other domains of the forest that are below `base`, where referrals are
+        followed. Raises ObjectNotFound where `base` is not there."""
 
     def add(self, name: str, attributes: Mapping[str, Sequence[bytes]]) -> None:
         """Raises ObjectExists, DirectoryDenied."""
@@ -135,19 +157,22 @@ def ping(host: str, domain: str) -> bytes:
 
 
 class LdapSession:
-    """See `Session`."""
+    """See `Session`. Of one controller: where it refers to another one, that is `Referred`, or left out of a search."""
 
-    def __init__(self, host: str, login: Login) -> None:
-        """Log in; `host` may have a port. Raises DirectoryAway, and LdapUnavailable without the libraries."""
+    def __init__(self, host: str, login: Login, patience: float = CALL_SECONDS) -> None:
+        """Log in; `host` may have a port. A call takes `patience` seconds at most. Raises DirectoryAway, and
+        LdapUnavailable without the libraries."""
         gss, self._ldap = libraries()
         ldap = self._ldap
         _get_ticket(gss, login)
         self._connection = connection = ldap.initialize(f"ldap://{host}")
+        # The library would follow them to anybody, and without a login: `following.ForestSession` does it.
         connection.set_option(ldap.OPT_REFERRALS, 0)
         connection.set_option(ldap.OPT_X_SASL_NOCANON, 1)
         connection.set_option(ldap.OPT_X_SASL_SSF_MIN, _LEAST_SSF)
-        connection.set_option(ldap.OPT_NETWORK_TIMEOUT, CONNECT_SECONDS)
-        connection.set_option(ldap.OPT_TIMEOUT, CALL_SECONDS)
+        connection.set_option(ldap.OPT_NETWORK_TIMEOUT, min(CONNECT_SECONDS, patience))
+        connection.set_option(ldap.OPT_TIMEOUT, patience)
+        self._patience = patience
         try:
             connection.sasl_interactive_bind_s("", ldap.sasl.sasl({}, "GSSAPI"))
         except ldap.AUTH_METHOD_NOT_SUPPORTED:
@@ -159,8 +184,14 @@ class LdapSession:
 
     def search(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope = Scope.SUBTREE, *,
-        limit: int = 0, order: str = "",
+        limit: int = 0, order: str = "", everywhere: bool = False,
     ) -> list[Entry]:  # fmt: skip
+        return self.look(base, condition, attributes, scope, limit, order).entries
+
+    def look(
+        self, base: str, condition: str, attributes: Sequence[str], scope: Scope, limit: int = 0, order: str = ""
+    ) -> Found:
+        """As `search`, with what the controller says of others. Raises Referred where it has nothing of `base`."""
         controls = self._ldap.controls
         page = controls.SimplePagedResultsControl(True, size=min(limit or _PAGE, _PAGE), cookie="")
         wanted = [page]
@@ -169,17 +200,21 @@ class LdapSession:
         if _DESCRIPTOR in attributes:
             wanted.append(controls.LDAPControl(_SD_FLAGS, True, encodedControlValue=_OWNER_GROUP_DACL))
         found: list[Entry] = []
+        references: dict[str, None] = {}
         while True:
             with self._failures(base):
                 call = self._connection.search_ext(base, int(scope), condition, list(attributes), serverctrls=wanted)
                 _, results, _, answered = self._connection.result3(call)
-            # A referral to another domain has no name.
-            found += [Entry(name, _lowered(values)) for name, values in results if name is not None]
+            for name, values in results:
+                if name is None:
+                    references.update(dict.fromkeys(values[: MOST_REFERENCES - len(references)]))
+                else:
+                    found.append(Entry(name, _lowered(values)))
             page.cookie = next((c.cookie for c in answered if c.controlType == page.controlType), b"")
             if limit and len(found) >= limit:
-                return found[:limit]
+                return Found(found[:limit], tuple(references))
             if not page.cookie:
-                return found
+                return Found(found, tuple(references))
             if not results or len(found) > MOST_ENTRIES:
                 raise DirectoryError(f"a search for {condition} found more than {MOST_ENTRIES} objects, or has no end")
 
@@ -214,8 +249,10 @@ class LdapSession:
             raise ObjectExists(what) from None
         except ldap.INSUFFICIENT_ACCESS as error:
             raise DirectoryDenied(f"{what}: {_reason(error)}") from None
+        except ldap.REFERRAL as error:
+            raise Referred(what, _urls(error)) from None
         except ldap.TIMEOUT:
-            raise ControllerSilent(f"no answer in {CALL_SECONDS:g} s") from None
+            raise ControllerSilent(f"no answer in {self._patience:.3g} s") from None
         except (ldap.SERVER_DOWN, ldap.CONNECT_ERROR, ldap.UNAVAILABLE, ldap.BUSY) as error:
             raise DirectoryAway(_reason(error)) from None
         except ldap.LDAPError as error:
@@ -247,6 +284,13 @@ def _get_ticket(gss: Any, login: Login) -> None:
 
 def _lowered(values: Mapping[str, list[bytes]]) -> dict[str, list[bytes]]:
     return {name.lower(): found for name, found in values.items()}
+
+
+def _urls(error: Any) -> list[str]:
+    """Of a result with referrals: the library gives them as lines behind a heading."""
+    details = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
+    lines = str(details.get("info", "")).splitlines()
+    return [line.strip() for line in lines if "://" in line][:MOST_REFERENCES]
 
 
 def _reason(error: Any) -> str:

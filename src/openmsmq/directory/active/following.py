@@ -1,0 +1,172 @@
+"""A session that follows referrals to other domains of the forest, each with a login of its own there.
+
+The ticket for another controller is for its service alone, so nothing that is sent there is of use elsewhere; and it is
+asked for only where `referrals.Trail` lets the operation go. The time limit is that of the whole operation.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Final, Protocol, TypeVar
+
+from openmsmq.directory.active.forest import Domain, forest_of
+from openmsmq.directory.active.referrals import Place, ReferredElsewhere, Trail
+from openmsmq.directory.active.session import CALL_SECONDS, Entry, Found, Referred, Scope, Session
+from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SECONDS: Final = 8.0  # for one operation with all that it follows, within `connection.TIME_LIMIT`
+_LEAST: Final = 0.1  # seconds: with less there is no use in asking
+
+
+class Controller(Session, Protocol):
+    """A session of one controller, which says where it refers to."""
+
+    def look(
+        self, base: str, condition: str, attributes: Sequence[str], scope: Scope, limit: int = 0, order: str = ""
+    ) -> Found:
+        """As `search`. Raises Referred."""
+
+
+#: Logs in at a host; a call there takes so many seconds at most. Raises DirectoryAway.
+Connect = Callable[[str, float], Controller]
+#: The controllers of a domain by its DNS name, the best first. Raises DirectoryAway.
+ControllersOf = Callable[[str], Sequence[str]]
+
+
+#: A question to a controller, with a base and, where a referral has said one, a scope.
+Ask = Callable[[Controller, str, Scope | None], T]
+
+
+class _Request:
+    """One operation: what it is about, where it has been, and when (by the clock) it has to have ended."""
+
+    def __init__(
+        self, forest: Callable[[], Sequence[Domain]], base: str, until: float, *, is_change: bool = False
+    ) -> None:
+        self.is_change: Final = is_change
+        self.base: Final = base
+        self.trail: Final = Trail(base, forest)
+        self.until: Final = until
+
+
+class ForestSession:
+    """See `session.Session`."""
+
+    def __init__(
+        self, own: Controller, connect: Connect, controllers_of: ControllersOf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """`own` is closed with this one. `clock` is in seconds and never goes back."""
+        self._own: Final = own
+        self._connect: Final = connect
+        self._controllers_of: Final = controllers_of
+        self._clock: Final = clock
+        self._forest: tuple[Domain, ...] = ()
+
+    def search(
+        self, base: str, condition: str, attributes: Sequence[str], scope: Scope = Scope.SUBTREE, *,
+        limit: int = 0, order: str = "", everywhere: bool = False,
+    ) -> list[Entry]:  # fmt: skip
+        request = _Request(self._domains, base, self._clock() + SECONDS)
+        found = self._follow(
+            request, lambda session, name, narrowed: session.look(
+                name, condition, attributes, scope if narrowed is None else narrowed, limit, order
+            ),
+        )  # fmt: skip
+        entries, waiting = list(found.entries), deque(found.references if everywhere else ())
+        while waiting and not (limit and len(entries) >= limit):
+            more = self._beside(
+                request, waiting.popleft(), lambda session, name, narrowed: session.look(
+                    name, condition, attributes, Scope.SUBTREE if narrowed is None else narrowed, limit, order
+                ),
+            )  # fmt: skip
+            entries += more.entries
+            waiting.extend(more.references)
+        return entries[:limit] if limit else entries
+
+    def add(self, name: str, attributes: Mapping[str, Sequence[bytes]]) -> None:
+        self._change(name, lambda session, there, _: session.add(there, attributes))
+
+    def modify(self, name: str, attributes: Mapping[str, Sequence[bytes]]) -> None:
+        self._change(name, lambda session, there, _: session.modify(there, attributes))
+
+    def delete(self, name: str) -> None:
+        self._change(name, lambda session, there, _: session.delete(there))
+
+    def close(self) -> None:
+        self._own.close()
+
+    def _change(self, name: str, ask: Ask[None]) -> None:
+        self._follow(_Request(self._domains, name, self._clock() + SECONDS, is_change=True), ask)
+
+    def _follow(self, request: _Request, ask: Ask[T]) -> T:
+        """The answer of whoever has the base of the request. Raises DirectoryError."""
+        try:
+            return ask(self._own, request.base, None)
+        except Referred as referred:
+            urls = referred.urls
+        while True:
+            try:
+                return self._at(request.trail.next(urls), request, ask)
+            except Referred as referred:
+                urls = referred.urls
+            except ReferredElsewhere as error:
+                logger.warning("%s", error)
+                raise
+
+    def _beside(self, request: _Request, url: str, ask: Ask[Found]) -> Found:
+        """What another domain has; nothing, and a line in the log, where it can't be asked."""
+        try:
+            place = request.trail.beside(url)
+            return Found([]) if place is None else self._at(place, request, ask)
+        except ObjectNotFound:
+            return Found([])
+        except (DirectoryError, ValueError) as error:
+            logger.warning("a part of %s is not searched: %s", request.base or "the forest", error)
+            return Found([])
+
+    def _at(self, place: Place, request: _Request, ask: Ask[T]) -> T:
+        """What a controller of another domain says. Raises DirectoryError, but not DirectoryAway: the own controller is
+        there."""
+        reasons: list[str] = []
+        for host in self._hosts(place, reasons):
+            left = request.until - self._clock()
+            if left < _LEAST:
+                reasons.append(f"no answer in {SECONDS:g} s")
+                break
+            try:
+                session = self._connect(host, min(left, CALL_SECONDS))
+            except DirectoryAway as error:
+                reasons.append(f"{host}: {error}")
+                continue
+            with closing(session):
+                try:
+                    return ask(session, place.base, place.scope)
+                except DirectoryAway as error:
+                    reasons.append(f"{host}: {error}")
+                    if request.is_change:  # it may have been made
+                        break
+        said = "; ".join(reasons)
+        raise DirectoryError(f"{place.base} is in {place.domain.dns_name}, of which no controller answers: {said}")
+
+    def _hosts(self, place: Place, reasons: list[str]) -> Sequence[str]:
+        if not place.is_domain:
+            return (place.host,)
+        try:
+            return self._controllers_of(place.domain.dns_name)
+        except DirectoryAway as error:
+            reasons.append(str(error))
+            return ()
+
+    def _domains(self) -> Sequence[Domain]:
+        if not self._forest:
+            self._forest = forest_of(self._own)
+        return self._forest

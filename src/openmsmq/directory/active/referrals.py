@@ -1,0 +1,111 @@
+"""Referrals: what a controller says of objects that others have (RFC 4511 4.1.10, 4.5.3), and which of them count.
+
+A referral is data of whoever sends it. Only one that leads to a domain of this forest is followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from openmsmq.directory.active.forest import Domain, domain_of_host
+from openmsmq.directory.active.session import Scope
+from openmsmq.directory.provider import DirectoryError
+
+MOST_PLACES: Final = 20  # where one operation is referred to, one after the other or side by side
+_LDAP_PORT: Final = 389
+_SCOPES: Final = {"base": Scope.BASE, "one": Scope.CHILDREN, "sub": Scope.SUBTREE}
+
+
+@dataclass(frozen=True, slots=True)
+class Referral:
+    """An LDAP URL (RFC 4516). `base` is empty and `scope` None where it says none: they are those of the request."""
+
+    host: str
+    base: str = ""
+    scope: Scope | None = None
+
+    @classmethod
+    def parse(cls, url: str) -> Referral:
+        """Raises ValueError for another kind of URL, or another port: tickets are for the service at this one."""
+        parts = urlsplit(url)
+        if parts.scheme.lower() != "ldap" or not parts.hostname or parts.port not in (None, _LDAP_PORT):
+            raise ValueError(f"{url!r} is no URL of a domain controller")
+        _, scope, *_ = (*parts.query.split("?"), "", "")
+        if scope and scope.lower() not in _SCOPES:
+            raise ValueError(f"{url!r} has no scope of a search")
+        return cls(parts.hostname, unquote(parts.path.removeprefix("/")), _SCOPES.get(scope.lower()))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an operation goes on: a host, the domain of the forest that it is in, and a base there."""
+
+    domain: Domain
+    host: str
+    base: str
+    scope: Scope | None
+
+    @property
+    def is_domain(self) -> bool:
+        """Whether the host is the domain's name, so that any of its controllers is meant."""
+        return self.host.casefold() == self.domain.dns_name.casefold()
+
+
+class ReferredElsewhere(DirectoryError):
+    """A referral that is not followed: it leads out of the forest, in a circle, or to too many places."""
+
+
+class Trail:
+    """Where one operation has been, and where else it may go."""
+
+    def __init__(self, base: str, forest: Callable[[], Sequence[Domain]]) -> None:
+        """`forest`: its domains, the one of the own controller first; asked for with the first referral."""
+        self._base: Final = base
+        self._forest: Final = forest
+        self._been: Final[set[tuple[str, str]]] = set()
+
+    def next(self, urls: Sequence[str]) -> Place:
+        """Where the request is referred to. Raises ReferredElsewhere, DirectoryError."""
+        reasons = []
+        for url in urls:
+            try:
+                return self._enter(self._place(url))
+            except (ValueError, ReferredElsewhere) as error:
+                reasons.append(str(error))
+        raise ReferredElsewhere(f"{self._base}: {'; '.join(reasons) or 'the controller refers to nobody'}")
+
+    def beside(self, url: str) -> Place | None:
+        """Where a search has more to find; None for what is no domain, as the Configuration naming context or a zone of
+        DNS, or where it has been. Raises ReferredElsewhere, ValueError, DirectoryError."""
+        place = self._place(url)
+        contexts = {domain.context.casefold() for domain in self._forest()}
+        if place.base.casefold() not in contexts or self._key(place) in self._been:
+            return None
+        return self._enter(place)
+
+    def _place(self, url: str) -> Place:
+        referral = Referral.parse(url)
+        base, forest = referral.base or self._base, self._forest()
+        if not self._been:
+            self._been.add((forest[0].context.casefold(), self._base.casefold()))
+        domain = domain_of_host(referral.host, forest)
+        if domain is None:
+            raise ReferredElsewhere(f"a referral to {referral.host}, which is no host of this forest, is not followed")
+        if not base.startswith("<") and not any(domain.has(base) for domain in forest):
+            raise ReferredElsewhere(f"a referral to {base!r}, which is in no domain of this forest, is not followed")
+        return Place(domain, referral.host, base, referral.scope)
+
+    def _enter(self, place: Place) -> Place:
+        if self._key(place) in self._been:
+            raise ReferredElsewhere(f"the referral to {place.host} leads in a circle")
+        if len(self._been) > MOST_PLACES:
+            raise ReferredElsewhere(f"more than {MOST_PLACES} referrals were followed for one question")
+        self._been.add(self._key(place))
+        return place
+
+    @staticmethod
+    def _key(place: Place) -> tuple[str, str]:
+        return place.domain.context.casefold(), place.base.casefold()

@@ -1,0 +1,40 @@
+"""How much of the forest is looked at: the own domain by one of its controllers, all domains by a global catalog, or
+those domains that a controller refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from openmsmq.directory.active.ldap_text import by_identifier, filter_octets
+from openmsmq.directory.active.objects import one
+from openmsmq.directory.active.session import Entry, Session
+from openmsmq.directory.provider import ObjectNotFound
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What `session` has below `top`, which is empty at a global catalog ([MS-ADTS] 3.1.1.3.2.3); with `everywhere`,
+    also what other controllers have whom it refers to."""
+
+    session: Session
+    top: str
+    everywhere: bool = False
+
+    @property
+    def is_of_domain(self) -> bool:
+        return bool(self.top) and not self.everywhere
+
+    def search(self, condition: str, attributes: Sequence[str], limit: int = 0) -> list[Entry]:
+        """Raises DirectoryError."""
+        return self.session.search(self.top, condition, attributes, limit=limit, everywhere=self.everywhere)
+
+    def identified(self, identifier: UUID, attributes: Sequence[str]) -> Entry:
+        """An object by its objectGUID ([MS-MQDSSM] 3.1.6.19). Raises ObjectNotFound."""
+        if self.is_of_domain:
+            return one(self.session, by_identifier(identifier), attributes)
+        found = self.search(f"(objectGUID={filter_octets(identifier.bytes_le)})", attributes, limit=1)
+        if not found:
+            raise ObjectNotFound(f"object {identifier}")
+        return found[0]
