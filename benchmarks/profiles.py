@@ -26,7 +26,7 @@ LEAST = 0.02  # of all, or the function is left out
 _LINE = re.compile(r"\s*([\d,]+) \([ \d.]+%\)\s+(\S+):(\S+) \[.*/([^/\]]+)\]$")
 _TOTAL = re.compile(r"\s*([\d,]+) \(100.0%\)\s+PROGRAM TOTALS")
 # Loops and call machinery, which contain everything else.
-_LEFT_OUT = re.compile(r"uv_|uv__|__pyx_|_Py|Py[A-Z]|method_|slot_|cfunction_|type_call|below|object_|partial_|builtin_")
+_LEFT_OUT = re.compile(r"uv_|__pyx_|_Py|Py[A-Z]|method_|slot_|cfunction_|type_call|below|object_|partial_|builtin_")
 
 CREATE = """
 import openmsmq, sys
