@@ -17,7 +17,7 @@ from openmsmq.model.constants import Delivery
 from openmsmq.model.message import Message
 from seeds import several
 
-RUNS = int(os.environ.get("SIMULATIONS", "32"))
+RUNS = int(os.environ.get("SIMULATIONS", "20"))
 BLOCK = -(-RUNS // 256)  # runs of one test
 BURSTS = [5, 5, 5, 80]  # messages that are sent at once: few runs fill windows, which takes most of the time
 FAULTS = 60.0  # seconds of trouble

@@ -96,7 +96,7 @@ def run(seed: int, steps: int, samples: int) -> int:
     return power.checked
 
 
-@pytest.mark.parametrize("seed", by_night(several(20), 10))
+@pytest.mark.parametrize("seed", by_night(several(20), 6))
 def test_a_crash_at_any_call_loses_nothing_acknowledged_and_invents_nothing(seed: int) -> None:
     assert run(seed, steps=80, samples=1) > 100
 

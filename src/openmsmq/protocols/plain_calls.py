@@ -104,11 +104,11 @@ class PlainSends:
         )  # fmt: skip
         if not sending.enqueue_plain(PlainMessages(queues, rows, array("I", charged), recoverable)):
             return start
-        served = calls[start : start + count]
+        served = list(zip(calls[start : start + count], answers, strict=True))
         if recoverable:
-            environment.when_durable(partial(_answer, served, answers), count)
+            environment.when_durable(partial(_answer, served), count)
         else:
-            _answer(served, answers)
+            _answer(served)
         return start + count
 
     def _form(self, destination: str, sender: bytes) -> Form:
@@ -143,42 +143,61 @@ class PlainReceives:
             queues.append(queue)
         if not queues or any_abandoned(calls[start : start + len(queues)]):
             return start
-        positions, locations = self._messages(queues)
-        answers = self._answers(calls, start, locations)
+        positions, locations, records = self._messages(queues)
+        answers = self._answers(calls, start, records)
         count = len(answers)
         reading = environment.manager.reading
         if not count or not reading.take_plain(queues[:count], positions[:count], locations[:count]):
             return start
-        environment.when_durable(partial(_answer, calls[start : start + count], answers), count)
+        served = list(zip(calls[start : start + count], answers, locations[:count], strict=True))
+        _answer([(call, answer) for call, answer, location in served if location is None])
+        stored = [(call, answer) for call, answer, location in served if location is not None]
+        if stored:  # who gets an express message does not wait for the disk
+            environment.when_durable(partial(_answer, stored), len(stored))
         return start + count
 
-    @staticmethod
-    def _messages(queues: list[Queue]) -> tuple[list[int], list[int]]:
-        """The next message of each queue and where it is stored, up to the first one that is not there."""
+    def _messages(self, queues: list[Queue]) -> tuple[list[int], list[int | None], list[bytes]]:
+        """The next message of each queue, up to the first one that is not there, can't be read or is no record: its
+        position, where it is stored, None for an express one, and its record."""
         positions: list[int] = []
-        locations: list[int] = []
+        locations: list[int | None] = []
+        held: list[bytes] = []
         heads: dict[int, list[int]] = {}  # the last first, by number of queue
         for queue in queues:
             left = heads.get(queue.number)
             if left is None:
                 left = heads[queue.number] = queue.heads(len(queues))
                 left.reverse()
-            location = queue.location(left[-1]) if left else None
-            if location is None:
+            if not left:
                 break
+            location = queue.location(left[-1])
+            if location is None:
+                record = queue.held_record(left[-1])
+                if record is None:
+                    break
+                held.append(record)
             positions.append(left.pop())
             locations.append(location)
-        return positions, locations
+        return positions, locations, self._records(locations, held)
 
-    def _answers(self, calls: list[Call], start: int, locations: list[int]) -> list[bytes]:
-        """The answers to calls from `start` on, up to the first one that is not plain."""
-        manager = self._environment.manager
-        now = manager.clock() // 1000
-        answers: list[bytes] = []
+    def _records(self, locations: list[int | None], held: list[bytes]) -> list[bytes]:
+        """The records of messages in their order; none if one can't be read: `Reading.read` says which one."""
+        stored = [location for location in locations if location is not None]
+        if not stored:
+            return held
         try:
-            records = manager.store.read_all(locations)
+            read = self._environment.manager.store.read_all(stored)
         except UNREADABLE:
-            return answers  # `Reading.read` finds out which one it is
+            return []
+        if not held:
+            return read
+        from_store, from_memory = iter(read), iter(held)
+        return [next(from_memory if location is None else from_store) for location in locations]
+
+    def _answers(self, calls: list[Call], start: int, records: list[bytes]) -> list[bytes]:
+        """The answers to calls from `start` on, up to the first one that is not plain."""
+        now = self._environment.manager.clock() // 1000
+        answers: list[bytes] = []
         for index, record in enumerate(records, start):
             answer = receive_stubs.answer(calls[index].stub, record, READ, now)
             if answer is None:
@@ -196,7 +215,7 @@ class PlainReceives:
         return environment.manager.reading.plainly(descriptor)
 
 
-def _answer(calls: list[Call], answers: list[bytes]) -> None:
-    for call, answer in zip(calls, answers, strict=True):
+def _answer(served: list[tuple[Call, bytes]]) -> None:
+    for call, answer in served:
         if not call.over:
             call.reply(answer)

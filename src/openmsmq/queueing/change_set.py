@@ -217,13 +217,19 @@ class ChangeSet:
         assert queue.location(lookup_identifier) is not None  # what is in memory needs no decoding
         self._take_out(queue, lookup_identifier)
 
-    def take(self, queues: Sequence[Queue], positions: Sequence[int], locations: Sequence[int]) -> None:
-        """Remove available messages of whose removal nothing follows, each from the queue beside it, stored at the
-        location beside it."""
-        if len(positions) == 1:
-            self._operations.append(Remove(sequence_of(positions[0]), locations[0]))
-        else:
-            self._operations.append(RemoveMany([sequence_of(key) for key in positions], locations))
+    def take(self, queues: Sequence[Queue], positions: Sequence[int], locations: Sequence[int | None]) -> None:
+        """Remove available messages of whose removal nothing follows, each from the queue beside it; an express one has
+        no location."""
+        keys: list[int] = []
+        places: list[int] = []
+        for index, location in enumerate(locations):
+            if location is not None:
+                keys.append(sequence_of(positions[index]))
+                places.append(location)
+        if len(keys) == 1:
+            self._operations.append(Remove(keys[0], places[0]))
+        elif keys:
+            self._operations.append(RemoveMany(keys, places))
         taken = self._taken
         for index, queue in enumerate(queues):
             if not taken or taken[-1][0] is not queue:

@@ -1,7 +1,7 @@
 """The entries of a queue: where the message of each lookup identifier is, in the store or in memory.
 
-An entry is `size << 64 | location` for a message in the store, or the message itself. Machine code keeps them in arrays
-where `positions.c` is compiled, 25 to 40 bytes each; a dictionary takes 110, for the integers too.
+An entry is `size << 64 | location` for a message in the store, or holds the message itself. Machine code keeps them in
+arrays where `positions.c` is compiled, 25 to 40 bytes each; a dictionary takes 110, for the integers too.
 """
 
 from __future__ import annotations
@@ -9,16 +9,25 @@ from __future__ import annotations
 from array import array
 from collections import UserDict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from openmsmq.model.lookup_id import LAST_SEQUENCE
-from openmsmq.model.message import Message
 from openmsmq.store import QueueColumns
 
 LOCATION_BITS: Final = 64
 LOCATION_MASK: Final = (1 << LOCATION_BITS) - 1
 Stored = int
-Entry = Message | Stored
+
+
+class Held(Protocol):
+    """A message in memory."""
+
+    @property
+    def size(self) -> int:
+        """The bytes that it counts for."""
+
+
+Entry = Held | Stored
 
 
 def stored(location: int, size: int) -> Stored:

@@ -1,6 +1,6 @@
 """A queue and its positions ([MS-MQDMPR] 3.1.1.2 and 3.1.1.11), as compact as a million messages demand.
 
-`entries` holds every position: an express message itself, or where the store keeps a recoverable one. `available` is
+`entries` holds every position: an express message, or where the store keeps a recoverable one. `available` is
 the ordered list of lookup identifiers that readers may take; `locked` says who holds the others. Order in a queue is
 the order of lookup identifiers, whose upper byte is 7 - priority.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -73,6 +73,14 @@ class Lock:
     is_visible: bool = False  # Message.AllowPeekWhenLocked ([MS-MQDMPR] 3.1.1.12)
     is_alone: bool = False  # of a read: nothing follows from the message's receipt, unless the queue has a journal then
     overdue: set[int] | None = None  # of a lock of many positions: those whose time came meanwhile
+
+
+@dataclass(slots=True, eq=False)
+class HeldRecord:
+    """An express message whose record nobody has decoded yet, and the bytes that it counts for."""
+
+    record: bytes
+    size: int
 
 
 @dataclass(slots=True, eq=False)
@@ -174,6 +182,8 @@ class Queue:
         location = self.entries.location(lookup_identifier)
         if location is None:
             held = self.entries[lookup_identifier]
+            if isinstance(held, HeldRecord):
+                return decode_message(held.record, lookup_identifier)
             assert isinstance(held, Message)
             return held
         message = decode_message(self.read(location), lookup_identifier)
@@ -184,6 +194,11 @@ class Queue:
     def location(self, lookup_identifier: int) -> int | None:
         """Where the store keeps the message; None for an express one."""
         return self.entries.location(lookup_identifier)
+
+    def held_record(self, lookup_identifier: int) -> bytes | None:
+        """The record of an express message, if that is what is held of it."""
+        held = self.entries.get(lookup_identifier)
+        return held.record if isinstance(held, HeldRecord) else None
 
     def first(self) -> int | None:
         """The first available position."""
@@ -300,6 +315,16 @@ class Queue:
         self.available.append(array("Q", keys))
         self.came += len(columns.keys)
 
+    def hold(self, lookup_identifiers: Sequence[int], records: Sequence[bytes], sizes: Sequence[int]) -> None:
+        """Add available positions whose express messages do not expire, with what each of them counts for."""
+        entries, volume = self.entries, 0
+        for index, key in enumerate(lookup_identifiers):
+            entries[key] = HeldRecord(records[index], sizes[index])
+            volume += sizes[index]
+        self.total_bytes += volume
+        self.available.append(array("Q", sorted(lookup_identifiers)))
+        self.came += len(lookup_identifiers)
+
     def load(self, columns: QueueColumns) -> list[tuple[int, int]]:
         """Fill an empty queue with what the store recovered. Returns lookup identifiers with their deadlines."""
         loaded = self.entries.load(columns.keys, columns.locations, columns.sizes, columns.deadlines)
@@ -354,9 +379,10 @@ class Queue:
     def note_abort(self, lookup_identifier: int) -> int:
         """A receive or move of the message was rolled back. Returns how many are to be remembered in the log: none of
         an express message."""
-        entry = self.entries[lookup_identifier]
-        if isinstance(entry, Message):
-            entry.abort_count += 1
+        if self.entries.location(lookup_identifier) is None:
+            message = self.message(lookup_identifier)
+            message.abort_count += 1
+            self.entries[lookup_identifier] = message
             return 0
         self.aborts[lookup_identifier] = count = self.aborts.get(lookup_identifier, 0) + 1
         return count

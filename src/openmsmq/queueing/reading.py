@@ -111,9 +111,9 @@ class Reading:
             return None
         return None if queue.properties.journaling or queue.arrived or queue.aborts else queue
 
-    def take_plain(self, queues: list[Queue], positions: list[int], locations: list[int]) -> bool:
-        """Remove stored messages that nobody holds and that ask for nothing, each from the queue and the location
-        beside it, all or none. False: they can't be removed; nothing has changed."""
+    def take_plain(self, queues: list[Queue], positions: list[int], locations: list[int | None]) -> bool:
+        """Remove messages that nobody holds and that ask for nothing, each from the queue and the location beside it,
+        all or none. False: they can't be removed; nothing has changed."""
         change = ChangeSet(self._changes)
         change.take(queues, positions, locations)
         try:

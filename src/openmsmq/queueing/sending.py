@@ -22,7 +22,6 @@ from openmsmq.model.names import PrivateFormatName, parse_format_name
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes, new_identifier
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
-from openmsmq.queueing.message_record import decode_message
 from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind, over_quota
 from openmsmq.queueing.transactions import Transactions
@@ -153,10 +152,12 @@ class Sending:
                         rows.keys[start:end], locations[start:end], rows.sizes[start:end], rows.deadlines[start:end],
                     ))  # fmt: skip
                     continue
-                for index in range(start, end):
-                    record = bytes(rows.records[rows.bounds[index] : rows.bounds[index + 1]])
-                    message = decode_message(record, rows.deadlines[index] | rows.keys[index])
-                    queue.insert(message, None, messages.charged[index])
+                numbers = range(start, end)
+                queue.hold(
+                    [rows.deadlines[index] | rows.keys[index] for index in numbers],
+                    [bytes(rows.records[rows.bounds[index] : rows.bounds[index + 1]]) for index in numbers],
+                    messages.charged[start:end],
+                )
         except Exception as error:
             changes.fail(error)
         return True
