@@ -155,5 +155,15 @@ def watched(
 
 def is_own_file(name: str) -> bool:
     """Whether the daemon is known to make a file of this name."""
-    known = ("data", "data.log", "store", "lock", "users.json", "settings.json", "audit.jsonl", "audit.lock")
+    known = (
+        "data",
+        "data.log",
+        "store",
+        "lock",
+        "users.json",
+        "users.lock",
+        "settings.json",
+        "audit.jsonl",
+        "audit.lock",
+    )
     return name in known or name.startswith(("segment-", "checkpoint", "directory.sqlite"))
