@@ -26,7 +26,12 @@ MANIFEST: Final = "backup.json"
 STORE: Final = "store"
 FORMAT: Final = 1
 _DATABASES: Final = (".sqlite",)
-_NOT_COPIED: Final = ("quarantine-", "audit", ".")  # beginnings of names: reports of repairs, logs, half-made files
+_NOT_COPIED: Final = (
+    "quarantine-",
+    "audit",
+    "web-",
+    ".",
+)  # beginnings of names: repairs, logs, sockets, half-made files
 _PIECE: Final = 1 << 20
 
 
