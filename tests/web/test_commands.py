@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 
 from command_line import Ended, at, invoke
 from daemon import Daemon, eventually
-from openmsmq.cli.exit_codes import DENIED, NOT_FOUND, UNREACHABLE
+from openmsmq.cli.exit_codes import DENIED, NOT_FOUND, TIMED_OUT, UNREACHABLE
 from openmsmq.model.errors import MsmqError
+from openmsmq.operating import http_api
 from openmsmq.operating.web_address import ADDRESS_FILE, read_address
 from web.browser import PASSWORD, USER, Client, OwnWeb, port_of
 from web.certificate import self_signed
@@ -146,6 +148,9 @@ def test_the_address_is_there_while_the_server_is(tmp_path: Path) -> None:
         found = read_address(daemon.directory)
         assert found is not None and found.url == url(daemon)
         assert (daemon.directory / ADDRESS_FILE).stat().st_mode & 0o777 == 0o600
+        assert invoke("backup", str(tmp_path / "backup"), "--data-dir", str(daemon.directory)).code == 0
+        assert (tmp_path / "backup" / "settings.json").exists()
+        assert not (tmp_path / "backup" / ADDRESS_FILE).exists()
         daemon.kill()
         assert read_address(daemon.directory) is not None
         daemon.options = tuple(option for option in daemon.options if option != "--web")
@@ -182,6 +187,14 @@ def test_a_url_without_a_token_says_how_to_get_one(daemon: Daemon) -> None:
 def test_a_token_that_is_not_known_is_refused(daemon: Daemon) -> None:
     ended = run(daemon, "omq_wrong", "handle", "list")
     assert ended.code == DENIED and "openmsmq token list" in ended.stderr and "omq_wrong" not in ended.stderr
+
+
+def test_a_server_that_says_nothing_is_left_at_the_time_limit(monitor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_api, "SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        ended = invoke("handle", "list", "--url", where, OPENMSMQ_TOKEN=monitor)
+    assert ended.code == TIMED_OUT and "has not answered within 0.3 s" in ended.stderr
 
 
 def test_a_text_url_of_another_machine_gets_no_token(monitor: str) -> None:
