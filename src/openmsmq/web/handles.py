@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import join
 from typing import Final
 
 import msgspec
@@ -38,6 +39,7 @@ class HandleList(Output, frozen=True):
     handles: list[Handle]
     matching: int
     all: int
+    command: str
 
 
 class HandleQuery(Input, frozen=True):
@@ -63,7 +65,7 @@ def list_handles(asked: Asked) -> HandleList:
         and (not query.waiting or row.waiting)
     ]
     found.sort(key=lambda row: (not row.exclusive, -row.waiting, row.name.casefold(), row.id))
-    return HandleList(found[: query.limit], len(found), len(rows))
+    return HandleList(found[: query.limit], len(found), len(rows), _command(asked))
 
 
 def get_handle(asked: Asked) -> Handle:
@@ -87,6 +89,15 @@ def close_handle(asked: Asked) -> Handle:
 def _all(asked: Asked) -> list[Handle]:
     _, data = asked.services.link.ask("handles", ticket=asked.caller.ticket).result()
     return _ROWS.decode_lines(bytes(data))
+
+
+def _command(asked: Asked) -> str:
+    """The equal command. Without a queue that the user may not see."""
+    query: HandleQuery = asked.query
+    seen = asked.services.rows.of(asked.caller.ticket) if query.queue is not None else ()
+    words = [row["name"] for row in seen if row["id"] == query.queue]
+    words += [f"--{name}" for name in ("exclusive", "waiting") if getattr(query, name)]
+    return join(["openmsmq", "handle", "list", *words])
 
 
 def _closed() -> Problem:
