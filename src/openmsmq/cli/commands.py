@@ -52,6 +52,10 @@ COMMANDS = {
         "service",
         "Verify the store in a data DIRECTORY completely; the daemon reads only the log since the last checkpoint.",
     ),
+    "handle": Entry(
+        "handles",
+        "Show who has which queue open, exclusively or waiting for messages; close that.",
+    ),
     "import": Entry("messages", "Send the messages of a file that `export` wrote.", "import_"),
     "journal": Entry("dead_letters", "Look at journals: that of a QUEUE, or of the machine where none is named."),
     "keys": Entry("keyring", "Manage the keys with which message bodies are encrypted."),

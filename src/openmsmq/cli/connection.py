@@ -98,6 +98,11 @@ def connected(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+def is_here(address: Address) -> bool:
+    """Whether the server options name no other machine than this one."""
+    return address.host in (_THIS_MACHINE, "127.0.0.1", "::1")
+
+
 def has_server(address: Address) -> bool:
     """Whether the server options name a queue manager, or one answers on this machine."""
     if address.host != _THIS_MACHINE or address.port is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from openmsmq.model.errors import AccessDenied, MsmqError, QueueExists, QueueNotFound, ReceiveTimeout
+from openmsmq.operating.http_api import ApiError, ApiNotFound, ApiRefused, ApiTimeout, ApiUnreachable
 from openmsmq.protection.directories import DirectoryUnavailable
 from openmsmq.rpc.errors import AuthenticationError
 from openmsmq.rpc.users import UsersFileError
@@ -17,6 +18,11 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (ReceiveTimeout, TIMED_OUT),
     (AccessDenied, DENIED),
     (AuthenticationError, DENIED),
+    (ApiRefused, DENIED),
+    (ApiNotFound, NOT_FOUND),
+    (ApiTimeout, TIMED_OUT),
+    (ApiUnreachable, UNREACHABLE),
+    (ApiError, FAILED),
     (ConnectionError, UNREACHABLE),
     (MsmqError, FAILED),
     (StoreFenced, FENCED),

@@ -14,7 +14,10 @@ from openmsmq.cli.output import echo
 
 _PREFIX = "OPENMSMQ_"
 # Known without the schema of the daemon's configuration, whose import takes longer than the rest of the start.
-_USUAL_VARIABLES = frozenset(_PREFIX + name for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD"))
+_USUAL_VARIABLES = frozenset(
+    _PREFIX + name
+    for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD", "URL", "TOKEN", "TOKEN_FILE", "TLS_ROOT")
+)
 _VERSION_HELP = "Show the version, and whether it runs as machine code, and exit."
 
 

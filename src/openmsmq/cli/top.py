@@ -5,16 +5,19 @@ from __future__ import annotations
 import fnmatch
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import click
 
-from openmsmq.cli.connection import connected
-from openmsmq.cli.output import json_option, live_table, print_json
-from openmsmq.client.sync import QueueManager
-from openmsmq.operating.overview import Row, look, rows, with_age
+from openmsmq.cli.connection import Address, connect, is_here, level_option, server_options
+from openmsmq.cli.output import echo, json_option, live_table, print_json
+from openmsmq.cli.web_api import ApiOptions, Missing, api_options
+from openmsmq.operating.overview import ByHttp, ByProtocols, Row, Source, rows, with_age
 
-_COLUMNS = ("queue", "messages", "change/s", "bytes", "journal", "first is", "state")
+_COLUMNS = ("queue", "messages", "change/s", "in/s", "out/s", "waiting", "bytes", "journal", "first is", "state")
 
 
 @click.command()
@@ -24,43 +27,77 @@ _COLUMNS = ("queue", "messages", "change/s", "bytes", "journal", "first is", "st
 @click.option("--filter", "pattern", default="*", help="Only queues whose names match, such as *orders*.")
 @click.option("--empty", is_flag=True, help="Also queues that are empty and do not change.")
 @json_option
-@connected
+@server_options
+@level_option
+@api_options
 def top(
-    qm: QueueManager, interval: float, count: int, number: int, pattern: str, empty: bool, as_json: bool
+    api: ApiOptions, address: Address, level: str | None, interval: float, count: int, number: int, pattern: str,
+    empty: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Show the fullest queues, again and again: messages, how their number changes, the age of the first.
 
-    The protocols of MSMQ tell how many messages a queue holds, not how many came and went, nor who waits for them: so
-    change/s is what came less what went.
+    With a token of the HTTP API (role monitor), also how many messages came and went a second, and how many readers
+    wait, once a second at most. The protocols of MSMQ tell neither: without a token change/s is what came less what
+    went. --url goes before --host.
     """
     before, then, looks = None, 0.0, 0
-    with live_table(_COLUMNS, as_json) as show:
+    with _source(api, address, level) as source, live_table(_COLUMNS, as_json) as show:
         while True:
-            now, found = time.monotonic(), look(qm)
+            now, found = time.monotonic(), source.look()
             everything = rows(found, before, now - then)
-            shown = [
-                row
-                for row in everything
-                if fnmatch.fnmatch(row.name.lower(), pattern.lower()) and (empty or row.depth.messages or row.change)
-            ]
-            lines = with_age(qm, shown[:number])
+            shown = (
+                (key, row)
+                for key, row in everything.items()
+                if fnmatch.fnmatch(row.depth.name.lower(), pattern.lower()) and (empty or _is_used(row))
+            )
+            lines = with_age(source, islice(shown, number))
             if as_json:
                 for row in lines:
-                    print_json({"queue": row.name, **row.depth._asdict(), "change": row.change, "oldest": row.oldest})
+                    print_json(_document(row))
                 sys.stdout.flush()
             else:
                 show([_cells(row, time.time()) for row in lines], f"{len(lines)} of {len(everything)} queues")
             before, then, looks = found, now, looks + 1
             if count and looks >= count:
                 return
-            time.sleep(interval)
+            time.sleep(max(interval, source.seconds))
+
+
+@contextmanager
+def _source(api: ApiOptions, address: Address, level: str | None) -> Iterator[Source]:
+    """The HTTP API where the options are enough for it, else the protocols, and a line that says what is missing."""
+    client = api.client_or_missing(here=is_here(address))
+    if isinstance(client, Missing):
+        echo(f"in/s, out/s and waiting are not shown: {client.sentence}", err=True)
+        with connect(address, level) as qm:
+            yield ByProtocols(qm)
+    else:
+        with client:
+            yield ByHttp(client)
+
+
+def _is_used(row: Row) -> bool:
+    return bool(row.depth.messages or row.change or row.came or row.left)
+
+
+def _document(row: Row) -> dict[str, Any]:
+    """Of one row; what is not known is null."""
+    depth = row.depth
+    return {
+        "queue": depth.name, "messages": depth.messages, "bytes": depth.bytes, "journal": depth.journal,
+        "state": depth.state, "change": row.change, "in": row.came, "out": row.left, "waiting": depth.waiting,
+        "oldest": row.oldest,
+    }  # fmt: skip
 
 
 def _cells(row: Row, now: float) -> list[Any]:
-    change = "" if row.change is None else f"{row.change:+,.1f}"
-    age = "" if row.oldest is None else _age(max(0, now - row.oldest))
     depth = row.depth
-    return [row.name, f"{depth.messages:,}", change, f"{depth.bytes:,}", f"{depth.journal:,}", age, depth.state]
+    change = "" if row.change is None else f"{row.change:+,.1f}"
+    came, left = ("" if rate is None else f"{rate:,.1f}" for rate in (row.came, row.left))
+    waiting = "" if depth.waiting is None else f"{depth.waiting:,}"
+    age = "" if row.oldest is None else _age(max(0, now - row.oldest))
+    return [depth.name, f"{depth.messages:,}", change, came, left, waiting, f"{depth.bytes:,}", f"{depth.journal:,}",
+            age, depth.state]  # fmt: skip
 
 
 def _age(seconds: float) -> str:

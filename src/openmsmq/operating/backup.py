@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from openmsmq.operating.web_address import ADDRESS_FILE
 from openmsmq.protection.keyring import write_private
 from openmsmq.store import OsVfs, StoreError, fsck
 from openmsmq.store.copying import copy_log
@@ -26,7 +27,8 @@ MANIFEST: Final = "backup.json"
 STORE: Final = "store"
 FORMAT: Final = 1
 _DATABASES: Final = (".sqlite",)
-_NOT_COPIED: Final = ("quarantine-", "audit", ".")  # beginnings of names: reports of repairs, logs, half-made files
+#: Beginnings of names: reports of repairs, logs, half-made files, and what is true of this machine alone.
+_NOT_COPIED: Final = ("quarantine-", "audit", ".", ADDRESS_FILE)
 _PIECE: Final = 1 << 20
 
 

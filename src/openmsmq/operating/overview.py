@@ -1,77 +1,147 @@
-"""How queues change from look to look. The protocols give depths and sizes, so a rate here is that of the
-depth: what came less what went. Arrivals and departures by themselves are not known, nor who waits for messages."""
+"""How queues change from look to look, by the protocols or by the HTTP API.
+
+The protocols give depths and sizes, so what they tell of a rate is that of the depth: what came less what went. Only
+the HTTP API has arrivals and departures by themselves, and how many readers wait.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError, ReceiveTimeout
+from openmsmq.operating.http_api import ApiNotFound, HttpApi
 from openmsmq.operating.naming import DEAD_LETTER_QUEUES, path_of
+
+_HIDDEN: Final = ("journal",)  # kinds in lists of the HTTP API: a row has the depth of its journal
 
 
 class Depth(NamedTuple):
-    """What a queue holds; `state` is empty for one of this machine."""
+    """What a queue holds; `state` is empty for one of this machine. `came` and `left` count messages since the start of
+    the daemon, `waiting` is how many reads wait; None where that is not known."""
 
+    name: str
     messages: int
     bytes: int
     journal: int
     state: str
+    came: int | None = None
+    left: int | None = None
+    waiting: int | None = None
 
 
 class Row(NamedTuple):
-    """`change`: messages in a second since the last look, None at the first. `oldest`: when the message arrived or was
-    sent that is first in the queue, in seconds since 1970; None where the queue is empty or may not be read."""
+    """Messages a second since the last look, None at the first, and where they are not known: `change` of the depth,
+    those that `came`, those that `left`. `oldest`: when the message arrived or was sent that is first in the queue, in
+    seconds since 1970; None where the queue is empty or may not be read."""
 
-    name: str
     depth: Depth
     change: float | None
+    came: float | None
+    left: float | None
     oldest: int | None = None
 
 
-def look(qm: QueueManager) -> dict[str, Depth]:
-    """Each private queue, the dead-letter queues, and outgoing queues that are in use. What is refused is left out."""
-    depths = {}
-    for name in (*qm.queues(), *DEAD_LETTER_QUEUES):
+class Source(Protocol):
+    """Where depths come from. Keys are what the source knows queues by."""
+
+    @property
+    def seconds(self) -> float:
+        """For how long it may show the same figures."""
+
+    def look(self) -> dict[str, Depth]:
+        """Each queue that the caller may see."""
+
+    def oldest(self, key: str, depth: Depth) -> int | None:
+        """When the first message of a queue came, in seconds since 1970; None where there is none, or it may not be
+        read."""
+
+
+class ByProtocols:
+    """Private queues, the dead-letter queues, and outgoing queues that are in use. What is refused is left out."""
+
+    seconds: float = 0.0
+
+    def __init__(self, qm: QueueManager) -> None:
+        self._qm: Final = qm
+
+    def look(self) -> dict[str, Depth]:
+        depths = {}
+        for name in (*self._qm.queues(), *DEAD_LETTER_QUEUES):
+            try:
+                counts = self._qm.counts(path_of(name))
+            except UNANSWERED:
+                raise
+            except MsmqError:  # deleted meanwhile, or not for this caller
+                continue
+            journal = counts["journal_message_count"]
+            depths[name] = Depth(name, counts["message_count"], counts["bytes_in_queue"], journal, "")
+        for queue in self._qm.outgoing():
+            name = queue["format_name"]
+            depths[name] = Depth(name, queue["message_count"], queue["bytes_in_queue"], 0, queue["state"])
+        return depths
+
+    def oldest(self, key: str, depth: Depth) -> int | None:
+        if depth.state:
+            return None  # messages of outgoing queues are for administrators
         try:
-            counts = qm.counts(path_of(name))
+            with self._qm.open(path_of(key), "peek") as opened:
+                message = opened.peek(0)
         except UNANSWERED:
             raise
-        except MsmqError:  # deleted meanwhile, or not for this caller
-            continue
-        depths[name] = Depth(counts["message_count"], counts["bytes_in_queue"], counts["journal_message_count"], "")
-    for queue in qm.outgoing():
-        depths[queue["format_name"]] = Depth(queue["message_count"], queue["bytes_in_queue"], 0, queue["state"])
-    return depths
+        except (MsmqError, ReceiveTimeout):
+            return None
+        return message.arrival_time or message.sent_time
 
 
-def rows(now: Mapping[str, Depth], before: Mapping[str, Depth] | None, seconds: float) -> list[Row]:
+class ByHttp:
+    """All queues that the user of the token may see but journals."""
+
+    seconds: float = 1.0  # for which the server keeps the rows of a user
+
+    def __init__(self, api: HttpApi) -> None:
+        self._api: Final = api
+
+    def look(self) -> dict[str, Depth]:
+        return {
+            queue.id: Depth(queue.name, queue.messages, queue.bytes, queue.journal_messages, queue.state, queue.came,
+                            queue.left, queue.waiting)
+            for queue in self._api.queues()
+            if queue.kind not in _HIDDEN
+        }  # fmt: skip
+
+    def oldest(self, key: str, depth: Depth) -> int | None:
+        try:
+            return self._api.oldest(key)
+        except ApiNotFound:  # deleted meanwhile
+            return None
+
+
+def rows(now: Mapping[str, Depth], before: Mapping[str, Depth] | None, seconds: float) -> dict[str, Row]:
     """The fullest first; of the same depth those that change most."""
-    found = []
-    for name, depth in now.items():
-        change = None
+    found = {}
+    for key, depth in now.items():
+        change = came = left = None
         if before is not None and seconds > 0:
-            known = before.get(name)
+            known = before.get(key)
             change = (depth.messages - (known.messages if known else 0)) / seconds
-        found.append(Row(name, depth, change))
-    return sorted(found, key=lambda row: (-row.depth.messages, -abs(row.change or 0), row.name.lower()))
+            came = _rate(depth.came, known.came if known else 0, seconds)
+            left = _rate(depth.left, known.left if known else 0, seconds)
+        found[key] = Row(depth, change, came, left)
+    return dict(sorted(found.items(), key=lambda item: _place(item[1])))
 
 
-def with_age(qm: QueueManager, shown: Iterable[Row]) -> list[Row]:
+def _rate(now: int | None, before: int | None, seconds: float) -> float | None:
+    """None also across a restart of the daemon, which begins to count anew."""
+    return None if now is None or before is None or now < before else (now - before) / seconds
+
+
+def _place(row: Row) -> tuple[int, float, str]:
+    return -row.depth.messages, -max(abs(row.change or 0), row.came or 0, row.left or 0), row.depth.name.lower()
+
+
+def with_age(source: Source, shown: Iterable[tuple[str, Row]]) -> list[Row]:
     """The rows with the time of the message that is first, which takes a look into each queue that is not empty."""
-    return [row._replace(oldest=_first(qm, row)) if row.depth.messages else row for row in shown]
-
-
-def _first(qm: QueueManager, row: Row) -> int | None:
-    if row.depth.state:
-        return None  # messages of outgoing queues are for administrators
-    try:
-        with qm.open(path_of(row.name), "peek") as opened:
-            message = opened.peek(0)
-    except UNANSWERED:
-        raise
-    except (MsmqError, ReceiveTimeout):
-        return None
-    return message.arrival_time or message.sent_time
+    return [row._replace(oldest=source.oldest(key, row.depth)) if row.depth.messages else row for key, row in shown]

@@ -51,6 +51,7 @@ class OpenQueueDescriptor:
     waiting: dict[int, WaitingMessageReadOperation] = field(default_factory=dict)
     remote_read_state: RemoteReadState = RemoteReadState.NONE
     opener: Actor | None = None  # for the audit log
+    opened: int = 0  # when, in milliseconds since 1970 UTC
     taken: int = 0  # messages, by receives that it has answered
     name: str = ""  # the text of `format_name`, which every message sent here carries
 

@@ -52,6 +52,7 @@ class Handles:
         outgoing: Outgoing,
         reading: Reading,
         holds: Holds,
+        clock: Callable[[], int],
         random: Callable[[int], bytes],
         auditor: Auditor,
     ) -> None:
@@ -60,6 +61,7 @@ class Handles:
         self._outgoing: Final = outgoing
         self._reading: Final = reading
         self._holds: Final = holds
+        self._clock: Final = clock
         self._random: Final = random
         self._auditor: Final = auditor
         self.descriptors: dict[int, OpenQueueDescriptor] = {}
@@ -95,7 +97,9 @@ class Handles:
         if isinstance(queue, OutgoingQueue):
             queue.touched = True
         handle = self.unused_handle(self.descriptors)
-        descriptor = OpenQueueDescriptor(handle, format_name, access, share, queue, owner, opener=caller.actor)
+        descriptor = OpenQueueDescriptor(
+            handle, format_name, access, share, queue, owner, opener=caller.actor, opened=self._clock()
+        )
         _count(queue, descriptor, 1)
         self.descriptors[descriptor.handle] = descriptor
         return descriptor

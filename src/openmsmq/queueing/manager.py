@@ -81,7 +81,7 @@ class QueueManager:
         )
         self.arrivals: Final = Arrivals(self.changes)
         self.handles: Final = Handles(
-            self.registry, self.authorization, self.outgoing, self.reading, self.holds, random, auditor
+            self.registry, self.authorization, self.outgoing, self.reading, self.holds, clock, random, auditor
         )
         self.sinks: Final = Sinks(store, self.authorization, clock)
         self.staged_writes: Final = StagedWrites(

@@ -27,6 +27,7 @@ from openmsmq.model.constants import Access
 from openmsmq.operating.audit import AuditLog, Entry
 from openmsmq.operating.metrics import Histogram
 from openmsmq.operating.settings import write_settings
+from openmsmq.operating.web_address import forget_address
 from openmsmq.processes import logs
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.protection.keyring import KeyringError
@@ -265,6 +266,8 @@ class Daemon:
                 configuration.machine_name, self._qualified_name, *configuration.alias_names
             ], self.store, self._audit or NoAudit(), self._alarms.alarms, domain)  # fmt: skip
             self.endpoints["web"] = await self._web.start(self._ports.number("web_port"))
+        else:
+            forget_address(configuration.data_dir)  # of a daemon that was killed
         await self._start_messages(committer, environment.public_queues, users)
         self._announce_security()
         try:

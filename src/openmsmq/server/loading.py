@@ -23,7 +23,10 @@ from openmsmq.server.config import Configuration, ConfigurationError, check, is_
 
 _PREFIX = "OPENMSMQ_"
 # What the client and the command line read.
-CLIENT_VARIABLES = tuple(_PREFIX + name for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD"))
+CLIENT_VARIABLES = tuple(
+    _PREFIX + name
+    for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD", "URL", "TOKEN", "TOKEN_FILE", "TLS_ROOT")
+)
 _TYPES = {f.name: str(f.type) for f in fields(Configuration) if "internal" not in f.metadata}
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 

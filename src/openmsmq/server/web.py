@@ -11,6 +11,7 @@ from typing import Final
 from openmsmq.operating.alarms import Alarms
 from openmsmq.operating.metrics import Histogram
 from openmsmq.operating.tokens import TokensFile, TokensFileError, TokenUses, write_uses
+from openmsmq.operating.web_address import address_of, forget_address, write_address
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.environment import Environment
@@ -95,6 +96,12 @@ class WebServer:
             log_level=configuration.log_level, log_format=configuration.log_format,
         )  # fmt: skip
         await self._process.start()
+        try:
+            write_address(
+                data_dir, address_of(configuration.web_address, self._process.port, configuration.web_certificate)
+            )
+        except KeyringError as error:  # a full disk
+            logger.warning("commands on this machine need --url, for the address could not be written down: %s", error)
         return configuration.web_address, self._process.port
 
     async def _write_uses(self) -> None:
@@ -127,4 +134,7 @@ class WebServer:
             task.cancel()
         self._write(self._uses_to_write())
         self._rpc.close()
-        (self._configuration.data_dir.resolve() / _SOCKET).unlink(missing_ok=True)
+        data_dir = self._configuration.data_dir.resolve()
+        if self._rpc.may_answer():  # else it is that of the daemon which has taken over
+            forget_address(data_dir)
+        (data_dir / _SOCKET).unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import join
 from typing import Final
 
 import msgspec
@@ -14,13 +15,14 @@ from openmsmq.web.table import Asked, Input, Operation, Output
 
 class Handle(Output, frozen=True):
     """A queue that somebody has open. `exclusive`: nobody else may receive; `waiting` reads wait for messages; `held`
-    messages are received in two phases that have not ended. `origin` is the door and the address behind it. `id` holds
-    until the daemon ends."""
+    messages are received in two phases that have not ended. `since`: when it was opened, in seconds since 1970.
+    `origin` is the door and the address behind it. `id` holds until the daemon ends."""
 
     id: str
     queue: str
     name: str
     access: str
+    since: int
     exclusive: bool
     waiting: int
     cursors: int
@@ -37,6 +39,7 @@ class HandleList(Output, frozen=True):
     handles: list[Handle]
     matching: int
     all: int
+    command: str
 
 
 class HandleQuery(Input, frozen=True):
@@ -53,8 +56,7 @@ _ROWS: Final = msgspec.json.Decoder(Handle)
 
 def list_handles(asked: Asked) -> HandleList:
     query: HandleQuery = asked.query
-    _, data = asked.services.link.ask("handles", ticket=asked.caller.ticket).result()
-    rows = _ROWS.decode_lines(bytes(data))
+    rows = _all(asked)
     found = [
         row
         for row in rows
@@ -63,7 +65,14 @@ def list_handles(asked: Asked) -> HandleList:
         and (not query.waiting or row.waiting)
     ]
     found.sort(key=lambda row: (not row.exclusive, -row.waiting, row.name.casefold(), row.id))
-    return HandleList(found[: query.limit], len(found), len(rows))
+    return HandleList(found[: query.limit], len(found), len(rows), _command(asked))
+
+
+def get_handle(asked: Asked) -> Handle:
+    found = next((row for row in _all(asked) if row.id == asked.path["handle"]), None)
+    if found is None:
+        raise _closed()
+    return found
 
 
 def close_handle(asked: Asked) -> Handle:
@@ -72,13 +81,33 @@ def close_handle(asked: Asked) -> Handle:
         "close_handle", ticket=asked.caller.ticket, peer=asked.caller.peer, id=asked.path["handle"]
     )
     if row is None:
-        raise Problem(404, "that is closed already")
+        raise _closed()
     asked.services.rows.forget(asked.caller.ticket)
     return msgspec.convert(row, Handle)
 
 
+def _all(asked: Asked) -> list[Handle]:
+    _, data = asked.services.link.ask("handles", ticket=asked.caller.ticket).result()
+    return _ROWS.decode_lines(bytes(data))
+
+
+def _command(asked: Asked) -> str:
+    """The equal command. Without a queue that the user may not see."""
+    query: HandleQuery = asked.query
+    seen = asked.services.rows.of(asked.caller.ticket) if query.queue is not None else ()
+    words = [row["name"] for row in seen if row["id"] == query.queue]
+    words += [f"--{name}" for name in ("exclusive", "waiting") if getattr(query, name)]
+    return join(["openmsmq", "handle", "list", *words])
+
+
+def _closed() -> Problem:
+    return Problem(404, "that is closed already")
+
+
 OPERATIONS: Final = (
     Operation("GET", "/handles", list_handles, "Who has which queue open", HandleList, HandleQuery, role=Role.MONITOR),
+    Operation("GET", "/handles/{handle}", get_handle, "What somebody has open", Handle, statuses=(404,),
+              role=Role.MONITOR),
     Operation("DELETE", "/handles/{handle}", close_handle, "Close what somebody has open", Handle,
               statuses=(404, 507), role=Role.OPERATOR),
 )  # fmt: skip

@@ -37,7 +37,7 @@ class Openings:
             yield descriptor, {
                 "id": self._id(descriptor), "queue": id_of(queue), "name": descriptor.name,
                 "access": descriptor.access.name.lower(),
-                "exclusive": descriptor.share is Share.DENY_RECEIVE_SHARE,
+                "since": descriptor.opened // 1000, "exclusive": descriptor.share is Share.DENY_RECEIVE_SHARE,
                 "waiting": len(descriptor.waiting), "cursors": len(descriptor.cursors), "held": len(descriptor.held),
                 "user": opener.name if opener is not None else "", "sid": opener.sid if opener is not None else "",
                 "origin": opener.origin if opener is not None else "",

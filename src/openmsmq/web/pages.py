@@ -255,7 +255,7 @@ class Console:
     async def _handles(self, request: Request, caller: Caller) -> Response:
         query = parse_query(handles.HandleQuery, request.query_params.multi_items())
         found = await self.ask(handles.list_handles, request, caller, query=query)
-        return self.render("handles.html", caller, "Open queues", found=found, query=query)
+        return self.render("handles.html", caller, "Open queues", found=found, query=query, command=found.command)
 
     def _static(self, name: str, media_type: str) -> Route:
         content = (files("openmsmq.web") / "static" / name).read_bytes()
