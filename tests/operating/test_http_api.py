@@ -178,10 +178,11 @@ def test_what_is_not_http_is_not_reached(raw: bytes) -> None:
 
 
 def test_a_port_where_nobody_listens_is_not_reached() -> None:
-    with served(document(NONE)) as server:
-        pass
-    with HttpApi(server.url, TOKEN) as api, pytest.raises(ApiUnreachable, match="refused"):
-        api.handles()
+    with socket.socket() as bound:  # it is kept, so that nobody else listens there
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        with HttpApi(url, TOKEN) as api, pytest.raises(ApiUnreachable, match="refused"):
+            api.handles()
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,12 @@ class Link:
         number = next(self._numbers)
         head = frame_head(number, {"op": operation, **values}, length)
         self._pending[number] = future
-        with self._sending:
-            for part in (head, *data):
-                self._connection.sendall(part)
+        try:
+            with self._sending:
+                for part in (head, *data):
+                    self._connection.sendall(part)
+        except OSError:
+            os._exit(0)  # `_receive` has not seen it yet; clients hear that nobody is there, and come again
         return future
 
     def call(self, operation: str, **values: Any) -> Any:
