@@ -33,7 +33,7 @@ class Daemon:
         program: Sequence[str] = ("-m", "openmsmq.cli"),
     ) -> None:
         """`options` go to the command line; `prepare` runs in the new process before the program does; `program` is
-        what Python is told to run."""
+        what Python runs."""
         self.program = program
         self.directory = directory
         self.options = ("--system-queue-readers", "everyone", *options)

@@ -260,14 +260,18 @@ def referrer(controller: DomainController, place: Path, foreign: str) -> Iterato
 
 
 def _wait(ready: Callable[[], bool]) -> None:
+    """Raises what `ready` raises when the time is over, and TimeoutError where it is not ready then."""
     over = time.monotonic() + START
     while True:
+        is_last = time.monotonic() > over
         try:
             if ready():
                 return
         except OSError:
-            if time.monotonic() > over:
+            if is_last:
                 raise
+        if is_last:
+            raise TimeoutError(f"not ready after {START} s")
         time.sleep(0.1)
 
 

@@ -40,12 +40,12 @@ def test_a_daemon_that_stops_while_a_process_comes_up_again_ends(
         readline = asyncio.StreamReader.readline
         came = asyncio.Event()
 
-        async def told(stream: asyncio.StreamReader) -> bytes:
+        async def observed(stream: asyncio.StreamReader) -> bytes:
             line = await readline(stream)
             came.set()  # and who waits for that stops the daemon in the turn in which the line is given on
             return line
 
-        monkeypatch.setattr(asyncio.StreamReader, "readline", told)
+        monkeypatch.setattr(asyncio.StreamReader, "readline", observed)
         assert child._process is not None
         child._process.kill()
         await came.wait()

@@ -1,4 +1,4 @@
-"""Express messages of which a queue holds the record: readers can't tell them from others."""
+"""Express messages of which a queue holds the record: for readers they are as all others."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ def top(
     """Show the fullest queues, again and again: messages, how their number changes, the age of the first.
 
     With a token of the HTTP API (role monitor), also how many messages came and went a second, and how many readers
-    wait, once a second at most. The protocols of MSMQ tell neither: without a token change/s is what came less what
-    went. --url goes before --host.
+    wait, once a second at most. The protocols of MSMQ carry neither: without a token, change/s is the net change of
+    the depth. --url goes before --host.
     """
     before, then, looks = None, 0.0, 0
     with _source(api, address, level) as source, live_table(_COLUMNS, as_json) as show:

@@ -89,8 +89,8 @@ class ApiOptions(NamedTuple):
             text = os.environ.get(_TOKEN, "").strip()
             if not text:
                 return None
-        letters = text.removeprefix(_PREFIX).replace("-", "").replace("_", "")
-        if not text.startswith(_PREFIX) or not letters.isascii() or not letters.isalnum() or len(text) > _LONGEST_TOKEN:
+        rest = text.removeprefix(_PREFIX).replace("-", "").replace("_", "")
+        if not text.startswith(_PREFIX) or not rest.isascii() or not rest.isalnum() or len(text) > _LONGEST_TOKEN:
             raise click.UsageError(f"{source} has no token: one begins with {_PREFIX}, and is all that is there")
         return text
 

@@ -1,7 +1,7 @@
 """How queues change from look to look, by the protocols or by the HTTP API.
 
-The protocols give depths and sizes, so what they tell of a rate is that of the depth: what came less what went. Only
-the HTTP API has arrivals and departures by themselves, and how many readers wait.
+The protocols carry depths and sizes, so the only rate that follows from them is the net change of the depth. The HTTP
+API also has the messages that came and went, and how many readers wait.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Where the HTTP server of a daemon is: the daemon writes it into its data directory while it serves, for commands on
-the same machine. A port may follow from others or be chosen by the system, so the settings do not tell."""
+the same machine. A port may follow from others or be chosen by the system, so the settings do not have it."""
 
 from __future__ import annotations
 
