@@ -466,12 +466,27 @@ def test_tls_is_what_the_certificate_makes_it(tmp_path: Path) -> None:
             plain.queues()
 
 
+def flight_process(daemon: Daemon) -> int:
+    (child,) = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split()
+    return int(child)
+
+
+def test_a_server_may_take_a_while_to_answer_a_new_connection(own: Plane) -> None:
+    process = flight_process(own.daemon)
+    os.kill(process, signal.SIGSTOP)
+    going_on = threading.Timer(1, os.kill, (process, signal.SIGCONT))
+    going_on.start()
+    try:
+        with BulkClient(port=own.daemon.ready["endpoints"]["flight"]["port"]) as client:
+            assert client.queues()
+    finally:
+        going_on.join()
+
+
 def test_a_flight_process_that_dies_is_started_again(own: Plane) -> None:
     own.send("a")
     assert own.labels() == ["a"]
-    children = Path(f"/proc/{own.daemon.pid}/task/{own.daemon.pid}/children").read_text().split()
-    assert len(children) == 1
-    os.kill(int(children[0]), signal.SIGKILL)
+    os.kill(flight_process(own.daemon), signal.SIGKILL)
 
     def works() -> bool:
         try:
@@ -484,7 +499,7 @@ def test_a_flight_process_that_dies_is_started_again(own: Plane) -> None:
 
 def test_the_flight_process_goes_with_the_daemon(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data", "--flight", "--flight-port", "0") as daemon:
-        (child,) = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split()
+        child = flight_process(daemon)
         daemon.kill()
     eventually(lambda: not Path(f"/proc/{child}").exists())
 

@@ -24,7 +24,8 @@ def unpacked(directory: Path, version: int, end: str) -> Path:
     data = directory / "data"
     data.mkdir(mode=0o700)
     with tarfile.open(HERE / f"format-{version}-{end}.tar.xz") as archive:
-        archive.extractall(data, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not in Python 3.11.2, which Debian has
+        archive.extractall(data)
     return data
 
 

@@ -29,11 +29,10 @@ from openmsmq.model.errors import AccessDenied, MsmqError, error_for
 logger = logging.getLogger(__name__)
 
 DEFAULT_PORT = 18020
-# gRPC's own are up to two minutes: longer than a queue manager needs for a restart.
-_RECONNECT = [
-    ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-]  # fmt: skip
+# gRPC's own pauses are up to two minutes: longer than a queue manager needs for a restart. Its
+# `min_reconnect_backoff_ms` is no pause but how long an attempt may take, handshakes included; the default, 20 s, is
+# right.
+_RECONNECT = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]
 
 
 @dataclass(frozen=True, slots=True)
