@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 import seeds
-from compiled.test_stubs import some_receive, some_send
+from compiled.test_stubs import damaged, some_receive, some_send
 from openmsmq.interfaces import ms_mqmp as m
+from openmsmq.interfaces import ms_mqrr
 from openmsmq.interfaces.ms_mqmq import OBJECTID
-from openmsmq.model.constants import Access
+from openmsmq.model.constants import Access, Action
 from openmsmq.model.message import Message
 from openmsmq.ndr import Interface, Operation
 from openmsmq.protocols.plain_calls import PlainCalls
-from openmsmq.protocols.qmcomm2 import QmComm2
+from openmsmq.protocols.remote_read import RR_ACK, RR_NACK
 from openmsmq.rpc.call import UNAUTHENTICATED, Call, Caller, InterfaceTable
 from openmsmq.rpc.client_connection import ClientConnection
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
@@ -31,6 +32,9 @@ from protocols.clients import Server, queue_format
 OPEN = m.qmcomm.operation("rpc_QMOpenQueueInternal")
 SEND = m.qmcomm2.operation("rpc_ACSendMessageEx")
 RECEIVE = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
+OPEN_REMOTE = ms_mqrr.RemoteRead.operation("R_OpenQueue")
+START = ms_mqrr.RemoteRead.operation("R_StartReceive")
+END = ms_mqrr.RemoteRead.operation("R_EndReceive")
 ALICE = Caller(Identity("alice", "", "S-1-5-21-1-2-3-1001"), AuthLevel.PKT_PRIVACY)
 PROGRAMS, STEPS = 12, 120
 TARGETS = (
@@ -47,7 +51,7 @@ class Connection:
         self.server.on_output = lambda: self.said.append(self.server.data_to_send())
         self.said: list[bytes] = []
         self.rpc, self.client = rpc, ClientConnection()
-        for interface in (m.qmcomm, m.qmcomm2):
+        for interface in (m.qmcomm, m.qmcomm2, ms_mqrr.RemoteRead):
             self.client.bind([SyntaxId(interface.uuid, interface.version)])
             self.server.receive_data(self.client.data_to_send())
             self.client.receive_data(self.server.data_to_send())
@@ -59,18 +63,24 @@ class Connection:
             assert isinstance(event, Call)
             self.rpc.dispatch(event)
 
-    def ask(self, operation: Operation, request: Any) -> Any:
+    def ask(self, interface: Interface, operation: Operation, request: Any) -> Any:
         """Call, and the answer."""
-        self.call(m.qmcomm, operation.opnum, operation.encode_request(request))
+        self.call(interface, operation.opnum, operation.encode_request(request))
         self.manager.sync()
         (event,) = self.client.receive_data(self.said.pop())
         return operation.decode_response(event.stub)  # type: ignore[union-attr]
 
     def open(self, name: str, access: Access) -> Any:
         target = queue_format(name)
-        opened = self.ask(OPEN, m.rpc_QMOpenQueueInternal_Request(target, access, 0, 0, None, 0, bytes(16), "", 0, 0))
+        request = m.rpc_QMOpenQueueInternal_Request(target, access, 0, 0, None, 0, bytes(16), "", 0, 0)
+        opened = self.ask(m.qmcomm, OPEN, request)
         assert opened.result == 0, hex(opened.result)
         return opened
+
+    def open_remotely(self, name: str, access: Access) -> bytes:
+        request = ms_mqrr.R_OpenQueue_Request(queue_format(name), access, 0, bytes(16), 1, 6, 3, 9600, 1)
+        handle: bytes = self.ask(ms_mqrr.RemoteRead, OPEN_REMOTE, request).pphContext
+        return handle
 
 
 class Door:
@@ -86,16 +96,19 @@ class Door:
         world.create("xact", TRANSACTION=1)
         world.create("signed", AUTHENTICATE=1)
         world.create("sealed", PRIV_LEVEL=2)
-        sending = self.server.interfaces[1]
-        assert isinstance(sending, QmComm2)
         random_bytes = random.Random(1).randbytes
         self.rpc = RpcServer(InterfaceTable(self.server.interfaces), random=random_bytes)
         if together:
-            self.rpc.together = PlainCalls(self.server.environment, sending)
+            self.rpc.together = PlainCalls(self.server.environment, self.server.interfaces)
         self.clients = [Connection(self.server, self.rpc, caller) for caller in (UNAUTHENTICATED, ALICE)]
         self.handles = [[each.open(name, Access.SEND).phQueue for name in TARGETS] for each in self.clients]
         self.readers = [
             [each.open(name, Access.RECEIVE).pdwQMContext for name in ("a", "b", "journaled")] for each in self.clients
+        ]
+        self.remote_readers = [
+            [each.open_remotely(name, Access.RECEIVE) for name in ("a", "a", "b", "journaled")]
+            + [each.open_remotely("a", Access.PEEK)]
+            for each in self.clients
         ]
 
     def settle(self) -> None:
@@ -108,16 +121,58 @@ class Door:
         found = []
         for name in ("a", "b", "journaled", "small", "xact", "signed", "sealed"):
             queue = self.server.world.queue(name)
-            found.append(f"{name}: {queue.total_bytes} {list(queue.available)}")
+            found.append(f"{name}: {queue.total_bytes} {list(queue.available)} {sorted(queue.locked)}")
+            found.append(f"{queue.came} {queue.left} {queue.waiters}")
             found += [repr(queue.message(key)) for key in queue.available]
+        found += [f"{timer.seconds} {timer.cancelled}" for timer in self.server.timers]
         return found
+
+
+def some_start(chance: random.Random, handle: bytes, request: int) -> bytes:
+    """Mostly a plain one."""
+    stub = START.encode_request(ms_mqrr.R_StartReceive_Request(
+        handle, chance.choice((0,) * 20 + (7,)), chance.choice((0,) * 20 + (1,)),
+        int(chance.choice((Action.RECEIVE,) * 20 + (Action.PEEK_CURRENT,))), chance.choice((0, 0, 0, 1000)),
+        request, chance.choice((1 << 20, 1 << 20, 1 << 20, 100)), 0,
+    ))  # fmt: skip
+    return damaged(chance, stub) if chance.random() < 0.1 else stub
+
+
+def some_end(chance: random.Random, handle: bytes, request: int) -> bytes:
+    acknowledgment = chance.choice((RR_ACK,) * 9 + (RR_NACK,))
+    stub = END.encode_request(ms_mqrr.R_EndReceive_Request(handle, acknowledgment, request))
+    return damaged(chance, stub) if chance.random() < 0.1 else stub
+
+
+def step_remotely(door: Door, chance: random.Random, number: int) -> None:
+    """A reader on another machine starts or ends some receives, or its time is up."""
+    client, handle = door.clients[number], chance.choice(door.remote_readers[number])
+    dice, requests = chance.random(), [chance.randrange(5) for _ in range(4)]
+    if dice < 0.45:
+        for request in requests:
+            client.call(ms_mqrr.RemoteRead, START.opnum, some_start(chance, handle, request))
+    elif dice < 0.95:
+        for request in requests:
+            client.call(ms_mqrr.RemoteRead, END.opnum, some_end(chance, handle, request))
+    else:
+        door.rpc.serve_gathered()
+        running = [timer for timer in door.server.timers if not timer.cancelled]
+        if running:
+            chance.choice(running).action()
 
 
 def step(door: Door, chance: random.Random) -> None:
     number = chance.randrange(2)
     client = door.clients[number]
     dice = chance.random()
-    if dice < 0.6:
+    if dice < 0.25:
+        step_remotely(door, chance, number)
+    elif dice < 0.35:
+        for _ in range(5):
+            ptb = send_buffer(Message(label="l", body=b"body" * 50, delivery_guarantee=chance.randrange(2)))
+            request = m.rpc_ACSendMessageEx_Request(door.handles[number][chance.randrange(5)], ptb, None)
+            client.call(m.qmcomm2, SEND.opnum, SEND.encode_request(request))
+    elif dice < 0.6:
         handle = chance.choice(door.handles[number]) if chance.random() < 0.97 else door.handles[1 - number][0]
         client.call(m.qmcomm2, SEND.opnum, some_send(chance, handle))
     elif dice < 0.85:
@@ -144,8 +199,8 @@ def in_a_loop(work: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("number", range(PROGRAMS))
-def test_nothing_tells_whether_sends_are_served_together(number: int) -> None:
-    seed = seeds.chance(f"plain sends {number}").random()
+def test_nothing_shows_whether_calls_are_served_together(number: int) -> None:
+    seed = seeds.chance(f"plain calls {number}").random()
 
     def work() -> None:
         doors = [Door(together) for together in (False, True)]
@@ -215,5 +270,35 @@ def test_plain_receives_are_served_together() -> None:
         door.settle()
         assert removals == [20] and len(client.said) == 20
         assert len(door.server.world.queue("a")) == 0
+
+    in_a_loop(work)
+
+
+def test_plain_receives_in_two_phases_are_served_together() -> None:
+    def work() -> None:
+        door = Door(True)
+        ptb = send_buffer(Message(label="l", body=b"body", delivery_guarantee=1))
+        client, handle = door.clients[0], door.remote_readers[0][0]
+        for _ in range(20):
+            request = m.rpc_ACSendMessageEx_Request(door.handles[0][0], ptb, None)
+            client.call(m.qmcomm2, SEND.opnum, SEND.encode_request(request))
+        door.settle()
+        queue, store = door.server.world.queue("a"), door.server.world.store
+        removals, append, read_all = [], store.append, store.read_all
+        reads: list[int] = []
+        store.append = lambda operations: removals.append(len(operations[0].keys)) or append(operations)
+        store.read_all = lambda locations: reads.append(len(locations)) or read_all(locations)
+        client.said.clear()
+        for request in range(20):
+            stub = START.encode_request(ms_mqrr.R_StartReceive_Request(handle, 0, 0, 0, 0, request, 1 << 20, 0))
+            client.call(ms_mqrr.RemoteRead, START.opnum, stub)
+        door.settle()
+        assert (reads, removals, len(queue.locked), len(client.said)) == ([20], [], 20, 20)
+        for request in range(20):
+            stub = END.encode_request(ms_mqrr.R_EndReceive_Request(handle, RR_ACK, request))
+            client.call(ms_mqrr.RemoteRead, END.opnum, stub)
+        door.settle()
+        assert (removals, len(queue), len(client.said)) == ([20], 0, 40)
+        assert all(timer.cancelled for timer in door.server.timers)
 
     in_a_loop(work)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+import struct
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 import seeds
 from openmsmq.interfaces import ms_mqmp as m
+from openmsmq.interfaces import ms_mqrr
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1
 from openmsmq.interfaces.ms_mqmq import OBJECTID, XACTUOW
 from openmsmq.model.constants import INFINITE, Action
@@ -17,14 +21,18 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import NULL_IDENTIFIER, Message
 from openmsmq.ndr import NULL, BadStubData, NdrError
-from openmsmq.protocols import receive_stubs, send_stubs
+from openmsmq.packet.sections import divide
+from openmsmq.protocols import receive_stubs, send_stubs, start_receive_stubs
 from openmsmq.protocols.record_layouts import READ, WRITTEN
+from openmsmq.protocols.user_headers import UserHeaders
 from openmsmq.queueing.message_record import FIXED, encode_message
+from openmsmq.transfer.packets import packet_of
 from openmsmq.transfer.receive_buffer import BufferSizes, check_sizes, fill, receive_buffer
 from openmsmq.transfer.send_buffer import message_from_send, send_buffer
 
 SEND = m.qmcomm2.operation("rpc_ACSendMessageEx")
 RECEIVE = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
+START = ms_mqrr.RemoteRead.operation("R_StartReceive")
 LABELS = ("", "label", "Größe", "日本語", "😀", "a\0b", "x" * 249, "x" * 250, "é" * 200)
 SIDS = (b"", bytes.fromhex("010500000000000515000000010000000200000003000000e9030000"), b"\1\2bad", bytes(16))
 MACHINE, SID, NAME = bytes(range(1, 17)), SIDS[1], "DIRECT=OS:.\\private$\\größe"
@@ -193,8 +201,76 @@ def test_answers_of_receives() -> None:
     assert plain > CASES / 30
 
 
+DESTINATIONS = (
+    NAME, "DIRECT=TCP:192.0.2.1\\private$\\a", "PUBLIC=01020304-0506-0708-090a-0b0c0d0e0f10", "odd", "", "\udcff",
+    "PRIVATE=01020304-0506-0708-090a-0b0c0d0e0f10\\0000002a", "DIRECT=OS:a\\b,DIRECT=OS:c\\d",
+    "DL=01020304-0506-0708-090a-0b0c0d0e0f10",
+)  # fmt: skip
+OF_MACHINE = f"PRIVATE={UUID(bytes_le=MACHINE)}\\0000002a"
+
+
+def test_answers_of_receives_in_two_phases() -> None:
+    chance, plain, headers = seeds.chance("stubs of receives in two phases"), 0, UserHeaders()
+    for _ in range(CASES):
+        message, _ = some_message(chance)
+        message.sent_time, message.arrival_time = chance.choice((7, 0xFFFFFFF0)), 9
+        message.source_machine_identifier = chance.choice((MACHINE, bytes(16)))
+        message.identifier = message.source_machine_identifier + chance.randbytes(4)
+        message.destination_queue_format_name = chance.choice(DESTINATIONS)
+        if chance.random() < 0.3:
+            message.response_queue_format_name = chance.choice((*DESTINATIONS, OF_MACHINE))
+        if chance.random() < 0.1:
+            message.administration_queue_format_name = chance.choice((*DESTINATIONS, OF_MACHINE))
+        if chance.random() < 0.5:
+            message.sender_identifier_type, message.sender_identifier = chance.choice((0, 1, 1, 16)), SID[:-1]
+        if chance.random() < 0.2:
+            message.abort_count, message.move_count, message.last_move_time = 3, 4, 0x12345678
+        if chance.random() < 0.1:
+            name = chance.choice(("symmetric_key", "signature", "sender_certificate"))
+            setattr(message, name, b"something")
+        if chance.random() < 0.1:
+            message.authentication_level = 4
+        sequence, maximum = chance.randrange(1 << 56), chance.choice((1 << 20, 1000, 0))
+        record = encode_message(message)
+        found = start_receive_stubs.answer(record, READ, headers, sequence, maximum)
+        assert start_receive_stubs.answer(record[: chance.randrange(len(record))], READ, headers, 1, 1 << 20) is None
+        if found is None:
+            continue
+        plain += 1
+        assert not message.acknowledgements_requested
+        sections = [
+            ms_mqrr.SectionBuffer(section.type, section.size_alloc, len(section.data), section.data)
+            for section in divide(packet_of(message), maximum, 0)
+        ]
+        assert found == START.encode_response(ms_mqrr.R_StartReceive_Response(9, sequence, len(sections), sections))
+    assert plain > CASES / 4
+    assert len(headers) > len(DESTINATIONS)
+
+
+def test_headers_of_names_are_bounded() -> None:
+    headers, machine = UserHeaders(), bytes(16)
+    for number in range(5000):
+        name = f"DIRECT=OS:a\\{number}".encode()
+        assert headers[machine + struct.pack("<3I", len(name), 0, 0) + name]
+    long = b"DIRECT=OS:" + b"x" * 5000
+    assert headers[machine + struct.pack("<3I", len(long), 0, 0) + long]
+    assert len(headers) == 5000 - 4096
+
+
+def test_what_is_no_header_of_names_is_refused() -> None:
+    record = encode_message(Message(source_machine_identifier=MACHINE, identifier=MACHINE + bytes(4)))
+    for headers, error in (({}, KeyError), (None, TypeError)):
+        with pytest.raises(error):
+            start_receive_stubs.answer(record, READ, headers, 1, 1)  # type: ignore[arg-type]
+    for header in (b"", "text", bytes(0x10000)):
+        with pytest.raises(TypeError, match="UserHeader"):
+            start_receive_stubs.answer(record, READ, defaultdict(lambda header=header: header), 1, 1)
+
+
 def test_what_is_no_layout_is_refused() -> None:
     for layout in (b"", READ[:-1], READ + b"\0"):
+        with pytest.raises(ValueError, match="layout"):
+            start_receive_stubs.answer(b"", layout, {}, 1, 1)
         with pytest.raises(ValueError, match="layout"):
             receive_stubs.answer(b"", b"", layout, 1)
 

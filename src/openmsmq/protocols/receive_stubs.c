@@ -9,20 +9,10 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include "stub_reader.h"
+#include "record_reader.h"
+#include "stub_writer.h"
 
-/* Where the fields of a record stand. */
-typedef struct {
-    uint32_t size; /* of the fixed part */
-    uint32_t version, priority, delivery, acknowledgements, journaling, tracing, authentication, flags, message_class, tag,
-        body_type, time_to_reach, time_to_be_received, sent, arrived, privacy, hash, encryption, sender_type, provider_type,
-        tail, identifier, correlation, machine, connector, transaction, lengths;
-} Layout;
-
-/* The parts of a record, whose lengths, uint32 each, end its fixed part. */
-enum { BODY, EXTENSION, SENDER, CERTIFICATE, KEY, SIGNATURE, LABEL, DESTINATION, ADMINISTRATION, RESPONSE, STATUS, PROVIDER,
-       PARTS };
-enum { RECORD_VERSION = 1, PACKET_VERSION = 0x10, IDENTIFIER = 20, GUID = 16, LONGEST_NAME = 1024, FIRST_REFERENT = 0x20000 };
-static const uint32_t INFINITE = UINT32_MAX;
+enum { PACKET_VERSION = 0x10, LONGEST_NAME = 1024 };
 
 /* CACTransferBufferV2 ([MS-MQMP] 2.2.3.2) as words: the Receive arm, and from word 18 on the members from pClass on. */
 enum { TRANSFER_TYPE, ARM, TIMEOUT, ACTION, ASYNCHRONOUS, CURSOR, FIRST_MEMBER = 18, WORDS = 74, AT = 4 };
@@ -74,11 +64,6 @@ static const Member members[WORDS] = {
     [M(53)] = {BYTE, 0, 0}, [M(54)] = {BYTE, 0, 0},   /* pbFirstInXact, pbLastInXact */
     [M(55)] = {STRUCTURE, IDENTIFIER, 0},             /* ppXactID */
 };
-
-typedef struct {
-    const unsigned char *data;
-    uint32_t size, units; /* bytes; of a text its UTF-16 code units */
-} Part;
 
 typedef struct {
     uint32_t words[WORDS];
@@ -185,59 +170,13 @@ static uint32_t remaining(uint32_t seconds, uint32_t sent, uint32_t now)
     return seconds == INFINITE ? INFINITE : end > now ? (uint32_t)(end - now) : 0;
 }
 
-/* The next code point of UTF-8, which may be half of a surrogate pair; -1 for what is none. */
-static int32_t next_point(const unsigned char **at, const unsigned char *end)
-{
-    static const int32_t least[] = {0, 0x80, 0x800, 0x10000};
-    unsigned char first = *(*at)++;
-    int more = first < 0x80 ? 0 : first < 0xC0 ? -1 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : first < 0xF8 ? 3 : -1;
-    if (more < 0 || end - *at < more)
-        return -1;
-    int32_t point = more ? first & (0x3F >> more) : first;
-    for (int i = 0; i < more; i++) {
-        if ((**at & 0xC0) != 0x80)
-            return -1;
-        point = point << 6 | (*(*at)++ & 0x3F);
-    }
-    return point < least[more] || point > 0x10FFFF ? -1 : point;
-}
-
-static bool count_units(Part *text)
-{
-    const unsigned char *at = text->data, *end = at + text->size;
-    text->units = 0;
-    while (at < end && *at < 0x80) /* mostly all of it */
-        at++;
-    text->units = (uint32_t)(at - text->data);
-    while (at < end) {
-        int32_t point = next_point(&at, end);
-        if (point < 0)
-            return false;
-        text->units += point > 0xFFFF ? 2 : 1;
-    }
-    return true;
-}
-
-/* Take a record apart. Returns whether its receipt has no consequences. */
+/* What a record says. Returns whether its receipt has no consequences. */
 static bool read_record(Buffer *buffer, Part *parts, const unsigned char *record, size_t size, const Layout *layout,
                         uint32_t now)
 {
-    static const unsigned char no_identifier[IDENTIFIER];
     uint32_t *values = buffer->values;
-    uint64_t at = layout->size;
-    if (size < layout->size || record[layout->version] != RECORD_VERSION || record[layout->flags]
-        || record[layout->acknowledgements] || word_at(record, layout->tail)
-        || memcmp(record + layout->transaction, no_identifier, IDENTIFIER))
+    if (!split_record(parts, record, size, layout))
         return false;
-    for (int part = 0; part < PARTS; part++) {
-        parts[part] = (Part){record + at, word_at(record, layout->lengths + 4 * part), 0};
-        at += parts[part].size;
-    }
-    if (at != size)
-        return false;
-    for (int part = LABEL; part < PARTS; part++)
-        if (!count_units(&parts[part]))
-            return false;
     uint32_t sent = word_at(record, layout->sent);
     values[M(0)] = record[layout->message_class] | record[layout->message_class + 1] << 8;
     values[M(3)] = sent;
@@ -301,85 +240,6 @@ static bool measure(Buffer *buffer, const Part *parts)
 }
 
 /* ------------------------------------------------------------------------------------------------------ the answer */
-
-typedef struct {
-    unsigned char *data;
-    size_t at, room;
-    uint32_t referent;
-    bool fits;
-} Writer;
-
-static unsigned char *place(Writer *out, size_t size)
-{
-    if (!out->fits || size > out->room - out->at) {
-        out->fits = false;
-        return NULL;
-    }
-    out->at += size;
-    return out->data + out->at - size;
-}
-
-/* As `place`, behind zeros up to a multiple of `to`, which is a power of two of at most 4. */
-static unsigned char *place_aligned(Writer *out, size_t size, size_t to)
-{
-    size_t padding = -out->at & (to - 1);
-    unsigned char *at = place(out, padding + size);
-    if (at == NULL)
-        return NULL;
-    for (size_t i = 0; i < padding; i++)
-        at[i] = 0;
-    return at + padding;
-}
-
-static void put_word(Writer *out, uint32_t value)
-{
-    unsigned char *at = place_aligned(out, 4, 4);
-    if (at != NULL)
-        memcpy(at, &value, 4);
-}
-
-static void put_referent(Writer *out)
-{
-    put_word(out, out->referent);
-    out->referent += 4;
-}
-
-/* Bytes, and zeros up to `size`. */
-static void put_bytes(Writer *out, const unsigned char *data, size_t length, size_t size)
-{
-    unsigned char *at = place(out, size);
-    if (at == NULL)
-        return;
-    if (length)
-        memcpy(at, data, length);
-    memset(at + length, 0, size - length);
-}
-
-/* A text with its terminator, and zeros up to `size` code units. */
-static void put_text(Writer *out, const Part *text, size_t size)
-{
-    unsigned char *into = place(out, 2 * size);
-    const unsigned char *at = text->data, *end = at + text->size;
-    if (into == NULL)
-        return;
-    memset(into, 0, 2 * size);
-    for (; at < end && *at < 0x80; into += 2) /* mostly all of it */
-        *into = *at++;
-    while (at < end) {
-        int32_t point = next_point(&at, end);
-        uint16_t units[2] = {(uint16_t)point, 0};
-        int count = 1;
-        if (point > 0xFFFF) {
-            units[0] = (uint16_t)(0xD800 | (point - 0x10000) >> 10);
-            units[1] = (uint16_t)(0xDC00 | ((point - 0x10000) & 0x3FF));
-            count = 2;
-        }
-        for (int i = 0; i < count; i++) {
-            *into++ = (unsigned char)units[i];
-            *into++ = (unsigned char)(units[i] >> 8);
-        }
-    }
-}
 
 static void put_member(Writer *out, const Buffer *buffer, const Part *parts, int w)
 {

@@ -1,5 +1,5 @@
-"""Where machine code finds what it writes and reads of a message record: `Layout` of `send_stubs.c` and
-`receive_stubs.c`."""
+"""Where machine code finds what it writes and reads of a message record: `Layout` of `send_stubs.c` and of
+`record_reader.h`."""
 
 from __future__ import annotations
 
@@ -25,4 +25,5 @@ READ: Final = _layout(
     "time_to_reach_queue", "time_to_be_received", "sent_time", "arrival_time", "privacy_level", "hash_algorithm",
     "encryption_algorithm", "sender_identifier_type", "authentication_provider_type", "tail_size", "identifier",
     "correlation_identifier", "source_machine_identifier", "connector_type_identifier", "transaction_identifier",
+    "abort_count", "move_count", "last_move_time",
 )  # fmt: skip

@@ -74,6 +74,12 @@ class RemoteQueue:
         queue = self.descriptor.queue
         return queue.name if queue is not None and queue.parent is not None else ""
 
+    def forget(self, request: int) -> None:
+        """A receive has ended."""
+        entry = self.pending.pop(request)
+        if entry.cleanup is not None:
+            entry.cleanup.cancel()
+
 
 class PendingReceive:
     """An R_StartReceive or R_StartTransactionalReceive from its request to its answer."""
@@ -191,11 +197,14 @@ class RemoteRead(NdrInterface):
     def _demand(self, call: Call, unprotected: bool) -> None:
         """Raise Fault unless the caller is protected as this interface and this server ask, or need not be: what was
         settled when a queue was opened holds for the calls that follow (3.1.4.2, note 19)."""
+        if not self._admits(call, unprotected):
+            raise Fault(RPC_S_ACCESS_DENIED)
+
+    def _admits(self, call: Call, unprotected: bool) -> bool:
         policy = self.environment.policy
         if policy.admits(call.caller, self.minimum_level):
-            return
-        if not unprotected or call.caller.level < policy.minimum_level:
-            raise Fault(RPC_S_ACCESS_DENIED)
+            return True
+        return unprotected and call.caller.level >= policy.minimum_level
 
     def R_CloseQueue(self, call: Call, q: m.R_CloseQueue_Request) -> m.R_CloseQueue_Response:
         """3.1.4.3: what is locked is put back, what waits is cancelled."""
@@ -350,9 +359,7 @@ class RemoteRead(NdrInterface):
             HResult.MQ_ERROR_MESSAGE_NOT_FOUND,
         )
         self._end(queue, entry, q.dwAck)
-        del queue.pending[q.dwRequestId]
-        if entry.cleanup is not None:
-            entry.cleanup.cancel()
+        queue.forget(q.dwRequestId)
 
     def R_MoveMessage(self, call: Call, q: m.R_MoveMessage_Request) -> m.R_MoveMessage_Response:
         """3.1.4.10: between a queue and its subqueues, at once or when the transaction commits."""
@@ -388,6 +395,11 @@ class RemoteRead(NdrInterface):
     async def _enlisted(enlisting: Awaitable[None]) -> m.R_QMEnlistRemoteTransaction_Response:
         await enlisting
         return m.R_QMEnlistRemoteTransaction_Response()
+
+    def find(self, call: Call, handle: bytes) -> RemoteQueue | None:
+        """The queue that a caller has opened; None for what is a failure."""
+        queue = call.handles.find(handle, QUEUE_CONTEXT_HANDLE)
+        return queue if isinstance(queue, RemoteQueue) and self._admits(call, queue.unprotected) else None
 
     def _queue(self, call: Call, handle: bytes) -> RemoteQueue:
         queue: RemoteQueue = call.handles.get(handle, QUEUE_CONTEXT_HANDLE)

@@ -114,12 +114,48 @@ class Reading:
     def take_plain(self, queues: list[Queue], positions: list[int], locations: list[int | None]) -> bool:
         """Remove messages that nobody holds and that ask for nothing, each from the queue and the location beside it,
         all or none. False: they can't be removed; nothing has changed."""
+        return self._take_all(queues, positions, locations, locked=False)
+
+    def _take_all(
+        self, queues: list[Queue], positions: list[int], locations: list[int | None], *, locked: bool
+    ) -> bool:
         change = ChangeSet(self._changes)
-        change.take(queues, positions, locations)
+        change.take(queues, positions, locations, locked=locked)
         try:
             change.commit()
         except (StoreFull, StoreFailed):
             return False
+        return True
+
+    @staticmethod
+    def start_plain(descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> None:
+        """Lock messages of whose receipt nothing follows, each for the reader beside it, which takes it in two
+        phases."""
+        for descriptor, queue, position in zip(descriptors, queues, positions, strict=True):
+            queue.lock(position, Lock(LockKind.READ, descriptor, is_alone=True))
+            descriptor.held.add(position)
+            descriptor.taken += 1
+
+    @staticmethod
+    def plainly_held(descriptor: OpenQueueDescriptor, position: int) -> Queue | None:
+        """The queue from which a reader that holds a message may remove it, if nothing follows from that; None for what
+        `end_two_phase` has to look at."""
+        queue = descriptor.queue
+        if queue is None or queue.kind not in APPLICATION_QUEUES or queue.properties.journaling or queue.aborts:
+            return None
+        lock = queue.locked.get(position)
+        if lock is None or lock.kind is not LockKind.READ or lock.owner is not descriptor:
+            return None
+        return None if lock.purge_pending or not lock.is_alone else queue
+
+    def end_plain(self, descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> bool:
+        """Remove messages that `plainly_held` has found, all or none. False: they can't be removed; nothing has
+        changed."""
+        locations = [queue.location(position) for queue, position in zip(queues, positions, strict=True)]
+        if not self._take_all(queues, positions, locations, locked=True):
+            return False
+        for descriptor, position in zip(descriptors, positions, strict=True):
+            descriptor.held.discard(position)
         return True
 
     def read_by_lookup_identifier(

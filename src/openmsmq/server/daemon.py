@@ -36,7 +36,6 @@ from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.message_security import MessageSecurity
 from openmsmq.protocols.plain_calls import PlainCalls
 from openmsmq.protocols.public_queues import PublicQueues
-from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.queueing.auditing import NoAudit
 from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
@@ -226,13 +225,13 @@ class Daemon:
         rpc.may_answer = self._is_owner
         if self._audit is not None:
             rpc.logins = RpcLogins(self._audit, users)
-        table = InterfaceTable(
+        served_here = [
             interface(environment, configuration.minimum_level_of(interface.description.name))
             for interface in served(configuration)
-        )
+        ]
+        table = InterfaceTable(served_here)
         if PlainCalls.are_served():
-            (sending,) = (interface for interface in table if isinstance(interface, QmComm2))
-            rpc.together = PlainCalls(environment, sending)
+            rpc.together = PlainCalls(environment, served_here)
         principal = service_name(configuration, self._qualified_name)
         table.add(Management(table, rpc.statistics, principal))
         mapper = EndpointMapper()

@@ -1,0 +1,78 @@
+"""The first messages of queues, for calls that are served together: found and read at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from openmsmq.protocols.environment import Environment
+from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.storage import UNREADABLE
+from openmsmq.rpc.call import Call
+
+
+@dataclass(slots=True)
+class FirstMessages:
+    """Positions of messages, where each is stored, None for an express one, and their records: one for each position,
+    or none at all."""
+
+    positions: list[int] = field(default_factory=list)
+    locations: list[int | None] = field(default_factory=list)
+    records: list[bytes] = field(default_factory=list)
+
+
+def first_messages(environment: Environment, queues: list[Queue]) -> FirstMessages:
+    """The next message of each queue, up to the first one that is not there or is no record. No records if one of them
+    can't be read: `Reading.read` says which one."""
+    found = FirstMessages()
+    held: list[bytes] = []
+    heads: dict[int, list[int]] = {}  # the last first, by number of queue
+    for queue in queues:
+        left = heads.get(queue.number)
+        if left is None:
+            left = heads[queue.number] = queue.heads(len(queues))
+            left.reverse()
+        if not left:
+            break
+        location = queue.location(left[-1])
+        if location is None:
+            record = queue.held_record(left[-1])
+            if record is None:
+                break
+            held.append(record)
+        found.positions.append(left.pop())
+        found.locations.append(location)
+    found.records = _records(environment, found.locations, held)
+    return found
+
+
+def _records(environment: Environment, locations: list[int | None], held: list[bytes]) -> list[bytes]:
+    """The records of messages in their order; none if one can't be read."""
+    stored = [location for location in locations if location is not None]
+    if not stored:
+        return held
+    try:
+        read = environment.manager.store.read_all(stored)
+    except UNREADABLE:
+        return []
+    if not held:
+        return read
+    from_store, from_memory = iter(read), iter(held)
+    return [next(from_memory if location is None else from_store) for location in locations]
+
+
+def answer_all(environment: Environment, calls: list[Call], answers: list[bytes], waits: list[bool]) -> None:
+    """Answer calls: those that wait, when everything written up to now is on the disk."""
+    later: list[tuple[Call, bytes]] = []
+    for call, answer, waiting in zip(calls, answers, waits, strict=True):
+        if waiting:
+            later.append((call, answer))
+        elif not call.over:
+            call.reply(answer)
+    if later:
+        environment.when_durable(lambda: _answer(later), len(later))
+
+
+def _answer(served: list[tuple[Call, bytes]]) -> None:
+    for call, answer in served:
+        if not call.over:
+            call.reply(answer)

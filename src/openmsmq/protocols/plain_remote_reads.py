@@ -1,0 +1,134 @@
+"""Receives in two phases of readers on other machines, served together (see `plain_calls`): R_StartReceive of messages
+that are there and from whose receipt nothing follows, and R_EndReceive that acknowledges them ([MS-MQRR] 3.1.4.7,
+3.1.4.9). Every other call, and every one that is refused, is `RemoteRead`'s.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from openmsmq.interfaces import ms_mqrr as m
+from openmsmq.model.constants import Action
+from openmsmq.model.lookup_id import sequence_of
+from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.first_messages import answer_all, first_messages
+from openmsmq.protocols.record_layouts import READ
+from openmsmq.protocols.remote_read import RR_ACK, PendingRequestEntry, RemoteQueue, RemoteRead
+from openmsmq.protocols.user_headers import UserHeaders
+from openmsmq.queueing.queue import Queue
+from openmsmq.rpc.call import Call, any_abandoned
+
+try:
+    from openmsmq.protocols import start_receive_stubs
+except ImportError:  # not built here: see openmsmq.compiled
+    if not TYPE_CHECKING:
+        start_receive_stubs = None
+
+# Stubs: the context handle; LookupId, hCursor, ulAction, ulTimeout, dwRequestId and both sizes; dwAck and dwRequestId.
+_START: Final = struct.Struct("<20s4xQ6I")
+_END: Final = struct.Struct("<20sII")
+_RECEIVE: Final = int(Action.RECEIVE)
+_OK: Final = bytes(4)  # the stub of a response that has nothing but its HRESULT
+
+
+class PlainStarts:
+    """R_StartReceive."""
+
+    def __init__(self, environment: Environment, interface: RemoteRead) -> None:
+        self._environment: Final = environment
+        self._interface: Final = interface
+        self._user_headers: Final = UserHeaders()
+        self.opnum: Final[int] = m.RemoteRead.operation("R_StartReceive").opnum
+
+    def serve(self, calls: list[Call]) -> int:
+        """See `plain_calls.Lane`."""
+        environment, interface = self._environment, self._interface
+        reading = environment.manager.reading
+        readers: list[RemoteQueue] = []
+        requests: list[int] = []
+        sizes: list[int] = []
+        queues: list[Queue] = []
+        for call in calls:
+            if len(call.stub) != _START.size:
+                break
+            handle, lookup, cursor, action, _, request, size, _ = _START.unpack(call.stub)
+            reader = interface.find(call, handle)
+            if reader is None or lookup or cursor or action != _RECEIVE or request in reader.pending:
+                break
+            queue = reading.plainly(reader.descriptor)
+            if queue is None:
+                break
+            readers.append(reader)
+            requests.append(request)
+            sizes.append(size)
+            queues.append(queue)
+        if not queues or any_abandoned(calls[: len(queues)]):
+            return 0
+        found = first_messages(environment, queues)
+        answers: list[bytes] = []
+        for position, record, size in zip(found.positions, found.records, sizes, strict=False):
+            reader, request = readers[len(answers)], requests[len(answers)]
+            if request in reader.pending:  # by a call before this one
+                break
+            answer = start_receive_stubs.answer(record, READ, self._user_headers, sequence_of(position), size)
+            if answer is None:
+                break
+            answers.append(answer)
+            reader.pending[request] = PendingRequestEntry()
+        count = len(answers)
+        if not count:
+            return 0
+        positions = found.positions[:count]
+        reading.start_plain([reader.descriptor for reader in readers[:count]], queues[:count], positions)
+        for reader, request, position in zip(readers, requests, positions, strict=False):
+            interface.keep_until_ended(reader, request, reader.pending[request], position)
+        is_dirty = environment.is_dirty  # what was seen must not vanish in a crash
+        waits = [is_dirty and location is not None for location in found.locations[:count]]
+        answer_all(environment, calls[:count], answers, waits)
+        return count
+
+
+class PlainEnds:
+    """R_EndReceive."""
+
+    def __init__(self, environment: Environment, interface: RemoteRead) -> None:
+        self._environment: Final = environment
+        self._interface: Final = interface
+        self.opnum: Final[int] = m.RemoteRead.operation("R_EndReceive").opnum
+
+    def serve(self, calls: list[Call]) -> int:
+        """See `plain_calls.Lane`."""
+        environment, interface = self._environment, self._interface
+        reading = environment.manager.reading
+        readers: list[RemoteQueue] = []
+        requests: list[int] = []
+        queues: list[Queue] = []
+        positions: list[int] = []
+        ended: set[int] = set()
+        for call in calls:
+            if len(call.stub) != _END.size:
+                break
+            handle, acknowledgment, request = _END.unpack(call.stub)
+            reader = interface.find(call, handle)
+            entry = reader.pending.get(request) if reader is not None and acknowledgment == RR_ACK else None
+            if reader is None or entry is None or entry.reader is not None or entry.transaction is not None:
+                break
+            position = entry.lookup_identifier
+            queue = reading.plainly_held(reader.descriptor, position)
+            if queue is None or position in ended:
+                break
+            ended.add(position)
+            readers.append(reader)
+            requests.append(request)
+            queues.append(queue)
+            positions.append(position)
+        waits = [queue.location(position) is not None for queue, position in zip(queues, positions, strict=True)]
+        descriptors = [reader.descriptor for reader in readers]
+        if not queues or not reading.end_plain(descriptors, queues, positions):
+            return 0
+        for reader, request in zip(readers, requests, strict=True):
+            reader.forget(request)
+        count = len(queues)
+        answer_all(environment, calls[:count], [_OK] * count, waits)
+        return count

@@ -1,0 +1,75 @@
+/* Taking a message record apart: what it holds is declared in `queueing.message_record`, and where, in the layout that
+   `openmsmq.protocols.record_layouts` makes. Behind stub_reader.h. */
+
+/* Where the fields of a record stand. */
+typedef struct {
+    uint32_t size; /* of the fixed part */
+    uint32_t version, priority, delivery, acknowledgements, journaling, tracing, authentication, flags, message_class, tag,
+        body_type, time_to_reach, time_to_be_received, sent, arrived, privacy, hash, encryption, sender_type, provider_type,
+        tail, identifier, correlation, machine, connector, transaction, aborts, moves, last_move, lengths;
+} Layout;
+
+/* The parts of a record, whose lengths, uint32 each, end its fixed part. */
+enum { BODY, EXTENSION, SENDER, CERTIFICATE, KEY, SIGNATURE, LABEL, DESTINATION, ADMINISTRATION, RESPONSE, STATUS, PROVIDER,
+       PARTS };
+enum { RECORD_VERSION = 1, IDENTIFIER = 20, GUID = 16 };
+static const uint32_t INFINITE = UINT32_MAX;
+
+typedef struct {
+    const unsigned char *data;
+    uint32_t size, units; /* bytes; of a text its UTF-16 code units */
+} Part;
+
+/* The next code point of UTF-8, which may be half of a surrogate pair; -1 for what is none. */
+static int32_t next_point(const unsigned char **at, const unsigned char *end)
+{
+    static const int32_t least[] = {0, 0x80, 0x800, 0x10000};
+    unsigned char first = *(*at)++;
+    int more = first < 0x80 ? 0 : first < 0xC0 ? -1 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : first < 0xF8 ? 3 : -1;
+    if (more < 0 || end - *at < more)
+        return -1;
+    int32_t point = more ? first & (0x3F >> more) : first;
+    for (int i = 0; i < more; i++) {
+        if ((**at & 0xC0) != 0x80)
+            return -1;
+        point = point << 6 | (*(*at)++ & 0x3F);
+    }
+    return point < least[more] || point > 0x10FFFF ? -1 : point;
+}
+
+static bool count_units(Part *text)
+{
+    const unsigned char *at = text->data, *end = at + text->size;
+    text->units = 0;
+    while (at < end && *at < 0x80) /* mostly all of it */
+        at++;
+    text->units = (uint32_t)(at - text->data);
+    while (at < end) {
+        int32_t point = next_point(&at, end);
+        if (point < 0)
+            return false;
+        text->units += point > 0xFFFF ? 2 : 1;
+    }
+    return true;
+}
+
+/* The parts of a record. Returns whether it is as declared, and nothing follows from the receipt of its message. */
+static bool split_record(Part *parts, const unsigned char *record, size_t size, const Layout *layout)
+{
+    static const unsigned char no_identifier[IDENTIFIER];
+    uint64_t at = layout->size;
+    if (size < layout->size || record[layout->version] != RECORD_VERSION || record[layout->flags]
+        || record[layout->acknowledgements] || word_at(record, layout->tail)
+        || memcmp(record + layout->transaction, no_identifier, IDENTIFIER))
+        return false;
+    for (int part = 0; part < PARTS; part++) {
+        parts[part] = (Part){record + at, word_at(record, layout->lengths + 4 * part), 0};
+        at += parts[part].size;
+    }
+    if (at != size)
+        return false;
+    for (int part = LABEL; part < PARTS; part++)
+        if (!count_units(&parts[part]))
+            return false;
+    return true;
+}

@@ -1,0 +1,265 @@
+/* From the record of a message to the stub of the answer to an R_StartReceive ([MS-MQRR] 3.1.4.7), for plain ones: a
+   message whose receipt has no consequences, in a packet of one section that has no headers but those of every message,
+   and a SecurityHeader that says nothing but who the sender is ([MS-MQRR] 2.2.5).
+
+   At anything else, and at what is not as declared, there is no answer; the Python code (`transfer.packets`,
+   `packet.sections`) takes the message, and knows what to say of it. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include "stub_reader.h"
+#include "record_reader.h"
+#include "stub_writer.h"
+
+/* Sizes of headers, of a UserHeader without names; and where in one its fields stand ([MS-MQMQ] 2.2.19, 2.2.20). */
+enum { BASE = 16, USER = 48, SECURITY = 16, PROPERTIES = 56, EXTENSION_HEADER = 12, SUBQUEUE = 148, ADDRESS = 28 };
+enum { USER_TO_BE_RECEIVED = 32, USER_SENT = 36, USER_IDENTIFIER = 40, USER_FLAGS = 44 };
+enum { DELIVERY_SHIFT = 5, NEGATIVE_JOURNALING = 1 << 8, POSITIVE_JOURNALING = 1 << 9, HAS_SECURITY = 1 << 19 };
+enum { SENDER_IS_THERE = 1 << 7, HAS_SUBQUEUE = 2, HAS_ADDRESS = 16 };
+enum { PACKET_VERSION = 0x10, LONGEST_LABEL = 0xFA, HIGHEST_PRIORITY = 7, LARGEST_TYPE = 0xF, ANSWER = 56 };
+static const uint32_t SIGNATURE_OF_PACKETS = 0x524F494C, RC4 = 0x6801;
+
+typedef struct {
+    const unsigned char *record, *user; /* the second: UserHeader of the names, of so many bytes */
+    const Layout *layout;
+    Part parts[PARTS];
+    uint32_t user_size, sender_type;
+    uint64_t packet; /* bytes, without what is behind the UserMessage */
+    bool has_sender;
+} Message;
+
+static uint32_t padding(uint64_t size) { return (uint32_t)(-size & 3); }
+
+static uint32_t half_at(const unsigned char *data, size_t at) { return data[at] | data[at + 1] << 8; }
+
+static void store(unsigned char *at, uint32_t value) { memcpy(at, &value, 4); }
+
+static uint32_t label_units(const Message *message)
+{
+    uint32_t units = message->parts[LABEL].units;
+    return units ? units + 1 : 0;
+}
+
+/* Whether a packet of it is plain. */
+static bool is_plain(Message *message, size_t size)
+{
+    static const unsigned char no_connector[GUID];
+    const unsigned char *record = message->record;
+    const Layout *layout = message->layout;
+    const Part *parts = message->parts;
+    if (!split_record(message->parts, record, size, layout))
+        return false;
+    message->sender_type = word_at(record, layout->sender_type);
+    message->has_sender = message->sender_type || parts[SENDER].size;
+    return !parts[CERTIFICATE].size && !parts[KEY].size && !parts[SIGNATURE].size && !parts[PROVIDER].size
+        && label_units(message) <= LONGEST_LABEL && parts[SENDER].size <= UINT16_MAX && message->sender_type <= LARGEST_TYPE
+        && record[layout->delivery] <= 1 && record[layout->priority] <= HIGHEST_PRIORITY && !record[layout->tracing]
+        && !record[layout->authentication] && !word_at(record, layout->privacy)
+        && !memcmp(record + layout->connector, no_connector, GUID);
+}
+
+/* What names the UserHeader of a message: its machine, and its names with their sizes. NULL for an error. */
+static PyObject *names_of(const Message *message)
+{
+    enum { SIZES = 4 * 3 };
+    const Part *first = &message->parts[DESTINATION], *last = &message->parts[RESPONSE];
+    size_t texts = (size_t)(last->data + last->size - first->data);
+    PyObject *key = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(GUID + SIZES + texts));
+    if (key == NULL)
+        return NULL;
+    char *into = PyBytes_AS_STRING(key);
+    memcpy(into, message->record + message->layout->machine, GUID);
+    memcpy(into + GUID, message->record + message->layout->lengths + 4 * DESTINATION, SIZES);
+    memcpy(into + GUID + SIZES, first->data, texts);
+    return key;
+}
+
+/* ----------------------------------------------------------------------------------------------------- the packet */
+
+static void put_base(Writer *out, const Message *message)
+{
+    const unsigned char *record = message->record;
+    const Layout *layout = message->layout;
+    uint32_t duration = word_at(record, layout->time_to_reach);
+    uint64_t end = (uint64_t)word_at(record, layout->sent) + duration;
+    unsigned char *at = place(out, BASE);
+    if (at == NULL)
+        return;
+    at[0] = PACKET_VERSION;
+    at[1] = 0;
+    at[2] = record[layout->priority];
+    at[3] = 0;
+    store(at + 4, SIGNATURE_OF_PACKETS);
+    store(at + 8, (uint32_t)message->packet);
+    store(at + 12, duration == INFINITE || end > INFINITE ? INFINITE : (uint32_t)end);
+}
+
+static void put_user(Writer *out, const Message *message)
+{
+    const unsigned char *record = message->record;
+    const Layout *layout = message->layout;
+    unsigned char *at = place(out, message->user_size);
+    if (at == NULL)
+        return;
+    memcpy(at, message->user, message->user_size);
+    store(at + USER_TO_BE_RECEIVED, word_at(record, layout->time_to_be_received));
+    store(at + USER_SENT, word_at(record, layout->sent));
+    store(at + USER_IDENTIFIER, word_at(record, layout->identifier + GUID));
+    uint32_t flags = word_at(at, USER_FLAGS), journaling = record[layout->journaling];
+    flags |= (uint32_t)record[layout->delivery] << DELIVERY_SHIFT;
+    flags |= (journaling & 1 ? NEGATIVE_JOURNALING : 0) | (journaling & 2 ? POSITIVE_JOURNALING : 0);
+    store(at + USER_FLAGS, flags | (message->has_sender ? HAS_SECURITY : 0));
+}
+
+static void put_security(Writer *out, const Message *message)
+{
+    const Part *sender = &message->parts[SENDER];
+    unsigned char *at = place(out, SECURITY);
+    if (at == NULL)
+        return;
+    memset(at, 0, SECURITY);
+    store(at, message->sender_type | (sender->size ? SENDER_IS_THERE : 0) | sender->size << 16);
+    put_bytes(out, sender->data, sender->size, sender->size + padding(sender->size));
+}
+
+static void put_properties(Writer *out, const Message *message)
+{
+    const unsigned char *record = message->record;
+    const Layout *layout = message->layout;
+    const Part *body = &message->parts[BODY], *extension = &message->parts[EXTENSION];
+    uint32_t label = label_units(message), cipher = word_at(record, layout->encryption);
+    unsigned char *at = place(out, PROPERTIES);
+    if (at == NULL)
+        return;
+    at[0] = 0;
+    at[1] = (unsigned char)label;
+    memcpy(at + 2, record + layout->message_class, 2);
+    memcpy(at + 4, record + layout->correlation, IDENTIFIER);
+    store(at + 24, word_at(record, layout->body_type));
+    store(at + 28, word_at(record, layout->tag));
+    store(at + 32, body->size);
+    store(at + 36, body->size);
+    store(at + 40, 0);
+    store(at + 44, word_at(record, layout->hash));
+    store(at + 48, cipher ? cipher : RC4);
+    store(at + 52, extension->size);
+    put_text(out, &message->parts[LABEL], label);
+    put_bytes(out, extension->data, extension->size, extension->size);
+    uint32_t size = PROPERTIES + 2 * label + extension->size + body->size;
+    put_bytes(out, body->data, body->size, body->size + padding(size));
+}
+
+/* ExtensionHeader, SubqueueHeader, ExtendedAddressHeader. */
+static void put_extension(Writer *out, const Message *message)
+{
+    const Layout *layout = message->layout;
+    unsigned char *at = place(out, EXTENSION_HEADER + SUBQUEUE + ADDRESS);
+    if (at == NULL)
+        return;
+    memset(at, 0, EXTENSION_HEADER + SUBQUEUE + ADDRESS);
+    store(at, EXTENSION_HEADER);
+    store(at + 4, SUBQUEUE + ADDRESS);
+    at[8] = HAS_SUBQUEUE | HAS_ADDRESS;
+    at += EXTENSION_HEADER;
+    store(at, SUBQUEUE);
+    store(at + 8, half_at(message->record, layout->aborts));
+    store(at + 12, half_at(message->record, layout->moves));
+    store(at + 16, word_at(message->record, layout->last_move) * 1000);
+    store(at + SUBQUEUE, ADDRESS);
+}
+
+/* ------------------------------------------------------------------------------------------------------ the answer */
+
+static void write_answer(Writer *out, const Message *message, uint64_t sequence)
+{
+    uint32_t size = (uint32_t)message->packet + EXTENSION_HEADER + SUBQUEUE + ADDRESS;
+    put_word(out, word_at(message->record, message->layout->arrived));
+    put_word(out, 0); /* padding */
+    put_word(out, (uint32_t)sequence);
+    put_word(out, (uint32_t)(sequence >> 32));
+    put_word(out, 1); /* section */
+    put_referent(out);
+    put_word(out, 1);
+    put_word(out, 0); /* stFullPacket */
+    put_word(out, size);
+    put_word(out, size);
+    put_referent(out);
+    put_word(out, size);
+    put_base(out, message);
+    put_user(out, message);
+    if (message->has_sender)
+        put_security(out, message);
+    put_properties(out, message);
+    put_extension(out, message);
+    put_word(out, 0); /* MQ_OK */
+}
+
+/* The answer with a UserHeader; None for one that is not plain, NULL for an error. */
+static PyObject *with_names(Message *message, PyObject *user, uint64_t sequence)
+{
+    if (user == Py_None)
+        return Py_NewRef(Py_None);
+    if (!PyBytes_Check(user) || PyBytes_GET_SIZE(user) < USER || PyBytes_GET_SIZE(user) > UINT16_MAX) {
+        PyErr_SetString(PyExc_TypeError, "names lead to the bytes of a UserHeader, or to None");
+        return NULL;
+    }
+    const Part *parts = message->parts;
+    message->user = (const unsigned char *)PyBytes_AS_STRING(user);
+    message->user_size = (uint32_t)PyBytes_GET_SIZE(user);
+    uint64_t properties = PROPERTIES + 2 * (uint64_t)label_units(message) + parts[EXTENSION].size + parts[BODY].size;
+    uint32_t sender = message->has_sender ? SECURITY + parts[SENDER].size + padding(parts[SENDER].size) : 0;
+    message->packet = BASE + message->user_size + sender + properties + padding(properties);
+    Writer out = {NULL, 0, message->packet + EXTENSION_HEADER + SUBQUEUE + ADDRESS + ANSWER, FIRST_REFERENT, true};
+    PyObject *result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)out.room);
+    if (result == NULL)
+        return NULL;
+    out.data = (unsigned char *)PyBytes_AS_STRING(result);
+    write_answer(&out, message, sequence);
+    if (out.fits)
+        _PyBytes_Resize(&result, (Py_ssize_t)out.at);
+    else
+        Py_SETREF(result, Py_NewRef(Py_None));
+    return result;
+}
+
+static PyObject *answer(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer record, described;
+    PyObject *names, *result = NULL;
+    unsigned long long sequence;
+    unsigned int maximum;
+    if (!PyArg_ParseTuple(arguments, "y*y*OKI", &record, &described, &names, &sequence, &maximum))
+        return NULL;
+    Message message = {.record = record.buf, .layout = described.buf};
+    if (described.len != sizeof(Layout))
+        PyErr_SetString(PyExc_ValueError, "a layout is needed");
+    else if (!is_plain(&message, record.len) || message.parts[BODY].size > maximum)
+        result = Py_NewRef(Py_None);
+    else {
+        PyObject *key = names_of(&message), *user = key != NULL ? PyObject_GetItem(names, key) : NULL;
+        if (user != NULL)
+            result = with_names(&message, user, sequence);
+        Py_XDECREF(key);
+        Py_XDECREF(user);
+    }
+    PyBuffer_Release(&record);
+    PyBuffer_Release(&described);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"answer", answer, METH_VARARGS,
+     "answer(record, layout, names, sequence, maximum): to who receives the message; None for one that is not plain"},
+    {NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "openmsmq.protocols.start_receive_stubs", "Answers of plain receives in two phases.", -1,
+    functions,
+};
+
+PyMODINIT_FUNC PyInit_start_receive_stubs(void)
+{
+    return PyModule_Create(&definition);
+}

@@ -1,0 +1,46 @@
+"""UserHeaders of packets by the names in them, for `start_receive_stubs.c`, which fills in what else a message says."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.message import Message
+from openmsmq.transfer.packets import user_message_of
+
+_KEPT: Final = 4096  # then they are made anew
+_LONGEST_KEPT: Final = 2048  # bytes of a key
+_GUID: Final = 16
+_SIZES: Final = struct.Struct("<3I")
+
+
+class UserHeaders(dict[bytes, bytes | None]):
+    """By the source machine of a message, the sizes of its three names (destination, administration, response) and
+    these, in UTF-8: its UserHeader ([MS-MQMQ] 2.2.19.2), as if it said nothing else; None if more headers are needed
+    for such names."""
+
+    def __missing__(self, key: bytes) -> bytes | None:
+        header = _user_header(key)
+        if len(key) <= _LONGEST_KEPT:
+            if len(self) >= _KEPT:
+                self.clear()
+            self[key] = header
+        return header
+
+
+def _user_header(key: bytes) -> bytes | None:
+    texts, at = [], _GUID + _SIZES.size
+    for size in _SIZES.unpack_from(key, _GUID):
+        texts.append(key[at : at + size].decode("utf-8", "surrogatepass"))
+        at += size
+    destination, administration, response = texts
+    packet = user_message_of(Message(
+        source_machine_identifier=key[:_GUID], destination_queue_format_name=destination,
+        administration_queue_format_name=administration, response_queue_format_name=response,
+    ))  # fmt: skip
+    try:
+        packet.pack_parts()  # which says in the header what else there is
+        return packet.user.pack() if packet.multi_queue is None else None
+    except (ValueError, struct.error, MsmqError):
+        return None
