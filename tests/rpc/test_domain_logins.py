@@ -215,12 +215,12 @@ def test_a_silent_domain_refuses_the_login_after_the_time_limit_and_that_is_no_g
                     connection.call(WHO, b"")
                 assert caught.value.status == RPC_S_ACCESS_DENIED
         domain.let.set()
+        server.questions = Questions()
         wrong = Credentials("dora", "wrong", "DOM")
         with connect("127.0.0.1", port, credentials=wrong) as connection:
             connection.bind(ECHO.uuid, ECHO.version)
             with pytest.raises(RpcFault):
                 connection.call(WHO, b"")
-        assert len(domain.asked) == 4
         with connect("127.0.0.1", port, credentials=DORA) as connection, pytest.raises(BindError):
             connection.bind(ECHO.uuid, ECHO.version)  # one guess was allowed
 

@@ -25,12 +25,17 @@ from openmsmq.web.services import Services, Settings
 LARGE = b"x" * (64 << 20)
 
 
-async def large(scope: Scope, receive: Receive, send: Send) -> None:
-    """An answer that no buffer of a socket takes whole."""
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(LARGE))]})
-    for start in range(0, len(LARGE), 1 << 20):
-        await send({"type": "http.response.body", "body": LARGE[start : start + (1 << 20)], "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+class Large:
+    """An answer that no buffer of a socket takes whole, in parts of so many bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(LARGE))]})
+        for start in range(0, len(LARGE), self._size):
+            await send({"type": "http.response.body", "body": LARGE[start : start + self._size], "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 @contextmanager
@@ -73,21 +78,25 @@ def rest(connection: socket.socket) -> int:
 
 
 def test_an_answer_that_nobody_reads_is_given_up() -> None:
-    with served(large) as port, socket.create_connection(("127.0.0.1", port), 10) as connection:
+    with served(Large(1 << 20)) as port, socket.create_connection(("127.0.0.1", port), 10) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         eventually(lambda: len(BoundedProtocol.open_connections) == 1)
         eventually(lambda: not BoundedProtocol.open_connections)
         assert rest(connection) < len(LARGE)
 
 
-def test_an_answer_that_is_read_slowly_arrives_whole() -> None:
-    with served(large) as port, socket.create_connection(("127.0.0.1", port), 10) as connection:
+@pytest.mark.parametrize("size", [1 << 20, len(LARGE)])
+def test_an_answer_that_is_read_slowly_arrives_whole(size: int) -> None:
+    """In three times the time in which some of it has to be read."""
+    with served(Large(size)) as port, socket.create_connection(("127.0.0.1", port), 10) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        size = 0
+        got, end = 0, time.monotonic() + 3 * bounded.ANSWER_SECONDS
         while part := connection.recv(1 << 20):
-            size += len(part)
-            time.sleep(0.005)
-        assert size > len(LARGE)
+            got += len(part)
+            left = max(end - time.monotonic(), 0)
+            time.sleep(left * len(part) / (len(LARGE) + len(part) - min(got, len(LARGE))))
+        assert got > len(LARGE)
+        assert time.monotonic() >= end
 
 
 def test_headers_without_an_end_are_given_up_also_behind_a_good_request() -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from openmsmq.web.limits import ANSWER_SECONDS, CONNECTIONS, CONNECTIONS_PER_PEER, HEADERS_SECONDS
+from openmsmq.web.limits import ANSWER_BYTES, ANSWER_SECONDS, CONNECTIONS, CONNECTIONS_PER_PEER, HEADERS_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,8 @@ class BoundedProtocol(H11Protocol):
     peers: ClassVar[Counter[str]] = Counter()
     _peer = ""
     _since = 0.0  # when it began to wait for headers
-    _stuck: float | None = None  # since when the peer does not read
+    _stuck: float | None = None  # since when the peer has read next to nothing
+    _unread = 0  # bytes of the answer then
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         address: Any = transport.get_extra_info("peername")
@@ -50,6 +51,10 @@ class BoundedProtocol(H11Protocol):
         if self in self.open_connections:
             super().data_received(data)
 
+    def resume_writing(self) -> None:
+        self._stuck = None  # the peer reads, however often the buffer fills again before somebody looks
+        super().resume_writing()
+
     def on_response_complete(self) -> None:
         self._since = self.loop.time()
         super().on_response_complete()
@@ -60,8 +65,10 @@ class BoundedProtocol(H11Protocol):
         if not busy and now - self._since > HEADERS_SECONDS:
             self.transport.abort()
         elif self.flow is not None and self.flow.write_paused:
-            self._stuck = now if self._stuck is None else self._stuck
-            if now - self._stuck > ANSWER_SECONDS:
+            unread = self.transport.get_write_buffer_size()
+            if self._stuck is None or unread <= self._unread - ANSWER_BYTES:
+                self._stuck, self._unread = now, unread
+            elif now - self._stuck > ANSWER_SECONDS:
                 self.transport.abort()
         else:
             self._stuck = None

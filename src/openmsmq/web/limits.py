@@ -10,7 +10,8 @@ CONNECTIONS_PER_PEER: Final = 64
 HEADERS: Final = 32 << 10  # bytes of request line and headers
 HEADERS_SECONDS: Final = 10.0  # from the connection, or the last answer, to whole headers
 BODY_SECONDS: Final = 60.0
-ANSWER_SECONDS: Final = 30.0  # that a peer may not read its answer
+ANSWER_SECONDS: Final = 30.0  # in which a peer has to read some of its answer, at least this many bytes:
+ANSWER_BYTES: Final = 64 << 10
 THREADS: Final = 16  # requests that are worked on at once; the others wait
 WORK_SECONDS: Final = 60.0  # for a request to get its answer
 
