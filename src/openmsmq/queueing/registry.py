@@ -26,7 +26,7 @@ from openmsmq.queueing.queue import (
     Queue,
     QueueKind,
 )
-from openmsmq.queueing.records import decode_properties, encode_properties
+from openmsmq.queueing.records import decode_all_properties, encode_properties
 from openmsmq.queueing.storage import MessageStore, storing
 from openmsmq.store import Drop, Operation, Put, StoreFull
 
@@ -38,6 +38,7 @@ FIRST_QUEUE_NUMBER, LAST_QUEUE_NUMBER = 0x10, 0x7FFFFF00
 QUEUE_PREFIX = b"queue/"  # of a private queue: its properties
 PUBLIC_PREFIX = b"public/"  # of a public queue: its properties
 CONNECTOR_PREFIX = b"connector/"  # its properties
+_DESCRIBED: Final = (QUEUE_PREFIX, PUBLIC_PREFIX, CONNECTOR_PREFIX)
 OUTGOING_PREFIX = b"outgoing/"  # its format name
 SUBQUEUE_PREFIX = b"subqueue/"  # the number of its parent and its own name
 _LAST_NUMBER = b"last-queue-number"
@@ -74,14 +75,16 @@ class Registry:
     def recover(self) -> None:
         """Make the queues known that the log defines, all without messages."""
         definitions = self._store.definitions
+        described = [name for name in definitions if name.startswith(_DESCRIBED)]
+        descriptions = decode_all_properties(definitions[name] for name in described)
+        for name, properties in zip(described, descriptions, strict=True):
+            if name.startswith(CONNECTOR_PREFIX):
+                self._add_connector(_number_in(name), properties)
+            else:
+                kind = QueueKind.PRIVATE if name.startswith(QUEUE_PREFIX) else QueueKind.PUBLIC
+                self._add_application(_number_in(name), kind, properties)
         for name, value in definitions.items():
-            if name.startswith(QUEUE_PREFIX):
-                self._add_application(_number_in(name), QueueKind.PRIVATE, decode_properties(value))
-            elif name.startswith(PUBLIC_PREFIX):
-                self._add_application(_number_in(name), QueueKind.PUBLIC, decode_properties(value))
-            elif name.startswith(CONNECTOR_PREFIX):
-                self._add_connector(_number_in(name), decode_properties(value))
-            elif name.startswith(OUTGOING_PREFIX):
+            if name.startswith(OUTGOING_PREFIX):
                 parsed = names.parse_format_name(value.decode())
                 assert not isinstance(parsed, names.MultipleElementFormatName)
                 self._add_outgoing(_number_in(name), parsed)

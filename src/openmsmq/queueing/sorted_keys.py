@@ -20,7 +20,8 @@ class SortedKeys:
         self._chunks: list[array[int]] = []
         self._lasts: list[int] = []  # the last key of each chunk
         self._count = 0
-        self.update(keys)
+        if keys != ():  # most are made empty
+            self.update(keys)
 
     def __len__(self) -> int:
         return self._count
