@@ -23,7 +23,7 @@ MODULES: Final = (
     "queueing.outgoing_queues", "queueing.queue", "queueing.reading", "queueing.records",
     "queueing.registry", "queueing.sending", "queueing.sinks", "queueing.sorted_keys", "queueing.source_names",
     "queueing.staged_writes", "queueing.storage", "queueing.subqueues",
-    "queueing.transactions", "queueing.unit_of_work",
+    "queueing.transactions", "queueing.unit_of_work", "queueing.waiting_line",
     "rpc.assembly", "rpc.association", "rpc.call", "rpc.server", "rpc.server_connection", "rpc.splitter",
     "store.batch", "store.bookkeeping", "store.columns", "store.committer",
     "store.frames", "store.log", "store.operations", "store.ownership",

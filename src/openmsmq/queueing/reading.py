@@ -24,6 +24,7 @@ from openmsmq.queueing.storage import UNREADABLE, storing
 from openmsmq.queueing.timers import Timers
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction
+from openmsmq.queueing.waiting_line import WaitingLine, is_waiting
 from openmsmq.store import StoreFailed, StoreFull
 
 logger = logging.getLogger(__name__)
@@ -52,8 +53,8 @@ class Reading:
         self._clock: Final = clock
         self._auditor: Final = auditor
         self._numbers = itertools.count(1)
-        self._lines: dict[int, dict[int, WaitingMessageReadOperation]] = {}  # by number of queue and of read
-        self.timeouts: Timers[WaitingMessageReadOperation] = Timers(_is_waiting, outbox.deadline_changed)
+        self._lines: dict[int, WaitingLine] = {}  # by number of queue
+        self.timeouts: Timers[WaitingMessageReadOperation] = Timers(_times_out, outbox.deadline_changed)
 
     def read(
         self,
@@ -247,12 +248,14 @@ class Reading:
             if message is not None and queue.aborts:
                 message.abort_count = queue.aborts.get(key, 0)
             count += 1
-            line = self._lines[queue.number]
-            for reader in list(line.values()):
-                if key not in queue.entries or key in queue.locked:
+            line, number = self._lines[queue.number], 0
+            last = line.last_number  # who joins meanwhile has looked at the queue
+            while key in queue.entries and key not in queue.locked:
+                reader = line.first_after(number)
+                if reader is None or reader.number > last:
                     break
-                if reader.number in line:
-                    self._offer(reader, queue, key, message)
+                number = reader.number
+                self._offer(reader, queue, key, message)
         if not queue.waiters:
             queue.arrived.clear()
         return count
@@ -381,7 +384,10 @@ class Reading:
         """Join the line of the queue's readers."""
         if reader.cursor is not None:
             reader.cursor.wait(reader.destructive)
-        self._lines.setdefault(queue.number, {})[reader.number] = reader
+        line = self._lines.get(queue.number)
+        if line is None:
+            line = self._lines[queue.number] = WaitingLine()
+        line.join(reader)
         reader.descriptor.waiting[reader.number] = reader
         queue.waiters += 1
 
@@ -392,7 +398,7 @@ class Reading:
         queue = reader.descriptor.queue
         if queue is not None:
             line = self._lines[queue.number]
-            del line[reader.number]
+            line.leave()
             queue.waiters -= 1
             if not line:
                 del self._lines[queue.number]
@@ -406,8 +412,9 @@ class Reading:
 
     def end_all(self, queue: Queue, status: int) -> None:
         """All reads that wait for a message of a queue end without one."""
-        for reader in list(self._lines.get(queue.number, {}).values()):
-            self._end(reader, status)
+        line = self._lines.get(queue.number)
+        for reader in line.all() if line is not None else ():
+            self.cancel(reader, status)
 
     def expire(self, now: int) -> None:
         """Waiting Message Read Timer Expired, [MS-MQDMPR] 3.1.6.3, of all reads that have waited long enough."""
@@ -436,8 +443,8 @@ _NEIGHBOURS: Final[dict[MessageSeekAction, Callable[[Queue, int, bool], int | No
 }
 
 
-def _is_waiting(_: int, reader: WaitingMessageReadOperation) -> bool:
-    return reader.number in reader.descriptor.waiting
+def _times_out(_: int, reader: WaitingMessageReadOperation) -> bool:
+    return is_waiting(reader)
 
 
 def _answered(reader: WaitingMessageReadOperation, status: int, message: Message | None) -> bool:

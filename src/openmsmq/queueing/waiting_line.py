@@ -1,0 +1,61 @@
+"""The reads that wait at a queue, first come first served."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from openmsmq.queueing.descriptors import WaitingMessageReadOperation
+
+_SPARE = 16  # reads that have left may stay in the list, as many as wait and so many more
+
+
+class WaitingLine:
+    """Joining, leaving and finding the next one cost as much for one read as for 100,000: one that has left stays in
+    the list, and is passed over, until enough have left."""
+
+    def __init__(self) -> None:
+        self._reads: list[WaitingMessageReadOperation] = []  # in the order of their numbers
+        self._head = 0  # before it, all have left
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    @property
+    def last_number(self) -> int:
+        """Of the read that came last, whether or not it waits; 0 if there is none."""
+        return self._reads[-1].number if self._reads else 0
+
+    def join(self, read: WaitingMessageReadOperation) -> None:
+        """Its number is above those of all others."""
+        self._reads.append(read)
+        self._waiting += 1
+
+    def leave(self) -> None:
+        """A read is not waiting any more (`is_waiting`)."""
+        self._waiting -= 1
+        if len(self._reads) > 2 * self._waiting + _SPARE:
+            self._reads, self._head = self.all(), 0
+
+    def first_after(self, number: int) -> WaitingMessageReadOperation | None:
+        """The first one that waits and has a higher number; they may leave and join between two calls."""
+        reads = self._reads
+        at = bisect_right(reads, number, self._head, key=_number_of) if number else self._head
+        while at < len(reads) and not is_waiting(reads[at]):
+            at += 1
+        if not number:
+            self._head = at
+        return reads[at] if at < len(reads) else None
+
+    def all(self) -> list[WaitingMessageReadOperation]:
+        """Those that wait, in their order."""
+        return [read for read in self._reads[self._head :] if is_waiting(read)]
+
+
+def is_waiting(read: WaitingMessageReadOperation) -> bool:
+    """Whether a read has no answer yet."""
+    return read.number in read.descriptor.waiting
+
+
+def _number_of(read: WaitingMessageReadOperation) -> int:
+    return read.number
