@@ -16,7 +16,7 @@ from command_line import Ended, at, invoke
 from daemon import Daemon, eventually
 from openmsmq.cli.exit_codes import DENIED, NOT_FOUND, TIMED_OUT, UNREACHABLE
 from openmsmq.model.errors import MsmqError
-from openmsmq.operating import http_api
+from openmsmq.operating import http_requests
 from openmsmq.operating.web_address import ADDRESS_FILE, read_address
 from web.browser import PASSWORD, USER, Client, OwnWeb, port_of
 from web.certificate import self_signed
@@ -111,7 +111,8 @@ def test_top_shows_what_comes_and_goes(daemon: Daemon, monitor: str, path: str) 
     assert (first["in"], first["out"], first["change"]) == (None, None, None)
     assert second["in"] > 1 and second["out"] > 1 and abs(second["change"]) < 2 and second["oldest"] > 0
     assert "in/s" in shown and "s old" in shown
-    assert set(second) == {"queue", "messages", "bytes", "journal", "state", "change", "in", "out", "waiting", "oldest"}
+    assert set(second) == {"queue", "messages", "bytes", "journal", "state", "change", "in", "out", "waiting", "grown",
+                           "oldest"}  # fmt: skip
 
 
 def test_top_without_a_token_says_what_is_missing_and_has_the_same_fields(daemon: Daemon, path: str) -> None:
@@ -120,7 +121,7 @@ def test_top_without_a_token_says_what_is_missing_and_has_the_same_fields(daemon
     [row] = documents(ended)
     assert (row["messages"], row["in"], row["out"], row["waiting"]) == (0, None, None, None)
     assert len(ended.stderr.splitlines()) == 1
-    assert "in/s, out/s and waiting are not shown" in ended.stderr and "token create" in ended.stderr
+    assert "in/s, out/s, growth and waiting are not shown" in ended.stderr and "token create" in ended.stderr
     other = invoke(*look, **at(daemon), OPENMSMQ_TOKEN="omq_x", OPENMSMQ_DATA_DIR="/nowhere")
     assert documents(other) == [row] and "--url" in other.stderr
 
@@ -190,7 +191,7 @@ def test_a_token_that_is_not_known_is_refused(daemon: Daemon) -> None:
 
 
 def test_a_server_that_says_nothing_is_left_at_the_time_limit(monitor: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_api, "SECONDS", 0.3)
+    monkeypatch.setattr(http_requests, "SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"http://127.0.0.1:{silent.getsockname()[1]}"
         ended = invoke("handle", "list", "--url", where, OPENMSMQ_TOKEN=monitor)

@@ -18,9 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from daemon import Daemon, eventually
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, ReceiveTimeout
+from openmsmq.operating.series import Rates
 from openmsmq.web import charts, history, limits, live
 from openmsmq.web.growth import Growth
-from openmsmq.web.history import History, Rates, Sample
+from openmsmq.web.history import History, Sample
 from queueing.world import World
 from web.browser import PASSWORD, Browser, Client, OwnWeb, Refused, ask, port_of
 

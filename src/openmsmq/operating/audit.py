@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ AUDIT_FILE: Final = "audit.jsonl"
 _LOCK_FILE: Final = "audit.lock"
 FILES: Final = 10  # the newest and those before it
 MEGABYTES: Final = 10  # of one
-_VERSION: Final = 1
+VERSION: Final = 1  # of records
 _LONGEST: Final = 256  # characters of a value
 _TAIL: Final = 64 << 10  # bytes at the end of a file in which the last record begins
 
@@ -42,6 +43,32 @@ class Entry:
     count: int | None = None
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which records: `action` is a pattern with * and ?, so are `name` of the object and `by`, of the actor's name or
+    SID, without regard to case; `before` is the number of a record, and only older ones are meant."""
+
+    action: str = "*"
+    name: str = "*"
+    by: str = "*"
+    denied: bool = False
+    before: int | None = None
+
+    def fits(self, record: Any) -> bool:
+        """Whether a record is meant; what is none is not."""
+        try:
+            actor, by = record["actor"], self.by.casefold()
+            return (
+                fnmatchcase(record["action"], self.action)
+                and fnmatchcase(record["object"]["name"].casefold(), self.name.casefold())
+                and any(fnmatchcase(who.casefold(), by) for who in (actor["name"], actor["sid"] or ""))
+                and (not self.denied or record["result"] == "denied")
+                and (self.before is None or int(record["seq"]) < self.before)
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return False
 
 
 class AuditLog:
@@ -129,7 +156,7 @@ class AuditLog:
 def _document(entry: Entry, number: int, now: float) -> dict[str, Any]:
     door, _, peer = entry.origin.partition(" ")
     return {
-        "v": _VERSION,
+        "v": VERSION,
         "seq": str(number),
         "time": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "actor": {"name": _short(entry.actor), "sid": entry.sid or None},

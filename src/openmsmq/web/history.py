@@ -8,14 +8,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from openmsmq.model.errors import MsmqError
+from openmsmq.operating.series import Range, Rates
 from openmsmq.processes.link import Link
 
 logger = logging.getLogger(__name__)
 
-Range = Literal["10m", "24h"]
 SECOND: Final = 1.0  # between two samples, unless they take long
 MINUTE: Final = 60.0
 _SHARE: Final = 0.02  # of the time, at most, that samples may take
@@ -31,16 +31,6 @@ class Sample(NamedTuple):
     came: int
     left: int
     dead: int
-
-
-class Rates(NamedTuple):
-    """Messages that are there, and messages a second up to that time."""
-
-    at: float
-    messages: int
-    came: float
-    left: float
-    dead: float
 
 
 def sample_of(figures: Mapping[str, Any], at: float) -> Sample:

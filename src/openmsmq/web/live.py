@@ -11,7 +11,8 @@ from starlette.responses import Response, StreamingResponse
 
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.roles import Role
-from openmsmq.web.history import History, Range
+from openmsmq.operating.series import Range
+from openmsmq.web.history import History
 from openmsmq.web.limits import STREAMS
 from openmsmq.web.problems import Problem
 from openmsmq.web.table import Asked, Input, Operation, Output
