@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -29,10 +30,11 @@ Script = Callable[[socket.socket], None]
 
 
 class Server:
-    """Answers each request on a port of loopback by a script; `requests` are their heads."""
+    """Answers each request on a port of loopback by a script; `requests` are their heads, `bodies` what follows."""
 
     def __init__(self, script: Script, *, keep: int = 1) -> None:
         self.requests: list[bytes] = []
+        self.bodies: list[bytes] = []
         self.connections = 0
         self._script, self._keep = script, keep  # requests that a connection may make
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -47,15 +49,17 @@ class Server:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):
+        with connection, connection.makefile("rb") as lines, suppress(OSError):
             for _ in range(self._keep):
                 head = b""
-                while b"\r\n\r\n" not in head:
-                    data = connection.recv(4096)
-                    if not data:
+                while not head.endswith(b"\r\n\r\n"):
+                    line = lines.readline()
+                    if not line:
                         return
-                    head += data
+                    head += line
+                length = re.search(rb"(?i)content-length: (\d+)", head)
                 self.requests.append(head)
+                self.bodies.append(lines.read(int(length.group(1))) if length else b"")
                 self._script(connection)
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
@@ -16,9 +17,9 @@ from command_line import Ended, at, invoke
 from daemon import Daemon, eventually
 from openmsmq.cli.exit_codes import DENIED, NOT_FOUND, TIMED_OUT, UNREACHABLE
 from openmsmq.model.errors import MsmqError
-from openmsmq.operating import http_requests
+from openmsmq.operating import http_api, http_requests
 from openmsmq.operating.web_address import ADDRESS_FILE, read_address
-from web.browser import PASSWORD, USER, Client, OwnWeb, port_of
+from web.browser import PASSWORD, USER, Client, OwnWeb, Refused, port_of
 from web.certificate import self_signed
 from web.conftest import OPTIONS, users
 
@@ -267,6 +268,47 @@ def test_of_several_handles_those_that_are_there_are_closed(daemon: Daemon, oper
         ended = run(daemon, operator, "handle", "close", ids[0], "00" * 8, ids[1], "--json")
         assert ended.code == NOT_FOUND and [json.loads(line)["id"] for line in ended.stdout.splitlines()] == ids
         assert documents(run(daemon, operator, "handle", "list", path, "--json")) == []
+
+
+def test_a_list_of_handles_goes_on_over_pages(
+    daemon: Daemon, client: Client, operator: str, queue: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_api, "_PAGE", 2)
+    with daemon.connect() as manager, contextlib.ExitStack() as opened:
+        for access in ("peek", "receive", "send", "peek", "receive"):
+            opened.enter_context(manager.open(path, access))
+        everything = [row["id"] for row in documents(run(daemon, operator, "handle", "list", path, "--json"))]
+        assert len(set(everything)) == 5
+        for limit, count in (("0", 5), ("3", 3), ("4", 4), ("5", 5), ("1", 1)):
+            ended = run(daemon, operator, "handle", "list", path, "--limit", limit, "--json")
+            assert [row["id"] for row in documents(ended)] == everything[:count]
+            assert (f"{count} of 5 handles are shown" in ended.stderr) is (count < 5)
+        page = client.get("/handles", queue=queue, limit=2)
+        assert [row["id"] for row in page["handles"]] == everything[:2] and page["matching"] == 5
+        client.act("DELETE", f"/handles/{everything[1]}")  # the place of the cursor is known without it
+        rest = client.get("/handles", queue=queue, cursor=page["next"])
+        assert [row["id"] for row in rest["handles"]] == everything[2:] and rest["next"] is None
+        for wrong in ("x", client.get("/queues", limit=1)["next"]):
+            with pytest.raises(Refused) as caught:
+                client.get("/handles", cursor=wrong)
+            assert caught.value.status == 400
+
+
+def test_top_shows_and_sorts_by_growth(own: OwnWeb) -> None:
+    token = own.client.post("/tokens", name="top", role="monitor")["secret"]
+    with own.daemon.connect() as manager:
+        for name, count in (("few", 1), ("many", 3)):
+            manager.create_queue(f".\\private$\\{name}")
+            with manager.open(f".\\private$\\{name}", "send") as opened:
+                for _ in range(count):
+                    opened.send("x")
+    look = ("top", "--count", "1", "--sort", "grown", "--filter", "*private$*")
+    rows = documents(run(own.daemon, token, *look, "--json"))
+    assert [(row["queue"].rpartition("\\")[2], row["grown"]) for row in rows] == [("many", 3), ("few", 1)]
+    shown = run(own.daemon, token, *look).stdout
+    assert "in 5 min" in shown and "+3" in shown
+    ended = invoke(*look, **at(own.daemon))
+    assert ended.code == WRONG_USAGE and "--sort grown asks the HTTP API" in ended.stderr
 
 
 def test_waiting_reads_are_listed(daemon: Daemon, monitor: str, path: str, waiting: Thread) -> None:

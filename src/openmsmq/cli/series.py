@@ -25,8 +25,8 @@ def series(api: ApiOptions, span: str, as_json: bool) -> None:
     """Show how many messages came, left and died a second, and how many were in queues: ten minutes, or a day.
 
     Of all application queues, by the second for ten minutes and by the minute for a day. The HTTP API of the daemon is
-    asked, with a token of the role monitor, of an administrator of the queue manager. The process of the HTTP server
-    keeps the figures: a restart begins them anew.
+    asked, with a token of the role monitor, of an administrator of the queue manager where anonymous callers are not
+    accepted. The process of the HTTP server keeps the figures: a restart begins them anew.
     """
     with api.client() as client:
         found = client.series(cast("Range", span))

@@ -109,7 +109,7 @@ def list_settings(asked: Asked) -> SettingList:
     except OSError as error:
         raise Problem(503, str(error)) from None
     settings = [Setting(name, entry["value"], entry["source"]) for name, entry in sorted(found.items())]
-    return SettingList(settings, "cat settings.json")
+    return SettingList(settings, "openmsmq settings")
 
 
 OPERATIONS: Final = (

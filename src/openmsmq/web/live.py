@@ -46,7 +46,7 @@ class Series(Output, frozen=True):
 
 
 def may_see(asked: Asked) -> bool:
-    """Sums over queues that the user may not see are for administrators, unless `web_metrics` makes them public."""
+    """Sums over queues that the user may not see are for administrators, unless anonymous callers may learn them."""
     return asked.caller.administrator or asked.services.settings.open_metrics
 
 

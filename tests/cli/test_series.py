@@ -1,0 +1,25 @@
+"""Figures over time in text."""
+
+from __future__ import annotations
+
+import pytest
+
+from openmsmq.cli.series import sparkline
+from openmsmq.operating.series import Rates, thinned
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ([0, 0], "▁▁"), ([0, 7, 3.5], "▁█▅"), ([1, 1], "██"), ([0.001, 1000], "▂█"), ([-1, 1], "▁█"),
+        (list(range(8)), "▁▂▃▄▅▆▇█"),
+    ],
+)  # fmt: skip
+def test_a_line_shows_what_is_more(values: list[float], line: str) -> None:
+    assert sparkline(values) == line
+
+
+def test_points_are_means_of_those_they_stand_for_and_the_last_is_the_newest() -> None:
+    found = [Rates(at, at, at, 2 * at, 0) for at in range(1, 8)]
+    assert thinned(found, 3) == [Rates(1, 1, 1, 2, 0), Rates(4, 4, 3, 6, 0), Rates(7, 7, 6, 12, 0)]
+    assert thinned(found, 7) == found and thinned([], 3) == []
