@@ -56,19 +56,16 @@ class AuditFilter:
     denied: bool = False
     before: int | None = None
 
-    def fits(self, record: Any) -> bool:
-        """Whether a record is meant; what is none is not."""
-        try:
-            actor, by = record["actor"], self.by.casefold()
-            return (
-                fnmatchcase(record["action"], self.action)
-                and fnmatchcase(record["object"]["name"].casefold(), self.name.casefold())
-                and any(fnmatchcase(who.casefold(), by) for who in (actor["name"], actor["sid"] or ""))
-                and (not self.denied or record["result"] == "denied")
-                and (self.before is None or int(record["seq"]) < self.before)
-            )
-        except (KeyError, TypeError, ValueError, AttributeError):
-            return False
+    def fits(self, record: Mapping[str, Any]) -> bool:
+        """Whether a record, as `AuditLog.read` gives it, is meant."""
+        actor, by = record["actor"], self.by.casefold()
+        return (
+            fnmatchcase(record["action"], self.action)
+            and fnmatchcase(record["object"]["name"].casefold(), self.name.casefold())
+            and any(fnmatchcase(who.casefold(), by) for who in (actor["name"], actor["sid"] or ""))
+            and (not self.denied or record["result"] == "denied")
+            and (self.before is None or int(record["seq"]) < self.before)
+        )
 
 
 class AuditLog:
@@ -106,9 +103,11 @@ class AuditLog:
             with path.open("rb") as lines:
                 for line in lines:
                     try:
-                        yield json.loads(line)
-                    except ValueError:
+                        record = json.loads(line)
+                    except (ValueError, RecursionError):
                         continue
+                    if _is_record(record):
+                        yield record
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
@@ -168,6 +167,24 @@ def _document(entry: Entry, number: int, now: float) -> dict[str, Any]:
         "after": _values(entry.after),
         "result": entry.result,
     }
+
+
+def _is_record(record: Any) -> bool:
+    """Whether a document has what `_document` writes."""
+    try:
+        actor, origin, thing = record["actor"], record["from"], record["object"]
+        texts = (record["seq"], record["time"], record["action"], record["result"], actor["name"], origin["door"],
+                 thing["type"], thing["name"])  # fmt: skip
+        return (
+            all(isinstance(text, str) for text in texts)
+            and record["seq"].isdecimal()
+            and len(record["seq"]) < 20
+            and all(isinstance(text, str | None) for text in (actor["sid"], origin["peer"]))
+            and isinstance(record["count"], int | None)
+            and all(isinstance(record[name], dict | None) for name in ("before", "after"))
+        )
+    except (KeyError, TypeError):
+        return False
 
 
 def _values(values: Mapping[str, Any] | None) -> dict[str, Any] | None:

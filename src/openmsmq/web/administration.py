@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -81,25 +82,20 @@ def list_records(asked: Asked) -> AuditPage:
     newest: deque[Record] = deque(maxlen=query.limit)
     try:
         for document in AuditLog(asked.services.settings.directory).read():
-            record = _record(document)
-            if record is not None and wanted.fits(document):
-                newest.append(record)
+            if wanted.fits(document):
+                newest.append(_record(document))
     except OSError as error:
         raise Problem(503, f"the audit log can't be read: {error}") from None
     return AuditPage(list(newest)[::-1], "openmsmq audit")
 
 
-def _record(document: Any) -> Record | None:
-    """None for a line that is no record."""
-    try:
-        actor, origin, thing = document["actor"], document["from"], document["object"]
-        return Record(
-            str(document["seq"]), document["time"], Actor(actor["name"], actor["sid"]),
-            Origin(origin["door"], origin["peer"]), document["action"], thing["type"], thing["name"],
-            document["count"], document["before"], document["after"], document["result"],
-        )  # fmt: skip
-    except (KeyError, TypeError):
-        return None
+def _record(document: Mapping[str, Any]) -> Record:
+    actor, origin, thing = document["actor"], document["from"], document["object"]
+    return Record(
+        document["seq"], document["time"], Actor(actor["name"], actor["sid"]), Origin(origin["door"], origin["peer"]),
+        document["action"], thing["type"], thing["name"], document["count"], document["before"], document["after"],
+        document["result"],
+    )  # fmt: skip
 
 
 def list_settings(asked: Asked) -> SettingList:
