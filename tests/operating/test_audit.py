@@ -52,8 +52,8 @@ def test_records_are_found_by_action_object_and_who(wanted: AuditFilter, fits: b
     "change",
     [
         {"actor": "alice"}, {"actor": {"name": "alice"}}, {"object": None}, {"seq": 7}, {"seq": "x"},
-        {"seq": "9" * 9999}, {"count": "3"}, {"before": []}, {"from": {"door": 1, "peer": None}}, {"result": None}, "no object",
-        ["list"],
+        {"seq": "9" * 9999}, {"count": "3"}, {"before": []}, {"from": {"door": 1, "peer": None}}, {"result": None},
+        "no object", ["list"],
     ],
 )  # fmt: skip
 def test_what_is_no_record_is_left_out(change: Any, tmp_path: Path) -> None:

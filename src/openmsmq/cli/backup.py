@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from openmsmq.cli.accounts import Accounts, accounts_options
-from openmsmq.cli.output import echo, json_option, print_json, print_table, report
+from openmsmq.cli.output import echo, json_option, print_rows, report
 from openmsmq.cli.places import Place, place_options
 from openmsmq.cli.recording import LocalAudit
 from openmsmq.model.text import counted
+from openmsmq.operating.administration.by_http import KnownBackup
 from openmsmq.operating.backup import BackupError
 from openmsmq.operating.backup import restore as restore_backup
 
@@ -33,7 +34,8 @@ def backup(place: Place, directory: str | None, listed: bool, as_json: bool) -> 
         place.demand_http("--list")
         if directory is not None:
             raise click.UsageError("--list shows all backups: it takes no DIRECTORY")
-        _show(place, as_json)
+        with place.http() as http:
+            print_rows(http.backups(), as_json, ("backup", "began", "messages", "state", "error"), _cells)
         return
     if directory is None and place.is_here:
         raise click.UsageError("DIRECTORY is missing: a new directory, into which the data directory is copied")
@@ -52,19 +54,9 @@ def backup(place: Place, directory: str | None, listed: bool, as_json: bool) -> 
     report(as_json, f"{done.where}: {', '.join(parts)}", {"backup": document.pop("where"), **document})
 
 
-def _show(place: Place, as_json: bool) -> None:
-    with place.http() as daemon:
-        found = daemon.backups()
-    if as_json:
-        for each in found:
-            print_json(each._asdict())
-        return
-    rows = [
-        [each.name, each.time or "", "" if each.messages is None else f"{each.messages:,}", each.state,
-         each.error or ""]
-        for each in found
-    ]  # fmt: skip
-    print_table(["backup", "began", "messages", "state", "error"], rows)
+def _cells(each: KnownBackup) -> list[str]:
+    messages = "" if each.messages is None else f"{each.messages:,}"
+    return [each.name, each.time or "", messages, each.state, each.error or ""]
 
 
 @click.command()

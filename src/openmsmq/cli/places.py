@@ -56,11 +56,6 @@ class Place(NamedTuple):
         """Whether it is a data directory."""
         return self.url is None
 
-    def demand_here(self, option: str) -> None:
-        """Raises UsageError for what the HTTP API does not do."""
-        if not self.is_here:
-            raise click.UsageError(f"{option} is for a data directory: the HTTP API, of --url, does not do it")
-
     def demand_http(self, option: str) -> None:
         """Raises UsageError for what a data directory alone can't answer."""
         if self.is_here:

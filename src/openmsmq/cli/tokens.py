@@ -6,11 +6,12 @@ from functools import partial
 
 import click
 
-from openmsmq.cli.output import echo, json_option, print_json, print_table, report
+from openmsmq.cli.output import echo, json_option, print_rows, report
 from openmsmq.cli.places import Place, new_password, password_stdin_option, place_options
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.model.roles import WORDS, Role, role_of
 from openmsmq.model.text import time_text
+from openmsmq.operating.administration.interface import Token
 from openmsmq.operating.tokens import DAYS, LONGEST_DAYS
 
 
@@ -53,16 +54,12 @@ def list_(place: Place, as_json: bool) -> None:
     """Show tokens: identifier, name, user, role, when they end, and when each was used last, to a minute."""
     with place.open() as daemon:
         found = daemon.tokens()
-    if as_json:
-        for each in found:
-            print_json(each._asdict())
-        return
-    rows = [
-        [each.id, each.name, each.user, each.role, time_text(each.expires),
-         time_text(each.used) if each.used is not None else "never"]
-        for each in found
-    ]  # fmt: skip
-    print_table(["token", "name", "user", "role", "ends", "used"], rows)
+    print_rows(found, as_json, ("token", "name", "user", "role", "ends", "used"), _cells)
+
+
+def _cells(each: Token) -> list[str]:
+    used = "never" if each.used is None else time_text(each.used)
+    return [each.id, each.name, each.user, each.role, time_text(each.expires), used]
 
 
 @token.command("revoke")

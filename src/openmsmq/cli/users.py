@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from openmsmq.cli.output import echo, json_option, print_json, print_table
+from openmsmq.cli.output import echo, json_option, print_rows
 from openmsmq.cli.places import Place, new_password, password_stdin_option, place_of_group, place_options
 from openmsmq.model.roles import WORDS, Role, role_of
+from openmsmq.operating.administration.interface import User
 
 _ROLE = "What the user may do by HTTP at most; rights say what of it."
 
@@ -65,14 +66,11 @@ def user_list(place: Place, as_json: bool) -> None:
     """List users with their SIDs and groups."""
     with place.open() as daemon:
         found = daemon.users()
-    if as_json:
-        for each in found:
-            print_json(each._asdict())
-        return
-    rows = [
-        [each.name, each.sid, "yes" if each.administrator else "", each.role, ", ".join(each.groups)] for each in found
-    ]
-    print_table(["user", "SID", "administrator", "role by HTTP", "groups"], rows)
+    print_rows(found, as_json, ("user", "SID", "administrator", "role by HTTP", "groups"), _cells)
+
+
+def _cells(each: User) -> list[str]:
+    return [each.name, each.sid, "yes" if each.administrator else "", each.role, ", ".join(each.groups)]
 
 
 @user.command("remove")
@@ -145,8 +143,4 @@ def group_list(place: Place, as_json: bool) -> None:
     """List groups with their SIDs and members."""
     with place.open() as daemon:
         found = daemon.groups()
-    if as_json:
-        for each in found:
-            print_json(each._asdict())
-    else:
-        print_table(["group", "SID", "members"], [[each.name, each.sid, ", ".join(each.members)] for each in found])
+    print_rows(found, as_json, ("group", "SID", "members"), lambda each: [each.name, each.sid, ", ".join(each.members)])
