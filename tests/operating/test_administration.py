@@ -69,6 +69,9 @@ def test_an_audit_log_whose_numbers_do_not_fall_ends(numbers: list[str], monkeyp
         ({"settings": [{"name": "x", "source": "file"}]}, lambda daemon: daemon.settings()),
         ({"name": "x", "directory": "/b", "backups": [{"name": "x"}], "outside": []}, lambda d: d.back_up("x")),
         ({"machine": None}, lambda daemon: daemon.machine_name()),
+        ({"steps": [{"said": "x"}], "token": ""}, lambda daemon: daemon.differences({}, local=False)),
+        ({"steps": [{"said": "x", "can": 1}], "token": ""}, lambda daemon: daemon.differences({}, local=False)),
+        ({"steps": [{"said": "x"}]}, lambda daemon: daemon.import_definitions({}, "", local=False)),
     ],
 )
 def test_an_answer_without_what_it_needs_is_of_another_server(found: Any, work: Callable[[ByHttp], Any]) -> None:

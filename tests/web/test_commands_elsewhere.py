@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from command_line import Ended, invoke
+from command_line import Ended, at, invoke
 from daemon import Daemon, eventually
 from openmsmq.cli.exit_codes import DENIED, FAILED, NOT_FOUND
 from openmsmq.operating.administration import by_http
@@ -145,8 +145,8 @@ def test_a_data_directory_that_is_typed_goes_before_a_url_of_the_environment(bot
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("user", "list", "--url", "http://127.0.0.1:1", "--data-dir", "x"), "--data-dir is for a data directory"),
-        (("user", "--users-file", "x", "list", "--url", "http://127.0.0.1:1"), "--users-file is for a data directory"),
+        (("user", "list", "--url", "http://127.0.0.1:1", "--data-dir", "x"), "--data-dir is not for the HTTP API"),
+        (("user", "--users-file", "x", "list", "--url", "http://127.0.0.1:1"), "--users-file is not for the HTTP API"),
         (("audit", "--token-file", "x"), "--token-file goes with --url"),
         (("settings", "--tls-root", "x"), "--tls-root goes with --url"),
         (("audit", "--url", "http://127.0.0.1:1"), "no token of the HTTP API"),
@@ -155,6 +155,8 @@ def test_a_data_directory_that_is_typed_goes_before_a_url_of_the_environment(bot
         (("backup", "--list"), "--list asks the HTTP API: --url says where it is"),
         (("backup", "--list", "x", "--url", "http://127.0.0.1:1"), "takes no DIRECTORY"),
         (("token", "create", "x", "--user", "bob", "--password-stdin"), "--password-stdin asks the HTTP API"),
+        (("definitions", "export", "--url", "http://127.0.0.1:1", "--host", "x"), "--host is not for the HTTP API"),
+        (("definitions", "export", "--secrets", "--url", "http://127.0.0.1:1"), "gives no hashes of passwords"),
     ],
 )
 def test_options_that_do_not_fit_are_named(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
@@ -244,6 +246,51 @@ def test_settings_in_force_are_shown_with_their_origin(both: Both) -> None:
 def test_a_directory_in_which_no_daemon_has_started_has_no_settings(tmp_path: Path) -> None:
     ended = invoke("settings", "--data-dir", str(tmp_path))
     assert ended.code == FAILED and f"{tmp_path} has no settings" in ended.stderr
+
+
+# -- definitions ---------------------------------------------------------------------------------------------------
+
+
+def test_definitions_are_written_compared_and_made_on_another_machine(both: Both, tmp_path: Path) -> None:
+    Client(both.daemon).post("/queues", name="defined", label="Defined")
+    by_rpc = {**at(both.daemon), "OPENMSMQ_PASSWORD": PASSWORD, "OPENMSMQ_DATA_DIR": str(both.daemon.directory)}
+    for local in ((), ("--local",)):
+        beside = invoke("definitions", "export", *local, "--user", ADMINISTRATOR, **by_rpc)
+        there = both.there("definitions", "export", *local)
+        assert there.code == beside.code == 0 and json.loads(there.stdout) == json.loads(beside.stdout)
+    file = tmp_path / "definitions.json"
+    assert both.there("definitions", "export", str(file), "--local").code == 0
+    assert both.there("definitions", "diff", str(file), "--local") == (0, "", "")
+    document = json.loads(file.read_text())
+    document["queues"] += [{"name": "odd", "permissions": ["allow nobody WriteMessage"]}, {"name": "new"}]
+    document["groups"] = [{"name": "packers", "members": [USER]}]
+    document["users"] += [{"name": "erin"}]
+    file.write_text(json.dumps(document))
+    planned = both.there("definitions", "diff", str(file), "--local")
+    assert planned.code == FAILED and "create queue new" in planned.stdout and "packers" in planned.stdout
+    dry = documents(both.there("definitions", "import", str(file), "--local", "--dry-run", "--json").stdout)
+    assert {step["result"] for step in dry} == {"would be done", "left"}
+    assert "packers" not in both.same("user", "group", "list")
+    made = both.there("definitions", "import", str(file), "--local")
+    assert made.code == FAILED and "'nobody' is no user" in made.stdout and "1 step failed" in made.stderr
+    assert "[done]" in made.stdout and "[left]" in made.stdout and "erin" not in both.same("user", "list")
+    assert documents(both.same("user", "group", "list", "--json"))[0]["members"] == [USER]
+    both.there("user", "group", "remove", "packers")
+    ended = both.there("definitions", "export", "--local", token=secret_of(both, USER, "administrator", "definitions"))
+    assert ended.code == DENIED
+    beside = invoke("definitions", "export", "--host", "127.0.0.1", OPENMSMQ_URL="http://127.0.0.1:1", **{
+        **at(both.daemon), "OPENMSMQ_PASSWORD": PASSWORD, "OPENMSMQ_USER": ADMINISTRATOR
+    })  # fmt: skip
+    assert beside.code == 0, "what is typed goes before the URL of the environment"
+
+
+def test_an_import_that_is_not_what_was_planned_is_said(
+    both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f.json").write_text(json.dumps({"format": 1, "queues": [{"name": "unmade"}]}))
+    monkeypatch.setattr(by_http.ByHttp, "import_definitions", lambda *_, **__: [])
+    ended = both.there("definitions", "import", str(tmp_path / "f.json"))
+    assert ended.code == FAILED and "the import has 0 steps, and its dry run" in ended.stderr
 
 
 # -- backups -------------------------------------------------------------------------------------------------------

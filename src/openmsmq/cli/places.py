@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from openmsmq.server.config import Configuration
 
 _path = click.Path(path_type=Path)
-_LOCAL = (
+_FILE_OPTIONS = (
     click.option("--config", type=_path, help="TOML file of the daemon."),
     click.option("--data-dir", type=_path, envvar="OPENMSMQ_DATA_DIR", help="Data directory of the daemon."),
     click.option("--users-file", type=_path, envvar="OPENMSMQ_USERS_FILE", help="Default: in --data-dir."),
 )
-_HTTP = (
+_HTTP_OPTIONS = (
     click.option(
         "--url", envvar="OPENMSMQ_URL", help="Ask the HTTP API of a daemon, also on another machine, and no files here."
     ),
@@ -118,9 +118,26 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         given = {name: _given(name, kwargs.pop(name)) for name in Place._fields}
-        return command(*args, place=_place(given), **kwargs)
+        return command(*args, place=_place(given, _FILES), **kwargs)
 
-    return _with_options(wrapper)
+    return _with_options(wrapper, (*_FILE_OPTIONS, *_HTTP_OPTIONS))
+
+
+def http_options(*others: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command `place`, from --url, --token-file and --tls-root alone; it has the parameters `others` for another
+    way, which it goes where there is no URL."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            given = {name: _given(name, kwargs.pop(name) if name in _ANSWERS else None) for name in Place._fields}
+            given |= {name: _given(name, None) for name in others}
+            place = _place(given, others)._replace(config=None, data_dir=None, users_file=None)
+            return command(*args, place=place, **kwargs)
+
+        return _with_options(wrapper, _HTTP_OPTIONS)
+
+    return decorate
 
 
 def place_of_group(group: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,11 +147,11 @@ def place_of_group(group: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return group(*args, **{name: value for name, value in kwargs.items() if name not in Place._fields})
 
-    return _with_options(wrapper)
+    return _with_options(wrapper, (*_FILE_OPTIONS, *_HTTP_OPTIONS))
 
 
-def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed((*_LOCAL, *_HTTP)):
+def _with_options(command: Callable[..., Any], options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    for option in reversed(options):
         command = option(command)
     return command
 
@@ -153,19 +170,19 @@ def _given(name: str, value: Any) -> _Given:
     return _Given(value, False)
 
 
-def _place(given: dict[str, _Given]) -> Place:
-    """Of a data directory that is typed and a URL from the environment the first is meant. Raises UsageError where
-    both are typed, and for options of the other place."""
+def _place(given: Mapping[str, _Given], others: Sequence[str]) -> Place:
+    """Where an option of another way is typed, and the URL is of the environment, the other way is meant. Raises
+    UsageError where both are typed, and for options that go with a URL where there is none."""
     here, there = (
-        ["--" + name.replace("_", "-") for name in names if given[name].typed] for names in (_FILES, _ANSWERS)
+        ["--" + name.replace("_", "-") for name in names if given[name].typed] for names in (others, _ANSWERS)
     )
-    url = given["url"]
+    url = given["url"].value
     if here and there:
-        raise click.UsageError(f"{here[0]} is for a data directory of this machine, {there[0]} for the HTTP API")
-    if there and url.value is None:
+        raise click.UsageError(f"{here[0]} is not for the HTTP API, which {there[0]} means: give one of them")
+    if there and url is None:
         raise click.UsageError(f"{there[0]} goes with --url")
-    values = {name: each.value for name, each in given.items()}
-    return Place(**{**values, "url": None if here else url.value})
+    values = {name: given[name].value for name in Place._fields}
+    return Place(**{**values, "url": None if here else url})
 
 
 def new_password(from_stdin: bool, prompt: str = "Password", *, confirm: bool = True) -> str:

@@ -83,6 +83,27 @@ class KnownBackup(NamedTuple):
     error: str | None
 
 
+class PlannedStep(NamedTuple):
+    """`can`: an import does it; otherwise `said` says why not."""
+
+    said: str
+    can: bool
+
+
+class Differences(NamedTuple):
+    """What an import would do, in this order. `token` is what it needs."""
+
+    steps: list[PlannedStep]
+    token: str
+
+
+class DoneStep(NamedTuple):
+    """`result` is done, left, or what was wrong."""
+
+    said: str
+    result: str
+
+
 class _Backups(NamedTuple):
     directory: str
     backups: list[KnownBackup]
@@ -193,6 +214,26 @@ class ByHttp:
 
     def settings(self) -> list[Setting]:
         return self._list("/settings", "settings", Setting)
+
+    # -- definitions -----------------------------------------------------------------------------------------------
+
+    def definitions(self, *, local: bool) -> dict[str, Any]:
+        """The document of `operating.definitions`; with users, groups, rights on the machine and settings if `local`,
+        but without hashes of passwords."""
+        return self._http.ask("GET", "/definitions", {"local": "true"} if local else {})
+
+    def differences(self, document: Mapping[str, Any], *, local: bool) -> Differences:
+        """What an import of a document would do."""
+        body = {"document": document, "local": local}
+        return cast(
+            "Differences", self._http.value(self._http.ask("POST", "/definitions/dry-runs", body=body), Differences)
+        )
+
+    def import_definitions(self, document: Mapping[str, Any], token: str, *, local: bool) -> list[DoneStep]:
+        """Do just what `differences`, which gave the token, has said."""
+        body = {"document": document, "local": local, "token": token}
+        done = self._http.member(self._http.ask("POST", "/definitions", body=body), "steps", list[DoneStep])
+        return cast("list[DoneStep]", done)
 
     # -- backup ----------------------------------------------------------------------------------------------------
 
