@@ -54,6 +54,22 @@ def test_an_audit_log_whose_numbers_do_not_fall_ends(numbers: list[str], monkeyp
         ask(script, lambda daemon: daemon.audit(AuditFilter(), 0))
 
 
+def test_an_audit_log_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_http, "_RECORDS", 1)
+    monkeypatch.setattr(by_http, "MOST_PAGES", 3)
+    script = InTurn(*({"records": [record(str(number))]} for number in range(9, 1, -1)))
+    with pytest.raises(ApiError, match="more than 3 records: ask for fewer"):
+        ask(script, lambda daemon: daemon.audit(AuditFilter(), 0))
+
+
+def test_more_records_than_were_asked_for_are_not_looked_for() -> None:
+    with served(document({"records": [record("7")]}), keep=2) as server:
+        requests = HttpRequests(server.url, by_token("omq_secret"))
+        assert [one["seq"] for one in ByHttp(requests).audit(AuditFilter(), 1)] == ["7"]
+        requests.close()
+        assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize(
     ("found", "work"),
     [

@@ -216,7 +216,7 @@ def test_of_a_long_reason_the_beginning_is_shown() -> None:
 
 
 def test_a_list_that_does_not_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_requests, "_MOST_PAGES", 3)
+    monkeypatch.setattr(http_requests, "MOST_PAGES", 3)
     with served(document({"queues": [], "next": "more"}), keep=10) as server, HttpApi(server.url, WHO) as api:
         with pytest.raises(ApiError, match="does not end"):
             list(api.queues())

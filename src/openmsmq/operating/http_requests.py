@@ -30,7 +30,7 @@ _LARGEST: Final = 16 << 20  # bytes of an answer
 _LONGEST_DETAIL: Final = 500  # characters of an error that are shown
 _PREFIX: Final = "/api/v1"
 _END: Final = "-----END CERTIFICATE-----"
-_MOST_PAGES: Final = 2000
+MOST_PAGES: Final = 2000
 _DONE: Final = (200, 201, 202)
 
 
@@ -92,7 +92,9 @@ class HttpRequests:
         if parts.username is not None or parts.password is not None:
             raise ValueError("the URL has a user or a password in it: a token goes with --token-file")
         if parts.scheme == "http" and not _is_loopback(parts.hostname):
-            raise ValueError(f"{url}: the token would go over the network as text; use https (setting web_certificate)")
+            raise ValueError(
+                f"{url}: token or password would go over the network as text; use https (setting web_certificate)"
+            )
         self.url: Final = url.rstrip("/")
         self._path: Final = parts.path.rstrip("/")
         self._who: Final = who
@@ -115,14 +117,14 @@ class HttpRequests:
     def pages(self, path: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """The pages of a list that goes on with a cursor."""
         cursor: dict[str, str] = {}
-        for _ in range(_MOST_PAGES):
+        for _ in range(MOST_PAGES):
             page = self.ask("GET", path, {**query, **cursor})
             yield page
             following = self.member(page, "next", str | None)
             if following is None:
                 return
             cursor = {"cursor": following}
-        raise ApiError(f"{self.url}: the list at {path} does not end after {_MOST_PAGES:,} pages")
+        raise ApiError(f"{self.url}: the list at {path} does not end after {MOST_PAGES:,} pages")
 
     def ask(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None

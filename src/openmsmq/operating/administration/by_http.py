@@ -10,7 +10,7 @@ from openmsmq.model.roles import Role
 from openmsmq.operating.administration.interface import Alarm, AlarmEvent, Backup, Group, Setting, Token, User
 from openmsmq.operating.audit import VERSION, AuditFilter
 from openmsmq.operating.checked_json import Time
-from openmsmq.operating.http_requests import ApiError, ApiNotFound, HttpRequests, step
+from openmsmq.operating.http_requests import MOST_PAGES, ApiError, ApiNotFound, HttpRequests, step
 
 _RECORDS: Final = 1000  # of the audit log, that an answer has at most
 _LOOK: Final = 1.0  # seconds between looks whether a backup is made
@@ -183,15 +183,15 @@ class ByHttp:
         query |= {"denied": "true"} if wanted.denied else {}
         newest: list[_Record] = []
         before = wanted.before
-        while not count or len(newest) < count:
+        for _ in range(MOST_PAGES):
             size = min(count - len(newest), _RECORDS) if count else _RECORDS
             limits = {"limit": str(size)} | ({} if before is None else {"before": str(before)})
             page = self._list("/audit", "records", _Record, {**query, **limits})
             newest += page
-            if len(page) < size:
-                break
+            if len(page) < size or len(newest) == count:
+                return [_document(record) for record in reversed(newest)]
             before = self._number(page[-1], before)
-        return [_document(record) for record in reversed(newest)]
+        raise ApiError(f"{self._http.url}: more than {len(newest):,} records: ask for fewer")
 
     def _number(self, record: _Record, before: int | None) -> int:
         """Of the last record of a page, from which the next one goes on: they fall, or there would be no end."""
