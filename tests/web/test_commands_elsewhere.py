@@ -318,9 +318,12 @@ def test_a_backup_is_made_on_another_machine(both: Both, monkeypatch: pytest.Mon
 
 def test_charts_are_shown_in_text(both: Both) -> None:
     points = eventually(lambda: (found := documents(both.there("series", "--json").stdout))[2:] and found)
-    assert set(points[0]) == {"at", "messages", "came", "left", "dead"} and points[0]["at"] < points[1]["at"]
+    members = {"at", "messages", "came", "left", "dead", "sync", "call", "free"}
+    assert set(points[0]) == members and points[0]["at"] < points[1]["at"] and points[0]["free"] > 0
     shown = both.there("series").stdout
-    assert "came, /s" in shown and "in queues" in shown and "▁▁" in shown and " UTC" in shown
+    assert (
+        "came, /s" in shown and "sync, ms" in shown and "disk free, MB" in shown and "▁▁" in shown and " UTC" in shown
+    )
     assert both.there("series", "24h").code == 0
     assert both.there("series", "7d").code == WRONG_USAGE
 

@@ -77,7 +77,7 @@ COMMANDS = {
     "send": Entry("messages", "Send one message: BODY, a file, or standard input."),
     "series": Entry(
         "series",
-        "Show how many messages came, left and died a second, and how many were in queues: ten minutes, or a day.",
+        "Show rates and number of messages, how long syncs and calls took, and the free disk: ten minutes, or a day.",
     ),
     "serve": Entry("service", "Run the queue manager until SIGTERM."),
     "settings": Entry(

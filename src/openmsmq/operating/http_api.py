@@ -75,6 +75,9 @@ class _Point(NamedTuple):
     came: float
     left: float
     dead: float
+    sync: float | None
+    call: float | None
+    free: int | None
 
 
 class HttpApi:
@@ -141,7 +144,7 @@ class HttpApi:
         return cast("Handle", self.requests.value(self.requests.ask(method, f"/handles/{step(identifier)}"), Handle))
 
     def series(self, span: Range) -> list[Rates]:
-        """Messages of all application queues and their rates, the oldest first."""
+        """Figures over time, the oldest first."""
         found = self.requests.ask("GET", "/series", {"range": span})
         return [Rates(*point) for point in self.requests.member(found, "points", list[_Point])]
 

@@ -30,13 +30,17 @@ class SeriesQuery(Input, frozen=True):
 
 class Point(Output, frozen=True):
     """Of all application queues, at a time in seconds since 1970: messages that are there, and messages a second that
-    came, that left, and that nobody received."""
+    came, that left, and that nobody received. `sync` and `call`: how many seconds a sync of the disk and a call by RPC
+    took on average, null where there was none; `free`: bytes of the disk of the data directory."""
 
     at: float
     messages: int
     came: float
     left: float
     dead: float
+    sync: float | None
+    call: float | None
+    free: int | None
 
 
 class Series(Output, frozen=True):
@@ -98,7 +102,15 @@ async def _stream(asked: Asked) -> AsyncIterator[bytes]:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/series", series, "Messages and their rates over time", Series, SeriesQuery, role=Role.MONITOR),
+    Operation(
+        "GET",
+        "/series",
+        series,
+        "Messages, their rates, latency and disk over time",
+        Series,
+        SeriesQuery,
+        role=Role.MONITOR,
+    ),
     Operation(
         "GET",
         "/events",
