@@ -135,6 +135,7 @@ def test_events_and_series_show_messages_that_come_and_go(client: Client, queue:
     first, second = _events(daemon, 2)
     assert first.keys() == {"at", "messages", "came", "left", "dead", "sync", "call", "free"}
     assert second["at"] > first["at"] and first["free"] > 0
+    client.send(queue, "durable", recoverable=True)
     eventually(lambda: any(0 < (point["sync"] or 0) < 60 for point in client.get("/series")["points"]))
     page = Browser(daemon)
     page.login()
