@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import tomllib
@@ -93,16 +94,15 @@ def commands(document: Path) -> Iterator[list[str]]:
                 yield from (list(chosen) for chosen in product(*choices))
 
 
-def parse(words: list[str]) -> None:
-    """Raises UsageError for a command or option that does not exist. Runs nothing, looks at no file."""
+def parse(words: list[str]) -> click.Command:
+    """The command that is meant. Raises UsageError for a command or option that does not exist. Runs nothing, looks at
+    no file."""
     command: click.Command = cli
     context = click.Context(cli, info_name="openmsmq")
     while True:
         _, rest, _ = command.make_parser(context).parse_args(list(words))
-        if not isinstance(command, click.Group):
-            return
-        if not rest:
-            return
+        if not isinstance(command, click.Group) or not rest:
+            return command
         found = command.get_command(context, rest[0])
         if found is None:
             raise click.UsageError(f"no command {rest[0]!r}")
@@ -123,6 +123,37 @@ def test_a_command_that_does_not_exist_is_found() -> None:
     for words in (["peak", "orders"], ["peek", "orders", "--nonsense"], ["queue", "burn"]):
         with pytest.raises(click.UsageError):
             parse(words)
+
+
+# -- operations of the HTTP API ------------------------------------------------------------------------------------
+
+#: What no command does: they log in with each request.
+WITHOUT_COMMAND = {"POST /session", "DELETE /session"}
+
+
+def operations() -> list[str]:
+    """As `GET /queues/{queue}`."""
+    paths = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"]
+    return [f"{method.upper()} {path.removeprefix('/api/v1')}" for path in paths for method in paths[path]]
+
+
+OPERATIONS = table_rows(ROOT / "docs" / "command-line.md", r"`(GET|POST|PATCH|DELETE) .*`")
+
+
+def test_each_operation_of_the_http_api_has_a_row_with_its_commands() -> None:
+    """A new operation gets a command, and a row in docs/command-line.md."""
+    assert sorted(row[0].strip("`") for row in OPERATIONS) == sorted(operations())
+
+
+@pytest.mark.parametrize("row", OPERATIONS, ids=[row[0].strip("`") for row in OPERATIONS])
+def test_the_commands_of_an_operation_exist(row: list[str]) -> None:
+    named = [shlex.split(text) for text in re.findall(r"`(openmsmq [^`]*)`", row[1])]
+    assert bool(named) is (row[0].strip("`") not in WITHOUT_COMMAND)
+    elsewhere = {option for way, option in (("HTTP", "url"), ("RPC", "host")) if way in row[2]}
+    for words in named:
+        command = parse(words[1:])
+        assert not isinstance(command, click.Group), f"{shlex.join(words)} has commands of its own"
+        assert elsewhere & {parameter.name for parameter in command.params}, f"{shlex.join(words)}: {row[2]}"
 
 
 # -- deviations ----------------------------------------------------------------------------------------------------

@@ -179,6 +179,20 @@ def test_messages_are_found_by_what_they_are(run: Run) -> None:
     assert "is not a time such as" in run("msg", "find", "searched", "--older", "soon", code=2)
 
 
+def test_a_body_is_written_byte_for_byte_and_stays(run: Run, service: Daemon) -> None:
+    run("queue", "create", "bytes")
+    with service.connect() as manager, manager.open(".\\private$\\bytes", "send") as opened:
+        for data in (b"other", b"\x00\xff\r\n\x1b[2J"):
+            opened.send(data)
+    first, second = listed(run, "bytes")
+    ended = subprocess.run(
+        command("msg", "body", "bytes", second), capture_output=True, timeout=60, env={**os.environ, **at(service)}
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"\x00\xff\r\n\x1b[2J", b"")
+    assert listed(run, "bytes") == [first, second]
+    assert "no such message: {x}" in run("msg", "body", "bytes", "{x}", code=1)
+
+
 def test_messages_move_and_are_copied_between_queues(run: Run) -> None:
     run("queue", "create", "here")
     for name in ("there", "onward"):

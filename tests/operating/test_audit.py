@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import stat
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from openmsmq.operating.audit import AuditLog, Entry
+from openmsmq.operating.audit import AuditFilter, AuditLog, Entry
 
 
 def entry(name: str = "orders") -> Entry:
@@ -28,6 +30,41 @@ def test_a_record_says_who_from_where_what_and_how_many(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "\x1b" not in second["before"]["label"] and len(second["after"]["label"]) == 256
     assert stat.S_IMODE((tmp_path / "audit.jsonl").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [
+        (AuditFilter(), True), (AuditFilter(action="queue.*"), True), (AuditFilter(action="Queue.*"), False),
+        (AuditFilter(name="ORD*"), True), (AuditFilter(name="ord"), False), (AuditFilter(by="AL?CE"), True),
+        (AuditFilter(by="s-1-5-21-*-1001"), True), (AuditFilter(by="S-1-5"), False), (AuditFilter(denied=True), False),
+        (AuditFilter(before=2), True), (AuditFilter(before=1), False), (AuditFilter(by="bob", name="orders"), False),
+    ],
+)  # fmt: skip
+def test_records_are_found_by_action_object_and_who(wanted: AuditFilter, fits: bool, tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.append(entry())
+    [record] = log.read()
+    assert wanted.fits(record) is fits
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"actor": "alice"}, {"actor": {"name": "alice"}}, {"object": None}, {"seq": 7}, {"seq": "x"},
+        {"seq": "9" * 9999}, {"count": "3"}, {"before": []}, {"from": {"door": 1, "peer": None}}, {"result": None},
+        "no object", ["list"],
+    ],
+)  # fmt: skip
+def test_what_is_no_record_is_left_out(change: Any, tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    for name in ("first", "second"):
+        log.append(entry(name))
+    file = tmp_path / "audit.jsonl"
+    first, second = file.read_text().splitlines()
+    damaged = json.loads(first) | change if isinstance(change, dict) else change
+    file.write_text("".join(f"{line}\n" for line in (json.dumps(damaged), "{", "[" * 100_000, second)))
+    assert [record["object"]["name"] for record in log.read()] == ["second"]
 
 
 def test_the_files_are_bounded_and_numbers_go_on(tmp_path: Path) -> None:

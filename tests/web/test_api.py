@@ -56,6 +56,14 @@ def test_no_list_of_queues_is_without_pages(client: Client) -> None:
     assert len(client.get("/queues")["queues"]) <= 100
 
 
+def test_a_cursor_takes_the_longest_names(client: Client) -> None:
+    for letter in "äöü":
+        client.post("/queues", name="\u0390" * 110 + letter)  # of which lower case has three for each
+    page = client.get("/queues", filter="\u0390", limit=2)
+    rest = client.get("/queues", filter="\u0390", limit=2, cursor=page["next"])
+    assert len(page["next"]) > 1024 and len({row["id"] for row in page["queues"] + rest["queues"]}) == 3
+
+
 def test_a_cursor_of_another_order_or_by_somebody_else_is_refused(client: Client) -> None:
     for number in range(3):
         client.post("/queues", name=f"cursor{number}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
@@ -16,9 +17,9 @@ from command_line import Ended, at, invoke
 from daemon import Daemon, eventually
 from openmsmq.cli.exit_codes import DENIED, NOT_FOUND, TIMED_OUT, UNREACHABLE
 from openmsmq.model.errors import MsmqError
-from openmsmq.operating import http_api
+from openmsmq.operating import http_api, http_requests
 from openmsmq.operating.web_address import ADDRESS_FILE, read_address
-from web.browser import PASSWORD, USER, Client, OwnWeb, port_of
+from web.browser import PASSWORD, USER, Client, OwnWeb, Refused, port_of
 from web.certificate import self_signed
 from web.conftest import OPTIONS, users
 
@@ -111,7 +112,8 @@ def test_top_shows_what_comes_and_goes(daemon: Daemon, monitor: str, path: str) 
     assert (first["in"], first["out"], first["change"]) == (None, None, None)
     assert second["in"] > 1 and second["out"] > 1 and abs(second["change"]) < 2 and second["oldest"] > 0
     assert "in/s" in shown and "s old" in shown
-    assert set(second) == {"queue", "messages", "bytes", "journal", "state", "change", "in", "out", "waiting", "oldest"}
+    assert set(second) == {"queue", "messages", "bytes", "journal", "state", "change", "in", "out", "waiting", "grown",
+                           "oldest"}  # fmt: skip
 
 
 def test_top_without_a_token_says_what_is_missing_and_has_the_same_fields(daemon: Daemon, path: str) -> None:
@@ -120,7 +122,7 @@ def test_top_without_a_token_says_what_is_missing_and_has_the_same_fields(daemon
     [row] = documents(ended)
     assert (row["messages"], row["in"], row["out"], row["waiting"]) == (0, None, None, None)
     assert len(ended.stderr.splitlines()) == 1
-    assert "in/s, out/s and waiting are not shown" in ended.stderr and "token create" in ended.stderr
+    assert "in/s, out/s, growth and waiting are not shown" in ended.stderr and "token create" in ended.stderr
     other = invoke(*look, **at(daemon), OPENMSMQ_TOKEN="omq_x", OPENMSMQ_DATA_DIR="/nowhere")
     assert documents(other) == [row] and "--url" in other.stderr
 
@@ -190,7 +192,7 @@ def test_a_token_that_is_not_known_is_refused(daemon: Daemon) -> None:
 
 
 def test_a_server_that_says_nothing_is_left_at_the_time_limit(monitor: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_api, "SECONDS", 0.3)
+    monkeypatch.setattr(http_requests, "SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"http://127.0.0.1:{silent.getsockname()[1]}"
         ended = invoke("handle", "list", "--url", where, OPENMSMQ_TOKEN=monitor)
@@ -266,6 +268,47 @@ def test_of_several_handles_those_that_are_there_are_closed(daemon: Daemon, oper
         ended = run(daemon, operator, "handle", "close", ids[0], "00" * 8, ids[1], "--json")
         assert ended.code == NOT_FOUND and [json.loads(line)["id"] for line in ended.stdout.splitlines()] == ids
         assert documents(run(daemon, operator, "handle", "list", path, "--json")) == []
+
+
+def test_a_list_of_handles_goes_on_over_pages(
+    daemon: Daemon, client: Client, operator: str, queue: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_api, "_PAGE", 2)
+    with daemon.connect() as manager, contextlib.ExitStack() as opened:
+        for access in ("peek", "receive", "send", "peek", "receive"):
+            opened.enter_context(manager.open(path, access))
+        everything = [row["id"] for row in documents(run(daemon, operator, "handle", "list", path, "--json"))]
+        assert len(set(everything)) == 5
+        for limit, count in (("0", 5), ("3", 3), ("4", 4), ("5", 5), ("1", 1)):
+            ended = run(daemon, operator, "handle", "list", path, "--limit", limit, "--json")
+            assert [row["id"] for row in documents(ended)] == everything[:count]
+            assert (f"{count} of 5 handles are shown" in ended.stderr) is (count < 5)
+        page = client.get("/handles", queue=queue, limit=2)
+        assert [row["id"] for row in page["handles"]] == everything[:2] and page["matching"] == 5
+        client.act("DELETE", f"/handles/{everything[1]}")  # the place of the cursor is known without it
+        rest = client.get("/handles", queue=queue, cursor=page["next"])
+        assert [row["id"] for row in rest["handles"]] == everything[2:] and rest["next"] is None
+        for wrong in ("x", client.get("/queues", limit=1)["next"]):
+            with pytest.raises(Refused) as caught:
+                client.get("/handles", cursor=wrong)
+            assert caught.value.status == 400
+
+
+def test_top_shows_and_sorts_by_growth(own: OwnWeb) -> None:
+    token = own.client.post("/tokens", name="top", role="monitor")["secret"]
+    with own.daemon.connect() as manager:
+        for name, count in (("few", 1), ("many", 3)):
+            manager.create_queue(f".\\private$\\{name}")
+            with manager.open(f".\\private$\\{name}", "send") as opened:
+                for _ in range(count):
+                    opened.send("x")
+    look = ("top", "--count", "1", "--sort", "grown", "--filter", "*private$*")
+    rows = documents(run(own.daemon, token, *look, "--json"))
+    assert [(row["queue"].rpartition("\\")[2], row["grown"]) for row in rows] == [("many", 3), ("few", 1)]
+    shown = run(own.daemon, token, *look).stdout
+    assert "in 5 min" in shown and "+3" in shown
+    ended = invoke(*look, **at(own.daemon))
+    assert ended.code == WRONG_USAGE and "--sort grown asks the HTTP API" in ended.stderr
 
 
 def test_waiting_reads_are_listed(daemon: Daemon, monitor: str, path: str, waiting: Thread) -> None:

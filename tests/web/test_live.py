@@ -18,9 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from daemon import Daemon, eventually
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, ReceiveTimeout
+from openmsmq.operating.series import Rates
 from openmsmq.web import charts, history, limits, live
 from openmsmq.web.growth import Growth
-from openmsmq.web.history import History, Rates, Sample
+from openmsmq.web.history import History, Sample, sample_of
 from queueing.world import World
 from web.browser import PASSWORD, Browser, Client, OwnWeb, Refused, ask, port_of
 
@@ -29,6 +30,22 @@ def test_rates_are_those_between_samples_and_none_is_across_a_restart() -> None:
     samples = [Sample(10, 5, 100, 95, 1), Sample(12, 7, 108, 101, 2), Sample(13, 0, 3, 3, 0), Sample(14, 1, 5, 4, 0)]
     assert history.rates(samples) == [Rates(12, 7, 4.0, 3.0, 0.5), Rates(14, 1, 2.0, 1.0, 0.0)]
     assert history.rates([Sample(1, 0, 0, 0, 0)] * 2) == []
+
+
+def test_times_are_means_of_what_was_done_meanwhile() -> None:
+    def figures(syncs: list[float], calls: list[list[Any]]) -> dict[str, Any]:
+        queue = {"queue": 0}
+        return {"messages": queue, "messages_in_total": queue, "messages_out_total": queue, "messages_dead_total": {},
+                "store_sync_duration_seconds": syncs, "rpc_duration_seconds": calls}  # fmt: skip
+
+    samples = [
+        sample_of(figures([1, 0, 0.5], []), 1, 1000),
+        sample_of(figures([2, 3, 2.5], [["qmcomm", "a", 0, 16, 1.6], ["qmcomm", "b", 16, 0, 0.0]]), 2, 900),
+        sample_of(figures([2, 3, 2.5], [["qmcomm", "a", 0, 16, 1.6], ["qmcomm", "b", 16, 0, 0.0]]), 3, None),
+    ]
+    first, second = history.rates(samples)
+    assert (first.sync, first.free, second.sync, second.call, second.free) == (0.5, 900, None, None, None)
+    assert first.call == pytest.approx(0.05)
 
 
 def test_a_day_is_kept_by_the_minute_and_ten_minutes_by_the_second() -> None:
@@ -54,14 +71,15 @@ def test_samples_are_rarer_where_they_take_long() -> None:
                 raise MsmqError(HResult.MQ_ERROR, "gone")
             return {
                 "messages": {"queue": 1}, "messages_in_total": {"queue": 2}, "messages_out_total": {"queue": 1},
-                "messages_dead_total": {"purged": 1},
+                "messages_dead_total": {"purged": 1}, "store_sync_duration_seconds": [0, 0.0],
+                "rpc_duration_seconds": [],
             }  # fmt: skip
 
     kept = History()
-    history.record(Link(), kept, waits.append)  # type: ignore[arg-type]
+    history.record(Link(), kept, "/nowhere", waits.append)  # type: ignore[arg-type]
     assert waits[0] == 1.0 and waits[1] >= 2.5
     (rates,) = kept.rates("10m")
-    assert rates.messages == 1
+    assert rates.messages == 1 and rates.free is None
 
 
 def test_charts_have_few_points_and_say_what_they_show() -> None:
@@ -115,7 +133,10 @@ def test_events_and_series_show_messages_that_come_and_go(client: Client, queue:
     eventually(lambda: sum(point["came"] for point in client.get("/series")["points"]) > 0)
     eventually(lambda: sum(point["dead"] for point in client.get("/series")["points"]) > 0)
     first, second = _events(daemon, 2)
-    assert first.keys() == {"at", "messages", "came", "left", "dead"} and second["at"] > first["at"]
+    assert first.keys() == {"at", "messages", "came", "left", "dead", "sync", "call", "free"}
+    assert second["at"] > first["at"] and first["free"] > 0
+    client.send(queue, "durable", recoverable=True)
+    eventually(lambda: any(0 < (point["sync"] or 0) < 60 for point in client.get("/series")["points"]))
     page = Browser(daemon)
     page.login()
     text = page.ask("GET", "/").text

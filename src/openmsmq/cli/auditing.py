@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import fnmatch
 from typing import Any
 
 import click
 
-from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.output import json_option, print_json, print_table
-from openmsmq.operating.audit import AuditLog
+from openmsmq.cli.places import Place, place_options
+from openmsmq.operating.audit import AuditFilter
 
 
 @click.command()
 @click.option("--count", "-n", type=click.IntRange(min=0), default=20, show_default=True, help="The newest (0: all).")
 @click.option("--action", default="*", help="Pattern for the action, such as queue.*.")
-@click.option("--by", default="*", help="Pattern for who did it.")
+@click.option("--by", default="*", help="Pattern for who did it: name or SID.")
 @click.option("--object", "name", default="*", help="Pattern for what it was done to, such as *orders*.")
 @click.option("--denied", is_flag=True, help="Only what was denied.")
 @json_option
-@accounts_options
-def audit(
-    accounts: Accounts, count: int, action: str, by: str, name: str, denied: bool, as_json: bool
-) -> None:  # fmt: skip
-    """Show who changed what, from where and how much: the audit log in the data directory of a daemon."""
-    found = [
-        record
-        for record in AuditLog(accounts.configuration.data_dir).read()
-        if fnmatch.fnmatchcase(record["action"], action)
-        and fnmatch.fnmatchcase(record["actor"]["name"].lower(), by.lower())
-        and fnmatch.fnmatchcase(record["object"]["name"].lower(), name.lower())
-        and (not denied or record["result"] == "denied")
-    ]
-    found = found[-count:] if count else found
+@place_options
+def audit(place: Place, count: int, action: str, by: str, name: str, denied: bool, as_json: bool) -> None:
+    """Show who changed what, from where and how much: the audit log in the data directory of a daemon.
+
+    With --url, of the daemon whose HTTP API that is, for administrators of the queue manager.
+    """
+    with place.open() as daemon:
+        found = daemon.audit(AuditFilter(action, name, by, denied), count)
     if as_json:
         for record in found:
             print_json(record)

@@ -2,45 +2,61 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from openmsmq.cli.accounts import Accounts, accounts_options
-from openmsmq.cli.output import echo, json_option, report
+from openmsmq.cli.output import echo, json_option, print_rows, report
+from openmsmq.cli.places import Place, place_options
 from openmsmq.cli.recording import LocalAudit
 from openmsmq.model.text import counted
-from openmsmq.operating.backup import BackupError, back_up
+from openmsmq.operating.administration.by_http import KnownBackup
+from openmsmq.operating.backup import BackupError
 from openmsmq.operating.backup import restore as restore_backup
 
 
 @click.command()
-@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("directory", required=False)
+@click.option("--list", "listed", is_flag=True, help="With --url: show the backups that were made by HTTP.")
 @json_option
-@accounts_options
-def backup(accounts: Accounts, directory: Path, as_json: bool) -> None:
+@place_options
+def backup(place: Place, directory: str | None, listed: bool, as_json: bool) -> None:
     """Copy the data directory of a daemon, which may run meanwhile, into a new DIRECTORY.
 
     Everything that was durable when the backup began is in it. Express messages live in memory and are not. The copy is
     read through once, so a backup that is written is a sound one.
+
+    With --url, DIRECTORY is a name in the server's backup_directory, by default the time, and the copy stays there. For
+    administrators of the queue manager. The server goes on with it if this command is interrupted.
     """
-    configuration = accounts.configuration
-    try:
-        done = back_up(configuration.data_dir, directory, datetime.now(UTC).isoformat(timespec="seconds"))
-    except BackupError as error:
-        raise click.ClickException(str(error)) from None
-    LocalAudit(configuration)("backup.make", "backup", str(directory), count=done.messages)
-    for setting, path in (("users_file", configuration.users_path), ("directory_path", configuration.directory_file)):
-        if configuration.data_dir.resolve() not in path.resolve().parents and path.exists():
-            echo(f"{setting} is {path}, outside of the data directory: back it up as well", err=True)
-    text = (
-        f"{directory}: {counted(done.messages, 'message')}, {counted(done.definitions, 'definition')}, "
-        f"{counted(done.segments, 'segment')} of the log with {done.bytes:,} bytes, {counted(done.files, 'other file')}"
-    )
-    document = {"backup": str(directory), "messages": done.messages, "definitions": done.definitions,
-                "segments": done.segments, "bytes": done.bytes, "files": done.files}  # fmt: skip
-    report(as_json, text, document)
+    if listed:
+        place.demand_http("--list")
+        if directory is not None:
+            raise click.UsageError("--list shows all backups: it takes no DIRECTORY")
+        with place.http() as http:
+            print_rows(http.backups(), as_json, ("backup", "began", "messages", "state", "error"), _cells)
+        return
+    if directory is None and place.is_here:
+        raise click.UsageError("DIRECTORY is missing: a new directory, into which the data directory is copied")
+    with place.open() as daemon:
+        done = daemon.back_up(directory or "")
+    for path in done.outside:
+        echo(f"{path} is outside of the data directory, so not in the backup: back it up as well", err=True)
+    parts = [counted(done.messages, "message")] if done.messages is not None else []
+    if done.definitions is not None and done.segments is not None and done.files is not None:
+        parts += [
+            counted(done.definitions, "definition"),
+            f"{counted(done.segments, 'segment')} of the log with {done.bytes:,} bytes",
+            counted(done.files, "other file"),
+        ]
+    document = done._asdict()
+    report(as_json, f"{done.where}: {', '.join(parts)}", {"backup": document.pop("where"), **document})
+
+
+def _cells(each: KnownBackup) -> list[str]:
+    messages = "" if each.messages is None else f"{each.messages:,}"
+    return [each.name, each.time or "", messages, each.state, each.error or ""]
 
 
 @click.command()

@@ -75,13 +75,21 @@ COMMANDS = {
         "backup", "Make the data directory of a daemon from the backup in DIRECTORY; it must be empty or new."
     ),
     "send": Entry("messages", "Send one message: BODY, a file, or standard input."),
+    "series": Entry(
+        "series",
+        "Show rates and number of messages, how long syncs and calls took, and the free disk: ten minutes, or a day.",
+    ),
     "serve": Entry("service", "Run the queue manager until SIGTERM."),
+    "settings": Entry(
+        "settings",
+        "Show the settings that a daemon runs with, and where each comes from: default, file, environment or option.",
+    ),
     "tail": Entry("watching", "Show each message that arrives and leave it in the queue."),
     "token": Entry("tokens", "Manage tokens, by which scripts log in to the HTTP server of a daemon."),
     "top": Entry(
         "top", "Show the fullest queues, again and again: messages, how their number changes, the age of the first."
     ),
-    "user": Entry("service", "Manage the users that NTLM authenticates."),
+    "user": Entry("users", "Manage the users that NTLM authenticates."),
 }
 
 

@@ -5,26 +5,32 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import click
 
 from openmsmq.cli.accounts import Accounts, accounts_options
-from openmsmq.cli.connection import connected
+from openmsmq.cli.connection import Address, connect, level_option, server_options
 from openmsmq.cli.output import echo, json_option, print_json
+from openmsmq.cli.places import Place, http_options
 from openmsmq.cli.recording import LocalAudit
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.text import counted, printable_json
+from openmsmq.operating.administration.by_http import ByHttp, PlannedStep
 from openmsmq.operating.definitions import DefinitionsError, Document, Step, check, export, plan
 from openmsmq.operating.guards import Guard
+from openmsmq.operating.http_requests import ApiError
 from openmsmq.operating.settings import settings_in_force
 from openmsmq.rpc.users import UsersFile, UsersFileError
 
+_DONE, _LEFT = "done", "left"  # results of steps
 _local = click.option(
-    "--local", is_flag=True, help="Also users, groups, rights on the machine and settings, of the data directory."
+    "--local",
+    is_flag=True,
+    help="Also users, groups, rights on the machine and settings: of the data directory, or by the HTTP API of --url.",
 )
 _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
@@ -42,18 +48,89 @@ class _Local:
 
 @click.group()
 def definitions() -> None:
-    """Write down queues, rights, users and settings; compare them with a file; make them as a file says."""
+    """Write down queues, rights, users and settings; compare them with a file; make them as a file says.
+
+    With --url, the HTTP API of a daemon is asked for all of it, and goes before --host.
+    """
 
 
-def _both(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `qm`, `accounts` and `local`, None without --local."""
+class _Steps(NamedTuple):
+    """What an import does. `said` and whether it can be done, of each step; `results` does them, and says of each
+    `done`, `left`, or what was wrong."""
+
+    planned: list[PlannedStep]
+    results: Callable[[], Iterator[str]]
+
+
+class _Side(Protocol):
+    """A queue manager whose definitions are meant."""
+
+    def export(self, *, secrets: bool) -> Document: ...
+
+    def plan(self, wanted: Document) -> _Steps:
+        """Raises DefinitionsError."""
+
+
+class _ByRpc:
+    """By the protocols of MSMQ; what they do not carry is in the data directory."""
+
+    def __init__(self, qm: QueueManager, accounts: Accounts, local: bool) -> None:
+        self._qm, self._accounts = qm, accounts
+        self._local = _Local(accounts) if local else None
+
+    def export(self, *, secrets: bool) -> Document:
+        local = self._local
+        if secrets and local is None:
+            raise click.UsageError("--secrets needs --local")
+        settings = local.settings if local is not None else None
+        return export(self._qm, self._accounts.names(), local, settings, secrets=secrets)
+
+    def plan(self, wanted: Document) -> _Steps:
+        steps = plan(self._qm, wanted, self.export(secrets=False), self._accounts.sid, self._local)
+        return _Steps([PlannedStep(step.said, step.apply is not None) for step in steps], lambda: map(_apply, steps))
+
+
+class _ByHttp:
+    """By the HTTP API alone."""
+
+    def __init__(self, http: ByHttp, local: bool) -> None:
+        self._http, self._local = http, local
+
+    def export(self, *, secrets: bool) -> Document:
+        if secrets:
+            raise click.UsageError("--secrets is for a data directory: the HTTP API gives no hashes of passwords")
+        return self._http.definitions(local=self._local)
+
+    def plan(self, wanted: Document) -> _Steps:
+        steps, token = self._http.differences(wanted, local=self._local)
+
+        def results() -> Iterator[str]:
+            done = self._http.import_definitions(wanted, token, local=self._local)
+            if len(done) != len(steps):
+                raise ApiError(f"the import has {counted(len(done), 'step')}, and its dry run {len(steps):,}")
+            for step in done:
+                yield step.result
+
+        return _Steps(steps, results)
+
+
+def _side(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `side`."""
 
     @_local
+    @http_options("host", "port", "port_offset", "user", "kerberos", "config", "data_dir", "users_file")
     @accounts_options
-    @connected
+    @server_options
+    @level_option
     @functools.wraps(command)
-    def wrapper(qm: QueueManager, *args: Any, local: bool, accounts: Accounts, **kwargs: Any) -> Any:
-        return command(qm, *args, accounts=accounts, local=_Local(accounts) if local else None, **kwargs)
+    def wrapper(
+        *args: Any, place: Place, accounts: Accounts, address: Address, level: str | None, local: bool, **kwargs: Any
+    ) -> Any:
+        if place.is_here:
+            with connect(address, level) as qm:
+                return command(*args, side=_ByRpc(qm, accounts, local), **kwargs)
+        with place.http() as http:
+            return command(*args, side=_ByHttp(http, local), **kwargs)
 
     return wrapper
 
@@ -61,12 +138,10 @@ def _both(command: Callable[..., Any]) -> Callable[..., Any]:
 @definitions.command("export")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @click.option("--secrets", is_flag=True, help="With the hashes of passwords, which are as good as passwords.")
-@_both
-def export_(qm: QueueManager, file: Path | None, secrets: bool, accounts: Accounts, local: _Local | None) -> None:
+@_side
+def export_(side: _Side, file: Path | None, secrets: bool) -> None:
     """Write definitions as JSON to FILE or standard output, always in the same order."""
-    if secrets and local is None:
-        raise click.UsageError("--secrets needs --local")
-    text = _text(_here(qm, accounts, local, secrets=secrets))
+    text = _text(side.export(secrets=secrets))
     if file is None:
         echo(text.rstrip("\n"), multiline=True)
         return
@@ -80,63 +155,62 @@ def export_(qm: QueueManager, file: Path | None, secrets: bool, accounts: Accoun
 @definitions.command("diff")
 @_file
 @json_option
-@_both
-def diff(qm: QueueManager, file: Path, as_json: bool, accounts: Accounts, local: _Local | None) -> None:
+@_side
+def diff(side: _Side, file: Path, as_json: bool) -> None:
     """Show what an import of FILE would change. Exit code 1 if there is anything."""
-    steps = _plan(qm, file, accounts, local)
+    steps = _plan(side, file)
     _show(steps, as_json, done=False)
-    sys.exit(1 if steps else 0)
+    sys.exit(1 if steps.planned else 0)
 
 
 @definitions.command("import")
 @_file
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @json_option
-@_both
-def import_(
-    qm: QueueManager, file: Path, dry_run: bool, as_json: bool, accounts: Accounts, local: _Local | None
-) -> None:
+@_side
+def import_(side: _Side, file: Path, dry_run: bool, as_json: bool) -> None:
     """Create and change what FILE has and is not so here. Nothing is deleted, and no message is touched.
 
     What cannot be done is named and left; the rest is done. Exit code 1 if something failed.
     """
-    steps = _plan(qm, file, accounts, local)
+    steps = _plan(side, file)
     failed = _show(steps, as_json, done=not dry_run)
-    count = sum(step.apply is not None for step in steps)
+    count = sum(step.can for step in steps.planned)
     if not as_json:
         echo(f"would be done: {counted(count, 'step')}" if dry_run else f"done: {counted(count - failed, 'step')}")
     if failed:
         raise click.ClickException(f"{counted(failed, 'step')} failed")
 
 
-def _plan(qm: QueueManager, file: Path, accounts: Accounts, local: _Local | None) -> list[Step]:
+def _plan(side: _Side, file: Path) -> _Steps:
     try:
         wanted = check(json.loads(file.read_text(encoding="utf-8")))
     except (ValueError, DefinitionsError) as error:
         raise click.ClickException(f"{file}: {error}") from None
-    return plan(qm, wanted, _here(qm, accounts, local), accounts.sid, local)
+    return side.plan(wanted)
 
 
-def _here(qm: QueueManager, accounts: Accounts, local: _Local | None, *, secrets: bool = False) -> Document:
-    return export(qm, accounts.names(), local, local.settings if local else None, secrets=secrets)
-
-
-def _show(steps: list[Step], as_json: bool, done: bool) -> int:
+def _show(steps: _Steps, as_json: bool, done: bool) -> int:
     """Show each step, and do it; returns how many failed."""
     failed = 0
-    for step in steps:
-        result = "" if step.apply is not None else "left"
-        if done and step.apply is not None:
-            try:
-                step.apply()
-                result = "done"
-            except (MsmqError, UsersFileError, ValueError, click.UsageError) as error:
-                result, failed = f"failed: {error}", failed + 1
+    results = steps.results() if done and steps.planned else ("" if step.can else _LEFT for step in steps.planned)
+    for step, result in zip(steps.planned, results, strict=True):
+        failed += result not in ("", _DONE, _LEFT)
         if as_json:
             print_json({"step": step.said, "result": result or "would be done"})
         else:
             echo(f"{step.said}{f'  [{result}]' if result else ''}")
     return failed
+
+
+def _apply(step: Step) -> str:
+    if step.apply is None:
+        return _LEFT
+    try:
+        step.apply()
+    except (MsmqError, UsersFileError, ValueError, click.UsageError) as error:
+        return f"failed: {error}"
+    return _DONE
 
 
 def _text(document: Document) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from openmsmq.model.errors import AccessDenied, MsmqError, QueueExists, QueueNotFound, ReceiveTimeout
-from openmsmq.operating.http_api import ApiError, ApiNotFound, ApiRefused, ApiTimeout, ApiUnreachable
+from openmsmq.operating.backup import BackupError
+from openmsmq.operating.http_requests import ApiError, ApiNotFound, ApiRefused, ApiTimeout, ApiUnreachable
+from openmsmq.operating.tokens import TokensFileError
 from openmsmq.protection.directories import DirectoryUnavailable
 from openmsmq.rpc.errors import AuthenticationError
 from openmsmq.rpc.users import UsersFileError
@@ -28,6 +30,8 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (StoreFenced, FENCED),
     (StoreError, FAILED),
     (UsersFileError, FAILED),
+    (TokensFileError, FAILED),
+    (BackupError, FAILED),
     (DirectoryUnavailable, FAILED),
     (OSError, FAILED),
     (ValueError, FAILED),

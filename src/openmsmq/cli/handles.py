@@ -7,7 +7,8 @@ import click
 from openmsmq.cli.output import dry_run_option, echo, json_option, print_json, print_table
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.model.text import counted, time_text
-from openmsmq.operating.http_api import ApiNotFound, Handle
+from openmsmq.operating.http_api import Handle
+from openmsmq.operating.http_requests import ApiNotFound
 
 _COLUMNS = ("handle", "queue", "access", "share", "waiting", "held", "user", "from", "since")
 
@@ -24,7 +25,7 @@ def handle() -> None:
 @click.argument("queue", required=False)
 @click.option("--exclusive", is_flag=True, help="Only those that let nobody else receive.")
 @click.option("--waiting", is_flag=True, help="Only those with reads that wait for messages.")
-@click.option("--limit", type=click.IntRange(1, 500), default=100, show_default=True, help="Show so many.")
+@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="Show so many (0: all).")
 @json_option
 @api_options
 def list_(
@@ -36,7 +37,7 @@ def list_(
     """
     with api.client() as client:
         identifier = client.queue_named(queue).id if queue is not None else None
-        found = client.handles(identifier, exclusive=exclusive, waiting=waiting, limit=limit)
+        found = client.handles(identifier, exclusive=exclusive, waiting=waiting, limit=limit or None)
     _show(found.handles, as_json)
     if found.matching > len(found.handles):
         echo(f"{len(found.handles):,} of {counted(found.matching, 'handle')} are shown (--limit)", err=True)

@@ -1,4 +1,4 @@
-"""`openmsmq msg`: find messages, move, copy, change, reject or delete them."""
+"""`openmsmq msg`: find messages and their bodies, move, copy, change, reject or delete them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from openmsmq.cli.dead_letters import purge, resend
 from openmsmq.cli.editing import changes_options
 from openmsmq.cli.output import echo, json_option
 from openmsmq.cli.selecting import Wanted, carry_out, criteria_options, perform, selection_options
-from openmsmq.cli.showing import show_message
+from openmsmq.cli.showing import show_message, write_body
 from openmsmq.client.sync import Cursor, QueueManager
+from openmsmq.model.errors import MessageNotFound
 from openmsmq.model.message import Message
 from openmsmq.model.text import counted
 from openmsmq.operating.acting import Act, Deed
@@ -51,6 +52,26 @@ def find(qm: QueueManager, queue: str, criteria: Criteria, limit: int, scan: int
             show_message(message, number, as_json)
     scanned = f"found {len(found.chosen)}, looked at {counted(found.scanned, 'message')}"
     echo(scanned if found.complete else f"{scanned} and stopped there: see --limit and --scan", err=True)
+
+
+@msg.command()
+@click.argument("queue")
+@click.argument("identifier", metavar="ID")
+@protocol_option
+@connected
+def body(qm: QueueManager, queue: str, identifier: str, protocol: str) -> None:
+    """Write the body of one message to standard output, byte for byte, and leave the message where it is.
+
+    ID is the identifier of the message, as `msg find` shows it.
+    """
+    only = Criteria(ids=frozenset([identifier]))
+    with closing(
+        search(qm, path_of(queue), only, time.time(), Selection(), limit=1, scan=0, protocol=protocol)
+    ) as found:
+        message = next(found, None)
+    if message is None:
+        raise MessageNotFound(detail=f"no such message: {identifier}")
+    write_body(message)
 
 
 @msg.command()

@@ -24,7 +24,7 @@ from openmsmq.cli.connection import (
 )
 from openmsmq.cli.output import echo, json_option, progress, report
 from openmsmq.cli.remote import is_elsewhere, send_directly
-from openmsmq.cli.showing import show_message
+from openmsmq.cli.showing import show_message, write_body
 from openmsmq.client.dead_letters import Forwarding, sendable, walk
 from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
 from openmsmq.model.constants import Access
@@ -190,8 +190,7 @@ def receive(
 
 def _write(message: Message, number: int, body_only: bool, as_json: bool) -> None:
     if body_only:
-        sys.stdout.buffer.write(message.body)
-        sys.stdout.buffer.flush()
+        write_body(message)
     else:
         show_message(message, number, as_json)
 

@@ -38,7 +38,7 @@ def cli() -> None:
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 queue not found, 4 nothing came in time, 5 refused,
     6 server not reached, 7 queue exists.
     """
-    if click.get_current_context().invoked_subcommand not in ("serve", "user"):  # which refuse them
+    if click.get_current_context().invoked_subcommand != "serve":  # which refuses them
         _warn_of_variables()
 
 

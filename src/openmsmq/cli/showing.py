@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 
 from openmsmq.cli.output import echo, print_json
@@ -21,6 +22,12 @@ def show_message(message: Message, number: int, as_json: bool) -> None:
     if number:
         echo()
     print_message(message)
+
+
+def write_body(message: Message) -> None:
+    """The bytes of a body, to standard output."""
+    sys.stdout.buffer.write(message.body)
+    sys.stdout.buffer.flush()
 
 
 def print_message(message: Message) -> None:

@@ -1,19 +1,18 @@
-"""`openmsmq token create|list|revoke`"""
+"""`openmsmq token create|list|revoke|check`"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 
 import click
 
-from openmsmq.cli.accounts import Accounts, accounts_options
-from openmsmq.cli.output import echo, json_option, print_json, print_table, report
-from openmsmq.cli.recording import LocalAudit
+from openmsmq.cli.output import echo, json_option, print_rows, report
+from openmsmq.cli.places import Place, new_password, password_stdin_option, place_options
+from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.model.roles import WORDS, Role, role_of
 from openmsmq.model.text import time_text
-from openmsmq.operating.tokens import DAYS, LONGEST_DAYS, Token, TokensFile, TokensFileError, read_uses
-from openmsmq.rpc.users import UsersFile, UsersFileError
+from openmsmq.operating.administration.interface import Token
+from openmsmq.operating.tokens import DAYS, LONGEST_DAYS
 
 
 @click.group()
@@ -23,79 +22,63 @@ def token() -> None:
 
 @token.command("create")
 @click.argument("name")
-@click.option("--user", "who", required=True, help="Whose rights it has.")
+@click.option("--user", "who", required=True, help="Whose rights it has; with --url, whose password is asked for.")
 @click.option("--role", type=click.Choice(WORDS), default=Role.MONITOR.word, show_default=True,
               help="What it may do at most.")  # fmt: skip
 @click.option(
     "--days", type=click.IntRange(1, LONGEST_DAYS), default=DAYS, show_default=True, help="How long it holds."
 )
+@password_stdin_option
 @json_option
-@accounts_options
-def create(accounts: Accounts, name: str, who: str, role: str, days: int, as_json: bool) -> None:
+@place_options
+def create(
+    place: Place, name: str, who: str, role: str, days: int, password_stdin: bool, as_json: bool
+) -> None:  # fmt: skip
     """Make a token and print it, which can't be done later: the file has its hash.
 
-    It ends with its days, with `revoke`, and with the user; a new password does not end it.
+    It ends with its days, with `revoke`, and with the user; a new password does not end it. With --url a user makes
+    their own, with their password, because a token makes no tokens.
     """
-    with _errors():
-        user = next(
-            (
-                user
-                for user in UsersFile(accounts.configuration.users_path).list()
-                if user.name.casefold() == who.casefold()
-            ),
-            None,
-        )
-        if user is None:
-            raise click.ClickException(f"there is no user {who} in {accounts.configuration.users_path}")
-        secret, made = _file(accounts).create(name, user.name, user.sid, role_of(role), days)
+    if password_stdin:
+        place.demand_http("--password-stdin")
+    password = partial(new_password, password_stdin, f"Password of {who}", confirm=False)
+    with place.open_as(who, password) as daemon:
+        secret, made = daemon.create_token(name, who, role_of(role), days)
     report(as_json, secret, {"secret": secret, "id": made.id, "expires": made.expires})
 
 
 @token.command("list")
 @json_option
-@accounts_options
-def list_(accounts: Accounts, as_json: bool) -> None:
+@place_options
+def list_(place: Place, as_json: bool) -> None:
     """Show tokens: identifier, name, user, role, when they end, and when each was used last, to a minute."""
-    with _errors():
-        found = _file(accounts).list()
-    uses = read_uses(accounts.configuration.data_dir)
-    if as_json:
-        for each in found:
-            print_json({"id": each.id, "name": each.name, "user": each.user, "role": each.role.word,
-                        "created": each.created, "expires": each.expires, "used": uses.get(each.id)})  # fmt: skip
-        return
-    rows = [
-        [each.id, each.name, each.user, each.role.word, time_text(each.expires),
-         time_text(uses[each.id]) if each.id in uses else "never"]
-        for each in found
-    ]  # fmt: skip
-    print_table(["token", "name", "user", "role", "ends", "used"], rows)
+    with place.open() as daemon:
+        found = daemon.tokens()
+    print_rows(found, as_json, ("token", "name", "user", "role", "ends", "used"), _cells)
+
+
+def _cells(each: Token) -> list[str]:
+    used = "never" if each.used is None else time_text(each.used)
+    return [each.id, each.name, each.user, each.role, time_text(each.expires), used]
 
 
 @token.command("revoke")
 @click.argument("identifier", metavar="TOKEN")
-@accounts_options
-def revoke(accounts: Accounts, identifier: str) -> None:
+@place_options
+def revoke(place: Place, identifier: str) -> None:
     """End a token at once; TOKEN is its identifier, as `token list` shows it."""
-    with _errors():
-        gone = _file(accounts).revoke(identifier)
+    with place.open() as daemon:
+        gone = daemon.revoke_token(identifier)
     echo(f"revoked {gone.name} of {gone.user}", err=True)
 
 
-def _file(accounts: Accounts) -> TokensFile:
-    record = LocalAudit(accounts.configuration)
-
-    def on_change(action: str, each: Token) -> None:
-        record(action, "token", each.name, after={
-            "user": each.user, "token": each.id, "role": each.role.word, "expires": each.expires
-        })  # fmt: skip
-
-    return TokensFile(accounts.configuration.data_dir, on_change=on_change)
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    try:
-        yield
-    except (TokensFileError, UsersFileError) as error:
-        raise click.ClickException(str(error)) from None
+@token.command("check")
+@json_option
+@api_options
+def check(api: ApiOptions, as_json: bool) -> None:
+    """Ask the HTTP API whose token --token-file or OPENMSMQ_TOKEN has, and in what role. Exit code 5 if it holds no
+    longer."""
+    with api.client() as client:
+        found = client.caller()
+    rights = "an administrator of the queue manager" if found.administrator else "no administrator"
+    report(as_json, f"{found.user}, {rights}, in the role {found.role}", found._asdict())

@@ -8,16 +8,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from openmsmq.cli.connection import Address, connect, is_here, level_option, server_options
 from openmsmq.cli.output import echo, json_option, live_table, print_json
 from openmsmq.cli.web_api import ApiOptions, Missing, api_options
-from openmsmq.operating.overview import ByHttp, ByProtocols, Row, Source, rows, with_age
+from openmsmq.operating.overview import ByHttp, ByProtocols, Order, Row, Source, rows, with_age
 
-_COLUMNS = ("queue", "messages", "change/s", "in/s", "out/s", "waiting", "bytes", "journal", "first is", "state")
+_COLUMNS = ("queue", "messages", "change/s", "in/s", "out/s", "in 5 min", "waiting", "bytes", "journal", "first is",
+            "state")  # fmt: skip
 
 
 @click.command()
@@ -25,6 +26,14 @@ _COLUMNS = ("queue", "messages", "change/s", "in/s", "out/s", "waiting", "bytes"
 @click.option("--count", "-n", type=click.IntRange(min=0), default=0, help="End after so many looks (0: with Ctrl-C).")
 @click.option("--rows", "number", type=click.IntRange(min=1), default=20, show_default=True, help="Show the fullest.")
 @click.option("--filter", "pattern", default="*", help="Only queues whose names match, such as *orders*.")
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(["messages", "grown"]),
+    default="messages",
+    show_default=True,
+    help="The fullest first, or those that have grown most in five minutes.",
+)
 @click.option("--empty", is_flag=True, help="Also queues that are empty and do not change.")
 @json_option
 @server_options
@@ -32,19 +41,21 @@ _COLUMNS = ("queue", "messages", "change/s", "in/s", "out/s", "waiting", "bytes"
 @api_options
 def top(
     api: ApiOptions, address: Address, level: str | None, interval: float, count: int, number: int, pattern: str,
-    empty: bool, as_json: bool,
+    order: str, empty: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Show the fullest queues, again and again: messages, how their number changes, the age of the first.
 
-    With a token of the HTTP API (role monitor), also how many messages came and went a second, and how many readers
-    wait, once a second at most. The protocols of MSMQ carry neither: without a token, change/s is the net change of
-    the depth. --url goes before --host.
+    With a token of the HTTP API (role monitor), also how many messages came and went a second, how many more there are
+    than five minutes ago, and how many readers wait, once a second at most. The protocols of MSMQ carry none of that:
+    without a token, change/s is the net change of the depth. --url goes before --host.
     """
     before, then, looks = None, 0.0, 0
     with _source(api, address, level) as source, live_table(_COLUMNS, as_json) as show:
+        if order == "grown" and not source.counts:
+            raise click.UsageError("--sort grown asks the HTTP API, with a token")
         while True:
             now, found = time.monotonic(), source.look()
-            everything = rows(found, before, now - then)
+            everything = rows(found, before, now - then, cast("Order", order))
             shown = (
                 (key, row)
                 for key, row in everything.items()
@@ -68,7 +79,7 @@ def _source(api: ApiOptions, address: Address, level: str | None) -> Iterator[So
     """The HTTP API where the options are enough for it, else the protocols, and a line that says what is missing."""
     client = api.client_or_missing(here=is_here(address))
     if isinstance(client, Missing):
-        echo(f"in/s, out/s and waiting are not shown: {client.sentence}", err=True)
+        echo(f"in/s, out/s, growth and waiting are not shown: {client.sentence}", err=True)
         with connect(address, level) as qm:
             yield ByProtocols(qm)
     else:
@@ -86,7 +97,7 @@ def _document(row: Row) -> dict[str, Any]:
     return {
         "queue": depth.name, "messages": depth.messages, "bytes": depth.bytes, "journal": depth.journal,
         "state": depth.state, "change": row.change, "in": row.came, "out": row.left, "waiting": depth.waiting,
-        "oldest": row.oldest,
+        "grown": depth.grown, "oldest": row.oldest,
     }  # fmt: skip
 
 
@@ -95,9 +106,10 @@ def _cells(row: Row, now: float) -> list[Any]:
     change = "" if row.change is None else f"{row.change:+,.1f}"
     came, left = ("" if rate is None else f"{rate:,.1f}" for rate in (row.came, row.left))
     waiting = "" if depth.waiting is None else f"{depth.waiting:,}"
+    grown = "" if depth.grown is None else f"{depth.grown:+,}"
     age = "" if row.oldest is None else _age(max(0, now - row.oldest))
-    return [depth.name, f"{depth.messages:,}", change, came, left, waiting, f"{depth.bytes:,}", f"{depth.journal:,}",
-            age, depth.state]  # fmt: skip
+    return [depth.name, f"{depth.messages:,}", change, came, left, grown, waiting, f"{depth.bytes:,}",
+            f"{depth.journal:,}", age, depth.state]  # fmt: skip
 
 
 def _age(seconds: float) -> str:

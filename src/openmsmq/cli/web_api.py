@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from openmsmq.operating.http_api import HttpApi, trusting, trusting_only
+from openmsmq.operating.http_api import HttpApi
+from openmsmq.operating.http_requests import Credentials, by_token, trusting, trusting_only
 from openmsmq.operating.web_address import WebAddress, read_address
 
 _TOKEN = "OPENMSMQ_TOKEN"
@@ -73,7 +74,14 @@ class ApiOptions(NamedTuple):
         try:
             address = None if self.url is not None or not here else read_address(self.data_dir)
             url = self.url if address is None else address.url
-            return Missing(_NO_URL) if url is None else HttpApi(url, token, self._trust(address))
+            return Missing(_NO_URL) if url is None else HttpApi(url, by_token(token), self._trust(address))
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+
+    def client_as(self, who: Credentials) -> HttpApi:
+        """Of the URL, without a token. Raises UsageError for options that are wrong."""
+        try:
+            return HttpApi(self.url or "", who, self._trust(None))
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ AUDIT_FILE: Final = "audit.jsonl"
 _LOCK_FILE: Final = "audit.lock"
 FILES: Final = 10  # the newest and those before it
 MEGABYTES: Final = 10  # of one
-_VERSION: Final = 1
+VERSION: Final = 1  # of records
 _LONGEST: Final = 256  # characters of a value
 _TAIL: Final = 64 << 10  # bytes at the end of a file in which the last record begins
 
@@ -42,6 +43,29 @@ class Entry:
     count: int | None = None
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which records: `action` is a pattern with * and ?, so are `name` of the object and `by`, of the actor's name or
+    SID, without regard to case; `before` is the number of a record, and only older ones are meant."""
+
+    action: str = "*"
+    name: str = "*"
+    by: str = "*"
+    denied: bool = False
+    before: int | None = None
+
+    def fits(self, record: Mapping[str, Any]) -> bool:
+        """Whether a record, as `AuditLog.read` gives it, is meant."""
+        actor, by = record["actor"], self.by.casefold()
+        return (
+            fnmatchcase(record["action"], self.action)
+            and fnmatchcase(record["object"]["name"].casefold(), self.name.casefold())
+            and any(fnmatchcase(who.casefold(), by) for who in (actor["name"], actor["sid"] or ""))
+            and (not self.denied or record["result"] == "denied")
+            and (self.before is None or int(record["seq"]) < self.before)
+        )
 
 
 class AuditLog:
@@ -79,9 +103,11 @@ class AuditLog:
             with path.open("rb") as lines:
                 for line in lines:
                     try:
-                        yield json.loads(line)
-                    except ValueError:
+                        record = json.loads(line)
+                    except (ValueError, RecursionError):
                         continue
+                    if _is_record(record):
+                        yield record
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
@@ -129,7 +155,7 @@ class AuditLog:
 def _document(entry: Entry, number: int, now: float) -> dict[str, Any]:
     door, _, peer = entry.origin.partition(" ")
     return {
-        "v": _VERSION,
+        "v": VERSION,
         "seq": str(number),
         "time": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "actor": {"name": _short(entry.actor), "sid": entry.sid or None},
@@ -141,6 +167,24 @@ def _document(entry: Entry, number: int, now: float) -> dict[str, Any]:
         "after": _values(entry.after),
         "result": entry.result,
     }
+
+
+def _is_record(record: Any) -> bool:
+    """Whether a document has what `_document` writes."""
+    try:
+        actor, origin, thing = record["actor"], record["from"], record["object"]
+        texts = (record["seq"], record["time"], record["action"], record["result"], actor["name"], origin["door"],
+                 thing["type"], thing["name"])  # fmt: skip
+        return (
+            all(isinstance(text, str) for text in texts)
+            and record["seq"].isdecimal()
+            and len(record["seq"]) < 20
+            and all(isinstance(text, str | None) for text in (actor["sid"], origin["peer"]))
+            and isinstance(record["count"], int | None)
+            and all(isinstance(record[name], dict | None) for name in ("before", "after"))
+        )
+    except (KeyError, TypeError):
+        return False
 
 
 def _values(values: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -7,20 +7,23 @@ API also has the messages that came and went, and how many readers wait.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError, ReceiveTimeout
-from openmsmq.operating.http_api import ApiNotFound, HttpApi
+from openmsmq.operating.http_api import HttpApi
+from openmsmq.operating.http_requests import ApiNotFound
 from openmsmq.operating.naming import DEAD_LETTER_QUEUES, path_of
 
+Order = Literal["messages", "grown"]
 _HIDDEN: Final = ("journal",)  # kinds in lists of the HTTP API: a row has the depth of its journal
 
 
 class Depth(NamedTuple):
     """What a queue holds; `state` is empty for one of this machine. `came` and `left` count messages since the start of
-    the daemon, `waiting` is how many reads wait; None where that is not known."""
+    the daemon, `waiting` is how many reads wait, `grown` how many messages more it holds than five minutes ago; None
+    where that is not known."""
 
     name: str
     messages: int
@@ -30,6 +33,7 @@ class Depth(NamedTuple):
     came: int | None = None
     left: int | None = None
     waiting: int | None = None
+    grown: int | None = None
 
 
 class Row(NamedTuple):
@@ -48,6 +52,10 @@ class Source(Protocol):
     """Where depths come from. Keys are what the source knows queues by."""
 
     @property
+    def counts(self) -> bool:
+        """Whether it has the figures that may be None."""
+
+    @property
     def seconds(self) -> float:
         """For how long it may show the same figures."""
 
@@ -62,6 +70,7 @@ class Source(Protocol):
 class ByProtocols:
     """Private queues, the dead-letter queues, and outgoing queues that are in use. What is refused is left out."""
 
+    counts = False
     seconds: float = 0.0
 
     def __init__(self, qm: QueueManager) -> None:
@@ -99,6 +108,7 @@ class ByProtocols:
 class ByHttp:
     """All queues that the user of the token may see but journals."""
 
+    counts = True
     seconds: float = 1.0  # for which the server keeps the rows of a user
 
     def __init__(self, api: HttpApi) -> None:
@@ -107,7 +117,7 @@ class ByHttp:
     def look(self) -> dict[str, Depth]:
         return {
             queue.id: Depth(queue.name, queue.messages, queue.bytes, queue.journal_messages, queue.state, queue.came,
-                            queue.left, queue.waiting)
+                            queue.left, queue.waiting, queue.grown)
             for queue in self._api.queues()
             if queue.kind not in _HIDDEN
         }  # fmt: skip
@@ -119,8 +129,10 @@ class ByHttp:
             return None
 
 
-def rows(now: Mapping[str, Depth], before: Mapping[str, Depth] | None, seconds: float) -> dict[str, Row]:
-    """The fullest first; of the same depth those that change most."""
+def rows(
+    now: Mapping[str, Depth], before: Mapping[str, Depth] | None, seconds: float, order: Order = "messages"
+) -> dict[str, Row]:
+    """The fullest first, or those that have grown most; of the same figure those that change most."""
     found = {}
     for key, depth in now.items():
         change = came = left = None
@@ -130,7 +142,7 @@ def rows(now: Mapping[str, Depth], before: Mapping[str, Depth] | None, seconds: 
             came = _rate(depth.came, known.came if known else 0, seconds)
             left = _rate(depth.left, known.left if known else 0, seconds)
         found[key] = Row(depth, change, came, left)
-    return dict(sorted(found.items(), key=lambda item: _place(item[1])))
+    return dict(sorted(found.items(), key=lambda item: _place(item[1], order)))
 
 
 def _rate(now: int | None, before: int | None, seconds: float) -> float | None:
@@ -138,8 +150,9 @@ def _rate(now: int | None, before: int | None, seconds: float) -> float | None:
     return None if now is None or before is None or now < before else (now - before) / seconds
 
 
-def _place(row: Row) -> tuple[int, float, str]:
-    return -row.depth.messages, -max(abs(row.change or 0), row.came or 0, row.left or 0), row.depth.name.lower()
+def _place(row: Row, order: Order) -> tuple[int, float, str]:
+    most = row.depth.messages if order == "messages" else row.depth.grown or 0
+    return -most, -max(abs(row.change or 0), row.came or 0, row.left or 0), row.depth.name.lower()
 
 
 def with_age(source: Source, shown: Iterable[tuple[str, Row]]) -> list[Row]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from openmsmq.operating.audit import AuditLog
+from openmsmq.operating.audit import AuditFilter, AuditLog
 from openmsmq.operating.settings import settings_in_force
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import Text
@@ -18,12 +18,12 @@ _LARGEST: Final = 1000
 
 
 class AuditQuery(Input, frozen=True):
-    """The newest records that fit, at most `limit` of them. `action` and `object` may have * and ?; `before` is the
-    number of a record, and only older ones are shown."""
+    """The newest records that fit, at most `limit` of them. `action`, `object` and `by`, which is a name or a SID, may
+    have * and ?; `before` is the number of a record, and only older ones are shown."""
 
-    action: Text | None = None
-    object: Text | None = None
-    by: Text | None = None
+    action: Text = "*"
+    object: Text = "*"
+    by: Text = "*"
     denied: bool = False
     before: Annotated[int, msgspec.Meta(ge=1, le=(1 << 53) - 1)] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)] = 100
@@ -78,39 +78,24 @@ class SettingList(Output, frozen=True):
 def list_records(asked: Asked) -> AuditPage:
     asked.services.demand_administrator(asked.caller)
     query: AuditQuery = asked.query
+    wanted = AuditFilter(query.action, query.object, query.by, query.denied, query.before)
     newest: deque[Record] = deque(maxlen=query.limit)
     try:
         for document in AuditLog(asked.services.settings.directory).read():
-            record = _record(document)
-            if record is not None and _matches(record, query):
-                newest.append(record)
+            if wanted.fits(document):
+                newest.append(_record(document))
     except OSError as error:
         raise Problem(503, f"the audit log can't be read: {error}") from None
     return AuditPage(list(newest)[::-1], "openmsmq audit")
 
 
-def _record(document: Any) -> Record | None:
-    """None for a line that is no record."""
-    try:
-        actor, origin, thing = document["actor"], document["from"], document["object"]
-        return Record(
-            str(document["seq"]), document["time"], Actor(actor["name"], actor["sid"]),
-            Origin(origin["door"], origin["peer"]), document["action"], thing["type"], thing["name"],
-            document["count"], document["before"], document["after"], document["result"],
-        )  # fmt: skip
-    except (KeyError, TypeError):
-        return None
-
-
-def _matches(record: Record, query: AuditQuery) -> bool:
-    actor = (record.actor.name.casefold(), str(record.actor.sid).casefold())
-    return (
-        (query.action is None or fnmatchcase(record.action, query.action))
-        and (query.object is None or fnmatchcase(record.object.casefold(), query.object.casefold()))
-        and (query.by is None or query.by.casefold() in actor)
-        and (not query.denied or record.result == "denied")
-        and (query.before is None or int(record.seq) < query.before)
-    )
+def _record(document: Mapping[str, Any]) -> Record:
+    actor, origin, thing = document["actor"], document["from"], document["object"]
+    return Record(
+        document["seq"], document["time"], Actor(actor["name"], actor["sid"]), Origin(origin["door"], origin["peer"]),
+        document["action"], thing["type"], thing["name"], document["count"], document["before"], document["after"],
+        document["result"],
+    )  # fmt: skip
 
 
 def list_settings(asked: Asked) -> SettingList:
@@ -120,7 +105,7 @@ def list_settings(asked: Asked) -> SettingList:
     except OSError as error:
         raise Problem(503, str(error)) from None
     settings = [Setting(name, entry["value"], entry["source"]) for name, entry in sorted(found.items())]
-    return SettingList(settings, "cat settings.json")
+    return SettingList(settings, "openmsmq settings")
 
 
 OPERATIONS: Final = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from openmsmq.web.history import Rates
+from openmsmq.operating.series import Rates, shown, thinned
 
 WIDTH, HEIGHT = 600, 120  # units of the drawing
 POINTS: Final = 120  # at most, of a line
@@ -40,7 +40,7 @@ def charts(found: Sequence[Rates]) -> list[Chart]:
     """Of rates and of depth; empty for fewer than two points."""
     if len(found) < 2:
         return []
-    kept = thinned(found)
+    kept = thinned(found, POINTS)
     return [
         _chart("Messages a second", "/s", kept, {"came": "came", "left": "left", "died": "dead"}),
         _chart("Messages in queues", "", kept, {"messages": "messages"}),
@@ -51,19 +51,8 @@ def seconds_of_a_point(found: Sequence[Rates]) -> int:
     """How many seconds a point of a chart stands for."""
     if len(found) < 2:
         return 1
-    kept = thinned(found)
+    kept = thinned(found, POINTS)
     return max(1, round((kept[-1].at - kept[0].at) / (len(kept) - 1))) if len(kept) > 1 else 1
-
-
-def thinned(found: Sequence[Rates]) -> list[Rates]:
-    """At most `POINTS`, each the mean of those that it stands for; the last is the newest."""
-    step = -(-len(found) // POINTS)
-    groups = [found[max(0, end - step) : end] for end in range(len(found), 0, -step)][::-1]
-    return [
-        Rates(group[-1].at, group[-1].messages, *(sum(rates[index] for rates in group) / len(group)
-                                                  for index in (2, 3, 4)))
-        for group in groups
-    ]  # fmt: skip
 
 
 def _chart(title: str, unit: str, kept: list[Rates], fields: Mapping[str, str]) -> Chart:
@@ -89,11 +78,6 @@ def nice(most: float) -> float:
             if most <= factor * step:
                 return factor * step
         step *= 10
-
-
-def shown(number: float) -> str:
-    """For people: whole numbers with their thousands, small ones with a digit more."""
-    return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:,.1f}"
 
 
 def _clock(at: float) -> str:

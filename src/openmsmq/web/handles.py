@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from shlex import join
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from openmsmq.model.roles import Role
+from openmsmq.web.paging import Cursor, cut
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import Limit, Text
 from openmsmq.web.table import Asked, Input, Operation, Output
@@ -39,6 +40,7 @@ class HandleList(Output, frozen=True):
     handles: list[Handle]
     matching: int
     all: int
+    next: str | None
     command: str
 
 
@@ -49,6 +51,7 @@ class HandleQuery(Input, frozen=True):
     exclusive: bool = False
     waiting: bool = False
     limit: Limit = 100
+    cursor: Cursor | None = None
 
 
 _ROWS: Final = msgspec.json.Decoder(Handle)
@@ -64,8 +67,12 @@ def list_handles(asked: Asked) -> HandleList:
         and (not query.exclusive or row.exclusive)
         and (not query.waiting or row.waiting)
     ]
-    found.sort(key=lambda row: (not row.exclusive, -row.waiting, row.name.casefold(), row.id))
-    return HandleList(found[: query.limit], len(found), len(rows), _command(asked))
+    page, following = cut(asked.services.seals, found, _place, "handles", query.limit, query.cursor)
+    return HandleList(page, len(found), len(rows), following, _command(asked))
+
+
+def _place(row: Handle) -> tuple[Any, ...]:
+    return not row.exclusive, -row.waiting, row.name.casefold(), row.id
 
 
 def get_handle(asked: Asked) -> Handle:

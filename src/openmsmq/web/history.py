@@ -3,52 +3,62 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from openmsmq.model.errors import MsmqError
+from openmsmq.operating.series import Range, Rates
 from openmsmq.processes.link import Link
 
 logger = logging.getLogger(__name__)
 
-Range = Literal["10m", "24h"]
 SECOND: Final = 1.0  # between two samples, unless they take long
 MINUTE: Final = 60.0
 _SHARE: Final = 0.02  # of the time, at most, that samples may take
 _RECENT, _DAY = 600, 24 * 60  # samples
 
 
+class Timed(NamedTuple):
+    """How many times something was done since the start of the daemon, and how long all of it took."""
+
+    times: int = 0
+    seconds: float = 0.0
+
+
 class Sample(NamedTuple):
     """Of all application queues, at a time in seconds since 1970: messages that are there, and, counted since the start
-    of the daemon, those that came, that left, and that nobody received (which are among those that left)."""
+    of the daemon, those that came, that left, and that nobody received (which are among those that left). Then syncs of
+    the disk, calls by RPC, and bytes of the disk that are free, None where that is not known."""
 
     at: float
     messages: int
     came: int
     left: int
     dead: int
+    syncs: Timed = Timed()
+    calls: Timed = Timed()
+    free: int | None = None
 
 
-class Rates(NamedTuple):
-    """Messages that are there, and messages a second up to that time."""
-
-    at: float
-    messages: int
-    came: float
-    left: float
-    dead: float
-
-
-def sample_of(figures: Mapping[str, Any], at: float) -> Sample:
+def sample_of(figures: Mapping[str, Any], at: float, free: int | None) -> Sample:
     """A sample of the figures that the daemon gives."""
     return Sample(
         at, figures["messages"]["queue"], figures["messages_in_total"]["queue"], figures["messages_out_total"]["queue"],
-        sum(figures["messages_dead_total"].values()),
+        sum(figures["messages_dead_total"].values()), _timed([figures["store_sync_duration_seconds"]]),
+        _timed([numbers for _, _, *numbers in figures["rpc_duration_seconds"]]), free,
     )  # fmt: skip
+
+
+def _timed(histograms: Iterable[Sequence[float]]) -> Timed:
+    """Together: each has a count for each bucket, and then the sum of the seconds."""
+    found = [(sum(counts), seconds) for *counts, seconds in histograms]
+    return Timed(int(sum(count for count, _ in found)), sum(seconds for _, seconds in found))
 
 
 def rates(samples: Iterable[Sample]) -> list[Rates]:
@@ -59,9 +69,15 @@ def rates(samples: Iterable[Sample]) -> list[Rates]:
         if seconds > 0 and after.came >= before.came and after.left >= before.left and after.dead >= before.dead:
             found.append(Rates(
                 after.at, after.messages, (after.came - before.came) / seconds, (after.left - before.left) / seconds,
-                (after.dead - before.dead) / seconds,
+                (after.dead - before.dead) / seconds, _mean(before.syncs, after.syncs),
+                _mean(before.calls, after.calls), after.free,
             ))  # fmt: skip
     return found
+
+
+def _mean(before: Timed, after: Timed) -> float | None:
+    times = after.times - before.times
+    return max(0.0, after.seconds - before.seconds) / times if times > 0 else None
 
 
 class History:
@@ -91,14 +107,23 @@ class History:
         return next(iter(rates(samples)), None)
 
 
-def record(link: Link, history: History, wait: Callable[[float], object] = time.sleep) -> None:
-    """Take a sample a second, or less often where the daemon has so many queues that this would take more than two
-    hundredths of the time; until the daemon is gone."""
+def record(
+    link: Link, history: History, directory: str | Path, wait: Callable[[float], object] = time.sleep
+) -> None:  # fmt: skip
+    """Take a sample a second, with what is free on the disk of a directory, or less often where the daemon has so many
+    queues that this would take more than two hundredths of the time; until the daemon is gone."""
     while True:
         started = time.monotonic()
         try:
-            history.add(sample_of(link.call("figures"), time.time()))
+            history.add(sample_of(link.call("figures"), time.time(), _free(directory)))
         except (MsmqError, ConnectionError) as error:
             logger.warning("no more figures for the charts: %s", error)
             return
         wait(max(SECOND, (time.monotonic() - started) / _SHARE))
+
+
+def _free(directory: str | Path) -> int | None:
+    try:
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return None

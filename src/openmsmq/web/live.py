@@ -11,7 +11,8 @@ from starlette.responses import Response, StreamingResponse
 
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.roles import Role
-from openmsmq.web.history import History, Range
+from openmsmq.operating.series import Range
+from openmsmq.web.history import History
 from openmsmq.web.limits import STREAMS
 from openmsmq.web.problems import Problem
 from openmsmq.web.table import Asked, Input, Operation, Output
@@ -29,13 +30,17 @@ class SeriesQuery(Input, frozen=True):
 
 class Point(Output, frozen=True):
     """Of all application queues, at a time in seconds since 1970: messages that are there, and messages a second that
-    came, that left, and that nobody received."""
+    came, that left, and that nobody received. `sync` and `call`: how many seconds a sync of the disk and a call by RPC
+    took on average, null where there was none; `free`: bytes of the disk of the data directory."""
 
     at: float
     messages: int
     came: float
     left: float
     dead: float
+    sync: float | None
+    call: float | None
+    free: int | None
 
 
 class Series(Output, frozen=True):
@@ -45,7 +50,7 @@ class Series(Output, frozen=True):
 
 
 def may_see(asked: Asked) -> bool:
-    """Sums over queues that the user may not see are for administrators, unless `web_metrics` makes them public."""
+    """Sums over queues that the user may not see are for administrators, unless anonymous callers may learn them."""
     return asked.caller.administrator or asked.services.settings.open_metrics
 
 
@@ -97,7 +102,15 @@ async def _stream(asked: Asked) -> AsyncIterator[bytes]:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/series", series, "Messages and their rates over time", Series, SeriesQuery, role=Role.MONITOR),
+    Operation(
+        "GET",
+        "/series",
+        series,
+        "Messages, their rates, latency and disk over time",
+        Series,
+        SeriesQuery,
+        role=Role.MONITOR,
+    ),
     Operation(
         "GET",
         "/events",

@@ -25,6 +25,8 @@ from openmsmq.model.rights import QUEUE_RIGHTS
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted, printable, time_text
 from openmsmq.operating.acting import HAS_NO_TARGET
+from openmsmq.operating.series import Rates
+from openmsmq.operating.series import shown as figure
 from openmsmq.web import (
     account,
     alarms,
@@ -40,7 +42,6 @@ from openmsmq.web import (
 )
 from openmsmq.web.application import Web, peer_of
 from openmsmq.web.callers import Caller
-from openmsmq.web.history import Rates
 from openmsmq.web.problems import Problem
 from openmsmq.web.table import Asked, parse_query
 
@@ -65,7 +66,7 @@ class Console:
             lstrip_blocks=True,
         )
         self._templates.filters |= {
-            "time": _time, "number": lambda value: f"{value:,}", "figure": charts.shown, "json": _json,
+            "time": _time, "number": lambda value: f"{value:,}", "figure": figure, "json": _json,
             "quoted": _quoted,
         }  # fmt: skip
         show, change = self.looking, self.changing

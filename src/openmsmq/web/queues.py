@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from shlex import quote
@@ -16,6 +15,7 @@ from openmsmq.model.errors import AccessDenied, ReceiveTimeout
 from openmsmq.model.roles import Role
 from openmsmq.operating.naming import path_of
 from openmsmq.web.limits import LARGEST_PAGE, PAGE
+from openmsmq.web.paging import Cursor, cut
 from openmsmq.web.problems import Problem
 from openmsmq.web.table import Asked, Input, Operation, Output
 
@@ -103,7 +103,7 @@ class ListQuery(Input, frozen=True):
         "name", "-name", "messages", "-messages", "bytes", "-bytes", "waiting", "-waiting", "grown", "-grown"
     ] = "name"
     limit: Limit = PAGE
-    cursor: Text | None = None
+    cursor: Cursor | None = None
 
 
 class NewQueue(Input, frozen=True):
@@ -189,23 +189,10 @@ def list_queues(asked: Asked) -> QueueList:
         name = (row["name"].casefold(), row["id"])
         return name if field == "name" else (-row[field] if descending else row[field], *name)
 
-    found.sort(key=key)
-    backwards = descending and field == "name"
-    if backwards:
-        found.reverse()
-    start = 0
-    if query.cursor is not None:
-        last = asked.services.seals.open(query.cursor, "cursor")
-        if last.get("sort") != query.sort:
-            raise Problem(400, "this cursor belongs to another order", errors={"cursor": "of another order"})
-        keys = [key(row) for row in found]
-        after = tuple(last["key"])
-        start = (
-            len(keys) - bisect.bisect_left(keys[::-1], after) if backwards else bisect.bisect_right(keys, after)
-        )  # fmt: skip
-    page = found[start : start + query.limit]
-    more = start + len(page) < len(found)
-    following = asked.services.seals.seal({"sort": query.sort, "key": key(page[-1])}) if more else None
+    page, following = cut(
+        asked.services.seals, found, key, query.sort, query.limit, query.cursor,
+        backwards=descending and field == "name",
+    )  # fmt: skip
     return QueueList([queue_of(row) for row in page], len(found), len(rows), following, "openmsmq queue list")
 
 

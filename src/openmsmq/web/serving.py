@@ -47,7 +47,7 @@ def main() -> None:
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or the second write of an answer waits for 40 ms
     link = Link(connection)
     services = Services(settings, link, Managers(settings.socket), Rows(link))
-    Thread(target=record, args=(link, services.history), name="history", daemon=True).start()
+    Thread(target=record, args=(link, services.history, settings.directory), name="history", daemon=True).start()
     if settings.webhook:
         _tell_alarms(settings, link)
     web = Web(services, OPERATIONS)

@@ -175,7 +175,11 @@ def recorded_users(asked: Asked) -> UsersFile:
 def _demand_other(asked: Asked, name: str) -> None:
     """An administrator must not lose the server with a click. Raises Problem."""
     if name.casefold() == asked.caller.name.casefold():
-        raise Problem(409, "you can't remove yourself or take your own rights: another administrator can, or a command")
+        raise Problem(
+            409,
+            "you can't remove yourself or take your own rights: another administrator can, or `openmsmq user` on the "
+            "machine of the server",
+        )
 
 
 def _asked(work: Callable[[], T]) -> T:

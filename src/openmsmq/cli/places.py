@@ -1,0 +1,196 @@
+"""Where commands for administrators work: in the data directory of a daemon, or by its HTTP API."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from openmsmq.cli.web_api import ApiOptions
+
+if TYPE_CHECKING:
+    from openmsmq.operating.administration.by_http import ByHttp
+    from openmsmq.operating.administration.interface import Administration
+    from openmsmq.server.config import Configuration
+
+_path = click.Path(path_type=Path)
+_FILE_OPTIONS = (
+    click.option("--config", type=_path, help="TOML file of the daemon."),
+    click.option("--data-dir", type=_path, envvar="OPENMSMQ_DATA_DIR", help="Data directory of the daemon."),
+    click.option("--users-file", type=_path, envvar="OPENMSMQ_USERS_FILE", help="Default: in --data-dir."),
+)
+_HTTP_OPTIONS = (
+    click.option(
+        "--url", envvar="OPENMSMQ_URL", help="Ask the HTTP API of a daemon, also on another machine, and no files here."
+    ),
+    click.option(
+        "--token-file", type=_path, envvar="OPENMSMQ_TOKEN_FILE",
+        help="With --url: file with a token of the HTTP API; or the token is in OPENMSMQ_TOKEN.",
+    ),
+    click.option(
+        "--tls-root", envvar="OPENMSMQ_TLS_ROOT",
+        help="With --url: PEM file of certificates to trust; default: the system's.",
+    ),
+)  # fmt: skip
+_FILES, _ANSWERS = ("config", "data_dir", "users_file"), ("url", "token_file", "tls_root")
+
+
+class Place(NamedTuple):
+    """What the options say. With a URL they mean the HTTP API, else a data directory of this machine."""
+
+    config: Path | None
+    data_dir: Path | None
+    users_file: Path | None
+    url: str | None
+    token_file: Path | None
+    tls_root: str | None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is a data directory."""
+        return self.url is None
+
+    def demand_http(self, option: str) -> None:
+        """Raises UsageError for what a data directory alone can't answer."""
+        if self.is_here:
+            raise click.UsageError(f"{option} asks the HTTP API: --url says where it is")
+
+    @contextmanager
+    def open(self) -> Iterator[Administration]:
+        """Raises UsageError where the options are not enough."""
+        if self.is_here:
+            yield self._data_directory()
+        else:
+            with self.http() as http:
+                yield http
+
+    @contextmanager
+    def open_as(self, user: str, password: Callable[[], str]) -> Iterator[Administration]:
+        """As a user by HTTP, whose password is asked for; a data directory asks for none."""
+        if self.is_here:
+            yield self._data_directory()
+            return
+        from openmsmq.operating.administration.by_http import ByHttp
+        from openmsmq.operating.http_requests import by_password
+
+        with self._api().client_as(by_password(user, password())) as client:
+            yield ByHttp(client.requests)
+
+    @contextmanager
+    def http(self) -> Iterator[ByHttp]:
+        """What only the HTTP API has. Raises UsageError without a token."""
+        from openmsmq.operating.administration.by_http import ByHttp
+
+        with self._api().client() as client:
+            yield ByHttp(client.requests)
+
+    def configuration(self) -> Configuration:
+        """Of a daemon here. Raises UsageError."""
+        from openmsmq.server.config import ConfigurationError
+        from openmsmq.server.loading import load
+
+        try:
+            return load(self.config, options={"data_dir": self.data_dir, "users_file": self.users_file})
+        except ConfigurationError as error:
+            raise click.UsageError(str(error)) from None
+
+    def _data_directory(self) -> Administration:
+        from openmsmq.cli.recording import LocalAudit
+        from openmsmq.operating.administration.data_directory import DataDirectory, Files
+
+        known = self.configuration()
+        files = Files(known.data_dir, known.users_path, (known.users_path, known.directory_file), known.machine_name)
+        return DataDirectory(files, LocalAudit(known))
+
+    def _api(self) -> ApiOptions:
+        return ApiOptions(self.url, self.token_file, self.tls_root, Path())
+
+
+def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `place`, from --url, --token-file and --tls-root, or --config, --data-dir and --users-file."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        given = {name: _given(name, kwargs.pop(name)) for name in Place._fields}
+        return command(*args, place=_place(given, _FILES), **kwargs)
+
+    return _with_options(wrapper, (*_FILE_OPTIONS, *_HTTP_OPTIONS))
+
+
+def http_options(*others: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command `place`, from --url, --token-file and --tls-root alone; it has the parameters `others` for another
+    way, which it goes where there is no URL."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            given = {name: _given(name, kwargs.pop(name) if name in _ANSWERS else None) for name in Place._fields}
+            given |= {name: _given(name, None) for name in others}
+            place = _place(given, others)._replace(config=None, data_dir=None, users_file=None)
+            return command(*args, place=place, **kwargs)
+
+        return _with_options(wrapper, _HTTP_OPTIONS)
+
+    return decorate
+
+
+def place_of_group(group: Callable[..., Any]) -> Callable[..., Any]:
+    """Let these options stand before the commands of a group, too, where those have them."""
+
+    @functools.wraps(group)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return group(*args, **{name: value for name, value in kwargs.items() if name not in Place._fields})
+
+    return _with_options(wrapper, (*_FILE_OPTIONS, *_HTTP_OPTIONS))
+
+
+def _with_options(command: Callable[..., Any], options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class _Given(NamedTuple):
+    value: Any
+    typed: bool  # and neither a default nor from the environment
+
+
+def _given(name: str, value: Any) -> _Given:
+    context: click.Context | None = click.get_current_context()
+    while context is not None:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            return _Given(context.params[name], True)
+        context = context.parent
+    return _Given(value, False)
+
+
+def _place(given: Mapping[str, _Given], others: Sequence[str]) -> Place:
+    """Where an option of another way is typed, and the URL is of the environment, the other way is meant. Raises
+    UsageError where both are typed, and for options that go with a URL where there is none."""
+    here, there = (
+        ["--" + name.replace("_", "-") for name in names if given[name].typed] for names in (others, _ANSWERS)
+    )
+    url = given["url"].value
+    if here and there:
+        raise click.UsageError(f"{here[0]} is not for the HTTP API, which {there[0]} means: give one of them")
+    if there and url is None:
+        raise click.UsageError(f"{there[0]} goes with --url")
+    values = {name: given[name].value for name in Place._fields}
+    return Place(**{**values, "url": None if here else url})
+
+
+def new_password(from_stdin: bool, prompt: str = "Password", *, confirm: bool = True) -> str:
+    """The first line of standard input, or typed; never an argument, which others can read."""
+    if from_stdin:
+        return sys.stdin.readline().rstrip("\r\n")
+    password: str = click.prompt(prompt, hide_input=True, confirmation_prompt=confirm, err=True)
+    return password
+
+
+password_stdin_option = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")

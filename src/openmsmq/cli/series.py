@@ -1,0 +1,84 @@
+"""`openmsmq series`: the charts of the console in text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple, cast
+
+import click
+
+from openmsmq.cli.output import echo, json_option, print_json, print_table
+from openmsmq.cli.web_api import ApiOptions, api_options
+from openmsmq.operating.series import Range, Rates, shown, thinned
+
+_BARS = "▁▂▃▄▅▆▇█"
+_POINTS = 60  # of a line
+
+
+class _Line(NamedTuple):
+    """A member of `Rates`, and by what it is multiplied to be shown."""
+
+    label: str
+    name: str
+    scale: float = 1
+
+
+_LINES = (
+    _Line("came, /s", "came"), _Line("left, /s", "left"), _Line("died, /s", "dead"), _Line("in queues", "messages"),
+    _Line("sync, ms", "sync", 1000), _Line("call, ms", "call", 1000), _Line("disk free, MB", "free", 2**-20),
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("span", metavar="[10m|24h]", type=click.Choice(["10m", "24h"]), default="10m")
+@json_option
+@api_options
+def series(api: ApiOptions, span: str, as_json: bool) -> None:
+    """Show rates and number of messages, how long syncs and calls took, and the free disk: ten minutes, or a day.
+
+    Messages are those of all application queues; those that died are among those that left. Times are means, which have
+    a gap where there was nothing. By the second for ten minutes and by the minute for a day.
+
+    The HTTP API of the daemon is asked, with a token of the role monitor, of an administrator of the queue manager
+    where anonymous callers are not accepted. The process of the HTTP server keeps the figures: a restart begins them
+    anew.
+    """
+    with api.client() as client:
+        found = client.series(cast("Range", span))
+    if as_json:
+        for point in found:
+            print_json(point._asdict())
+    elif len(found) < 2:
+        echo("there are no figures yet: the HTTP server has just started")
+    else:
+        kept = thinned(found, _POINTS)
+        columns = ["", "now", "least", "most", f"{_clock(found[0])} to {_clock(found[-1])} UTC"]
+        print_table(columns, [_row(line, found, kept) for line in _LINES])
+
+
+def _row(line: _Line, found: Sequence[Rates], kept: Sequence[Rates]) -> list[str]:
+    values = [value for value in _values(line, found) if value is not None]
+    figures = [shown(values[-1]), shown(min(values)), shown(max(values))] if values else ["-"] * 3
+    return [line.label, *figures, sparkline(_values(line, kept))]
+
+
+def _values(line: _Line, points: Sequence[Rates]) -> list[float | None]:
+    found = [getattr(point, line.name) for point in points]
+    return [None if value is None else value * line.scale for value in found]
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """A bar for each value, from 0 to the greatest: values of 0 have the lowest bar, and nothing else has; a gap for
+    what is not known."""
+    most = max((value for value in values if value is not None), default=0.0)
+    return "".join(" " if value is None else _bar(value, most) for value in values)
+
+
+def _bar(value: float, most: float) -> str:
+    steps = len(_BARS) - 1
+    return _BARS[0 if value <= 0 else max(1, round(value / most * steps))]
+
+
+def _clock(point: Rates) -> str:
+    return datetime.fromtimestamp(point.at, UTC).strftime("%H:%M:%S")

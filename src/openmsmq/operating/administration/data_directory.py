@@ -1,0 +1,162 @@
+"""Administration in the data directory of a daemon, which may run meanwhile and notices changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from openmsmq.model.roles import Role
+from openmsmq.operating import alarms, audit, backup, settings
+from openmsmq.operating.administration.interface import Alarm, AlarmEvent, Backup, Group, Setting, Token, User
+from openmsmq.operating.audit import AuditFilter
+from openmsmq.operating.checked_json import Time
+from openmsmq.operating.tokens import Token as KeptToken
+from openmsmq.operating.tokens import TokensFile, read_uses
+from openmsmq.rpc.users import NoSuchAccount, UsersFile
+
+
+class Record(Protocol):
+    """Writes into the audit log before a change is made; may raise to prevent it."""
+
+    def __call__(
+        self, action: str, kind: str, name: str, before: dict[str, Any] | None = None,
+        after: dict[str, Any] | None = None, count: int | None = None,
+    ) -> None: ...  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where a daemon has its files, and the name of its machine. `others` may be outside of the data directory."""
+
+    data_dir: Path
+    users: Path
+    others: tuple[Path, ...]
+    machine: str
+
+
+class DataDirectory:
+    """Raises UsersFileError, TokensFileError, BackupError and StoreError, OSError, ValueError."""
+
+    def __init__(self, files: Files, record: Record) -> None:
+        self._files: Final = files
+        self._record: Final = record
+        self._users: Final = UsersFile(files.users, on_change=lambda action, name: record(action, "user", name))
+        self._tokens: Final = TokensFile(files.data_dir, on_change=self._record_token)
+
+    # -- users and groups ------------------------------------------------------------------------------------------
+
+    def users(self) -> list[User]:
+        groups = self._users.groups()
+        return [
+            User(user.name, user.sid, user.administrator, user.role.word,
+                 [group.name for group in groups if user.sid in group.members])
+            for user in self._users.list()
+        ]  # fmt: skip
+
+    def add_user(self, name: str, password: str, *, administrator: bool, role: Role) -> str:
+        self._make_directory()
+        return self._users.add(name, password, administrator=administrator, role=role).sid
+
+    def set_password(self, name: str, password: str) -> None:
+        self._users.set_password(name, password)
+
+    def set_role(self, name: str, role: Role) -> None:
+        self._users.set_role(name, role)
+
+    def set_administrator(self, name: str, administrator: bool) -> None:
+        self._users.set_administrator(name, administrator)
+
+    def remove_user(self, name: str) -> None:
+        self._users.remove(name)
+
+    def groups(self) -> list[Group]:
+        names = self._users.names()
+        return [
+            Group(group.name, group.sid, sorted(names.get(sid, sid) for sid in group.members))
+            for group in self._users.groups()
+        ]
+
+    def add_group(self, name: str, members: Sequence[str]) -> str:
+        self._make_directory()
+        return self._users.add_group(name, members).sid
+
+    def change_members(self, name: str, *, join: Sequence[str] = (), leave: Sequence[str] = ()) -> None:
+        self._users.change_members(name, join, leave)
+
+    def remove_group(self, name: str) -> None:
+        self._users.remove_group(name)
+
+    def _make_directory(self) -> None:
+        """For users who are there before the daemon's first start."""
+        self._files.users.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    # -- tokens ----------------------------------------------------------------------------------------------------
+
+    def tokens(self) -> list[Token]:
+        uses = read_uses(self._files.data_dir)
+        return [_token(each, uses.get(each.id)) for each in self._tokens.list()]
+
+    def create_token(self, name: str, user: str, role: Role, days: int) -> tuple[str, Token]:
+        wanted = user.casefold()
+        found = next((each for each in self._users.list() if each.name.casefold() == wanted), None)
+        if found is None:
+            raise NoSuchAccount(f"there is no user {user} in {self._files.users}")
+        secret, made = self._tokens.create(name, found.name, found.sid, role, days)
+        return secret, _token(made, None)
+
+    def revoke_token(self, identifier: str) -> Token:
+        used = read_uses(self._files.data_dir).get(identifier)
+        return _token(self._tokens.revoke(identifier), used)
+
+    def _record_token(self, action: str, token: KeptToken) -> None:
+        after = {"user": token.user, "token": token.id, "role": token.role.word, "expires": token.expires}
+        self._record(action, "token", token.name, after=after)
+
+    # -- what the daemon writes down -------------------------------------------------------------------------------
+
+    def audit(self, wanted: AuditFilter, count: int) -> list[dict[str, Any]]:
+        found = [record for record in audit.AuditLog(self._files.data_dir).read() if wanted.fits(record)]
+        return found[-count:] if count else found
+
+    def alarms(self) -> list[Alarm]:
+        active = alarms.read_alarms(self._files.data_dir).active.values()
+        return sorted(map(_alarm, active), key=lambda alarm: (alarm.since, alarm.name, alarm.queue))
+
+    def alarm_events(self) -> list[AlarmEvent]:
+        events = alarms.read_alarms(self._files.data_dir).events
+        return [AlarmEvent(event.seq, event.state, Time(event.at), _alarm(event.alarm)) for event in events]
+
+    def machine_name(self) -> str:
+        return self._files.machine
+
+    def settings(self) -> list[Setting]:
+        found = settings.settings_in_force(self._files.data_dir)
+        return [Setting(name, entry["value"], entry["source"]) for name, entry in sorted(found.items())]
+
+    # -- backup ----------------------------------------------------------------------------------------------------
+
+    def back_up(self, target: str) -> Backup:
+        """`target` is a new directory."""
+        files = self._files
+        done = backup.back_up(files.data_dir, Path(target), datetime.now(UTC).isoformat(timespec="seconds"))
+        self._record("backup.make", "backup", target, count=done.messages)
+        inside = files.data_dir.resolve()
+        outside = [str(path) for path in files.others if path.exists() and inside not in path.resolve().parents]
+        return Backup(target, done.messages, done.definitions, done.segments, done.bytes, done.files, outside)
+
+
+def _token(token: KeptToken, used: int | None) -> Token:
+    return Token(
+        token.id, token.name, token.user, token.role.word, Time(token.created), Time(token.expires),
+        None if used is None else Time(used),
+    )  # fmt: skip
+
+
+def _alarm(alarm: alarms.Alarm) -> Alarm:
+    return Alarm(
+        alarm.name, alarm.queue, Time(alarm.since), alarm.value, alarm.threshold, alarms.BY_NAME[alarm.name].unit,
+        alarm.sentence, alarm.remedy,
+    )  # fmt: skip
