@@ -85,13 +85,26 @@ def test_samples_are_rarer_where_they_take_long() -> None:
 def test_charts_have_few_points_and_say_what_they_show() -> None:
     assert charts.charts([Rates(1, 1, 1, 1, 1)]) == []
     found = [Rates(1000 + n, n, float(n), 0.0, 0.25) for n in range(600)]
-    flow, depth = charts.charts(found)
-    assert [line.field for line in flow.lines] == ["came", "left", "dead"] and flow.top == 1000
-    assert all(len(line.values) == len(line.points.split()) == charts.POINTS for line in flow.lines)
-    assert flow.lines[0].values[-1] == 597 and flow.lines[0].points.endswith("600.0,48.4")
+    flow, depth, latency, disk = charts.charts(found)
+    assert [line.drawn.field for line in flow.lines] == ["came", "left", "dead"] and flow.top == 1000
+    assert all(len(line.values) == line.path.count(",") == charts.POINTS for line in flow.lines)
+    assert flow.lines[0].values[-1] == 597 and flow.lines[0].path.endswith("L600.0,48.4")
     assert depth.lines[0].values[-1] == 599
+    assert latency.sentence == "Now: sync of the disk none, call by RPC none." and not latency.lines[0].path
+    assert disk.sentence == "Now: free none."
     assert flow.sentence == "Now: came 597/s (most 597), left 0/s (most 0), died 0.2/s (most 0.2)."
     assert flow.end == "00:26:39 UTC" and charts.seconds_of_a_point(found) == 5
+
+
+def test_lines_have_gaps_where_nothing_was() -> None:
+    syncs = (0.001, 0.0015, None, 0.002, None, 0.0005, 0.001)
+    found = [Rates(n, 0, 0, 0, 0, sync, None, 3 << 30) for n, sync in enumerate(syncs)]
+    _, _, latency, disk = charts.charts(found)
+    sync = latency.lines[0]
+    assert (sync.values[1:3], latency.top) == ([1.5, None], 2)
+    assert sync.path == "M0.0,60.0h0L100.0,30.0M300.0,0.0h0M500.0,90.0h0L600.0,60.0"
+    assert latency.sentence == "Now: sync of the disk 1 ms (most 2), call by RPC none."
+    assert disk.lines[0].values == [3.0] * len(syncs) and disk.sentence == "Now: free 3 GB (most 3)."
 
 
 @pytest.mark.parametrize(("most", "top"), [(0, 1), (1, 1), (1.1, 2), (4, 5), (99, 100), (100.5, 200), (3e6, 5e6)])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from openmsmq.operating.series import Rates, shown, thinned
 
@@ -13,14 +13,40 @@ WIDTH, HEIGHT = 600, 120  # units of the drawing
 POINTS: Final = 120  # at most, of a line
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """`field` is the member of `Rates`; `points` as SVG has them; `values` are oldest first."""
+class Drawn(NamedTuple):
+    """A line to draw: a member of `Rates`, by what it is multiplied to be shown, and whether a point that stands for
+    some time has the mean of it or what it was in the end."""
 
     name: str
     field: str
-    points: str
-    values: list[float]
+    scale: float = 1
+    mean: bool = True
+
+
+class Subject(NamedTuple):
+    """A chart to draw."""
+
+    title: str
+    unit: str
+    lines: tuple[Drawn, ...]
+
+
+SUBJECTS: Final = (
+    Subject("Messages a second", "/s", (Drawn("came", "came"), Drawn("left", "left"), Drawn("died", "dead"))),
+    Subject("Messages in queues", "", (Drawn("messages", "messages", mean=False),)),
+    Subject("Mean latency", " ms", (Drawn("sync of the disk", "sync", 1000), Drawn("call by RPC", "call", 1000))),
+    Subject("Free on the disk of the data directory", " GB", (Drawn("free", "free", 2**-30, mean=False),)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line that is drawn by `path`, as SVG has it; `values`, as they are shown, are oldest first and None where there
+    is none."""
+
+    drawn: Drawn
+    path: str
+    values: list[float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +63,11 @@ class Chart:
 
 
 def charts(found: Sequence[Rates]) -> list[Chart]:
-    """Of rates and of depth; empty for fewer than two points."""
+    """Of each of `SUBJECTS`; empty for fewer than two points."""
     if len(found) < 2:
         return []
     kept = thinned(found, POINTS)
-    return [
-        _chart("Messages a second", "/s", kept, {"came": "came", "left": "left", "died": "dead"}),
-        _chart("Messages in queues", "", kept, {"messages": "messages"}),
-    ]
+    return [_chart(subject, kept) for subject in SUBJECTS]
 
 
 def seconds_of_a_point(found: Sequence[Rates]) -> int:
@@ -55,19 +78,37 @@ def seconds_of_a_point(found: Sequence[Rates]) -> int:
     return max(1, round((kept[-1].at - kept[0].at) / (len(kept) - 1))) if len(kept) > 1 else 1
 
 
-def _chart(title: str, unit: str, kept: list[Rates], fields: Mapping[str, str]) -> Chart:
-    """`fields` by the name that people see."""
-    values = {label: [float(getattr(rates, field)) for rates in kept] for label, field in fields.items()}
-    top = nice(max(map(max, values.values())))
-    lines = [Line(label, fields[label], _points(numbers, top), numbers) for label, numbers in values.items()]
-    said = ", ".join(f"{label} {shown(numbers[-1])}{unit} (most {shown(max(numbers))})"
-                     for label, numbers in values.items())  # fmt: skip
-    return Chart(title, unit, lines, top, _clock(kept[0].at), _clock(kept[-1].at), f"Now: {said}.")
+def _chart(subject: Subject, kept: list[Rates]) -> Chart:
+    columns = [[_value(rates, drawn) for rates in kept] for drawn in subject.lines]
+    top = nice(max((value for values in columns for value in values if value is not None), default=0))
+    lines = [Line(drawn, _path(values, top), values) for drawn, values in zip(subject.lines, columns, strict=True)]
+    said = ", ".join(_said(line, subject.unit) for line in lines)
+    return Chart(subject.title, subject.unit, lines, top, _clock(kept[0].at), _clock(kept[-1].at), f"Now: {said}.")
 
 
-def _points(numbers: list[float], top: float) -> str:
-    across, down = WIDTH / (len(numbers) - 1), HEIGHT / top
-    return " ".join(f"{index * across:.1f},{HEIGHT - number * down:.1f}" for index, number in enumerate(numbers))
+def _value(rates: Rates, drawn: Drawn) -> float | None:
+    value = getattr(rates, drawn.field)
+    return None if value is None else float(value) * drawn.scale
+
+
+def _said(line: Line, unit: str) -> str:
+    known = [value for value in line.values if value is not None]
+    if not known:
+        return f"{line.drawn.name} none"
+    now = line.values[-1]
+    return f"{line.drawn.name} {'none' if now is None else shown(now) + unit} (most {shown(max(known))})"
+
+
+def _path(values: Sequence[float | None], top: float) -> str:
+    """With gaps where there is no value; what stands between two of them is a dot."""
+    across, down = WIDTH / (len(values) - 1), HEIGHT / top
+    parts, begun = [], False
+    for index, value in enumerate(values):
+        if value is not None:
+            point = f"{index * across:.1f},{HEIGHT - value * down:.1f}"
+            parts.append(f"L{point}" if begun else f"M{point}h0")
+        begun = value is not None
+    return "".join(parts)
 
 
 def nice(most: float) -> float:

@@ -404,8 +404,8 @@ def _time(seconds: int | None) -> str:
     return time_text(seconds) if seconds else ""
 
 
-def _json(numbers: list[float]) -> str:
-    return msgspec.json.encode([round(number, 3) for number in numbers]).decode()
+def _json(values: list[float | None]) -> str:
+    return msgspec.json.encode([None if value is None else round(value, 3) for value in values]).decode()
 
 
 def _quoted(text: str) -> str:

@@ -15,24 +15,36 @@ function shown(number) {
   return number.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
+// With gaps where there is no value; what stands between two of them is a dot. As in charts.py.
+function path(values, top) {
+  const across = WIDTH / (values.length - 1);
+  return values.map((value, at) => {
+    if (value === null) return "";
+    const point = `${(at * across).toFixed(1)},${(HEIGHT - (value / top) * HEIGHT).toFixed(1)}`;
+    return at && values[at - 1] !== null ? `L${point}` : `M${point}h0`;
+  }).join("");
+}
+
 function draw(figure) {
-  const lines = [...figure.querySelectorAll("polyline")];
+  const lines = [...figure.querySelectorAll("path")];
   const values = lines.map((line) => JSON.parse(line.dataset.values));
-  const top = nice(Math.max(...values.flat()));
-  lines.forEach((line, index) => {
-    const across = WIDTH / (values[index].length - 1);
-    line.setAttribute("points", values[index]
-      .map((value, at) => `${(at * across).toFixed(1)},${(HEIGHT - (value / top) * HEIGHT).toFixed(1)}`).join(" "));
-  });
+  const top = nice(Math.max(0, ...values.flat().filter((value) => value !== null)));
+  lines.forEach((line, index) => line.setAttribute("d", path(values[index], top)));
   figure.querySelector("[data-top]").textContent = shown(top);
 }
 
-// A chart has a point for some seconds: the mean of what came meanwhile, and for depth the latest.
+// A chart has a point for some seconds: the mean of what was meanwhile, or the latest; null where nothing was.
+function point(line, events) {
+  const known = events.map((event) => event[line.dataset.name]).filter((value) => value !== null);
+  if (known.length === 0) return null;
+  const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
+  return Number(line.dataset.scale) * ("mean" in line.dataset ? mean : known[known.length - 1]);
+}
+
 function push(figure, events) {
-  for (const line of figure.querySelectorAll("polyline")) {
-    const name = line.dataset.name, values = JSON.parse(line.dataset.values);
-    const mean = events.reduce((sum, event) => sum + event[name], 0) / events.length;
-    values.push(name === "messages" ? events[events.length - 1].messages : mean);
+  for (const line of figure.querySelectorAll("path")) {
+    const values = JSON.parse(line.dataset.values);
+    values.push(point(line, events));
     if (values.length > POINTS) values.shift();
     line.dataset.values = JSON.stringify(values);
   }
