@@ -16,7 +16,7 @@ from memory import kept_by
 from openmsmq import compiled
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.model.message import Message
-from openmsmq.queueing.entries import LOCATION_MASK, Entries, EntriesInPython, columns_of, stored
+from openmsmq.queueing.entries import LOCATION_MASK, CapturedEntries, Entries, EntriesInPython, stored
 from seeds import chance
 
 LARGEST = 7 << 56 | (1 << 56) - 1
@@ -168,9 +168,12 @@ def test_columns(content: dict[int, Any], data: st.DataObject) -> None:
     some = st.sampled_from(sorted(content) or [0])
     times = data.draw(st.dictionaries(some, st.integers(0, (1 << 56) - 1)))
     left_out = data.draw(st.sets(some))
-    made = columns_of(filled(Entries, content), left_out, times)
-    expected = columns_of(filled(EntriesInPython, content), left_out, times)
-    assert list(made.rows()) == list(expected.rows()) and list(made.keys) == sorted(made.keys)
+    made = CapturedEntries(filled(Entries, content).capture(), left_out, times).columns()
+    expected = filled(EntriesInPython, content)
+    columns = EntriesInPython.columns(expected.capture(), left_out, times)
+    expected.clear()  # what is captured is a copy
+    assert [column.tobytes() for column in (made.keys, made.locations, made.sizes, made.deadlines)] == list(columns)
+    assert list(made.keys) == sorted(made.keys)
     assert len(made) == sum(isinstance(content[key], int) for key in content.keys() - left_out)
     for kind in BOTH:
         loaded = kind()
@@ -201,7 +204,7 @@ def test_nothing_is_kept() -> None:
 
     def work() -> None:
         entries = filled(Entries, content)
-        made = columns_of(entries, set(list(entries)[:3]), times)
+        made = CapturedEntries(entries.capture(), set(list(entries)[:3]), times).columns()
         assert len(made) == 1006 and made.find(17) is not None
         entries.places(list(entries), 0, 500, 1 << 30)
         with pytest.raises(KeyError):

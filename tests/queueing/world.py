@@ -168,7 +168,7 @@ class World:
     def restart(self, checkpoint: bool = False) -> None:
         """Close and open again; with a checkpoint the index comes from there."""
         if checkpoint:
-            self.store.checkpoint(self.manager.columns())
+            self.store.checkpoint(self.manager.capture())
         self.store.close()
         self._open()
 

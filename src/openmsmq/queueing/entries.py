@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import UserDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from openmsmq.model.lookup_id import LAST_SEQUENCE
@@ -60,24 +61,37 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
         del self.data[key]
         return size
 
-    def columns(self, left_out: set[int], deadlines: dict[int, int]) -> tuple[bytes, bytes, bytes, bytes]:
-        """What the store keeps of the messages in it, by sequence: sequences, locations (u64), sizes (u32), and
-        priority with deadline (u64).
+    def capture(self) -> bytes:
+        """A copy of what is in the store, for `columns`: lookup identifier, location and size (u64) of each message, in
+        any order."""
+        words = array("Q")
+        for key, entry in self.data.items():
+            if isinstance(entry, int):
+                words.extend((key, entry & LOCATION_MASK, entry >> LOCATION_BITS))
+        return words.tobytes()
+
+    @staticmethod
+    def columns(
+        captured: bytes, left_out: set[int], deadlines: dict[int, int]
+    ) -> tuple[bytes, bytes, bytes, bytes]:  # fmt: skip
+        """What the store keeps of messages that were captured, by sequence: sequences, locations (u64), sizes (u32),
+        and priority with deadline (u64). In any thread.
 
         Args:
+            captured: what `capture` returned.
             left_out: lookup identifiers of those that are not committed.
             deadlines: times of expiry by lookup identifier, of those that have one.
         """
+        words = array("Q", captured)
         rows = sorted(
-            (key & LAST_SEQUENCE, entry & LOCATION_MASK, entry >> LOCATION_BITS,
-             key & ~LAST_SEQUENCE | deadlines.get(key, 0))
-            for key, entry in self.data.items()
-            if isinstance(entry, int) and key not in left_out
-        )  # fmt: skip
-        keys, locations, sizes, words = zip(*rows, strict=True) if rows else ((), (), (), ())
+            (key & LAST_SEQUENCE, location, size, key & ~LAST_SEQUENCE | deadlines.get(key, 0))
+            for key, location, size in zip(words[::3], words[1::3], words[2::3], strict=True)
+            if key not in left_out
+        )
+        keys, locations, sizes, times = zip(*rows, strict=True) if rows else ((), (), (), ())
         return (
             array("Q", keys).tobytes(), array("Q", locations).tobytes(), array("I", sizes).tobytes(),
-            array("Q", words).tobytes(),
+            array("Q", times).tobytes(),
         )  # fmt: skip
 
     def places(self, keys: list[int], start: int, most: int, volume: int) -> tuple[bytes, bytes, int]:
@@ -125,7 +139,15 @@ else:
         Entries = EntriesInPython
 
 
-def columns_of(entries: Entries, left_out: set[int], deadlines: dict[int, int]) -> QueueColumns:
-    """The store's columns for the stored messages of a queue; see `EntriesInPython.columns`."""
-    keys, locations, sizes, words = entries.columns(left_out, deadlines)
-    return QueueColumns(array("Q", keys), array("Q", locations), array("I", sizes), array("Q", words))
+@dataclass(frozen=True, slots=True)
+class CapturedEntries:
+    """The stored messages of a queue as they were at one moment; see `EntriesInPython.columns`."""
+
+    captured: bytes
+    left_out: set[int]
+    deadlines: dict[int, int]
+
+    def columns(self) -> QueueColumns:
+        """For the store. Takes a quarter of a second for a million messages, in any thread."""
+        keys, locations, sizes, words = Entries.columns(self.captured, self.left_out, self.deadlines)
+        return QueueColumns(array("Q", keys), array("Q", locations), array("I", sizes), array("Q", words))

@@ -16,11 +16,12 @@ from openmsmq.model.errors import MessageStorageFailed
 from openmsmq.model.message import Message
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
+from openmsmq.queueing.entries import CapturedEntries
 from openmsmq.queueing.outbox import Outbox
 from openmsmq.queueing.queue import Lock, LockKind, Queue
 from openmsmq.queueing.registry import Registry
 from openmsmq.queueing.storage import UNREADABLE, storing
-from openmsmq.store import QueueColumns, StoreFailed
+from openmsmq.store import StoreFailed
 
 logger = logging.getLogger(__name__)
 
@@ -156,15 +157,17 @@ class Holds:
         elif lock.overdue is not None:
             lock.overdue.add(lookup_identifier)
 
-    def columns(self) -> Iterator[tuple[int, QueueColumns]]:
-        """The live messages for a checkpoint, by queue number: committed ones, held or not, sorted by sequence."""
+    def capture(self) -> Iterator[tuple[int, CapturedEntries]]:
+        """The live messages for a checkpoint, by queue number: committed ones, held or not."""
         deadlines: dict[int, dict[int, int]] = {}
         for deadline, key, number in self._changes.deadlines:
             deadlines.setdefault(number, {})[key] = deadline
         for queue in self._registry.queues.values():
+            if not queue.entries:
+                continue
             for key, lock in queue.locked.items():  # the timer of one whose time came while it was held is gone
                 known = key not in lock.overdue if lock.overdue is not None else lock.kind is LockKind.ENQUEUE
                 if not known:
                     with suppress(*UNREADABLE):
                         deadlines.setdefault(queue.number, {})[key] = queue.deadline_of(queue.message(key))
-            yield queue.number, queue.columns(deadlines.get(queue.number, {}))
+            yield queue.number, queue.capture(deadlines.get(queue.number, {}))

@@ -18,6 +18,7 @@ from openmsmq.queueing.authorization import Authorization, default_machine_secur
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.consumer_group import GROUP_PREFIX
 from openmsmq.queueing.consumer_groups import ConsumerGroups
+from openmsmq.queueing.entries import CapturedEntries
 from openmsmq.queueing.handles import Handles
 from openmsmq.queueing.holds import Holds
 from openmsmq.queueing.machine import Machine
@@ -182,9 +183,9 @@ class QueueManager:
 
     # -- what checkpoints and compaction ask -------------------------------------------------------------------
 
-    def columns(self) -> Iterator[tuple[int, QueueColumns]]:
-        """The live messages for a checkpoint, by queue number: committed ones, held or not, sorted by sequence."""
-        return self.holds.columns()
+    def capture(self) -> Iterator[tuple[int, CapturedEntries]]:
+        """The live messages for a checkpoint, by queue number: committed ones, held or not."""
+        return self.holds.capture()
 
     def is_live(self, number: int, sequence: int, word: int, location: int) -> bool:
         """For compaction: whether the store's message at this location is still one of ours."""

@@ -398,81 +398,133 @@ static PyObject *iterate(PyObject *object)
 
 /* -- many at once ------------------------------------------------------------------------------------------------ */
 
+typedef struct { /* of a message in the store, as it is captured */
+    uint64_t key, place, size;
+} Captured;
+
 typedef struct {
-    uint64_t key, place, deadline;
+    uint64_t key, place, word;
     uint32_t size;
 } Row;
 
-/* One message into `row`. Returns 1, 0 for one that is left out, -1 for an error. */
-static int fill_row(Row *row, const Positions *self, size_t at, PyObject *left_out, PyObject *deadlines)
-{
-    uint64_t key = self->slots[at].key, deadline = 0;
-    if (self->sizes[at] == EMPTY || self->sizes[at] == HELD)
-        return 0;
-    bool looks = PySet_GET_SIZE(left_out) || PyDict_GET_SIZE(deadlines);
-    PyObject *position = looks ? PyLong_FromUnsignedLongLong(key) : NULL;
-    if (looks && position == NULL)
-        return -1;
-    int out = PySet_GET_SIZE(left_out) ? PySet_Contains(left_out, position) : 0;
-    PyObject *time = !out && PyDict_GET_SIZE(deadlines) ? PyDict_GetItemWithError(deadlines, position) : NULL;
-    if (time != NULL)
-        deadline = PyLong_AsUnsignedLongLong(time);
-    Py_XDECREF(position);
-    if (out || PyErr_Occurred())
-        return PyErr_Occurred() ? -1 : 0;
-    *row = (Row){key & SEQUENCE, self->slots[at].place, (key & ~SEQUENCE) | deadline, self->sizes[at]};
-    return 1;
-}
+typedef struct {
+    uint64_t key, deadline;
+} Due;
 
 static int by_key(const void *one, const void *other)
 {
-    return ascending(&((const Row *)one)->key, &((const Row *)other)->key);
+    return ascending(one, other); /* the key comes first in all of these */
 }
 
-/* Four bytes objects of `count` rows. */
-static PyObject *columns_of_rows(const Row *rows, Py_ssize_t count)
+/* A copy of the messages in the store, in no order: what `columns` are made of when there is time. */
+static PyObject *capture(PyObject *object, PyObject *nothing)
+{
+    (void)nothing;
+    const Positions *self = (Positions *)object;
+    PyObject *captured = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(self->count * sizeof(Captured)));
+    if (captured == NULL)
+        return NULL;
+    Captured *rows = (Captured *)PyBytes_AS_STRING(captured);
+    size_t count = 0;
+    for (size_t at = 0; at < self->capacity; at++)
+        if (self->sizes[at] != EMPTY && self->sizes[at] != HELD)
+            rows[count++] = (Captured){self->slots[at].key, self->slots[at].place, self->sizes[at]};
+    if (count != self->count)
+        _PyBytes_Resize(&captured, (Py_ssize_t)(count * sizeof(Captured)));
+    return captured;
+}
+
+/* The integers of a set, or of a dictionary with what they lead to, in ascending order. NULL for an error. */
+static Due *sorted_dues(PyObject *of, Py_ssize_t size)
+{
+    Due *dues = PyMem_RawMalloc((size_t)(size + 1) * sizeof(Due));
+    PyObject *iterator = dues == NULL ? PyErr_NoMemory() : PyObject_GetIter(of), *key;
+    Py_ssize_t count = 0;
+    while (iterator != NULL && count < size && (key = PyIter_Next(iterator)) != NULL) {
+        PyObject *time = PyDict_Check(of) ? PyDict_GetItemWithError(of, key) : NULL;
+        dues[count].key = PyLong_AsUnsignedLongLong(key);
+        dues[count++].deadline = time != NULL && !PyErr_Occurred() ? PyLong_AsUnsignedLongLong(time) : 0;
+        Py_DECREF(key);
+        if (PyErr_Occurred())
+            break;
+    }
+    Py_XDECREF(iterator);
+    if (PyErr_Occurred()) {
+        PyMem_RawFree(dues);
+        return NULL;
+    }
+    qsort(dues, (size_t)count, sizeof(Due), by_key);
+    return dues;
+}
+
+static const Due *due_of(const Due *dues, Py_ssize_t count, uint64_t key)
+{
+    return count ? bsearch(&key, dues, (size_t)count, sizeof(Due), by_key) : NULL;
+}
+
+/* Four bytes objects for `count` rows. */
+static PyObject *new_columns(Py_ssize_t count)
 {
     PyObject *columns = PyTuple_New(4);
-    if (columns == NULL)
-        return NULL;
-    for (int column = 0; column < 4; column++) {
+    for (int column = 0; columns != NULL && column < 4; column++) {
         PyObject *bytes = PyBytes_FromStringAndSize(NULL, count * (column == 2 ? 4 : 8));
-        if (bytes == NULL) {
-            Py_DECREF(columns);
-            return NULL;
-        }
-        PyTuple_SET_ITEM(columns, column, bytes);
-    }
-    char *keys = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 0)), *places = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 1));
-    char *sizes = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 2)), *times = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 3));
-    for (Py_ssize_t at = 0; at < count; at++) {
-        memcpy(keys + 8 * at, &rows[at].key, 8);
-        memcpy(places + 8 * at, &rows[at].place, 8);
-        memcpy(sizes + 4 * at, &rows[at].size, 4);
-        memcpy(times + 8 * at, &rows[at].deadline, 8);
+        if (bytes == NULL)
+            Py_CLEAR(columns);
+        else
+            PyTuple_SET_ITEM(columns, column, bytes);
     }
     return columns;
 }
 
-static PyObject *columns(PyObject *object, PyObject *arguments)
+static void fill_columns(PyObject *columns, const Row *rows, Py_ssize_t count)
 {
-    Positions *self = (Positions *)object;
-    PyObject *left_out, *deadlines, *result = NULL;
-    if (!PyArg_ParseTuple(arguments, "O!O!", &PySet_Type, &left_out, &PyDict_Type, &deadlines))
+    char *keys = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 0)), *places = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 1));
+    char *sizes = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 2)), *words = PyBytes_AS_STRING(PyTuple_GET_ITEM(columns, 3));
+    for (Py_ssize_t at = 0; at < count; at++) {
+        memcpy(keys + 8 * at, &rows[at].key, 8);
+        memcpy(places + 8 * at, &rows[at].place, 8);
+        memcpy(sizes + 4 * at, &rows[at].size, 4);
+        memcpy(words + 8 * at, &rows[at].word, 8);
+    }
+}
+
+/* Runs in any thread, and leaves the interpreter to the others for nearly all of the time. */
+static PyObject *columns(PyObject *nothing, PyObject *arguments)
+{
+    (void)nothing;
+    PyObject *captured, *left_out, *deadlines, *result = NULL;
+    if (!PyArg_ParseTuple(arguments, "SO!O!", &captured, &PySet_Type, &left_out, &PyDict_Type, &deadlines))
         return NULL;
-    Row *rows = PyMem_RawMalloc((self->count + 1) * sizeof(Row));
-    if (rows == NULL)
-        return PyErr_NoMemory();
-    Py_ssize_t count = 0;
-    for (size_t at = 0; at < self->capacity; at++) {
-        int added = fill_row(rows + count, self, at, left_out, deadlines);
-        if (added < 0)
-            goto end;
-        count += added;
+    const Captured *from = (const Captured *)PyBytes_AS_STRING(captured);
+    Py_ssize_t most = PyBytes_GET_SIZE(captured) / (Py_ssize_t)sizeof(Captured), count = 0;
+    Py_ssize_t outs = PySet_GET_SIZE(left_out), times = PyDict_GET_SIZE(deadlines);
+    Due *out = sorted_dues(left_out, outs), *due = out != NULL ? sorted_dues(deadlines, times) : NULL;
+    Row *rows = due != NULL ? PyMem_RawMalloc((size_t)(most + 1) * sizeof(Row)) : NULL;
+    if (rows == NULL) {
+        if (due != NULL)
+            PyErr_NoMemory();
+        goto end;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t at = 0; at < most; at++) {
+        uint64_t key = from[at].key;
+        if (due_of(out, outs, key) != NULL)
+            continue;
+        const Due *time = due_of(due, times, key);
+        uint64_t word = (key & ~SEQUENCE) | (time != NULL ? time->deadline : 0);
+        rows[count++] = (Row){key & SEQUENCE, from[at].place, word, (uint32_t)from[at].size};
     }
     qsort(rows, (size_t)count, sizeof(Row), by_key);
-    result = columns_of_rows(rows, count);
+    Py_END_ALLOW_THREADS
+    result = new_columns(count);
+    if (result != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        fill_columns(result, rows, count);
+        Py_END_ALLOW_THREADS
+    }
 end:
+    PyMem_RawFree(out);
+    PyMem_RawFree(due);
     PyMem_RawFree(rows);
     return result;
 }
@@ -592,7 +644,9 @@ static PyMethodDef methods[] = {
     {"remove", remove_one, METH_O, "remove(key): the size of the message, which is there no longer"},
     {"update", update, METH_O, "update(entries): add or replace entries of a dictionary"},
     {"clear", clear, METH_NOARGS, "clear(): remove all"},
-    {"columns", columns, METH_VARARGS, "columns(left_out, deadlines): keys, locations, sizes, deadlines"},
+    {"capture", capture, METH_NOARGS, "capture(): a copy of what is in the store"},
+    {"columns", columns, METH_VARARGS | METH_STATIC,
+     "columns(captured, left_out, deadlines): keys, locations, sizes, deadlines"},
     {"places", places, METH_VARARGS, "places(keys, start, most, volume): locations, sizes, bytes"},
     {"load", load, METH_VARARGS, "load(keys, locations, sizes, deadlines): sorted lookup identifiers, bytes, deadlines"},
     {NULL},

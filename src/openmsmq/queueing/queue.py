@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from openmsmq.model.constants import INFINITE, Acknowledge, MessageClass
 from openmsmq.model.lookup_id import PRIORITY_PARTS, PRIORITY_STEP, sequence_of
 from openmsmq.model.message import Message
-from openmsmq.queueing.entries import Entries, Stored, columns_of
+from openmsmq.queueing.entries import CapturedEntries, Entries, Stored
 from openmsmq.queueing.message_record import decode_message
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.sorted_keys import SortedKeys
@@ -423,10 +423,10 @@ class Queue:
             self.asking.difference_update(lookup_identifiers)
         self.left += len(lookup_identifiers)
 
-    def columns(self, deadlines: dict[int, int]) -> QueueColumns:
+    def capture(self, deadlines: dict[int, int]) -> CapturedEntries:
         """What the store keeps of the queue, uncommitted sends left out; `deadlines` by lookup identifier."""
         left_out = {key for key, lock in self.locked.items() if lock.kind is LockKind.ENQUEUE}
-        return columns_of(self.entries, left_out, deadlines)
+        return CapturedEntries(self.entries.capture(), left_out, deadlines)
 
 
 def over_quota(queue: Queue, machine_quota: int) -> str:

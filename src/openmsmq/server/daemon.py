@@ -411,7 +411,7 @@ class Daemon:
             self._syncer.close()
         if self.failure is None:
             try:
-                self.store.checkpoint(self.manager.columns())
+                self.store.checkpoint(self.manager.capture())
             except (OSError, StoreFull) as error:  # nothing is lost by that
                 logger.warning(
                     "no checkpoint was written at shutdown, so the next start reads the log from the last one: %s",

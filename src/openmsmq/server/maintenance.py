@@ -102,7 +102,7 @@ class Maintenance:
         if written < self._thresholds.checkpoint or time.monotonic() < self._no_checkpoint_before:
             return
         started = time.monotonic()
-        job = self._store.capture_checkpoint(self._manager.columns())
+        job = self._store.capture_checkpoint(self._manager.capture())
         self._checkpointed = job.position
         held = time.monotonic() - started
         self._no_checkpoint_before = started + held / CHECKPOINTS_SHARE

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from openmsmq.store.checkpoints import Checkpoints
+from openmsmq.store.checkpoints import Checkpoints, encode
+from openmsmq.store.columns import Capture
+from openmsmq.store.frames import Codec
+from openmsmq.store.replay import State
 from openmsmq.store.segments import Segment
 from openmsmq.store.vfs import Vfs, write_fully
 
@@ -51,16 +54,19 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointJob:
-    """A checkpoint on its way to the disk.
-
-    Attributes:
-        position: absolute position of the state that it holds.
-    """
+    """A checkpoint on its way to the disk: the state at one moment, and the live messages by queue."""
 
     checkpoints: Checkpoints
-    pieces: list[bytes | memoryview]
-    position: int
+    codec: Codec
+    state: State
+    captured: list[tuple[int, Capture]]
+
+    @property
+    def position(self) -> int:
+        """Absolute position of the state."""
+        return self.state.position
 
     def write(self) -> None:
-        """Write and sync the file, in any thread; raises OSError, which leaves the earlier checkpoints in force."""
-        self.checkpoints.write(self.pieces)
+        """Encode, write and sync the file, in any thread; raises OSError and StoreError, which leave the earlier
+        checkpoints in force."""
+        self.checkpoints.write(encode(self.codec, self.state, self.captured))

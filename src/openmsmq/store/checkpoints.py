@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from crc32c import crc32c
 
-from openmsmq.store.columns import QueueColumns
+from openmsmq.store.columns import Capture, QueueColumns
 from openmsmq.store.errors import StoreError, UnknownFormat
 from openmsmq.store.frames import VERSION, Codec
 from openmsmq.store.replay import State
@@ -36,8 +36,18 @@ _QUEUE: Final = struct.Struct("<IIQ")  # transaction (0 for committed), queue, r
 _SLICE: Final = 1 << 20
 
 
-def encode(codec: Codec, state: State) -> list[bytes | memoryview]:
-    """The pieces of a checkpoint file, without its closing checksum. Columns are not copied."""
+def encode(codec: Codec, state: State, captured: Iterable[tuple[int, Capture]]) -> list[bytes | memoryview]:
+    """The pieces of a checkpoint file, without its closing checksum. Columns are not copied.
+
+    Args:
+        codec: of the store.
+        state: what belongs into it, but for the messages of queues.
+        captured: those, by queue.
+
+    Raises:
+        StoreError: columns differ in length.
+    """
+    queues = {queue: columns for queue, capture in captured if len(columns := capture.columns())}
     pieces: list[bytes | memoryview] = []
     for number, counts in sorted(state.written.items()):
         pieces.append(_SEGMENT.pack(number, *counts))
@@ -45,16 +55,16 @@ def encode(codec: Codec, state: State) -> list[bytes | memoryview]:
         pieces += (_DEFINITION.pack(state.definition_locations[name], len(name), len(value)), name, value)
     for transaction, (note, location) in state.prepared.items():
         pieces += (_PREPARED.pack(location, transaction, len(note)), note)
-    for queue, columns in state.queues.items():
+    for queue, columns in queues.items():
         pieces += _encode_queue(0, queue, columns)
     pending = 0
-    for transaction, queues in state.pending.items():
-        for queue, columns in queues.items():
+    for transaction, parts in state.pending.items():
+        for queue, columns in parts.items():
             pieces += _encode_queue(transaction, queue, columns)
             pending += 1
     header = _HEADER.pack(
         _MAGIC, VERSION, codec.segment_size, codec.identity, state.position, state.high_key,
-        len(state.written), len(state.definitions), len(state.queues), pending, len(state.prepared),
+        len(state.written), len(state.definitions), len(queues), pending, len(state.prepared),
         sum(map(len, pieces)),
     )  # fmt: skip
     return [header, *pieces]
@@ -184,17 +194,6 @@ class Checkpoints:
             return self._vfs.pread(handle, self._vfs.size(handle), 0)
         finally:
             self._vfs.close(handle)
-
-
-def copy_columns(queues: Mapping[int, QueueColumns] | Iterable[tuple[int, QueueColumns]]) -> dict[int, QueueColumns]:
-    """Columns by queue, without empty ones; raises StoreError if a queue appears twice."""
-    found: dict[int, QueueColumns] = {}
-    for queue, columns in queues.items() if isinstance(queues, Mapping) else queues:
-        if queue in found:
-            raise StoreError(f"queue {queue} appears twice in a checkpoint")
-        if len(columns):
-            found[queue] = columns
-    return found
 
 
 def _encode_queue(transaction: int, queue: int, columns: QueueColumns) -> list[bytes | memoryview]:

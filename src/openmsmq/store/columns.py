@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import compress, islice
 from operator import le
+from typing import Protocol
 
 from openmsmq.store.frames import HEADER_SIZE
 
@@ -33,6 +34,10 @@ class QueueColumns:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def columns(self) -> QueueColumns:
+        """See `Capture`."""
+        return self
 
     def append(self, key: int, location: int, size: int, deadline: int) -> None:
         """Add one message at the end; the caller keeps the order."""
@@ -87,6 +92,13 @@ class QueueColumns:
         """Row of the key in sorted columns."""
         row = bisect_left(self.keys, key)
         return row if row < len(self.keys) and self.keys[row] == key else None
+
+
+class Capture(Protocol):
+    """The live messages of one queue at the moment of a checkpoint."""
+
+    def columns(self) -> QueueColumns:
+        """Their columns, sorted by key. Called once, in any thread."""
 
 
 def columns_from_headers(headers: bytes | bytearray) -> QueueColumns:

@@ -17,8 +17,7 @@ from typing import Any, Final, NoReturn
 from openmsmq.store import frames
 from openmsmq.store.batch import Batch, CheckpointJob
 from openmsmq.store.bookkeeping import Bookkeeping
-from openmsmq.store.checkpoints import copy_columns, encode
-from openmsmq.store.columns import QueueColumns
+from openmsmq.store.columns import Capture
 from openmsmq.store.compaction import TOLERATED, Compactor, IsLive, Relocated
 from openmsmq.store.errors import DamagedRecord, StoreError, StoreFailed, StoreFenced, StoreFull
 from openmsmq.store.frames import HEADER_SIZE, INSERT, PENDING, PREPARE
@@ -437,22 +436,27 @@ class Store:
 
     # ------------------------------------------------------------------------------------------------ checkpoints
 
-    def capture_checkpoint(
-        self, queues: Mapping[int, QueueColumns] | Iterable[tuple[int, QueueColumns]]
-    ) -> CheckpointJob:
+    def capture_checkpoint(self, queues: Mapping[int, Capture] | Iterable[tuple[int, Capture]]) -> CheckpointJob:
         """Begin a checkpoint of the state at `end`.
 
         Args:
-            queues: all live messages (committed; locked ones are live), sorted by key. Must not change until the job
-                is written: give copies.
+            queues: all live messages (committed; locked ones are live). What they were must not change until the job is
+                written.
 
         Returns:
             A job: call its `write` in any thread, then `finish_checkpoint`.
+
+        Raises:
+            StoreFailed: earlier.
+            StoreError: a queue appears twice.
         """
         self._check()
-        state = State(self.end, self.high_key, copy_columns(queues))
+        captured = list(queues.items() if isinstance(queues, Mapping) else queues)
+        if len(dict(captured)) != len(captured):
+            raise StoreError("a queue appears twice in a checkpoint")
+        state = State(self.end, self.high_key)
         self._books.describe(state)
-        return CheckpointJob(self._checkpoints, encode(self._codec, state), state.position)
+        return CheckpointJob(self._checkpoints, self._codec, state, captured)
 
     def finish_checkpoint(self, job: CheckpointJob) -> None:
         """Put a written checkpoint in force.
@@ -466,7 +470,7 @@ class Store:
             raise StoreError("a checkpoint must not be ahead of the durable log")
         self._checkpoints.publish(job.position)
 
-    def checkpoint(self, queues: Mapping[int, QueueColumns] | Iterable[tuple[int, QueueColumns]]) -> None:
+    def checkpoint(self, queues: Mapping[int, Capture] | Iterable[tuple[int, Capture]]) -> None:
         """Capture, sync, write and finish in one blocking call; raises StoreFailed, OSError."""
         job = self.capture_checkpoint(queues)
         self.sync()
