@@ -148,9 +148,8 @@ class Sending:
         try:
             for queue, start, end in _runs(messages.queues):
                 if recoverable:
-                    queue.place(QueueColumns(
-                        rows.keys[start:end], locations[start:end], rows.sizes[start:end], rows.deadlines[start:end],
-                    ))  # fmt: skip
+                    columns = QueueColumns(rows.keys, locations, rows.sizes, rows.deadlines)
+                    queue.place(columns if end - start == len(rows) else columns.part(start, end))
                     continue
                 numbers = range(start, end)
                 queue.hold(

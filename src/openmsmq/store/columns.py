@@ -57,8 +57,14 @@ class QueueColumns:
         self.sizes.insert(row, size)
         self.deadlines.insert(row, deadline)
 
+    def part(self, start: int, end: int) -> QueueColumns:
+        """A copy of the rows from `start` to `end`."""
+        return QueueColumns(
+            self.keys[start:end], self.locations[start:end], self.sizes[start:end], self.deadlines[start:end]
+        )
+
     def copy(self) -> QueueColumns:
-        return QueueColumns(self.keys[:], self.locations[:], self.sizes[:], self.deadlines[:])
+        return self.part(0, len(self))
 
     def rows(self) -> Iterator[tuple[int, int, int, int]]:
         """Key, location, size and deadline of each message."""

@@ -32,6 +32,8 @@ FRESH: Final = 0.001
 #: Seconds for which it is enough that the lock file has its name, which takes a third of the time: a store that was
 #: restored may have the name of one that was removed, but not within a moment.
 IDENTIFIED: Final = 1.0
+_clock: Final = time.clock_gettime  # found once: it is asked some times for each sync
+_BOOTTIME: Final = time.CLOCK_BOOTTIME
 _EPOCH: Final = ".epoch-"
 _UNFINISHED: Final = ".unfinished"
 
@@ -264,4 +266,4 @@ def _place(parent: str, name: str, entry: str) -> Place | None:
 
 def _now() -> float:
     """Seconds, also those that the machine has slept."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return _clock(_BOOTTIME)
