@@ -46,10 +46,12 @@ def listed(run: Run, queue: str) -> list[str]:
 
 
 def dying(run: Run, queue: str, count: int, *options: str) -> None:
-    """Messages for a queue that are dead letters when this returns."""
-    for number in range(count):
-        run("send", queue, f"body {number}", "--label", f"{queue} {number}", "--ttl", "1", "--deadletter", *options)
-    eventually(lambda: len(meant_for(run, queue)) >= count)
+    """So many more messages for a queue, all of which are dead letters when this returns."""
+    sent_now = {
+        sent(run, queue, f"body {number}", "--label", f"{queue} {number}", "--ttl", "1", "--deadletter", *options)
+        for number in range(count)
+    }
+    eventually(lambda: sent_now <= set(meant_for(run, queue)))
 
 
 def meant_for(run: Run, queue: str) -> list[str]:

@@ -117,6 +117,18 @@ def test_section_4_2_a_message_is_received_and_acknowledged(client: Client, serv
     assert len(server.world.queue()) == 0
 
 
+def test_only_a_message_that_is_not_on_the_disk_waits_for_it(client: Client, server: Server) -> None:
+    put(client, "durable", delivery_guarantee=1)
+    server.sync()
+    handle, sender = opened(client), client.open(access=Access.SEND).phQueue
+    written = send_buffer(Message(label="written", delivery_guarantee=1))
+    client.start("rpc_ACSendMessageEx", hQueue=sender, ptb=written, pMessageID=None)
+    first, second = start(client, handle), start(client, handle, request=2)
+    assert first.over and not second.over
+    server.sync()
+    assert [label(each.response) for each in (first, second)] == ["durable", "written"]
+
+
 def test_a_negative_acknowledgment_puts_the_message_back_in_its_place(client: Client) -> None:
     put(client, "a", "b")
     handle = opened(client)

@@ -283,13 +283,14 @@ def test_a_sync_holds_nobody_up_but_those_who_wait_for_it() -> None:
             store, asyncio.get_running_loop(), on_failure=unexpected, syncer=syncer, calls=lambda: calls, slow=60
         )  # fmt: skip
         beside = []
-        for key, came in enumerate((1, 2, 5, 1, 0), 1):
+        for key, (came, patient) in enumerate(((1, 0), (2, 0), (5, 0), (1, 0), (0, 0), (3, 2), (3, 1)), 1):
             calls += came
+            committer.may_hold_up(patient)
             store.insert(1, key, 0, b"x")
             before = syncer.begun
             await committer.drain()
             beside.append(syncer.begun > before)
-        assert beside == [False, True, True, False, False]
+        assert beside == [False, True, True, False, False, False, True]
         store.close()
 
     asyncio.run(main())

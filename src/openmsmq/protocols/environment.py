@@ -86,6 +86,8 @@ class Environment:
     later: Callable[[float, Callable[[], None]], Timer] = field(kw_only=True)
     # Makes the store release what it does not need ([MS-MQMR] 3.1.4.2, TIDY); may take long, deletes no message.
     tidy: Callable[[], None] = field(kw_only=True)
+    # Says of so many calls that they do not wait for the disk, and that those who made them soon will.
+    may_hold_up: Callable[[int], None] = field(default=lambda calls: None)
     # Whether a SID, or None for anonymous callers, is an administrator.
     is_administrator: Callable[[str | None], bool] = field(default=lambda sid: False)
     # The SIDs of the groups that a user is in, by its SID.
@@ -127,9 +129,12 @@ class Environment:
         """Whether something is written that is not durable yet."""
         return self.store.end != self.store.durable_end
 
-    def must_wait(self, message: Message | None) -> bool:
-        """Whether a reader may not see `message` before the next sync: what was seen must not vanish in a crash."""
-        return message is not None and message.recoverable and self.is_dirty
+    def must_wait(self, message: Message | None, location: int | None = None) -> bool:
+        """Whether a reader may not see `message` before the next sync: what was seen must not vanish in a crash. With
+        the `location` of one that stays in the store, what was written behind it does not matter."""
+        if message is None or not message.recoverable or not self.is_dirty:
+            return False
+        return location is None or location >= self.store.durable_end
 
     def caller(self, call: Call) -> Caller:
         """Who calls, as access checks see it."""

@@ -83,8 +83,9 @@ class PlainStarts:
         reading.start_plain([reader.descriptor for reader in readers[:count]], queues[:count], positions)
         for reader, request, position in zip(readers, requests, positions, strict=False):
             interface.keep_until_ended(reader, request, reader.pending[request], position)
-        is_dirty = environment.is_dirty  # what was seen must not vanish in a crash
-        waits = [is_dirty and location is not None for location in found.locations[:count]]
+        durable = environment.store.durable_end  # what was seen must not vanish in a crash
+        waits = [location is not None and location >= durable for location in found.locations[:count]]
+        environment.may_hold_up(count - sum(waits))  # what they received they will acknowledge
         answer_all(environment, calls[:count], answers, waits)
         return count
 

@@ -74,6 +74,11 @@ class RemoteQueue:
         queue = self.descriptor.queue
         return queue.name if queue is not None and queue.parent is not None else ""
 
+    def location(self, position: int) -> int | None:
+        """Where the store has a message; None if it is not in the store, or in the queue no more."""
+        queue = self.descriptor.queue
+        return queue.location(position) if queue is not None and position in queue.entries else None
+
     def forget(self, request: int) -> None:
         """A receive has ended."""
         entry = self.pending.pop(request)
@@ -126,7 +131,8 @@ class PendingReceive:
         if message is None:
             interface.finish(self._call, self._operation, self._response(status), durable=False)
         else:
-            interface.send(self._call, self._stub, interface.environment.must_wait(message))
+            location = queue.location(message.lookup_identifier)
+            interface.send(self._call, self._stub, interface.environment.must_wait(message, location))
 
     def _response(self, status: int) -> Any:
         assert self._operation.response is not None

@@ -191,6 +191,7 @@ class Daemon:
             self.store,
             committer.when_durable,
             later=loop.call_later,
+            may_hold_up=committer.may_hold_up,
             tidy=self._tidy.set,
             is_administrator=lambda sid: (
                 configuration.anonymous_is_administrator if sid is None else users.is_administrator(sid)

@@ -87,6 +87,10 @@ class Committer:
             self._scheduled = True
             self._loop.call_soon(self._flush)
 
+    def may_hold_up(self, calls: int) -> None:
+        """Of so many calls that do not wait for the disk: whoever made them will, so a sync in place harms nobody."""
+        self._waiting_calls += calls
+
     def request(self) -> None:
         """Have what was appended synced soon, with nobody waiting for it."""
         self.when_durable(_nothing, 0)
