@@ -35,11 +35,12 @@ def _user_header(key: bytes) -> bytes | None:
         texts.append(key[at : at + size].decode("utf-8", "surrogatepass"))
         at += size
     destination, administration, response = texts
-    packet = user_message_of(Message(
+    message = Message(
         source_machine_identifier=key[:_GUID], destination_queue_format_name=destination,
         administration_queue_format_name=administration, response_queue_format_name=response,
-    ))  # fmt: skip
+    )  # fmt: skip
     try:
+        packet = user_message_of(message)
         packet.pack_parts()  # which says in the header what else there is
         return packet.user.pack() if packet.multi_queue is None else None
     except (ValueError, struct.error, MsmqError):
