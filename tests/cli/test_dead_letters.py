@@ -46,7 +46,7 @@ def listed(run: Run, queue: str) -> list[str]:
 
 
 def dying(run: Run, queue: str, count: int, *options: str) -> None:
-    """So many more messages for a queue, all of which are dead letters when this returns."""
+    """Send `count` messages to a queue, and wait until all of them are dead letters."""
     sent_now = {
         sent(run, queue, f"body {number}", "--label", f"{queue} {number}", "--ttl", "1", "--deadletter", *options)
         for number in range(count)

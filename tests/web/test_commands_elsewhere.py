@@ -310,7 +310,7 @@ def test_a_backup_is_made_on_another_machine(both: Both, monkeypatch: pytest.Mon
     again = both.there("backup", "first")
     assert again.code == FAILED and "exists" in again.stderr
     outside = both.there("backup", "../elsewhere")
-    assert outside.code == FAILED and "a name has letters" in outside.stderr
+    assert outside.code == FAILED and "is no name of a backup" in outside.stderr
 
 
 # -- figures over time ---------------------------------------------------------------------------------------------

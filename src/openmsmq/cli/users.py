@@ -111,7 +111,7 @@ def group_add(place: Place, name: str, members: tuple[str, ...]) -> None:
 @click.argument("name")
 @place_options
 def group_remove(place: Place, name: str) -> None:
-    """Remove a group. Rights that were given to it stay where they are, for nobody."""
+    """Remove a group. Rights that were granted to it stay in the descriptors of queues, without effect."""
     with place.open() as daemon:
         daemon.remove_group(name)
 

@@ -86,7 +86,7 @@ class Environment:
     later: Callable[[float, Callable[[], None]], Timer] = field(kw_only=True)
     # Makes the store release what it does not need ([MS-MQMR] 3.1.4.2, TIDY); may take long, deletes no message.
     tidy: Callable[[], None] = field(kw_only=True)
-    # Says of so many calls that they do not wait for the disk, and that those who made them soon will.
+    # Takes the number of calls that do not wait for the disk, and whose clients a sync in place may delay.
     may_hold_up: Callable[[int], None] = field(default=lambda calls: None)
     # Whether a SID, or None for anonymous callers, is an administrator.
     is_administrator: Callable[[str | None], bool] = field(default=lambda sid: False)

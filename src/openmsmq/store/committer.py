@@ -88,7 +88,8 @@ class Committer:
             self._loop.call_soon(self._flush)
 
     def may_hold_up(self, calls: int) -> None:
-        """Of so many calls that do not wait for the disk: whoever made them will, so a sync in place harms nobody."""
+        """A sync in place may delay the clients of this many calls, which do not wait for the disk: their next calls
+        will."""
         self._waiting_calls += calls
 
     def request(self) -> None:

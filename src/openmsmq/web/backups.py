@@ -72,7 +72,8 @@ def start_backup(asked: Asked) -> Backup:
     now = datetime.fromtimestamp(time.time(), UTC)
     name = asked.body.name or now.strftime("%Y-%m-%dT%H%M%SZ")
     if not _NAME.fullmatch(name):
-        raise Problem(422, "a name has letters, digits, dots, lines and underscores, and begins with a letter or digit",
+        allowed = "letters, digits, dots, hyphens and underscores, the first of them a letter or digit"
+        raise Problem(422, f"{name!r} is no name of a backup, which has {allowed}",
                       errors={"/name": "not a name of a backup"})  # fmt: skip
     target = directory / name
     if target.exists():
