@@ -38,7 +38,7 @@ _COMPLETION_HEAD, _COMPLETION_TAIL, _COMPLETIONS = 20, 21, 25
 _ENTRIES_PLACE: Final = 0x10000000  # IORING_OFF_SQES
 _ENTRY: Final = struct.Struct("<BBHiQQIIQQQQ")  # struct io_uring_sqe
 _RESULT: Final = struct.Struct("<QiI")  # struct io_uring_cqe
-_WORD: Final = struct.Struct("<I")
+_WORD_SIZE: Final = 4
 _WORD_MASK: Final = 0xFFFFFFFF
 _FSYNC: Final = 3  # IORING_OP_FSYNC
 _DATASYNC: Final = 1  # IORING_FSYNC_DATASYNC
@@ -66,10 +66,13 @@ class UringSync:
         entries, results = places[_SUBMISSION_ENTRIES], places[_COMPLETION_ENTRIES]
         self._entry_mask, self._result_mask = entries - 1, results - 1
         array = places[_SUBMISSION_ARRAY]
-        self._ring = self._map(max(array + entries * _WORD.size, self._completions + results * _RESULT.size), 0)
+        self._ring = self._map(max(array + entries * _WORD_SIZE, self._completions + results * _RESULT.size), 0)
         self._entries = self._map(entries * _ENTRY.size, _ENTRIES_PLACE)
+        # Heads and tails as whole words: struct clears a place before it writes there byte by byte, and the kernel,
+        # which looks meanwhile, finds its completion ring full when it sees a head of zero.
+        self._words = memoryview(self._ring).cast("I")
         for index in range(entries):  # entries are used in turn
-            _WORD.pack_into(self._ring, array + index * _WORD.size, index)
+            self._set_word(array + index * _WORD_SIZE, index)
         self._number = 0  # of the submission
         self._outstanding = 0
         self._error: OSError | None = None
@@ -88,14 +91,14 @@ class UringSync:
         for index, handle in enumerate(some):
             place = (tail + index & self._entry_mask) * _ENTRY.size
             _ENTRY.pack_into(self._entries, place, _FSYNC, 0, 0, handle, 0, 0, 0, _DATASYNC, self._number, 0, 0, 0)
-        _WORD.pack_into(self._ring, self._submission_tail, tail + len(some) & _WORD_MASK)
+        self._set_word(self._submission_tail, tail + len(some) & _WORD_MASK)
         try:
             taken = self._call(_ENTER, self._descriptor, len(some), 0, 0, None, 0)
         except OSError:
-            _WORD.pack_into(self._ring, self._submission_tail, tail)
+            self._set_word(self._submission_tail, tail)
             raise
         if taken < len(some):  # the kernel may take fewer than it is given
-            _WORD.pack_into(self._ring, self._submission_tail, tail + taken & _WORD_MASK)
+            self._set_word(self._submission_tail, tail + taken & _WORD_MASK)
             rest = some[taken:] + rest
         self._outstanding = taken
         self._done = partial(self._go_on, rest, done) if rest else done
@@ -104,6 +107,7 @@ class UringSync:
         """Wait for what is under way, and give everything back; `done` is not called any more."""
         self._loop.remove_reader(self._descriptor)
         self._call(_ENTER, self._descriptor, 0, self._outstanding, _GETEVENTS, None, 0)
+        self._words.release()
         self._ring.close()
         self._entries.close()
         os.close(self._descriptor)
@@ -111,7 +115,7 @@ class UringSync:
     def _set_up(self, flags: int) -> tuple[int, tuple[int, ...]]:
         """The ring's descriptor, and its parameters."""
         parameters = ctypes.create_string_buffer(_PARAMETERS.size)
-        _WORD.pack_into(parameters, _FLAGS, flags)
+        struct.pack_into("<I", parameters, _FLAGS, flags)
         return self._call(_SETUP, ctypes.c_uint(_MOST), parameters), _PARAMETERS.unpack(parameters.raw)
 
     def _go_on(self, rest: list[int], done: Done, error: OSError | None) -> None:
@@ -134,14 +138,17 @@ class UringSync:
                 self._error = OSError(-result, os.strerror(-result))
             self._outstanding -= 1
             head = head + 1 & _WORD_MASK
-        _WORD.pack_into(self._ring, self._completion_head, head)
+        self._set_word(self._completion_head, head)
         if not self._outstanding and self._done is not None:
             done, error = self._done, self._error
             self._done = self._error = None
             done(error)
 
     def _word(self, place: int) -> int:
-        return int(_WORD.unpack_from(self._ring, place)[0])
+        return self._words[place // _WORD_SIZE]
+
+    def _set_word(self, place: int, value: int) -> None:
+        self._words[place // _WORD_SIZE] = value
 
     def _map(self, size: int, place: int) -> mmap.mmap:
         return mmap.mmap(self._descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=place)
