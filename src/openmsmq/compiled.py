@@ -13,7 +13,7 @@ from typing import Final
 # What a call passes on its way from the socket to the disk and back, and what pays: docs/architecture.md says how much.
 MODULES: Final = (
     "link.arrival", "link.memory", "link.sequences",
-    "packet.headers", "packet.queue_names", "packet.reader", "packet.user_message",
+    "model.lookup_id", "packet.headers", "packet.queue_names", "packet.reader", "packet.user_message",
     "protocols.dispatch", "protocols.environment", "protocols.first_messages", "protocols.management",
     "protocols.plain_calls", "protocols.plain_remote_reads", "protocols.qm2qm", "protocols.qmcomm", "protocols.qmcomm2",
     "protocols.qmmgmt", "protocols.remote_read", "protocols.transaction_manager",
@@ -27,7 +27,7 @@ MODULES: Final = (
     "rpc.assembly", "rpc.association", "rpc.call", "rpc.server", "rpc.server_connection", "rpc.splitter",
     "store.batch", "store.bookkeeping", "store.columns", "store.committer",
     "store.frames", "store.log", "store.operations", "store.ownership",
-    "store.segments", "store.specs", "store.uring_sync", "store.vfs", "store.writer",
+    "store.row_frames", "store.segments", "store.specs", "store.uring_sync", "store.vfs", "store.writer",
     "transfer.packets", "transfer.queue_format", "transfer.receive_buffer", "transfer.send_buffer",
     "transport.history", "transport.sequence", "transport.session", "transport.window",
 )  # fmt: skip

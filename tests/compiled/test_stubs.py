@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from array import array
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -159,10 +160,10 @@ def test_records_of_sends() -> None:
         message.sent_time = message.arrival_time = 1000
         message.sent_milliseconds = 7
         recoverable, records, bounds, keys, words, sizes, charged = found
-        numbers = [int.from_bytes(column, "little") for column in (bounds[8:], keys, words, sizes, charged)]
-        assert records == encode_message(message)
-        assert (recoverable, *numbers) == (
-            message.recoverable, len(records), sequence, lookup_id(message.priority, 0), len(records), message.size,
+        assert records == encode_message(message) and recoverable == message.recoverable
+        assert (bounds, keys, words, sizes, charged) == (
+            array("q", [0, len(records)]), array("Q", [sequence]), array("Q", [lookup_id(message.priority, 0)]),
+            array("I", [len(records)]), array("I", [message.size]),
         )  # fmt: skip
         identity = OBJECTID(MACHINE, sequence) if request.pMessageID is not None else None
         assert answers == [SEND.encode_response(m.rpc_ACSendMessageEx_Response(pMessageID=identity))]

@@ -365,7 +365,7 @@ class Node:
             self.machine, self.store, self.clock, chance.randbytes, recovered.queues, recovered.prepared, self, self
         )
         self.committer = Committer(
-            self.store, loop, on_failure=self._failed, syncer=_Syncer(self), before=self.manager.turn
+            self.store, loop, on_failure=self._failed, syncer=_Syncer(self), before=(self.manager.turn,)
         )
         service = MessageService(self.manager, self._when_durable, self.protections, self._options(), loop)
         await service.start(self.address, PORT)

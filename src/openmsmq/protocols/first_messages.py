@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.storage import UNREADABLE
 from openmsmq.rpc.call import Call
 
 
-@dataclass(slots=True)
 class FirstMessages:
     """Positions of messages, where each is stored, None for an express one, and their records: one for each position,
     or none at all."""
 
-    positions: list[int] = field(default_factory=list)
-    locations: list[int | None] = field(default_factory=list)
-    records: list[bytes] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.positions: list[int] = []
+        self.locations: list[int | None] = []
+        self.records: list[bytes] = []
 
 
 def first_messages(environment: Environment, queues: list[Queue]) -> FirstMessages:

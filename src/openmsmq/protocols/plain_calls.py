@@ -118,11 +118,8 @@ class PlainSends:
             return 0
         del queues[count:]
         recoverable, records, bounds, keys, words, sizes, charged = found
-        rows = Rows(
-            array("I", [queue.number for queue in queues]), records, array("I", sizes), array("q", bounds),
-            array("Q", keys), array("Q", words),
-        )  # fmt: skip
-        if not sending.enqueue_plain(PlainMessages(queues, rows, array("I", charged), recoverable)):
+        rows = Rows(array("I", [queue.number for queue in queues]), records, sizes, bounds, keys, words)
+        if not sending.enqueue_plain(PlainMessages(queues, rows, charged, recoverable)):
             return 0
         answer_all(environment, calls[:count], answers, [recoverable] * count)
         return count

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include "../store/column.h"
 #include "stub_reader.h"
 
 /* Where what a sender chooses, and what differs from message to message, stands in a record. */
@@ -347,15 +348,15 @@ static PyObject *records(PyObject *module, PyObject *arguments)
     else
         count = read_sends(sends, forms, stubs, given, layout, &total);
     PyObject *made = NULL, *bounds = NULL, *words = NULL, *keys = NULL, *sizes = NULL, *charged = NULL, *answers = NULL;
+    int64_t *bound;
+    uint64_t *word, *key;
+    uint32_t *stored, *counted;
     if (count < 0 || !(made = PyBytes_FromStringAndSize(NULL, total))
-        || !(bounds = PyBytes_FromStringAndSize(NULL, 8 * (count + 1)))
-        || !(words = PyBytes_FromStringAndSize(NULL, 8 * count)) || !(keys = PyBytes_FromStringAndSize(NULL, 8 * count))
-        || !(sizes = PyBytes_FromStringAndSize(NULL, 4 * count)) || !(charged = PyBytes_FromStringAndSize(NULL, 4 * count))
-        || !(answers = PyList_New(count)))
+        || !(bounds = new_column(one_i64, count + 1, &bound)) || !(words = new_column(one_u64, count, &word))
+        || !(keys = new_column(one_u64, count, &key)) || !(sizes = new_column(one_u32, count, &stored))
+        || !(charged = new_column(one_u32, count, &counted)) || !(answers = PyList_New(count)))
         goto end;
     unsigned char *record = (unsigned char *)PyBytes_AS_STRING(made);
-    int64_t *bound = (int64_t *)PyBytes_AS_STRING(bounds);
-    bound[0] = 0;
     for (Py_ssize_t i = 0; i < count; i++, sequence++) {
         const Send *send = &sends[i];
         const Form *form = &forms[i];
@@ -366,11 +367,11 @@ static PyObject *records(PyObject *module, PyObject *arguments)
             goto end;
         PyList_SET_ITEM(answers, i, answer);
         bound[i + 1] = bound[i] + (int64_t)size;
-        ((uint64_t *)PyBytes_AS_STRING(words))[i] = (uint64_t)(7 - send->priority) << 56;
-        ((uint64_t *)PyBytes_AS_STRING(keys))[i] = sequence;
-        ((uint32_t *)PyBytes_AS_STRING(sizes))[i] = (uint32_t)size;
-        ((uint32_t *)PyBytes_AS_STRING(charged))[i] = CHARGED + 2 * (send->label.size + form->destination_length)
-            + send->body.size + send->extension.size + send->sender.size;
+        word[i] = (uint64_t)(7 - send->priority) << 56;
+        key[i] = sequence;
+        stored[i] = (uint32_t)size;
+        counted[i] = CHARGED + 2 * (send->label.size + form->destination_length) + send->body.size + send->extension.size
+            + send->sender.size;
         record += size;
     }
     result = PyTuple_Pack(7, count && sends->delivery ? Py_True : Py_False, made, bounds, keys, words, sizes, charged);
@@ -406,5 +407,5 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit_send_stubs(void)
 {
-    return PyModule_Create(&definition);
+    return prepare_columns() < 0 ? NULL : PyModule_Create(&definition);
 }

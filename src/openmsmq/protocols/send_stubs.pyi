@@ -1,4 +1,6 @@
-Found = tuple[bool, bytes, bytes, bytes, bytes, bytes, bytes]
+from array import array
+
+Found = tuple[bool, bytes, array[int], array[int], array[int], array[int], array[int]]
 
 def records(
     stubs: list[bytes], forms: list[tuple[bytes, bytes, bytes, int]], layout: bytes, sequence: int, seconds: int,

@@ -117,9 +117,9 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
 
     def load(
         self, keys: array[int], locations: array[int], sizes: array[int], words: array[int]
-    ) -> tuple[bytes, int, list[tuple[int, int]]]:
-        """Add what `columns` returned; none of it is there. Returns the lookup identifiers in ascending order, 8 bytes
-        each, the sum of the sizes, and the lookup identifiers that have a deadline with it."""
+    ) -> tuple[array[int], int, list[tuple[int, int]]]:
+        """Add what `columns` returned; none of it is there. Returns the lookup identifiers in ascending order,
+        array('Q'), the sum of the sizes, and the lookup identifiers that have a deadline with it."""
         loaded, deadlines = array("Q"), []
         for sequence, location, size, word in zip(keys, locations, sizes, words, strict=True):
             key = word & ~LAST_SEQUENCE | sequence
@@ -127,7 +127,7 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
             loaded.append(key)
             if deadline := word & LAST_SEQUENCE:
                 deadlines.append((key, deadline))
-        return array("Q", sorted(loaded)).tobytes(), sum(sizes), deadlines
+        return array("Q", sorted(loaded)), sum(sizes), deadlines
 
 
 if TYPE_CHECKING:

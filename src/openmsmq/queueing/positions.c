@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../store/column.h"
 
 typedef struct {
     uint64_t key, place; /* of a message that is held in memory, the place is a reference to it */
@@ -586,11 +587,11 @@ static PyObject *load(PyObject *object, PyObject *arguments)
         PyErr_SetString(PyExc_ValueError, "columns of the same length are needed");
         goto end;
     }
-    sorted = PyBytes_FromStringAndSize(NULL, keys.len);
+    uint64_t *found;
+    sorted = new_column(one_u64, (Py_ssize_t)count, &found);
     deadlines = PyList_New(0);
     if (sorted == NULL || deadlines == NULL || !make_room(self, count))
         goto failed;
-    uint64_t *found = (uint64_t *)PyBytes_AS_STRING(sorted);
     bool in_order = true;
     for (size_t at = 0; at < count; at++) {
         uint64_t sequence, word, place;
@@ -674,7 +675,7 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit_positions(void)
 {
     PyObject *module = PyModule_Create(&definition), *type = PyType_FromSpec(&specification);
-    if (module == NULL || type == NULL || PyModule_AddObjectRef(module, "Positions", type) < 0)
+    if (module == NULL || type == NULL || prepare_columns() < 0 || PyModule_AddObjectRef(module, "Positions", type) < 0)
         Py_CLEAR(module);
     Py_XDECREF(type);
     return module;

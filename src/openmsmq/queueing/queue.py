@@ -308,12 +308,13 @@ class Queue:
         else:
             self.locked[key] = lock
 
-    def place(self, columns: QueueColumns) -> None:
-        """Add available positions whose messages are stored and do not expire."""
-        keys, volume, _ = self.entries.load(columns.keys, columns.locations, columns.sizes, columns.deadlines)
+    def place(self, keys: array[int], locations: array[int], sizes: array[int], words: array[int]) -> None:
+        """Add available positions whose messages are stored and do not expire; the arguments are the columns of
+        `QueueColumns`."""
+        positions, volume, _ = self.entries.load(keys, locations, sizes, words)
         self.total_bytes += volume
-        self.available.append(array("Q", keys))
-        self.came += len(columns.keys)
+        self.available.append(positions)
+        self.came += len(keys)
 
     def hold(self, lookup_identifiers: Sequence[int], records: Sequence[bytes], sizes: Sequence[int]) -> None:
         """Add available positions whose express messages do not expire, with what each of them counts for."""
@@ -329,7 +330,7 @@ class Queue:
         """Fill an empty queue with what the store recovered. Returns lookup identifiers with their deadlines."""
         loaded = self.entries.load(columns.keys, columns.locations, columns.sizes, columns.deadlines)
         keys, self.total_bytes, deadlines = loaded
-        self.available = SortedKeys(array("Q", keys))
+        self.available = SortedKeys(keys)
         self.recovered_until = max(columns.keys, default=0)
         return deadlines
 

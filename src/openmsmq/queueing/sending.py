@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from openmsmq.model.admission import MAXIMUM_MESSAGE_FORMAT_NAME, check_message
@@ -26,7 +25,7 @@ from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind, over_quota
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
-from openmsmq.store import QueueColumns, Rows, StoreFailed, StoreFull
+from openmsmq.store import Rows, StoreFailed, StoreFull
 
 #: Whether a body can be encrypted for a queue manager (GUID of 16 bytes), with a privacy level or a better one.
 CanSeal: TypeAlias = Callable[[bytes, int], bool]
@@ -39,7 +38,6 @@ def seals_nothing(machine: bytes, level: int) -> bool:
     return False
 
 
-@dataclass(slots=True)
 class PlainMessages:
     """Messages without transaction, of which nothing follows but their arrival: no journaling, no acknowledgment, no
     time to be received, no security. Their records are complete.
@@ -51,10 +49,11 @@ class PlainMessages:
         recoverable: all of them, or none.
     """
 
-    queues: list[Queue]
-    rows: Rows
-    charged: array[int]
-    recoverable: bool
+    def __init__(self, queues: list[Queue], rows: Rows, charged: array[int], recoverable: bool) -> None:
+        self.queues: Final = queues
+        self.rows: Final = rows
+        self.charged: Final = charged
+        self.recoverable: Final = recoverable
 
 
 class Sending:
@@ -148,8 +147,11 @@ class Sending:
         try:
             for queue, start, end in _runs(messages.queues):
                 if recoverable:
-                    columns = QueueColumns(rows.keys, locations, rows.sizes, rows.deadlines)
-                    queue.place(columns if end - start == len(rows) else columns.part(start, end))
+                    if end - start == len(rows):
+                        queue.place(rows.keys, locations, rows.sizes, rows.deadlines)
+                    else:
+                        part = slice(start, end)
+                        queue.place(rows.keys[part], locations[part], rows.sizes[part], rows.deadlines[part])
                     continue
                 numbers = range(start, end)
                 queue.hold(

@@ -157,6 +157,7 @@ class RpcServer:
         self.may_answer: Callable[[], bool] = _always
         self._gathered: list[Call] = []
         self._unflushed: list[_Connection] = []
+        self._is_held = False
         self.questions = Questions()
         self._servers: list[asyncio.Server] = []
         self._sweep_period = sweep_period
@@ -192,12 +193,17 @@ class RpcServer:
 
     def flush_soon(self, connection: _Connection) -> None:
         """Have a connection's replies leave in the loop's next turn, with those of others: one sync makes many."""
-        if not self._unflushed:
+        if not self._unflushed and not self._is_held:
             asyncio.get_running_loop().call_soon(self.flush)
         self._unflushed.append(connection)
 
+    def hold(self) -> None:
+        """Keep replies until `flush`, which whoever calls this calls in the same turn: the loop needs no other one."""
+        self._is_held = True
+
     def flush(self) -> None:
         """Have what `flush_soon` was told of leave now."""
+        self._is_held = False
         connections, self._unflushed = self._unflushed, []
         allowed = not connections or self.may_answer()
         for connection in connections:
@@ -262,6 +268,10 @@ class RpcServer:
             self.serve_gathered()
         self._serve(call)
 
+    def calls_in(self) -> int:
+        """How many calls have come."""
+        return self.statistics.calls_in
+
     def time_calls(self, timings: Timings) -> None:
         """Time some of the calls from now on."""
         self._timings = timings
@@ -279,6 +289,7 @@ class RpcServer:
         if together is None or not calls:
             return
         self._gathered = []
+        self.hold()
         at = 0
         while at < len(calls):
             try:

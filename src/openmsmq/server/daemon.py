@@ -177,15 +177,29 @@ class Daemon:
         """Open the endpoints. Raises OSError when a port can't be had, UsersFileError when users can't be read."""
         loop = asyncio.get_running_loop()
         self._syncer = _syncer(loop)
-        committer = Committer(
-            self.store, loop, on_failure=self._store_failed, syncer=self._syncer, before=self._before_sync,
-            after=self._after_sync, calls=self._calls, took=self._syncs.observe,
-        )  # fmt: skip
         configuration = self.configuration
         domain = domain_names(configuration)
         policy = SecurityPolicy(configuration.accepts_anonymous, LEVELS[configuration.minimum_level])
         users = UsersFile(configuration.users_path)
         users.check()
+        names = ServerNames(configuration.machine_name.upper(), dns_computer=self._qualified_name)
+        server_limits = ServerLimits(
+            max_connections=configuration.max_connections,
+            max_connections_per_peer=configuration.max_connections_per_peer,
+        )
+        self._rpc = rpc = RpcServer(
+            policy=policy, acceptor=acceptor_of(configuration, users.lookup, names), server_limits=server_limits,
+            dead_peer_seconds=configuration.dead_peer_seconds,
+        )  # fmt: skip
+        rpc.may_answer = self._is_owner
+        if self._audit is not None:
+            rpc.logins = RpcLogins(self._audit, users)
+        # What can share a sync does, and who has waited gets the answer before the loop looks for more to do.
+        committer = Committer(
+            self.store, loop, on_failure=self._store_failed, syncer=self._syncer,
+            before=(rpc.serve_gathered, self.manager.turn), answering=rpc.hold, answered=rpc.flush, calls=rpc.calls_in,
+            took=self._syncs.observe,
+        )  # fmt: skip
         environment = Environment(
             self.manager,
             self.store,
@@ -207,25 +221,12 @@ class Daemon:
         )
         environment.public_queues.published_keys = self.protections.published_keys
         environment.public_queues.knows_keys = self.protections.peer_keys.is_fresh
-        names = ServerNames(configuration.machine_name.upper(), dns_computer=self._qualified_name)
-        acceptor = acceptor_of(configuration, users.lookup, names)
         environment.remote = self._peers = Peers(
             self.manager.machine.identifier,
             configuration.hosts_of_peers,
             login_at_peers(configuration),
             environment.spawn,
         )
-        server_limits = ServerLimits(
-            max_connections=configuration.max_connections,
-            max_connections_per_peer=configuration.max_connections_per_peer,
-        )
-        self._rpc = rpc = RpcServer(
-            policy=policy, acceptor=acceptor, server_limits=server_limits,
-            dead_peer_seconds=configuration.dead_peer_seconds,
-        )  # fmt: skip
-        rpc.may_answer = self._is_owner
-        if self._audit is not None:
-            rpc.logins = RpcLogins(self._audit, users)
         served_here = [
             interface(environment, configuration.minimum_level_of(interface.description.name))
             for interface in served(configuration)
@@ -450,21 +451,6 @@ class Daemon:
         self.stopping.set()
 
     # -- time ------------------------------------------------------------------------------------------------
-
-    def _calls(self) -> int:
-        """How many RPC calls have come."""
-        return self._rpc.statistics.calls_in if self._rpc is not None else 0
-
-    def _before_sync(self) -> None:
-        """What can share a sync does."""
-        if self._rpc is not None:
-            self._rpc.serve_gathered()
-        self.manager.turn()
-
-    def _after_sync(self) -> None:
-        """Who has waited gets the answer at once, before the loop looks for more to do."""
-        if self._rpc is not None:
-            self._rpc.flush()
 
     def turn_wanted(self) -> None:
         """See `queueing.outbox.Outside`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final
 
 from openmsmq.store.checkpoints import Checkpoints, encode
 from openmsmq.store.columns import Capture
@@ -13,16 +13,16 @@ from openmsmq.store.segments import Segment
 from openmsmq.store.vfs import Vfs, write_fully
 
 
-class Chunk(NamedTuple):
+class Chunk:
     """Bytes for one segment."""
 
-    segment: Segment
-    handle: int
-    offset: int
-    parts: list[bytes]
+    def __init__(self, segment: Segment, handle: int, offset: int, parts: list[bytes]) -> None:
+        self.segment: Final = segment
+        self.handle: Final = handle
+        self.offset: Final = offset
+        self.parts: Final = parts
 
 
-@dataclass(frozen=True, slots=True)
 class Batch:
     """Everything that was appended since the last batch was taken.
 
@@ -31,9 +31,10 @@ class Batch:
         end: absolute position that is durable once this is written.
     """
 
-    vfs: Vfs
-    chunks: list[Chunk]
-    end: int
+    def __init__(self, vfs: Vfs, chunks: list[Chunk], end: int) -> None:
+        self._vfs: Final = vfs
+        self.chunks: Final = chunks
+        self.end: Final = end
 
     @property
     def handles(self) -> list[int]:
@@ -43,13 +44,13 @@ class Batch:
     def write(self) -> None:
         """One write, unless a segment became full; raises OSError."""
         for chunk in self.chunks:
-            write_fully(self.vfs, chunk.handle, b"".join(chunk.parts), chunk.offset)
+            write_fully(self._vfs, chunk.handle, b"".join(chunk.parts), chunk.offset)
 
     def sync(self) -> None:
         """Make durable what was written; raises OSError."""
         for handle in self.handles:
             # Here the promise is kept: success is reported to nobody before this returns.
-            self.vfs.fdatasync(handle)
+            self._vfs.fdatasync(handle)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from openmsmq.store.batch import Batch
@@ -41,8 +41,9 @@ class Committer:
         *,
         on_failure: OnFailure,
         syncer: Syncer | None = None,
-        before: Callback = lambda: None,
-        after: Callback = lambda: None,
+        before: Sequence[Callback] = (),
+        answering: Callback = lambda: None,
+        answered: Callback = lambda: None,
         calls: Callable[[], int] = lambda: 0,
         slow: float = SLOW_SYNC,
         took: Callable[[float], object] = lambda seconds: None,
@@ -53,8 +54,8 @@ class Committer:
             loop: calls everything here.
             on_failure: called once when a sync has failed; nothing is acknowledged afterwards.
             syncer: syncs beside the loop.
-            before: called before a batch is taken, so that what it still writes shares the sync.
-            after: called when those who waited have been told.
+            before: called before a batch is taken, so that what they still write shares the sync.
+            answering, answered: called before those who waited are told, and after that.
             calls: how many calls have come in so far, whether they wait for the disk or not.
             slow: seconds; a sync in place that takes longer is a slow one.
             took: called with the seconds that each write and sync of a batch took.
@@ -64,7 +65,8 @@ class Committer:
         self._on_failure = on_failure
         self._syncer = syncer
         self._before = before
-        self._after = after
+        self._answering = answering
+        self._answered = answered
         self._calls = calls
         self._calls_before = 0  # what that was at the last flush
         self._slow = slow
@@ -113,7 +115,8 @@ class Committer:
     def _flush(self) -> None:
         if self._failed:
             return
-        self._before()
+        for step in self._before:
+            step()
         waiting, self._waiting = self._waiting, []
         try:
             batch = self._store.take_batch()
@@ -173,13 +176,14 @@ class Committer:
             self._flush()
 
     def _call(self, callbacks: list[Callback]) -> None:
+        self._answering()
         for callback in callbacks:
             try:
                 callback()
             except Exception as error:
                 # One caller's mistake must not keep the others from their replies.
                 self._loop.call_exception_handler({"message": "callback of a durable write failed", "exception": error})
-        self._after()
+        self._answered()
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True

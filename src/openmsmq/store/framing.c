@@ -8,6 +8,7 @@
 #include <endian.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include "column.h"
 #include "crc32c.h"
 
 #if defined(IS_ACCELERATED) && __BYTE_ORDER == __LITTLE_ENDIAN
@@ -82,16 +83,17 @@ static PyObject *frames(PyObject *module, PyObject *arguments)
                           &flags, &transaction, &tag, &seed, &position, &origin, &room))
         return NULL;
     PyObject *made = NULL, *locations = NULL, *result = NULL;
+    uint64_t *places;
     Py_ssize_t count = keys.len / 8, some = -1;
     if (first >= 0 && first <= count && keys.len == 8 * count && extras.len == keys.len && bounds.len == keys.len + 8
         && queues.len == 4 * count)
         some = fitting((const int64_t *)bounds.buf + first, count - first, data.len, room, &total);
     if (some < 0)
         PyErr_SetString(PyExc_ValueError, "the columns differ in length, or the bounds are not within the data");
-    else if ((made = PyBytes_FromStringAndSize(NULL, total)) && (locations = PyBytes_FromStringAndSize(NULL, 8 * some))) {
+    else if ((made = PyBytes_FromStringAndSize(NULL, total)) && (locations = new_column(one_u64, some, &places))) {
         Header common = {.position = position, .transaction = transaction, .kind = (uint8_t)kind, .flags = (uint8_t)flags,
                          .tag = (uint16_t)tag};
-        write_frames((unsigned char *)PyBytes_AsString(made), (uint64_t *)PyBytes_AsString(locations), data.buf,
+        write_frames((unsigned char *)PyBytes_AsString(made), places, data.buf,
                      (const int64_t *)bounds.buf + first, (const uint64_t *)keys.buf + first,
                      (const uint64_t *)extras.buf + first, (const uint32_t *)queues.buf + first, some, common, origin, seed);
         result = PyTuple_Pack(2, made, locations);
@@ -293,7 +295,7 @@ PyMODINIT_FUNC PyInit_framing(void)
 {
 #ifdef IS_BUILT
     if (IS_ACCELERATED)
-        return PyModule_Create(&definition);
+        return prepare_columns() < 0 ? NULL : PyModule_Create(&definition);
 #endif
     return PyErr_Format(PyExc_ImportError, "%s needs an instruction that this processor does not have", definition.m_name);
 }

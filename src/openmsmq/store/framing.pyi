@@ -1,9 +1,10 @@
+from array import array
 from typing import Any
 
 def frames(
     data: Any, bounds: Any, keys: Any, extras: Any, queues: Any, first: int, kind: int, flags: int, transaction: int,
     tag: int, seed: int, position: int, origin: int, room: int, /,
-) -> tuple[bytes, bytes]: ...  # fmt: skip
+) -> tuple[bytes, array[int]]: ...  # fmt: skip
 def payloads(data: Any, base: int, locations: Any, first: int, kinds: int, tag: int, seed: int, /) -> list[bytes]: ...
 def inserts(
     data: Any, offset: int, base: int, kind: int, flags: int, tag: int, seed: int, /

@@ -18,7 +18,7 @@ except ImportError:  # not built here: see openmsmq.compiled
 _MESSAGES: Final = 1 << INSERT | 1 << PENDING  # kinds of frames that have messages
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)  # what a dataclass makes for it is interpreted, and each plain send has one
 class Rows:
     """Messages, end to end.
 
@@ -37,6 +37,17 @@ class Rows:
     bounds: array[int]
     keys: array[int]
     deadlines: array[int]
+
+    def __init__(
+        self, queues: array[int], records: bytes | bytearray, sizes: array[int], bounds: array[int], keys: array[int],
+        deadlines: array[int],
+    ) -> None:  # fmt: skip
+        self.queues = queues
+        self.records = records
+        self.sizes = sizes
+        self.bounds = bounds
+        self.keys = keys
+        self.deadlines = deadlines
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -62,11 +73,10 @@ def frames_of(
     """
     if framing is None:
         return frames_in_python(codec, rows, first, kind, transaction, position, origin, room)
-    made, locations = framing.frames(
+    return framing.frames(
         rows.records, rows.bounds, rows.keys, rows.deadlines, rows.queues, first, kind, ALONE, transaction,
         codec.tag, codec.seed, position, origin, room,
     )  # fmt: skip
-    return made, array("Q", locations)
 
 
 def frames_in_python(

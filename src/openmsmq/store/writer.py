@@ -110,8 +110,8 @@ class LogWriter:
             RecordTooLarge, StoreFull: nothing was applied.
         """
         self._make_room(rows.sizes, grows=True, urgent=False)
-        locations = array("Q")
-        while len(locations) < len(rows):
+        locations, wanted = array("Q"), len(rows)
+        while len(locations) < wanted:
             first, position = len(locations), self.position
             room = self._limit - self._offset
             data, places = frames_of(self._codec, rows, first, kind, transaction, position, self._write_start, room)
@@ -122,7 +122,10 @@ class LogWriter:
             self._runs.append((position, data))
             self._offset += len(data)
             self._fits(self._offset)
-            locations.extend(places)
+            if first:
+                locations.extend(places)
+            else:
+                locations = places
             tail = self.tail
             tail.live += len(places)
             tail.ever += len(places)
