@@ -44,6 +44,11 @@ def prepared(store: Store) -> dict[int, tuple[bytes, Messages]]:
     return result
 
 
+def columns_of(inserts: list[Insert]) -> tuple[array[int], array[int]]:
+    """Keys and deadlines."""
+    return array("Q", [insert.key for insert in inserts]), array("Q", [insert.deadline for insert in inserts])
+
+
 @dataclass
 class Oracle:
     """Drives a store with a random programme and remembers what it should hold after every batch.
@@ -130,11 +135,11 @@ class Oracle:
         """Apply to the model, before the store: a crash inside of the call may show the new state."""
         for operation in operations:
             match operation:
-                case Insert(queue, key, deadline, payload):
+                case Insert(queue=queue, key=key, deadline=deadline, payload=payload):
                     self.messages[key] = (queue, payload, deadline)
-                case Remove(key, _):
+                case Remove(key=key):
                     del self.messages[key]
-                case RemoveMany(keys, _):
+                case RemoveMany(keys=keys):
                     for key in keys:
                         del self.messages[key]
                 case Move(key, _, queue, new_key, deadline, payload):
@@ -150,11 +155,11 @@ class Oracle:
         remaining = iter(places)
         for operation in operations:
             match operation:
-                case Insert(_, key, _, _):
+                case Insert(key=key):
                     self.locations[key] = next(remaining)
-                case Remove(key, _):
+                case Remove(key=key):
                     del self.locations[key]
-                case RemoveMany(keys, _):
+                case RemoveMany(keys=keys):
                     for key in keys:
                         del self.locations[key]
                 case Move(key, _, _, new_key, _, _):
@@ -184,7 +189,7 @@ class Oracle:
         queue = inserts[0].queue
         sizes = array("I", [len(insert.payload) for insert in inserts])
         records = bytearray(b"".join(insert.payload for insert in inserts))
-        keys, deadlines = (array("Q", [insert[field] for insert in inserts]) for field in (1, 2))
+        keys, deadlines = columns_of(inserts)
         self.remember()
         bounds = array("q", accumulate(sizes, initial=0))
         rows = Rows(array("I", [queue]) * len(keys), records, sizes, bounds, keys, deadlines)
@@ -197,7 +202,7 @@ class Oracle:
         inserts = [self.new_message() for _ in range(self.chance.randrange(1, 9))]
         sizes = array("I", [len(insert.payload) for insert in inserts])
         queues = array("I", [insert.queue for insert in inserts])
-        keys, deadlines = (array("Q", [insert[field] for insert in inserts]) for field in (1, 2))
+        keys, deadlines = columns_of(inserts)
         records = b"".join(insert.payload for insert in inserts)
         rows = Rows(queues, records, sizes, array("q", accumulate(sizes, initial=0)), keys, deadlines)
         for insert in inserts:

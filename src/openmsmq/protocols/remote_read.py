@@ -45,15 +45,15 @@ _ACTIONS: dict[int, Action | LookupAction] = {int(action): action for action in 
 _StartRequest = m.R_StartReceive_Request | m.R_StartTransactionalReceive_Request
 
 
-@dataclass(slots=True, eq=False)
 class PendingRequestEntry:
     """3.1.1.2. Waiting for a message while `reader` is set; afterwards `lookup_identifier` is locked for the client,
     or for the `transaction` that received it."""
 
-    transaction: Transaction | None = None
-    reader: WaitingMessageReadOperation | None = None
-    lookup_identifier: int = 0
-    cleanup: Timer | None = None
+    def __init__(self, transaction: Transaction | None = None) -> None:
+        self.transaction = transaction
+        self.reader: WaitingMessageReadOperation | None = None
+        self.lookup_identifier = 0
+        self.cleanup: Timer | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -131,16 +131,21 @@ class Cursor:
             self.state = self.before_wait
 
 
-@dataclass(slots=True, eq=False)
 class WaitingMessageReadOperation:
-    """[MS-MQDMPR] 3.1.1.10: a read that waits for a message."""
+    """[MS-MQDMPR] 3.1.1.10: a read that waits for a message. What it takes in a transaction may be peeked at until the
+    end if it `leaves_visible`."""
 
-    number: int
-    descriptor: OpenQueueDescriptor
-    destructive: bool
-    accept: Accept
-    reply: Reply
-    cursor: Cursor | None = None
-    transaction: Transaction | None = None
-    two_phase: bool = False
-    leaves_visible: bool = False  # what it takes in a transaction may be peeked at until the end
+    def __init__(
+        self, number: int, descriptor: OpenQueueDescriptor, destructive: bool, accept: Accept, reply: Reply,
+        cursor: Cursor | None = None, transaction: Transaction | None = None, two_phase: bool = False,
+        leaves_visible: bool = False,
+    ) -> None:  # fmt: skip
+        self.number: Final = number
+        self.descriptor: Final = descriptor
+        self.destructive: Final = destructive
+        self.accept: Final = accept
+        self.reply: Final = reply
+        self.cursor: Final = cursor
+        self.transaction: Final = transaction
+        self.two_phase: Final = two_phase
+        self.leaves_visible: Final = leaves_visible

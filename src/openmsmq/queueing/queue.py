@@ -65,22 +65,34 @@ class IncomingTransferInfo(NamedTuple):
     reject_count: int
 
 
-@dataclass(slots=True)
 class Lock:
-    kind: LockKind
-    owner: Any
-    purge_pending: bool = False
-    is_visible: bool = False  # Message.AllowPeekWhenLocked ([MS-MQDMPR] 3.1.1.12)
-    is_alone: bool = False  # of a read: nothing follows from the message's receipt, unless the queue has a journal then
-    overdue: set[int] | None = None  # of a lock of many positions: those whose time came meanwhile
+    """Who holds a message, or many.
+
+    Attributes:
+        is_visible: Message.AllowPeekWhenLocked ([MS-MQDMPR] 3.1.1.12).
+        is_alone: of a read, nothing follows from the message's receipt, unless the queue has a journal then.
+        overdue: of a lock of many positions, those whose time came meanwhile.
+    """
+
+    # Its own, as of all that messages make some of: what a dataclass has instead is interpreted.
+    def __init__(
+        self, kind: LockKind, owner: Any, *, is_visible: bool = False, is_alone: bool = False,
+        overdue: set[int] | None = None,
+    ) -> None:  # fmt: skip
+        self.kind: Final = kind
+        self.owner: Final = owner
+        self.purge_pending = False
+        self.is_visible: Final = is_visible
+        self.is_alone: Final = is_alone
+        self.overdue: Final = overdue
 
 
-@dataclass(slots=True, eq=False)
 class HeldRecord:
     """An express message whose record nobody has decoded yet, and the bytes that it counts for."""
 
-    record: bytes
-    size: int
+    def __init__(self, record: bytes, size: int) -> None:
+        self.record: Final = record
+        self.size: Final = size
 
 
 @dataclass(slots=True, eq=False)

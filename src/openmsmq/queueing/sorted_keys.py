@@ -145,6 +145,9 @@ class SortedKeys:
     def remove_all(self, keys: Iterable[int]) -> None:
         """Remove many that are there."""
         old = sorted(keys)
+        if len(old) == 1:
+            self.remove(old[0])
+            return
         self._count -= len(old)
         at = 0
         while at < len(old):

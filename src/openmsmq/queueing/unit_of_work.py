@@ -23,14 +23,14 @@ from openmsmq.model.message import Message
 from openmsmq.queueing.queue import Queue
 
 
-@dataclass(slots=True)
 class Enqueued:
     """A send of the transaction. `location` is None until the message is in the store."""
 
-    queue: Queue
-    message: Message
-    size: int
-    location: int | None = None
+    def __init__(self, queue: Queue, message: Message, size: int, location: int | None = None) -> None:
+        self.queue = queue
+        self.message = message
+        self.size = size
+        self.location = location
 
     @property
     def is_held(self) -> bool:
@@ -38,14 +38,14 @@ class Enqueued:
         return self.location is None and not self.queue.deleted
 
 
-@dataclass(slots=True)
 class Dequeued:
     """A receive of the transaction; the position is locked until its end. `reason` is why the message is removed: the
     reader may reject it (R_SetUserAcknowledgementClass)."""
 
-    queue: Queue
-    lookup_identifier: int
-    reason: MessageClass = MessageClass.ACK_RECEIVE
+    def __init__(self, queue: Queue, lookup_identifier: int, reason: MessageClass = MessageClass.ACK_RECEIVE) -> None:
+        self.queue = queue
+        self.lookup_identifier = lookup_identifier
+        self.reason = reason
 
 
 @dataclass(slots=True)

@@ -1,12 +1,15 @@
-"""The operations that a batch is made of: values only."""
+"""The operations that a batch is made of: values only.
+
+Each message makes some of them. They have constructors of their own, because that of a NamedTuple is interpreted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 
-class Insert(NamedTuple):
+class Insert:
     """A message comes into a queue.
 
     Attributes:
@@ -16,28 +19,31 @@ class Insert(NamedTuple):
         payload: the message.
     """
 
-    queue: int
-    key: int
-    deadline: int
-    payload: bytes
+    def __init__(self, queue: int, key: int, deadline: int, payload: bytes) -> None:
+        self.queue: Final = queue
+        self.key: Final = key
+        self.deadline: Final = deadline
+        self.payload: Final = payload
 
 
-class Remove(NamedTuple):
+class Remove:
     """A message goes. Once only: a second removal of the same message would spoil the segment's count."""
 
-    key: int
-    location: int
+    def __init__(self, key: int, location: int) -> None:
+        self.key: Final = key
+        self.location: Final = location
 
 
-class RemoveMany(NamedTuple):
+class RemoveMany:
     """Messages go, as by `Remove`, with less to write for each.
 
     Attributes:
         keys, locations: of the messages, in the same order.
     """
 
-    keys: Sequence[int]
-    locations: Sequence[int]
+    def __init__(self, keys: Sequence[int], locations: Sequence[int]) -> None:
+        self.keys: Final = keys
+        self.locations: Final = locations
 
 
 class Move(NamedTuple):

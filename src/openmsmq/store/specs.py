@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final
 
 from openmsmq.store.frames import (
     DROP,
@@ -19,18 +19,22 @@ from openmsmq.store.frames import (
 from openmsmq.store.operations import Insert, Move, Operation, Put, Remove, RemoveMany
 
 
-class FrameSpec(NamedTuple):
+class FrameSpec:
     """One frame to be written. `replaces` is the location that a relocated message leaves, 0 if none;
     `transaction` that of the frame, 0 for that of its chain."""
 
-    kind: int
-    payload: bytes = b""
-    key: int = 0
-    extra: int = 0
-    queue: int = 0
-    flags: int = 0
-    replaces: int = 0
-    transaction: int = 0
+    def __init__(
+        self, kind: int, payload: bytes = b"", key: int = 0, extra: int = 0, queue: int = 0, flags: int = 0,
+        replaces: int = 0, transaction: int = 0,
+    ) -> None:  # fmt: skip
+        self.kind: Final = kind
+        self.payload: Final = payload
+        self.key: Final = key
+        self.extra: Final = extra
+        self.queue: Final = queue
+        self.flags: Final = flags
+        self.replaces: Final = replaces
+        self.transaction: Final = transaction
 
 
 def specify(
@@ -46,8 +50,7 @@ def specify(
     specs = []
     for operation in operations:
         if isinstance(operation, Insert):
-            queue, key, deadline, payload = operation
-            specs.append(FrameSpec(INSERT, payload, key, deadline, queue))
+            specs.append(FrameSpec(INSERT, operation.payload, operation.key, operation.deadline, operation.queue))
         elif isinstance(operation, Remove):
             specs.append(FrameSpec(REMOVE, b"", operation.key, current(operation.location)))
         elif isinstance(operation, RemoveMany):
