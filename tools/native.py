@@ -34,8 +34,22 @@ STABLE_SUFFIX = ".abi3.so"  # what is written in C for the stable ABI serves lat
 GROUP = "openmsmq.native"  # mypyc puts the code of all modules into `openmsmq/native__mypyc`, and a shim beside each
 # What is compiled in, beside the modules themselves: constants and declarations of what they import.
 INPUTS = (
-    "bulk", "idl", "link", "model", "ndr", "packet", "protocols", "queueing", "rpc", "store", "transfer", "transport",
+    "bulk",
+    "idl",
+    "link",
+    "model",
+    "ndr",
+    "packet",
+    "protocols",
+    "queueing",
+    "rpc",
+    "store",
+    "transfer",
+    "transport",
 )
+# Functions of the modules call each other, and the interpreter, without a look into the table of what somebody else may
+# have put in their place.
+DIRECT_CALLS = ["-fvisibility=hidden", "-fno-plt"]
 LARGEST_LOG = 4000  # characters of what a compiler said
 
 
@@ -166,12 +180,13 @@ def compile_all(target: Path, scratch: Path) -> None:
         # mypyc 2.4 puts headers of a group beside its code, and looks for them above.
         extension.include_dirs.append(str(scratch / "c" / GROUP.partition(".")[0]))
         # The compilers of users warn of what those of mypyc's authors do not.
-        extension.extra_compile_args = [option for option in extension.extra_compile_args if option != "-Werror"]
+        options = [option for option in extension.extra_compile_args if option != "-Werror"]
+        extension.extra_compile_args = options + DIRECT_CALLS
     extensions += [
         Extension(
             f"openmsmq.{module}",
             [str(source_in_c(module).relative_to(SOURCES))],
-            extra_compile_args=["-O2", "-Wall"],
+            extra_compile_args=["-O2", "-Wall", *DIRECT_CALLS],
             py_limited_api=is_stable(module),
         )
         for module in found.WRITTEN_IN_C

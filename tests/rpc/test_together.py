@@ -98,6 +98,25 @@ def test_they_wait_for_the_next_turn_and_keep_their_order() -> None:
     assert log == [("the turn ends", 0), ("together", 0), ("together", 1), ("alone", 2), ("together", 3)]
 
 
+def test_who_wants_to_know_is_told_when_all_of_a_turn_have_been_served() -> None:
+    class Told:
+        def hold(self) -> None:
+            log.append(("hold", 0))
+
+        def release(self) -> None:
+            log.append(("release", 0))
+
+    log: Log = []
+    server = RpcServer()
+    server.together, server.turn = Plain(log), Told()
+    in_a_loop(lambda: dispatched(server, log, PLAIN, ODD))
+    assert log == [("hold", 0), ("together", 0), ("alone", 1), ("release", 0)]
+    log.clear()
+    server.together = Broken(log)
+    in_a_loop(lambda: dispatched(server, log, PLAIN))
+    assert log[-1] == ("release", 0)
+
+
 def test_they_are_served_before_any_other_call() -> None:
     log: Log = []
     server = RpcServer()

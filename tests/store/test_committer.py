@@ -296,6 +296,41 @@ def test_a_sync_holds_nobody_up_but_those_who_wait_for_it() -> None:
     asyncio.run(main())
 
 
+def test_calls_that_are_served_together_are_synced_at_once_when_all_have_come() -> None:
+    """As many as the last sync answered; fewer wait for the loop's next turn, in which the others may come."""
+
+    async def main() -> None:
+        vfs = MemoryVfs()
+        store = open_store(vfs)
+        committer = Committer(store, asyncio.get_running_loop(), on_failure=unexpected)
+        keys = itertools.count(1)
+
+        def serve(calls: int) -> tuple[bool, bool]:
+            """Whether they are synced before `release`, and by it."""
+            before, seen = syncs(vfs), []
+            committer.hold()
+            for _ in range(calls):
+                store.insert(1, next(keys), 0, b"x")
+                committer.when_durable(lambda: None)
+            seen.append(syncs(vfs) > before)
+            committer.release()
+            return seen[0], syncs(vfs) > before
+
+        at_once = []
+        for calls in (3, 1, 2, 1, 3, 2):
+            at_once.append(serve(calls))
+            if not at_once[-1][1]:
+                await committer.drain()  # it counts as one more
+        assert at_once == [(False, expected) for expected in (True, False, True, False, True, False)]
+        before = syncs(vfs)
+        committer.hold()
+        committer.release()
+        assert syncs(vfs) == before
+        store.close()
+
+    asyncio.run(main())
+
+
 def test_after_a_slow_sync_some_are_beside_the_loop() -> None:
     async def main() -> None:
         syncer, store = Syncer(), open_store(MemoryVfs())

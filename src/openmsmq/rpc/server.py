@@ -120,6 +120,14 @@ class Together(Protocol):
         interface serves it, then this goes on behind it."""
 
 
+class Turn(Protocol):
+    """Is told when calls are served together, by the loop, and when all that came in this turn have been."""
+
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
 class RpcServer:
     """Serves interfaces on any number of endpoints, which share associations and therefore context handles.
 
@@ -150,6 +158,7 @@ class RpcServer:
         self.connections: set[_Connection] = set()
         self.peers: Counter[str] = Counter()  # connections by host
         self.together: Together | None = None
+        self.turn: Turn | None = None
         self.logins: LoginObserver = NobodyObserves()
         self._timings: Timings | None = None
         self._next_timed = 0  # the number of the next call that is timed
@@ -259,7 +268,7 @@ class RpcServer:
         together = self.together
         if together is not None and together.takes(call) and self._admits(call):
             if not self._gathered:
-                asyncio.get_running_loop().call_soon(self.serve_gathered)
+                asyncio.get_running_loop().call_soon(self._serve_turn)
             self._gathered.append(call)
             if len(self._gathered) >= MOST_GATHERED:
                 self.serve_gathered()
@@ -282,6 +291,17 @@ class RpcServer:
         if timings is not None:
             call.timings, call.started = timings, timings.clock()
             self._next_timed = timings.next_after(self.statistics.calls_in)
+
+    def _serve_turn(self) -> None:
+        turn = self.turn
+        if turn is None:
+            self.serve_gathered()
+            return
+        turn.hold()
+        try:
+            self.serve_gathered()
+        finally:
+            turn.release()
 
     def serve_gathered(self) -> None:
         """Serve the calls that wait for others: before any other call, and before the loop's next turn."""

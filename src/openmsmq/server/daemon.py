@@ -200,6 +200,7 @@ class Daemon:
             before=(rpc.serve_gathered, self.manager.turn), answering=rpc.hold, answered=rpc.flush, calls=rpc.calls_in,
             took=self._syncs.observe,
         )  # fmt: skip
+        rpc.turn = committer
         environment = Environment(
             self.manager,
             self.store,

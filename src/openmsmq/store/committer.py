@@ -28,9 +28,10 @@ class Syncer(Protocol):
 class Committer:
     """Syncs a store on behalf of an event loop.
 
-    The flush runs at the beginning of the loop's next turn, so that whatever all sockets asked for in this turn shares
-    one sync. While all who call wait for the disk, the loop syncs by itself: what comes meanwhile waits in the sockets
-    and shares the next sync, and nothing is handed over. While others call too, whom a sync must not hold up, and for a
+    The flush runs at the beginning of the loop's next turn, so that whatever all sockets asked for in this turn
+    shares one sync; at once, if as many calls wait as the last sync answered, because then nobody is left to wait
+    for. While all who call wait for the disk, the loop syncs by itself: what comes meanwhile waits in the sockets and
+    shares the next sync, and nothing is handed over. While others call too, whom a sync must not hold up, and for a
     while after a slow one, a syncer does it beside the loop, if there is one.
     """
 
@@ -74,7 +75,9 @@ class Committer:
         self._left_beside = 0  # how many syncs are not to be in place
         self._waiting: list[Callback] = []
         self._waiting_calls = 0
+        self._answered_calls = 0  # by the last sync
         self._scheduled = False
+        self._is_held = self._is_wanted = False  # see `hold`; whether a flush was asked for meanwhile
         self._failed = False
         self._drains: set[asyncio.Future[None]] = set()
 
@@ -87,7 +90,24 @@ class Committer:
         self._waiting_calls += calls
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._flush)
+            if self._is_held:
+                self._is_wanted = True
+            else:
+                self._loop.call_soon(self._flush)
+
+    def hold(self) -> None:
+        """Calls are being served: nothing is flushed before `release`, which follows in the same turn of the loop."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """All calls that came in this turn of the loop have been served."""
+        self._is_held = False
+        if self._is_wanted:
+            self._is_wanted = False
+            if self._waiting_calls >= self._answered_calls:
+                self._flush()
+            else:
+                self._loop.call_soon(self._flush)
 
     def may_hold_up(self, calls: int) -> None:
         """A sync in place may delay the clients of this many calls, which do not wait for the disk: their next calls
@@ -121,7 +141,8 @@ class Committer:
         try:
             batch = self._store.take_batch()
             if batch is not None:
-                if self._syncer is not None and self._belongs_beside():
+                belongs_beside = self._belongs_beside()
+                if self._syncer is not None and belongs_beside:
                     self._start(self._syncer, batch, waiting)
                     return
                 self._sync(batch)
@@ -135,6 +156,7 @@ class Committer:
         """Whether calls have come since the last flush that do not wait for the disk, or a sync was slow lately."""
         calls, waiting = self._calls(), self._waiting_calls
         came, self._calls_before, self._waiting_calls = calls - self._calls_before, calls, 0
+        self._answered_calls = waiting
         self._left_beside -= self._left_beside > 0
         return came > waiting or self._left_beside > 0
 
