@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import openmsmq
 
 T = TypeVar("T")
+ENDPOINTS = ("ept", "qmcomm", "messages")
 START = 20.0  # seconds a daemon may take to answer, on a machine that runs other tests
 
 
@@ -52,8 +53,11 @@ class Daemon:
         return self
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        endpoints = self.ready.get("endpoints", {})
-        ports = {name: endpoints.get(name, {}).get("port", 0) for name in ("ept", "qmcomm", "messages")}
+        ready = self.ready.get("endpoints", {})
+        # Not 0: what the system chooses it gives to others as well while this is not running, to connections too.
+        ports = {
+            name: ready.get(name, {}).get("port") or free_port("127.0.0.1") for name in ("ept", "qmcomm", "messages")
+        }
         command = [sys.executable, *self.program, "serve", "--data-dir", str(self.directory)]
         command += ["--endpoint-mapper-port", str(ports["ept"]), "--rpc-port", str(ports["qmcomm"])]
         command += ["--message-port", str(ports["messages"]), *self.options]

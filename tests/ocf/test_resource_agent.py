@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 import openmsmq
-from daemon import eventually, free_port
+from daemon import eventually, free_port, meanwhile
 
 AGENT = Path(__file__).resolve().parents[2] / "packaging" / "ocf" / "openmsmq"
 SUCCESS, GENERIC, UNIMPLEMENTED, PERM, INSTALLED, CONFIGURED, NOT_RUNNING = 0, 1, 3, 4, 5, 6, 7
@@ -71,6 +71,18 @@ def epochs(node: Node) -> list[str]:
     return sorted(path.name for path in Path(node.parameters["data_dir"]).glob("store*"))
 
 
+def failure(node: Node) -> tuple[int, str]:
+    """The first answer of a monitor that is not success."""
+
+    def look() -> tuple[int, str] | None:
+        code, said = node.said("monitor")
+        return None if code == SUCCESS else (code, said)
+
+    found = eventually(look)
+    assert found is not None
+    return found
+
+
 def test_a_resource_starts_answers_and_stops_and_each_action_may_be_repeated(nodes: list[Node]) -> None:
     node = nodes[0]
     assert node.call("monitor") == NOT_RUNNING
@@ -92,11 +104,20 @@ def test_a_daemon_that_was_killed_is_a_failure_and_starts_again(nodes: list[Node
     node = nodes[0]
     assert node.call("start") == SUCCESS
     node.signal(signal.SIGKILL)
-    eventually(lambda: node.call("monitor") != SUCCESS)
-    code, said = eventually(lambda: node.said("monitor") if "exit code 137" in node.said("monitor")[1] else None)
-    assert code == GENERIC
-    assert str(node.log) in said
+    code, said = failure(node)
+    assert (code, "exit code 137" in said, str(node.log) in said) == (GENERIC, True, True)
     assert [node.call("start"), node.call("monitor")] == [SUCCESS, SUCCESS]
+
+
+def test_how_a_daemon_ended_may_be_written_down_a_moment_later(nodes: list[Node]) -> None:
+    node = nodes[0]
+    assert node.call("start") == SUCCESS
+    waiting = int(Path(f"/proc/{node.pid}/stat").read_text().rpartition(")")[2].split()[1])  # the parent
+    os.kill(waiting, signal.SIGSTOP)
+    node.signal(signal.SIGKILL)
+    with meanwhile(0.3, lambda: os.kill(waiting, signal.SIGCONT)):
+        code, said = failure(node)
+    assert (code, "exit code 137" in said) == (GENERIC, True)
 
 
 def test_a_node_that_goes_on_after_another_has_taken_over_does_not_take_it_back(nodes: list[Node]) -> None:
@@ -109,7 +130,7 @@ def test_a_node_that_goes_on_after_another_has_taken_over_does_not_take_it_back(
     one.signal(signal.SIGSTOP)
     assert two.call("start") == SUCCESS
     one.signal(signal.SIGCONT)
-    code, said = eventually(lambda: one.said("monitor") if one.call("monitor") != SUCCESS else None)
+    code, said = failure(one)
     assert (code, "another node has taken the store over (exit code 75)" in said) == (PERM, True)
     assert one.call("stop") == SUCCESS
     assert one.call("monitor") == NOT_RUNNING

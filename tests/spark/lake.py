@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,12 +9,6 @@ from typing import Any
 
 from daemon import Daemon
 from openmsmq import QueueManager
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def flight_port(service: Daemon) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import psutil
 import pyspark
 import pytest
 
-from daemon import Daemon, eventually
+from daemon import Daemon, eventually, free_port
 from spark import lake
 
 pytestmark = pytest.mark.slow
@@ -88,19 +87,13 @@ def test_local_cluster(service: Daemon, filled: list[str], tmp_path: Path, kill:
     check(service, filled, run("local-cluster[2,1,1024]", service, tmp_path, kill=kill))
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_a_master_and_two_workers(service: Daemon, filled: list[str], tmp_path: Path) -> None:
     home = Path(pyspark.__file__).parent
     environment = os.environ | {
         "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
         "SPARK_WORKER_DIR": str(tmp_path / "work"),
     }  # fmt: skip
-    port = free_port()
+    port = free_port("127.0.0.1")
     master = f"spark://127.0.0.1:{port}"
     log = tmp_path / "log"
 
@@ -113,10 +106,10 @@ def test_a_master_and_two_workers(service: Daemon, filled: list[str], tmp_path: 
 
     with ExitStack() as stack:
         start(stack, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port),
-              "--webui-port", str(free_port()))  # fmt: skip
+              "--webui-port", str(free_port("127.0.0.1")))  # fmt: skip
         for _ in range(2):
             start(stack, "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "1g", "--host",
-                  "127.0.0.1", "--webui-port", str(free_port()), master)  # fmt: skip
+                  "127.0.0.1", "--webui-port", str(free_port("127.0.0.1")), master)  # fmt: skip
         registered = re.compile("Successfully registered with master")
         eventually(lambda: len(registered.findall(log.read_text())) == 2, 60)
         check(service, filled, run(master, service, tmp_path))

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import seeds
-from daemon import Daemon, eventually
+from daemon import Daemon, eventually, free_port
 from openmsmq.bulk.client import BulkClient
 from spark import lake
 
@@ -82,7 +82,7 @@ def _command(process: psutil.Process) -> list[str]:
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_queue_manager_that_is_killed(spark: Any, tmp_path: Path, seed: int) -> None:
     chance = seeds.chance(f"queue manager {seed}")
-    service = Daemon(tmp_path / "data", "--flight", "--flight-port", str(lake.free_port()))
+    service = Daemon(tmp_path / "data", "--flight", "--flight-port", str(free_port("127.0.0.1")))
     with service:
         lake.create(service, "killed")
         sent = [str(number) for number in range(900)]

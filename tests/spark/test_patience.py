@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
 
-from daemon import Daemon
+from daemon import Daemon, free_port
 from openmsmq.bulk.client import BulkClient
 from openmsmq.spark.options import BATCH_WRITE, STREAM_READ, OptionError, parse
 from openmsmq.spark.patience import Patience
@@ -29,7 +29,7 @@ from spark import lake
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Daemon]:
-    with Daemon(tmp_path / "data", "--flight", "--flight-port", str(lake.free_port())) as daemon:
+    with Daemon(tmp_path / "data", "--flight", "--flight-port", str(free_port("127.0.0.1"))) as daemon:
         lake.create(daemon, "q")
         yield daemon
 
