@@ -47,8 +47,7 @@ INPUTS = (
     "transfer",
     "transport",
 )
-# Functions of the modules call each other, and the interpreter, without a look into the table of what somebody else may
-# have put in their place.
+# Hidden symbols and no procedure linkage table: functions call each other, and the interpreter, directly.
 DIRECT_CALLS = ["-fvisibility=hidden", "-fno-plt"]
 LARGEST_LOG = 4000  # characters of what a compiler said
 

@@ -1,5 +1,5 @@
-/* Columns of numbers: array.array, made without what the constructor of that does for each (it parses arguments and
- * tells auditors), which costs more than a column of one number is worth. For the stable ABI, too. */
+/* Columns of numbers: array.array, made without its constructor, which parses arguments and raises an audit event each
+ * time: for a column of one number that costs more than the number. For the stable ABI, too. */
 
 #ifndef OPENMSMQ_COLUMN_H
 #define OPENMSMQ_COLUMN_H
