@@ -55,9 +55,7 @@ class Daemon:
     def _launch(self) -> subprocess.Popen[bytes]:
         ready = self.ready.get("endpoints", {})
         # Not 0: what the system chooses it gives to others as well while this is not running, to connections too.
-        ports = {
-            name: ready.get(name, {}).get("port") or free_port("127.0.0.1") for name in ("ept", "qmcomm", "messages")
-        }
+        ports = {name: ready.get(name, {}).get("port") or free_port("127.0.0.1") for name in ENDPOINTS}
         command = [sys.executable, *self.program, "serve", "--data-dir", str(self.directory)]
         command += ["--endpoint-mapper-port", str(ports["ept"]), "--rpc-port", str(ports["qmcomm"])]
         command += ["--message-port", str(ports["messages"]), *self.options]

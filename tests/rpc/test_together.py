@@ -98,8 +98,8 @@ def test_they_wait_for_the_next_turn_and_keep_their_order() -> None:
     assert log == [("the turn ends", 0), ("together", 0), ("together", 1), ("alone", 2), ("together", 3)]
 
 
-def test_who_wants_to_know_is_told_when_all_of_a_turn_have_been_served() -> None:
-    class Told:
+def test_an_observer_is_notified_before_and_after_the_calls_of_a_turn() -> None:
+    class Observer:
         def hold(self) -> None:
             log.append(("hold", 0))
 
@@ -108,7 +108,7 @@ def test_who_wants_to_know_is_told_when_all_of_a_turn_have_been_served() -> None
 
     log: Log = []
     server = RpcServer()
-    server.together, server.turn = Plain(log), Told()
+    server.together, server.turn = Plain(log), Observer()
     in_a_loop(lambda: dispatched(server, log, PLAIN, ODD))
     assert log == [("hold", 0), ("together", 0), ("alone", 1), ("release", 0)]
     log.clear()

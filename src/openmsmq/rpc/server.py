@@ -121,7 +121,7 @@ class Together(Protocol):
 
 
 class Turn(Protocol):
-    """Is told when calls are served together, by the loop, and when all that came in this turn have been."""
+    """Notified before the calls that came in one turn of the loop are served together, and after that."""
 
     def hold(self) -> None: ...
 

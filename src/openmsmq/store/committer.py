@@ -56,7 +56,7 @@ class Committer:
             on_failure: called once when a sync has failed; nothing is acknowledged afterwards.
             syncer: syncs beside the loop.
             before: called before a batch is taken, so that what they still write shares the sync.
-            answering, answered: called before those who waited are told, and after that.
+            answering, answered: called before the callbacks of those who waited, and after them.
             calls: how many calls have come in so far, whether they wait for the disk or not.
             slow: seconds; a sync in place that takes longer is a slow one.
             took: called with the seconds that each write and sync of a batch took.
