@@ -40,6 +40,7 @@ WRITTEN_IN_C: Final = (
     "protocols.start_receive_stubs",
     "queueing.packing",
     "queueing.positions",
+    "rpc.requests",
     "rpc.whole_pdu_headers",
     "store.framing",
 )

@@ -232,7 +232,7 @@ def test_plain_sends_are_served_together() -> None:
         assert together is not None
 
         class Counting:
-            takes = together.takes
+            operations = together.operations
 
             def serve(self, calls: list[Call], start: int) -> int:
                 end = together.serve(calls, start)

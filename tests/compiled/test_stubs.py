@@ -195,10 +195,10 @@ def test_answers_of_receives() -> None:
                 return None
             return RECEIVE.encode_response(m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=0))
 
-        found = receive_stubs.answer(stub, record, READ, 60)
+        found = next(iter(receive_stubs.answers([stub], [record], READ, 60)), None)
         plain += found is not None
         assert found is None or found == answered(answer)
-        assert receive_stubs.answer(stub, record[: chance.randrange(len(record))], READ, 60) is None
+        assert receive_stubs.answers([stub], [record[: chance.randrange(len(record))]], READ, 60) == []
     assert plain > CASES / 30
 
 
@@ -273,7 +273,7 @@ def test_what_is_no_layout_is_refused() -> None:
         with pytest.raises(ValueError, match="layout"):
             start_receive_stubs.answer(b"", layout, {}, 1, 1)
         with pytest.raises(ValueError, match="layout"):
-            receive_stubs.answer(b"", b"", layout, 1)
+            receive_stubs.answers([b""], [b""], layout, 1)
 
 
 def test_what_is_no_form_is_refused() -> None:

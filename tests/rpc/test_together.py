@@ -43,8 +43,8 @@ class Plain:
     def __init__(self, log: Log) -> None:
         self.log = log
 
-    def takes(self, call: Call) -> bool:
-        return call.opnum != OTHER
+    def operations(self, interface: object) -> tuple[int, ...]:
+        return (PLAIN, ODD)
 
     def serve(self, calls: list[Call], start: int) -> int:
         at = start

@@ -19,6 +19,7 @@ from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.rpc.call import Call
+from openmsmq.rpc.call import Caller as RpcCaller
 from openmsmq.rpc.server import SecurityPolicy
 
 # The MSMQ version whose behaviour this queue manager follows (R_QMQueryQMRegistryInternal, query 3).
@@ -157,7 +158,7 @@ class Environment:
         return caller
 
     @staticmethod
-    def sender_sid(call: Call) -> bytes:
+    def sender_sid(caller: RpcCaller) -> bytes:
         """The SID that a message without a sender gets: the caller's, or none for an anonymous one."""
-        sid = call.caller.sid
+        sid = caller.sid
         return sid_bytes(sid) if sid is not None else b""

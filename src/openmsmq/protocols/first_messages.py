@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.storage import UNREADABLE
-from openmsmq.rpc.call import Call
+
+try:
+    from openmsmq.rpc import requests
+except ImportError:  # not built here: see openmsmq.compiled
+    if not TYPE_CHECKING:
+        requests = None
 
 
 class FirstMessages:
@@ -58,19 +66,18 @@ def _records(environment: Environment, locations: list[int | None], held: list[b
     return [next(from_memory if location is None else from_store) for location in locations]
 
 
-def answer_all(environment: Environment, calls: list[Call], answers: list[bytes], waits: list[bool]) -> None:
+def answer_all(environment: Environment, calls: list[Any], answers: list[bytes], waits: list[bool]) -> None:
     """Answer calls: those that wait, when everything written up to now is on the disk."""
-    later: list[tuple[Call, bytes]] = []
-    for call, answer, waiting in zip(calls, answers, waits, strict=True):
-        if waiting:
-            later.append((call, answer))
-        elif not call.over:
-            call.reply(answer)
-    if later:
-        environment.when_durable(lambda: _answer(later), len(later))
+    waiting = sum(waits)
+    if waiting == len(calls):
+        environment.when_durable(partial(requests.answer, calls, answers), waiting)
+        return
+    requests.answer(*_those(calls, answers, waits, False))
+    if waiting:
+        environment.when_durable(partial(requests.answer, *_those(calls, answers, waits, True)), waiting)
 
 
-def _answer(served: list[tuple[Call, bytes]]) -> None:
-    for call, answer in served:
-        if not call.over:
-            call.reply(answer)
+def _those(calls: list[Any], answers: list[bytes], waits: list[bool], waiting: bool) -> tuple[list[Any], list[bytes]]:
+    """The calls, and their answers, that wait or do not."""
+    chosen = [index for index, each in enumerate(waits) if each is waiting]
+    return [calls[index] for index in chosen], [answers[index] for index in chosen]

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model.message import Message
@@ -25,21 +25,20 @@ from openmsmq.protocols.record_layouts import READ, WRITTEN
 from openmsmq.protocols.remote_read import RemoteRead
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.message_record import FIXED, encode_message
-from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.sending import PlainMessages
-from openmsmq.rpc.association import HANDLE_SIZE
-from openmsmq.rpc.call import Call, Interface, any_abandoned
+from openmsmq.rpc.association import HeldHandles
+from openmsmq.rpc.call import Interface
 from openmsmq.store import Rows
 
 try:
     from openmsmq.protocols import receive_stubs, send_stubs, start_receive_stubs
+    from openmsmq.rpc import requests
 except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
-        receive_stubs = send_stubs = start_receive_stubs = None
+        receive_stubs = send_stubs = start_receive_stubs = requests = None
 
 _MOST_FORMS = 4096  # that are kept; then they are made anew
-_CONTEXT_SIZE = 4  # bytes of hQMContext
-Form = tuple[bytes, bytes, bytes, int]  # of `PlainSends._form`
+Form = tuple[bytes, bytes, bytes, int]  # see `PlainSends._form`
 
 
 class Lane(Protocol):
@@ -48,8 +47,8 @@ class Lane(Protocol):
     @property
     def opnum(self) -> int: ...
 
-    def serve(self, calls: list[Call]) -> int:
-        """Serve calls, the first ones of those given. Returns how many."""
+    def serve(self, calls: list[Any]) -> int:
+        """Serve calls, the first ones of those given. Returns how many. See `rpc.server.Together` for what they are."""
 
 
 class PlainCalls:
@@ -70,19 +69,14 @@ class PlainCalls:
     def are_served() -> bool:
         """Whether the machine code is there, without which one call after the other is as quick. It reads numbers as
         they stand in stubs, which are little-endian."""
-        return None not in (send_stubs, receive_stubs, start_receive_stubs) and sys.byteorder == "little"
+        return None not in (send_stubs, receive_stubs, start_receive_stubs, requests) and sys.byteorder == "little"
 
-    def takes(self, call: Call) -> bool:
-        lanes = self._lanes.get(call.interface)
-        return lanes is not None and call.opnum in lanes
+    def operations(self, interface: Interface) -> Collection[int]:
+        return self._lanes.get(interface, ())
 
-    def serve(self, calls: list[Call], start: int) -> int:
-        interface, opnum, end = calls[start].interface, calls[start].opnum, start
-        for call in calls[start:]:
-            if call.opnum != opnum or call.interface is not interface or call.byte_order != "<":
-                break
-            end += 1
-        return start + self._lanes[interface][opnum].serve(calls[start:end]) if end > start else start
+    def serve(self, calls: list[Any], start: int) -> int:
+        some = requests.of_one_operation(calls, start)
+        return start + self._lanes[some[0].interface][some[0].opnum].serve(some)
 
 
 class PlainSends:
@@ -91,28 +85,27 @@ class PlainSends:
         self._forms: dict[tuple[str, bytes], Form] = {}
         self.opnum: Final[int] = m.qmcomm2.operation("rpc_ACSendMessageEx").opnum
 
-    def serve(self, calls: list[Call]) -> int:
+    def serve(self, calls: list[Any]) -> int:
         """See `Lane`."""
         environment = self._environment
-        sending = environment.manager.sending
-        stubs: list[bytes] = []
         forms: list[Form] = []
-        queues: list[Queue] = []
-        for call in calls:
-            stub = call.stub
-            descriptor = call.handles.find(stub[:HANDLE_SIZE], RPC_QUEUE_HANDLE)
+        descriptors: list[OpenQueueDescriptor] = []
+        for descriptor in requests.held(calls, RPC_QUEUE_HANDLE):
             if not isinstance(descriptor, OpenQueueDescriptor):
                 break
-            queue = sending.plainly(descriptor)
-            if queue is None:
-                break
-            stubs.append(stub)
-            forms.append(self._form(descriptor.name, environment.sender_sid(call)))
-            queues.append(queue)
-        if not stubs:
+            if descriptor.form is None:
+                descriptor.form = self._form(descriptor.name, environment.sender_sid(calls[len(forms)].caller))
+            forms.append(descriptor.form)
+            descriptors.append(descriptor)
+        sending = environment.manager.sending
+        queues = sending.plainly(descriptors)
+        if not queues:
             return 0
+        some = len(queues)
         now, first = environment.manager.clock(), environment.manager.changes.sequence + 1
-        found, answers = send_stubs.records(stubs, forms, WRITTEN, first, now // 1000, now % 1000)
+        found, answers = send_stubs.records(
+            requests.stubs(calls)[:some], forms[:some], WRITTEN, first, now // 1000, now % 1000
+        )
         count = len(answers)
         if not count:
             return 0
@@ -126,7 +119,7 @@ class PlainSends:
 
     def _form(self, destination: str, sender: bytes) -> Form:
         """What the records of a sender for a queue have in common, and who sends where it is left open: the fixed part,
-        sender, destination and its length in characters."""
+        sender, destination and its length in characters. Open queues share it."""
         form = self._forms.get((destination, sender))
         if form is None:
             if len(self._forms) >= _MOST_FORMS:
@@ -144,44 +137,33 @@ class PlainReceives:
         self._environment: Final = environment
         self.opnum: Final[int] = m.qmcomm2.operation("rpc_ACReceiveMessageEx").opnum
 
-    def serve(self, calls: list[Call]) -> int:
+    def serve(self, calls: list[Any]) -> int:
         """See `Lane`."""
         environment = self._environment
-        queues: list[Queue] = []
-        for call in calls:
-            queue = self._queue(call)
-            if queue is None:
-                break
-            queues.append(queue)
-        if not queues or any_abandoned(calls[: len(queues)]):
+        reading = environment.manager.reading
+        queues = reading.plainly(self._opened(calls))
+        if not queues or requests.any_abandoned(calls[: len(queues)]):
             return 0
         found = first_messages(environment, queues)
-        answers = self._answers(calls, found.records)
+        now = environment.manager.clock() // 1000
+        answers = receive_stubs.answers(requests.stubs(calls), found.records, READ, now)
         count = len(answers)
         locations = found.locations[:count]
-        reading = environment.manager.reading
         if not count or not reading.take_plain(queues[:count], found.positions[:count], locations):
             return 0
         # Who gets an express message does not wait for the disk.
         answer_all(environment, calls[:count], answers, [location is not None for location in locations])
         return count
 
-    def _answers(self, calls: list[Call], records: list[bytes]) -> list[bytes]:
-        """The answers to calls, up to the first one that is not plain."""
-        now = self._environment.manager.clock() // 1000
-        answers: list[bytes] = []
-        for index, record in enumerate(records):
-            answer = receive_stubs.answer(calls[index].stub, record, READ, now)
-            if answer is None:
-                break
-            answers.append(answer)
-        return answers
-
-    def _queue(self, call: Call) -> Queue | None:
-        """The queue that the caller has opened."""
+    def _opened(self, calls: list[Any]) -> list[OpenQueueDescriptor]:
+        """The queues that the callers have opened and read here, up to the first other one."""
         environment = self._environment
-        context = int.from_bytes(call.stub[:_CONTEXT_SIZE], "little")
-        descriptor = find_owned_descriptor(environment.manager, call, context)
-        if descriptor is None or context in environment.proxies:
-            return None
-        return environment.manager.reading.plainly(descriptor)
+        manager, proxies = environment.manager, environment.proxies
+        opened: list[OpenQueueDescriptor] = []
+        for context in requests.leading_words(calls):
+            handles: HeldHandles = calls[len(opened)].handles
+            descriptor = find_owned_descriptor(manager, handles.holder, context)
+            if descriptor is None or context in proxies:
+                break
+            opened.append(descriptor)
+        return opened

@@ -6,7 +6,7 @@ that are there and from whose receipt nothing follows, and R_EndReceive that ack
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from openmsmq.interfaces import ms_mqrr as m
 from openmsmq.model.constants import Action
@@ -14,16 +14,16 @@ from openmsmq.model.lookup_id import sequence_of
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.first_messages import answer_all, first_messages
 from openmsmq.protocols.record_layouts import READ
-from openmsmq.protocols.remote_read import RR_ACK, PendingRequestEntry, RemoteQueue, RemoteRead
+from openmsmq.protocols.remote_read import QUEUE_CONTEXT_HANDLE, RR_ACK, PendingRequestEntry, RemoteQueue, RemoteRead
 from openmsmq.protocols.user_headers import UserHeaders
 from openmsmq.queueing.queue import Queue
-from openmsmq.rpc.call import Call, any_abandoned
 
 try:
     from openmsmq.protocols import start_receive_stubs
+    from openmsmq.rpc import requests
 except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
-        start_receive_stubs = None
+        start_receive_stubs = requests = None
 
 # Stubs: the context handle; LookupId, hCursor, ulAction, ulTimeout, dwRequestId and both sizes; dwAck and dwRequestId.
 _START: Final = struct.Struct("<20s4xQ6I")
@@ -41,34 +41,31 @@ class PlainStarts:
         self._user_headers: Final = UserHeaders()
         self.opnum: Final[int] = m.RemoteRead.operation("R_StartReceive").opnum
 
-    def serve(self, calls: list[Call]) -> int:
+    def serve(self, calls: list[Any]) -> int:
         """See `plain_calls.Lane`."""
         environment, interface = self._environment, self._interface
         reading = environment.manager.reading
         readers: list[RemoteQueue] = []
-        requests: list[int] = []
+        numbers: list[int] = []
         sizes: list[int] = []
-        queues: list[Queue] = []
-        for call in calls:
-            if len(call.stub) != _START.size:
+        for index, reader in enumerate(requests.held(calls, QUEUE_CONTEXT_HANDLE)):
+            call = calls[index]
+            stub = call.stub
+            if len(stub) != _START.size or not interface.admits(call.caller, reader):
                 break
-            handle, lookup, cursor, action, _, request, size, _ = _START.unpack(call.stub)
-            reader = interface.find(call, handle)
-            if reader is None or lookup or cursor or action != _RECEIVE or request in reader.pending:
-                break
-            queue = reading.plainly(reader.descriptor)
-            if queue is None:
+            _, lookup, cursor, action, _, request, size, _ = _START.unpack(stub)
+            if lookup or cursor or action != _RECEIVE or request in reader.pending:
                 break
             readers.append(reader)
-            requests.append(request)
+            numbers.append(request)
             sizes.append(size)
-            queues.append(queue)
-        if not queues or any_abandoned(calls[: len(queues)]):
+        queues = reading.plainly([reader.descriptor for reader in readers])
+        if not queues or requests.any_abandoned(calls[: len(queues)]):
             return 0
         found = first_messages(environment, queues)
         answers: list[bytes] = []
         for position, record, size in zip(found.positions, found.records, sizes, strict=False):
-            reader, request = readers[len(answers)], requests[len(answers)]
+            reader, request = readers[len(answers)], numbers[len(answers)]
             if request in reader.pending:  # by a call before this one
                 break
             answer = start_receive_stubs.answer(record, READ, self._user_headers, sequence_of(position), size)
@@ -81,7 +78,7 @@ class PlainStarts:
             return 0
         positions = found.positions[:count]
         reading.start_plain([reader.descriptor for reader in readers[:count]], queues[:count], positions)
-        for reader, request, position in zip(readers, requests, positions, strict=False):
+        for reader, request, position in zip(readers, numbers, positions, strict=False):
             interface.keep_until_ended(reader, request, reader.pending[request], position)
         durable = environment.store.durable_end  # what was seen must not vanish in a crash
         waits = [location is not None and location >= durable for location in found.locations[:count]]
@@ -98,22 +95,23 @@ class PlainEnds:
         self._interface: Final = interface
         self.opnum: Final[int] = m.RemoteRead.operation("R_EndReceive").opnum
 
-    def serve(self, calls: list[Call]) -> int:
+    def serve(self, calls: list[Any]) -> int:
         """See `plain_calls.Lane`."""
         environment, interface = self._environment, self._interface
         reading = environment.manager.reading
         readers: list[RemoteQueue] = []
-        requests: list[int] = []
+        numbers: list[int] = []
         queues: list[Queue] = []
         positions: list[int] = []
         ended: set[int] = set()
-        for call in calls:
-            if len(call.stub) != _END.size:
+        for index, reader in enumerate(requests.held(calls, QUEUE_CONTEXT_HANDLE)):
+            call = calls[index]
+            stub = call.stub
+            if len(stub) != _END.size or not interface.admits(call.caller, reader):
                 break
-            handle, acknowledgment, request = _END.unpack(call.stub)
-            reader = interface.find(call, handle)
-            entry = reader.pending.get(request) if reader is not None and acknowledgment == RR_ACK else None
-            if reader is None or entry is None or entry.reader is not None or entry.transaction is not None:
+            _, acknowledgment, request = _END.unpack(stub)
+            entry = reader.pending.get(request) if acknowledgment == RR_ACK else None
+            if entry is None or entry.reader is not None or entry.transaction is not None:
                 break
             position = entry.lookup_identifier
             queue = reading.plainly_held(reader.descriptor, position)
@@ -121,14 +119,14 @@ class PlainEnds:
                 break
             ended.add(position)
             readers.append(reader)
-            requests.append(request)
+            numbers.append(request)
             queues.append(queue)
             positions.append(position)
         waits = [queue.location(position) is not None for queue, position in zip(queues, positions, strict=True)]
         descriptors = [reader.descriptor for reader in readers]
         if not queues or not reading.end_plain(descriptors, queues, positions):
             return 0
-        for reader, request in zip(readers, requests, strict=True):
+        for reader, request in zip(readers, numbers, strict=True):
             reader.forget(request)
         count = len(queues)
         answer_all(environment, calls[:count], [_OK] * count, waits)

@@ -20,7 +20,7 @@ from openmsmq.queueing.descriptors import OpenQueueDescriptor, RemoteReadState
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.unit_of_work import Transaction
-from openmsmq.rpc.association import NULL_HANDLE
+from openmsmq.rpc.association import NULL_HANDLE, Holder
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import Fault
 from openmsmq.transfer.propvariants import pack_properties, unpack_properties
@@ -466,15 +466,15 @@ def _name_in(object_format: m.OBJECT_FORMAT) -> names.FormatName:
 def owned_descriptor(interface: NdrInterface, call: Call, handle: int) -> OpenQueueDescriptor:
     """The open queue that a DWORD names, if it is the caller's own (deviation D-14). Raises InvalidHandle."""
     descriptor = interface.manager.handles.descriptor(handle)
-    if find_owned_descriptor(interface.manager, call, handle) is None:
+    if find_owned_descriptor(interface.manager, call.holder, handle) is None:
         raise InvalidHandle(detail=f"the open queue {handle:#x} belongs to another client")
     return descriptor
 
 
-def find_owned_descriptor(manager: QueueManager, call: Call, handle: int) -> OpenQueueDescriptor | None:
+def find_owned_descriptor(manager: QueueManager, holder: Holder, handle: int) -> OpenQueueDescriptor | None:
     """As `owned_descriptor`, but None where that raises."""
     descriptor = manager.handles.descriptors.get(handle)
-    return descriptor if descriptor is not None and descriptor.owner.admits(call.holder) else None
+    return descriptor if descriptor is not None and descriptor.owner.admits(holder) else None
 
 
 def _unsupported_access(access: int) -> MsmqError:

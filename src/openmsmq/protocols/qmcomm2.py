@@ -94,7 +94,7 @@ class QmComm2(NdrInterface):
         descriptor = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
         if isinstance(descriptor, RemoteQueueProxyHandle):
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.format_name} was not opened for sending")
-        message = message_from_send(q.ptb, environment.sender_sid(call))
+        message = message_from_send(q.ptb, environment.sender_sid(call.caller))
         if message.signature:
             look_up = environment.message_security.look_up(message.sender_identifier, message.sender_certificate)
             if look_up is not None:

@@ -28,6 +28,7 @@ from openmsmq.queueing.descriptors import Cursor, OpenQueueDescriptor, WaitingMe
 from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.rpc.association import NULL_HANDLE, Association
 from openmsmq.rpc.call import Call
+from openmsmq.rpc.call import Caller as RpcCaller
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.transfer.packets import packet_of
@@ -203,14 +204,14 @@ class RemoteRead(NdrInterface):
     def _demand(self, call: Call, unprotected: bool) -> None:
         """Raise Fault unless the caller is protected as this interface and this server ask, or need not be: what was
         settled when a queue was opened holds for the calls that follow (3.1.4.2, note 19)."""
-        if not self._admits(call, unprotected):
+        if not self._admits(call.caller, unprotected):
             raise Fault(RPC_S_ACCESS_DENIED)
 
-    def _admits(self, call: Call, unprotected: bool) -> bool:
+    def _admits(self, caller: RpcCaller, unprotected: bool) -> bool:
         policy = self.environment.policy
-        if policy.admits(call.caller, self.minimum_level):
+        if policy.admits(caller, self.minimum_level):
             return True
-        return unprotected and call.caller.level >= policy.minimum_level
+        return unprotected and caller.level >= policy.minimum_level
 
     def R_CloseQueue(self, call: Call, q: m.R_CloseQueue_Request) -> m.R_CloseQueue_Response:
         """3.1.4.3: what is locked is put back, what waits is cancelled."""
@@ -402,10 +403,9 @@ class RemoteRead(NdrInterface):
         await enlisting
         return m.R_QMEnlistRemoteTransaction_Response()
 
-    def find(self, call: Call, handle: bytes) -> RemoteQueue | None:
-        """The queue that a caller has opened; None for what is a failure."""
-        queue = call.handles.find(handle, QUEUE_CONTEXT_HANDLE)
-        return queue if isinstance(queue, RemoteQueue) and self._admits(call, queue.unprotected) else None
+    def admits(self, caller: RpcCaller, queue: RemoteQueue) -> bool:
+        """Whether a caller is protected as a queue that it has opened asks for."""
+        return self._admits(caller, queue.unprotected)
 
     def _queue(self, call: Call, handle: bytes) -> RemoteQueue:
         queue: RemoteQueue = call.handles.get(handle, QUEUE_CONTEXT_HANDLE)

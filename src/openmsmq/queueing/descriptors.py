@@ -54,6 +54,7 @@ class OpenQueueDescriptor:
     opened: int = 0  # when, in milliseconds since 1970 UTC
     taken: int = 0  # messages, by receives that it has answered
     name: str = ""  # the text of `format_name`, which every message sent here carries
+    form: Any = None  # what the protocol keeps for messages that are sent by it
 
     def __post_init__(self) -> None:
         self.name = str(self.format_name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final
 
@@ -104,13 +104,23 @@ class Reading:
             self.timeouts.add(self._clock() + timeout, reader.number, reader)
         return reader
 
-    def plainly(self, descriptor: OpenQueueDescriptor) -> Queue | None:
-        """The queue of which a receive may take the first message, if nothing follows from that; None if a look at more
-        than the message's record is needed, which is `read`'s."""
-        queue = descriptor.queue
-        if queue is None or not descriptor.destructive or queue.kind not in APPLICATION_QUEUES:
-            return None
-        return None if queue.properties.journaling or queue.arrived or queue.aborts else queue
+    @staticmethod
+    def plainly(descriptors: Iterable[OpenQueueDescriptor]) -> list[Queue]:
+        """The queues of which receives may take the first messages, if nothing follows from that; up to the first
+        descriptor for which a look at more than the message's record is needed, which is `read`'s."""
+        queues: list[Queue] = []
+        latest: Queue | None = None
+        for descriptor in descriptors:
+            queue = descriptor.queue
+            if queue is None or not descriptor.destructive:
+                break
+            if queue is not latest:
+                is_application = queue.kind in APPLICATION_QUEUES
+                if not is_application or queue.properties.journaling or queue.arrived or queue.aborts:
+                    break
+                latest = queue
+            queues.append(queue)
+        return queues
 
     def take_plain(self, queues: list[Queue], positions: list[int], locations: list[int | None]) -> bool:
         """Remove messages that nobody holds and that ask for nothing, each from the queue and the location beside it,

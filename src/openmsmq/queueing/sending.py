@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
 from openmsmq.model.admission import MAXIMUM_MESSAGE_FORMAT_NAME, check_message
@@ -30,6 +30,7 @@ from openmsmq.store import Rows, StoreFailed, StoreFull
 #: Whether a body can be encrypted for a queue manager (GUID of 16 bytes), with a privacy level or a better one.
 CanSeal: TypeAlias = Callable[[bytes, int], bool]
 _SEND: Final = Access.SEND  # looking up members of an Enum is slow
+_LONGEST_NAME: Final = MAXIMUM_MESSAGE_FORMAT_NAME // 2
 _SEALING = 2048  # bytes that encryption adds to a packet, at most: padding, and a key encrypted by RSA
 
 
@@ -120,16 +121,21 @@ class Sending:
             self._transactions.send(transaction, copies)
         return copies[0][1].identifier
 
-    def plainly(self, descriptor: OpenQueueDescriptor) -> Queue | None:
-        """The queue that takes plain messages (`PlainMessages`) without a look at each of them, None if none does: what
-        is checked, and refused, message by message is `enqueue`'s."""
-        queue = descriptor.queue
-        if queue is None or queue.waiters or queue.kind not in APPLICATION_QUEUES or descriptor.access is not _SEND:
-            return None
-        properties = queue.properties
-        if properties.transactional or properties.authentication or properties.privacy_level == PRIV_LEVEL_BODY:
-            return None
-        return queue if len(descriptor.name) <= MAXIMUM_MESSAGE_FORMAT_NAME // 2 else None
+    @staticmethod
+    def plainly(descriptors: Iterable[OpenQueueDescriptor]) -> list[Queue]:
+        """The queues that take plain messages (`PlainMessages`) without a look at each of them, up to the first
+        descriptor whose queue does not: what is checked, and refused, message by message is `enqueue`'s."""
+        queues: list[Queue] = []
+        latest: Queue | None = None
+        for descriptor in descriptors:
+            queue = descriptor.queue
+            if queue is None or descriptor.access is not _SEND or len(descriptor.name) > _LONGEST_NAME:
+                break
+            if queue is not latest and not _takes_plain(queue):
+                break
+            latest = queue
+            queues.append(queue)
+        return queues
 
     def enqueue_plain(self, messages: PlainMessages) -> bool:
         """Put many messages into their queues, all or none. False: one of them has to be refused, for lack of room in a
@@ -167,7 +173,7 @@ class Sending:
         """Whether the quotas allow all of them."""
         changes, queues = self._changes, messages.queues
         limited = changes.machine.quota != INFINITE
-        for queue in queues:
+        for queue, _, _ in _runs(queues):
             limited = limited or queue.properties.quota != INFINITE
         if not limited:
             return True
@@ -217,6 +223,14 @@ class Sending:
                 HResult.MQ_ERROR_PUBLIC_KEY_NOT_FOUND,
                 f"no public key is known to encrypt the body for {name} with privacy level {message.privacy_level}",
             )
+
+
+def _takes_plain(queue: Queue) -> bool:
+    properties = queue.properties
+    return not (
+        queue.waiters or queue.kind not in APPLICATION_QUEUES or properties.transactional or properties.authentication
+        or properties.privacy_level == PRIV_LEVEL_BODY
+    )  # fmt: skip
 
 
 def _runs(queues: list[Queue]) -> Iterator[tuple[Queue, int, int]]:

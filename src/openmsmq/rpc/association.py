@@ -45,6 +45,8 @@ class Holder:
 
     def admits(self, caller: Holder) -> bool:
         """Whether a caller may use what this holder has."""
+        if caller is self:
+            return True
         return caller.association is self.association and caller.sid == self.sid and caller.level >= self.level
 
 
@@ -58,12 +60,12 @@ class ContextHandles:
     def __init__(self, random: Random, maximum: int = MAX_HANDLES) -> None:
         self._random = random
         self._maximum = maximum
-        self._entries: dict[bytes, tuple[str, Any, Rundown | None, Holder]] = {}
+        self.entries: Final[dict[bytes, tuple[str, Any, Rundown | None, Holder]]] = {}
         self._charged = 0
         self._over = False
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def create(self, holder: Holder, kind: str, obj: Any, rundown: Rundown | None = None) -> bytes:
         """A new handle for `obj`. `rundown(obj)` is called if the client goes without closing it.
@@ -80,7 +82,7 @@ class ContextHandles:
             _run_down(kind, obj, rundown)
             raise
         handle = bytes(4) + self._random(16)
-        self._entries[handle] = (kind, obj, rundown, holder)
+        self.entries[handle] = (kind, obj, rundown, holder)
         return handle
 
     def charge(self, by: int) -> None:
@@ -91,13 +93,13 @@ class ContextHandles:
         self._charged += by
 
     def _check_room(self) -> None:
-        if len(self._entries) + self._charged >= self._maximum:
+        if len(self.entries) + self._charged >= self._maximum:
             raise Fault(NCA_S_FAULT_REMOTE_NO_MEMORY)
 
     def get(self, holder: Holder, handle: bytes, kind: str) -> Any:
         """What the handle stands for. Raises `Fault`: context mismatch for one that is null, unknown here or of
         another kind, access denied for one of another caller or a better protected one."""
-        entry = self._entries.get(bytes(handle))
+        entry = self.entries.get(bytes(handle))
         if entry is None or entry[0] != kind:
             raise Fault(NCA_S_FAULT_CONTEXT_MISMATCH)
         if not entry[3].admits(holder):
@@ -107,20 +109,20 @@ class ContextHandles:
 
     def find(self, holder: Holder, handle: bytes, kind: str) -> Any:
         """As `get`, but None where that raises."""
-        entry = self._entries.get(handle)
+        entry = self.entries.get(handle)
         return entry[1] if entry is not None and entry[0] == kind and entry[3].admits(holder) else None
 
     def close(self, holder: Holder, handle: bytes, kind: str) -> Any:
         """Forget the handle without running it down, and return what it stood for. Raises as `get` does."""
         obj = self.get(holder, handle, kind)
-        del self._entries[bytes(handle)]
+        del self.entries[bytes(handle)]
         return obj
 
     def run_down(self) -> None:
         """Run every handle down, newest first: a cursor before the queue it belongs to."""
         self._over = True
-        while self._entries:
-            _, (kind, obj, rundown, _) = self._entries.popitem()
+        while self.entries:
+            _, (kind, obj, rundown, _) = self.entries.popitem()
             _run_down(kind, obj, rundown)
 
 
@@ -135,10 +137,10 @@ def _run_down(kind: str, obj: Any, rundown: Rundown | None) -> None:
 class HeldHandles:
     """The context handles of an association as one caller sees them: its own."""
 
-    __slots__ = ("_handles", "holder")
+    __slots__ = ("_handles", "entries", "holder")
 
     def __init__(self, handles: ContextHandles, holder: Holder) -> None:
-        self._handles, self.holder = handles, holder
+        self._handles, self.holder, self.entries = handles, holder, handles.entries
 
     def create(self, kind: str, obj: Any, rundown: Rundown | None = None) -> bytes:
         """See `ContextHandles.create`."""

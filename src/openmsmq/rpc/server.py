@@ -12,14 +12,14 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from openmsmq.ndr import BadStubData
 from openmsmq.rpc.assembly import Budget
 from openmsmq.rpc.association import AssociationTable, Random
-from openmsmq.rpc.call import Call, Caller, InterfaceTable
+from openmsmq.rpc.call import Call, Caller, Interface, InterfaceTable
 from openmsmq.rpc.faults import (
     NCA_S_FAULT_CONTEXT_MISMATCH,
     NCA_S_FAULT_UNSPEC,
@@ -36,6 +36,12 @@ from openmsmq.rpc.server_connection import Asked, CallCancelled, ConnectionEnded
 from openmsmq.rpc.sockets import DEAD_PEER, set_options
 from openmsmq.rpc.throttle import Attempt, FailureLimits, PeerFailures
 from openmsmq.rpc.timing import Timings
+
+try:
+    from openmsmq.rpc import requests
+except ImportError:  # not built here: see openmsmq.compiled
+    if not TYPE_CHECKING:
+        requests = None
 
 log = logging.getLogger(__name__)
 
@@ -112,12 +118,13 @@ class Statistics:
 class Together(Protocol):
     """Serves calls that came in one turn of the event loop together."""
 
-    def takes(self, call: Call) -> bool:
-        """Whether a call is one of those."""
+    def operations(self, interface: Interface) -> Collection[int]:
+        """The numbers of the operations of an interface whose calls are served together."""
 
-    def serve(self, calls: list[Call], start: int) -> int:
-        """Serve calls from index `start` on, as many as it can. Returns the index of the first one that is left: its
-        interface serves it, then this goes on behind it."""
+    def serve(self, calls: list[Any], start: int) -> int:
+        """Serve calls from index `start` on, as many as it can: each is a `Call`, or a `requests.Request`, which has
+        `stub`, `handles` and `caller` as well. Returns the index of the first one that is left: its interface serves
+        it, then this goes on behind it."""
 
 
 class Turn(Protocol):
@@ -164,7 +171,8 @@ class RpcServer:
         self._next_timed = 0  # the number of the next call that is timed
         #: Asked before anything is sent; if not, the connection is closed.
         self.may_answer: Callable[[], bool] = _always
-        self._gathered: list[Call] = []
+        self.gathered: list[Any] = []
+        self.ready: list[Any] = []  # sources with answers, see `requests`
         self._unflushed: list[_Connection] = []
         self._is_held = False
         self.questions = Questions()
@@ -211,16 +219,30 @@ class RpcServer:
         self._is_held = True
 
     def flush(self) -> None:
-        """Have what `flush_soon` was told of leave now."""
+        """Have what waits leave now."""
         self._is_held = False
         connections, self._unflushed = self._unflushed, []
-        allowed = not connections or self.may_answer()
+        if not connections and not self.ready:
+            return
+        allowed = self.may_answer()
+        if self.ready:
+            self._flush_sources(allowed)
         for connection in connections:
             try:
                 connection.flush(allowed)
             except Exception:  # one connection's trouble must not keep the others from their replies
                 log.exception("replies can't be sent")
                 connection.close()
+
+    def _flush_sources(self, allowed: bool) -> None:
+        if allowed:
+            self.statistics.packets_out += len(self.ready)
+            for owner, rest in requests.flush(self.ready):
+                owner.send(rest)
+        else:
+            sources, self.ready[:] = self.ready[:], []
+            for source in sources:
+                source.owner.close()
 
     def close_listeners(self) -> None:
         """Take no new connections."""
@@ -265,17 +287,58 @@ class RpcServer:
         self.statistics.calls_in += 1
         if self.statistics.calls_in == self._next_timed:
             self._time(call)
-        together = self.together
-        if together is not None and together.takes(call) and self._admits(call):
-            if not self._gathered:
-                asyncio.get_running_loop().call_soon(self._serve_turn)
-            self._gathered.append(call)
-            if len(self._gathered) >= MOST_GATHERED:
-                self.serve_gathered()
+        together, interface = self.together, call.interface
+        if (
+            together is not None
+            and call.opnum in together.operations(interface)
+            and call.byte_order == "<"
+            and self._admits(call.caller, interface, call.opnum)
+        ):
+            self.gathered.append(call)
+            self._has_gathered(1)
             return
-        if self._gathered:
+        if self.gathered:
             self.serve_gathered()
         self._serve(call)
+
+    def take(self, source: requests.Source, data: bytes) -> int:
+        """Gather the requests that `data` begins with, which a source has brought. Returns how many bytes they are."""
+        gathered = self.gathered
+        before = len(gathered)
+        taken = source.take(data, gathered, MOST_GATHERED)
+        came = len(gathered) - before
+        if came:
+            statistics = self.statistics
+            statistics.calls_in += came
+            late = statistics.calls_in - self._next_timed
+            if 0 <= late < came:
+                request = gathered[-1 - late]
+                call = gathered[-1 - late] = request.owner.call_of(request)
+                self._time(call)
+            self._has_gathered(came)
+        return taken
+
+    def _has_gathered(self, came: int) -> None:
+        if len(self.gathered) == came:
+            asyncio.get_running_loop().call_soon(self._serve_turn)
+        if len(self.gathered) >= MOST_GATHERED:
+            self.serve_gathered()
+
+    def contexts_of(self, core: ServerConnection, caller: Caller) -> dict[int, tuple[Interface, list[int]]]:
+        """By presentation context, the interface and which of its operations a source may bring."""
+        together = self.together
+        assert together is not None
+        return {
+            number: (
+                context.interface,
+                [
+                    opnum
+                    for opnum in together.operations(context.interface)
+                    if self._admits(caller, context.interface, opnum)
+                ],
+            )
+            for number, context in core.contexts.items()
+        }
 
     def calls_in(self) -> int:
         """How many calls have come."""
@@ -305,10 +368,10 @@ class RpcServer:
 
     def serve_gathered(self) -> None:
         """Serve the calls that wait for others: before any other call, and before the loop's next turn."""
-        together, calls = self.together, self._gathered
+        together, calls = self.together, self.gathered
         if together is None or not calls:
             return
-        self._gathered = []
+        self.gathered = []
         self.hold()
         at = 0
         while at < len(calls):
@@ -317,24 +380,23 @@ class RpcServer:
             except Exception:  # a bug: nobody knows which of them were served, so none is served again
                 log.exception("calls can't be served together")
                 for call in calls[at:]:
-                    self._refuse(call, NCA_S_FAULT_UNSPEC)
+                    self._refuse(_call_of(call), NCA_S_FAULT_UNSPEC)
                 break
             if at < len(calls):
-                self._serve(calls[at])
+                self._serve(_call_of(calls[at]))
                 at += 1
         self.flush()
 
-    def _admits(self, call: Call) -> bool:
-        """Whether the caller may call the operation."""
-        interface = call.interface
-        return self.policy.admits(call.caller, interface.minimum_level) or call.opnum in interface.open_opnums
+    def _admits(self, caller: Caller, interface: Interface, opnum: int) -> bool:
+        """Whether a caller may call an operation."""
+        return self.policy.admits(caller, interface.minimum_level) or opnum in interface.open_opnums
 
     def _serve(self, call: Call) -> None:
         interface, opnum = call.interface, call.opnum
         try:
             if not interface.accepts(opnum):
                 raise Fault(NCA_S_OP_RNG_ERROR)
-            if not self._admits(call):
+            if not self._admits(call.caller, interface, opnum):
                 raise Fault(RPC_S_ACCESS_DENIED)
             interface.call(call)
         except Fault as fault:
@@ -378,6 +440,8 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._descriptor = -1
         self._core: ServerConnection | None = None
+        self._source: requests.Source | None = None
+        self._known = 0  # how many negotiations the source knows
         self._corked = False
         self._backlog: list[Event] = []
         self._asking = False  # whether a login waits for somebody else's answer
@@ -423,16 +487,26 @@ class _Connection(asyncio.Protocol):
             self._descriptor = sock.fileno()
             set_options(sock, server.dead_peer_seconds)
             self._core.descriptor = self._descriptor
+        if server.together is not None and requests is not None and sock is not None:
+            self._source = requests.Source(
+                self, transport, self._descriptor, self._core.unanswered, self._core.output, server.ready,
+                server.limits.max_fragment, server.limits.max_pending,
+            )  # fmt: skip
         server.connections.add(self)
         server.peers[host] += 1
         server.statistics.connections += 1
 
     def data_received(self, data: bytes) -> None:
-        core = self._core
+        core, source = self._core, self._source
         if core is None:
             return
-        self._heard = self._loop.time()
         self._server.statistics.packets_in += 1
+        if source is not None and source.is_open:
+            taken = self._server.take(source, data)
+            if taken == len(data):
+                return
+            data = data[taken:]
+        self._heard = self._loop.time()
         before = core.pdus_received
         self._serve(core, data)
         if not core.waits_for_bytes:
@@ -441,8 +515,31 @@ class _Connection(asyncio.Protocol):
             # A busy connection may always be in the middle of something; each whole PDU is progress.
             self._incomplete_since = self._heard
 
+    def _open_source(self, core: ServerConnection, source: requests.Source) -> None:
+        """Let the source take requests, if nothing else is expected."""
+        caller = core.plain_caller
+        if core.negotiations != self._known and core.association is not None and caller is not None:
+            self._known = core.negotiations
+            handles = core.association.held_by(caller, caller.identity.sid, caller.level)
+            source.know(self._server.contexts_of(core, caller), caller, handles, core.max_reply)
+        source.is_open = core.bound and caller is not None and core.expects_whole_requests and not self._backlog
+
+    def call_of(self, request: requests.Request) -> Call:
+        """See `ServerConnection.call_of`."""
+        assert self._core is not None  # whatever a connection has brought is served before it is given up
+        return self._core.call_of(request)
+
+    def respond(self, request: requests.Request, stub: bytes) -> None:
+        """Answer a request that its source has taken."""
+        if self._core is not None:
+            self._core.respond(request.call_id, request.context_id, stub)
+            self._output_ready()
+
     def _serve(self, core: ServerConnection, data: bytes) -> None:
         """Dispatch what has arrived, until there is no more or the peer does not read the replies."""
+        source = self._source
+        if source is not None:
+            source.is_open = False
         self._corked = True
         try:
             events = core.receive_data(data)
@@ -478,11 +575,17 @@ class _Connection(asyncio.Protocol):
         finally:
             self._corked = False
         self.flush()
+        if source is not None:
+            self._open_source(core, source)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
         self._server.serve_gathered()  # what it has sent was sent
         core, self._core = self._core, None
+        if self._source is not None:
+            self._source.descriptor = -1
+            self._source.is_open = False
+            self._source = None
         if core is not None:
             core.descriptor = -1
             self._server.peers[core.peer_host] -= 1
@@ -556,13 +659,17 @@ class _Connection(asyncio.Protocol):
             ("it has not bound", None if core.bound else self._connected, limits.first_pdu),
             ("a PDU is incomplete", self._incomplete_since, limits.incomplete_pdu),
             ("it does not read its replies", self._paused_since, limits.unread_replies),
-            ("it is idle", None if core.pending else self._heard, limits.idle),
+            ("it is idle", None if core.pending else self._last_heard, limits.idle),
         )
         for reason, since, allowed in reasons:
             if since is not None and allowed is not None and now - since > allowed:
                 log.info("connection from %s closed: %s for %.0f s", core.peer_host, reason, now - since)
                 self.close()
                 return
+
+    @property
+    def _last_heard(self) -> float:
+        return self._heard if self._source is None else max(self._heard, self._source.heard)
 
     def _cancel(self, call: Call) -> None:
         try:
@@ -616,6 +723,17 @@ class _Connection(asyncio.Protocol):
                 self._write(self._transport, data)
                 if self._paused_since is not None:
                     self._check_unread()
+
+    def send(self, data: bytes) -> None:
+        """Send what the socket did not take at once."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+            if self._paused_since is not None:
+                self._check_unread()
+
+
+def _call_of(call: Any) -> Call:
+    return call if isinstance(call, Call) else call.owner.call_of(call)
 
 
 def _always() -> bool:

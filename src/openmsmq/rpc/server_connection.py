@@ -16,12 +16,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from openmsmq.rpc.assembly import Account, Assembly, Budget
 from openmsmq.rpc.association import Association, AssociationTable
 from openmsmq.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, RejectReason
-from openmsmq.rpc.call import Call, CallConnection, InterfaceTable
+from openmsmq.rpc.call import Call, CallConnection, Caller, InterfaceTable
 from openmsmq.rpc.call_pdus import CALL_HEADER_SIZE, CoCancel, FaultPdu, Orphaned, decode, stub_start
 from openmsmq.rpc.errors import AuthenticationError, RemoteProtocolError
 from openmsmq.rpc.faults import (
@@ -44,12 +44,15 @@ from openmsmq.rpc.pdu import (
     PacketType,
     read_uuid,
 )
-from openmsmq.rpc.security import AcceptorFactory, LoginObserver, NobodyObserves, Question, fragments
-from openmsmq.rpc.server_binding import Binder
+from openmsmq.rpc.security import AcceptorFactory, Channel, LoginObserver, NobodyObserves, Question, fragments
+from openmsmq.rpc.server_binding import Binder, BoundContext
 from openmsmq.rpc.splitter import Splitter
 from openmsmq.rpc.throttle import PeerFailures
 from openmsmq.rpc.verification import strip_trailer
 from openmsmq.rpc.whole_pdus import request, response
+
+if TYPE_CHECKING:
+    from openmsmq.rpc.requests import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +115,14 @@ class ServerConnection(CallConnection):
         self._contexts = self._binder.contexts
         self._splitter = Splitter(self.limits.max_fragment)
         self._max_fragment = self.limits.max_fragment
-        self._out: list[bytes] = []
+        self.output: list[bytes] = []  # what waits to be sent
         self.output_size = 0
         self.more = False
         self.pdus_received = 0
-        self._pending: dict[int, Call] = {}
+        #: By their identifiers, calls that have no answer yet: a `Call`, or a request that `requests.Source` has taken.
+        self.unanswered: dict[int, Any] = {}
+        #: How often presentation or security contexts were negotiated.
+        self.negotiations = 0
         self._assemblies: dict[int, Assembly] = {}
         self._memory = Account(self.limits.max_call_size, budget)
         self._ended = False
@@ -137,7 +143,7 @@ class ServerConnection(CallConnection):
     @property
     def pending(self) -> int:
         """How many calls wait for their answer."""
-        return len(self._pending)
+        return len(self.unanswered)
 
     @property
     def waits_for_bytes(self) -> bool:
@@ -147,11 +153,44 @@ class ServerConnection(CallConnection):
     @property
     def has_output(self) -> bool:
         """Whether something must be sent."""
-        return bool(self._out)
+        return bool(self.output)
+
+    @property
+    def expects_whole_requests(self) -> bool:
+        """Whether the next bytes begin a PDU, and nothing that came before them waits."""
+        return (
+            not (self._splitter.in_the_middle or self._assemblies or self.more or self._asking or self._ended)
+            and self._held is None
+        )
+
+    @property
+    def plain_caller(self) -> Caller | None:
+        """Who calls in requests without a verifier; None if they are refused."""
+        return self._binder.plain_caller
+
+    @property
+    def contexts(self) -> dict[int, BoundContext]:
+        """The presentation contexts that were negotiated."""
+        return self._contexts
+
+    @property
+    def max_reply(self) -> int:
+        """The size of the largest fragment that the client takes."""
+        return self._binder.max_xmit_frag
+
+    def call_of(self, request: Request) -> Call:
+        """A call of a request that `requests.Source` has taken. Its answer goes nowhere if the request was orphaned."""
+        call = Call(
+            self, request.interface, request.caller, None, request.call_id, request.context_id, request.opnum,
+            request.stub,
+        )  # fmt: skip
+        if self.unanswered.get(request.call_id) is request:
+            self.unanswered[request.call_id] = call
+        return call
 
     def data_to_send(self) -> bytes:
         """Take what must be sent; `output_size` says roughly how much it is."""
-        out = self._out
+        out = self.output
         self.output_size = 0
         if len(out) == 1:
             return out.pop()
@@ -186,7 +225,7 @@ class ServerConnection(CallConnection):
         caller = self._binder.plain_caller
         if caller is None:
             return data
-        contexts, pending, at, most = self._contexts, self._pending, 0, self._max_fragment
+        contexts, pending, at, most = self._contexts, self.unanswered, 0, self._max_fragment
         room = min(MAX_EVENTS, self.limits.max_pending - len(pending))
         while len(events) < room:
             found = request(data, at, most)
@@ -234,9 +273,9 @@ class ServerConnection(CallConnection):
         """The transport is gone. Returns the calls to cancel; afterwards `leave` gives the association up."""
         self._ended = True
         self._drop_assemblies()
-        pending = list(self._pending.values())
-        self._pending.clear()
-        return pending
+        calls = [call for call in self.unanswered.values() if isinstance(call, Call)]
+        self.unanswered.clear()
+        return calls
 
     def leave(self) -> None:
         """Leave the association; the last connection of it runs the context handles down."""
@@ -249,33 +288,35 @@ class ServerConnection(CallConnection):
 
     def send_reply(self, call: Call, stub: bytes) -> None:
         """`Call.reply`: nothing happens if the call was orphaned or the connection is gone."""
-        if self._pending.get(call.call_id) is not call:
+        if self.unanswered.get(call.call_id) is not call:
             return
-        del self._pending[call.call_id]
-        size = CALL_HEADER_SIZE + len(stub)
-        channel = call.channel
-        if channel is None and size <= self._binder.max_xmit_frag:
-            self._out.append(response(call.call_id, call.context_id, stub))
+        del self.unanswered[call.call_id]
+        self.respond(call.call_id, call.context_id, stub, call.channel)
+
+    def respond(self, call_id: int, context_id: int, stub: bytes, channel: Channel | None = None) -> None:
+        """Put the answer of a call, which is not among the unanswered ones any more, where it waits to be sent."""
+        size, limit = CALL_HEADER_SIZE + len(stub), self._binder.max_xmit_frag
+        if channel is None and size <= limit:
+            self.output.append(response(call_id, context_id, stub))
         else:
-            head = struct.pack("<HBB", call.context_id, 0, 0)
-            limit = self._binder.max_xmit_frag
-            self._out += fragments(PacketType.RESPONSE, 0, call.call_id, head, stub, limit, channel)
+            head = struct.pack("<HBB", context_id, 0, 0)
+            self.output += fragments(PacketType.RESPONSE, 0, call_id, head, stub, limit, channel)
         self.output_size += size
         if self.on_output is not None:
             self.on_output()
 
     def send_fault(self, call: Call, status: int) -> None:
         """`Call.fault`."""
-        if self._pending.get(call.call_id) is not call:
+        if self.unanswered.get(call.call_id) is not call:
             return
-        del self._pending[call.call_id]
+        del self.unanswered[call.call_id]
         self._fault(call.call_id, status, call.context_id)
         if self.on_output is not None:
             self.on_output()
 
     def _fault(self, call_id: int, status: int, context_id: int = 0, flags: int = 0) -> None:
         # Faults carry no verifier: they hold no secret, and clients take them either way.
-        self._out.append(FaultPdu(call_id, status, context_id, flags=PFC_WHOLE | flags).pack())
+        self.output.append(FaultPdu(call_id, status, context_id, flags=PFC_WHOLE | flags).pack())
 
     def _refuse(self, raw: bytes) -> None:
         """The last words to a peer that broke the protocol; `raw` begins with the offending header."""
@@ -283,7 +324,7 @@ class ServerConnection(CallConnection):
             return  # nobody to answer; and auth3 is never answered ([MS-RPCE] 3.3.1.5.2.1)
         call_id = int.from_bytes(raw[12:16], "little" if raw[4] & 0x10 else "big")
         if raw[2] == PacketType.BIND:
-            self._out.append(BindNak(call_id, RejectReason.PROTOCOL_VERSION_NOT_SPECIFIED).pack())
+            self.output.append(BindNak(call_id, RejectReason.PROTOCOL_VERSION_NOT_SPECIFIED).pack())
         else:
             self._fault(call_id, NCA_S_PROTO_ERROR)
 
@@ -310,24 +351,25 @@ class ServerConnection(CallConnection):
                     self._held, self._asking = pdu, True
                     events.append(Asked(question))
             case CoCancel():
-                call = self._pending.get(pdu.call_id)
-                if call is not None:
+                call = self.unanswered.get(pdu.call_id)
+                if isinstance(call, Call):
                     events.append(CallCancelled(call, False))
             case Orphaned():
                 self._drop_assembly(pdu.call_id)
-                call = self._pending.pop(pdu.call_id, None)
-                if call is not None:
+                call = self.unanswered.pop(pdu.call_id, None)
+                if isinstance(call, Call):
                     events.append(CallCancelled(call, True))
             case _:
                 raise RemoteProtocolError(f"{pdu.packet_type.name} is not for a server")
 
     def _log_in(self, pdu: Bind | Auth3) -> None:
+        self.negotiations += 1
         if isinstance(pdu, Auth3):
             self._binder.auth3(pdu)
         elif isinstance(pdu, AlterContext):
-            self._out.append(self._binder.alter(pdu))
+            self.output.append(self._binder.alter(pdu))
         else:
-            self._out.append(self._binder.bind(pdu))
+            self.output.append(self._binder.bind(pdu))
 
     def _request(self, header: Header, raw: bytes, events: list[Event]) -> None:
         if not self.bound:
@@ -347,12 +389,12 @@ class ServerConnection(CallConnection):
                 return
         assembly = self._assemblies.get(call_id)
         if flags & PFC_FIRST_FRAG:
-            if assembly is not None or call_id in self._pending:
+            if assembly is not None or call_id in self.unanswered:
                 raise RemoteProtocolError(f"call id {call_id} is in use")
             assembly = Assembly(context_id, opnum, channel)
             if not status and context_id not in self._contexts:
                 status = NCA_S_UNK_IF
-            if not status and len(self._pending) + len(self._assemblies) >= self.limits.max_pending:
+            if not status and len(self.unanswered) + len(self._assemblies) >= self.limits.max_pending:
                 status = NCA_S_SERVER_TOO_BUSY
             if flags & PFC_OBJECT_UUID:
                 assembly.object_uuid = read_uuid(raw, CALL_HEADER_SIZE, order)
@@ -412,7 +454,7 @@ class ServerConnection(CallConnection):
             header.byte_order,
             assembly.object_uuid,
         )
-        self._pending[call_id] = call
+        self.unanswered[call_id] = call
         events.append(call)
 
     def _drop_assemblies(self) -> None:

@@ -5,21 +5,10 @@
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* the stable ABI: one file for Python 3.11 and later */
 #include <Python.h>
-#include <endian.h>
-#include <stdint.h>
-#include <string.h>
+#include "whole_pdu_headers.h"
 
-#if __BYTE_ORDER == __LITTLE_ENDIAN
+#ifdef WHOLE_PDU_HEADERS
 #define IS_BUILT
-
-typedef struct __attribute__((packed)) { /* C706 12.6.4.9 and 12.6.4.10 */
-    uint32_t version_type_flags, data_representation;
-    uint16_t length, auth_length;
-    uint32_t call_id, alloc_hint;
-    uint16_t context_id, opnum; /* of a response cancel_count and a reserved byte */
-} Header;
-
-enum { REQUEST = 0x03000005, RESPONSE = 0x03020005, LITTLE_ENDIAN_ASCII_IEEE = 0x10 };
 
 static PyObject *request(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -35,11 +24,7 @@ static PyObject *request(PyObject *module, PyObject *const *arguments, Py_ssize_
     most = PyLong_AsSsize_t(arguments[2]);
     if (PyErr_Occurred())
         return NULL;
-    if (at < 0 || at > size || size - at < (Py_ssize_t)sizeof header)
-        Py_RETURN_NONE;
-    memcpy(&header, data + at, sizeof header);
-    if (header.version_type_flags != REQUEST || header.data_representation != LITTLE_ENDIAN_ASCII_IEEE
-        || header.auth_length || header.length < sizeof header || header.length > size - at || header.length > most)
+    if (at < 0 || at > size || !is_whole_request(data + at, size - at, most, &header))
         Py_RETURN_NONE;
     PyObject *found = PyTuple_New(4);
     PyObject *items[] = {
@@ -67,11 +52,7 @@ static PyObject *response(PyObject *module, PyObject *const *arguments, Py_ssize
         return NULL;
     if (size > UINT16_MAX - (Py_ssize_t)sizeof(Header) || call_id > UINT32_MAX || context_id > UINT16_MAX)
         return PyErr_Format(PyExc_ValueError, "no response of one fragment");
-    Header header = {
-        .version_type_flags = RESPONSE, .data_representation = LITTLE_ENDIAN_ASCII_IEEE,
-        .length = (uint16_t)(sizeof(Header) + size), .call_id = (uint32_t)call_id, .alloc_hint = (uint32_t)size,
-        .context_id = (uint16_t)context_id,
-    };
+    Header header = response_header((uint32_t)call_id, (uint16_t)context_id, (size_t)size);
     PyObject *made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)sizeof header + size);
     if (made != NULL) {
         char *into = PyBytes_AsString(made);

@@ -1,0 +1,39 @@
+/* Headers of requests and responses of one fragment without a verifier (C706 12.6.4.9 and 12.6.4.10). */
+
+#include <endian.h>
+#include <stdint.h>
+#include <string.h>
+
+#if __BYTE_ORDER == __LITTLE_ENDIAN
+#define WHOLE_PDU_HEADERS
+
+typedef struct __attribute__((packed)) {
+    uint32_t version_type_flags, data_representation;
+    uint16_t length, auth_length;
+    uint32_t call_id, alloc_hint;
+    uint16_t context_id, opnum; /* of a response cancel_count and a reserved byte */
+} Header;
+
+enum { REQUEST = 0x03000005, RESPONSE = 0x03020005, LITTLE_ENDIAN_ASCII_IEEE = 0x10 };
+
+/* Whether these bytes begin with such a request of at most so many bytes, and its header. */
+static inline int is_whole_request(const char *data, Py_ssize_t size, Py_ssize_t most, Header *header)
+{
+    if (size < (Py_ssize_t)sizeof *header)
+        return 0;
+    memcpy(header, data, sizeof *header);
+    return header->version_type_flags == REQUEST && header->data_representation == LITTLE_ENDIAN_ASCII_IEEE
+           && !header->auth_length && header->length >= sizeof *header && header->length <= size
+           && header->length <= most;
+}
+
+/* Of a response that has room in one fragment. */
+static inline Header response_header(uint32_t call_id, uint16_t context_id, size_t stub_size)
+{
+    return (Header){
+        .version_type_flags = RESPONSE, .data_representation = LITTLE_ENDIAN_ASCII_IEEE,
+        .length = (uint16_t)(sizeof(Header) + stub_size), .call_id = call_id, .alloc_hint = (uint32_t)stub_size,
+        .context_id = context_id,
+    };
+}
+#endif
