@@ -86,9 +86,10 @@ def test_bounds_that_are_none_are_refused() -> None:
         bad = Rows(good.queues, good.records, good.sizes, array("q", bounds), good.keys, good.deadlines)
         with pytest.raises(ValueError, match="bounds"):
             frames_of(CODEC, bad, 0, PENDING, 1, 4096, 0, 4000)
-    for first in (-1, 3):
-        with pytest.raises(ValueError, match="bounds"):
-            frames_of(CODEC, good, first, PENDING, 1, 4096, 0, 4000)
+    with pytest.raises(ValueError, match="bounds"):
+        frames_of(CODEC, good, 3, PENDING, 1, 4096, 0, 4000)
+    with pytest.raises(OverflowError, match="negative"):
+        frames_of(CODEC, good, -1, PENDING, 1, 4096, 0, 4000)
 
 
 def test_payloads_of_what_is_nowhere_are_refused() -> None:

@@ -55,7 +55,7 @@ class PositionsMachine(RuleBasedStateMachine):
     @rule(keys=st.sets(KEYS))
     def remove_all(self, keys: set[int]) -> None:
         old = keys.intersection(self.expected)
-        self.positions.remove_all(old)
+        self.positions.remove_all(list(old))
         self.expected = [key for key in self.expected if key not in old]
 
     @rule(low=KEYS, high=KEYS, limit=st.integers(1, 20))

@@ -44,6 +44,21 @@ def test_frames(payloads: list[bytes], first: int, room: int, back: int, place: 
     assert frames_of(*arguments) == frames_in_python(*arguments)
 
 
+NUMBERS = st.integers(0, (1 << 64) - 1)
+WORDS = st.integers(0, (1 << 32) - 1)
+
+
+@given(
+    st.integers(1, 20), st.integers(0, 7), NUMBERS, WORDS, st.binary(max_size=300),
+    st.tuples(NUMBERS, NUMBERS, WORDS, WORDS),
+)  # fmt: skip
+def test_header(
+    kind: int, flags: int, position: int, group: int, payload: bytes, rest: tuple[int, int, int, int]
+) -> None:
+    in_python = CODEC.header_in_python(kind, flags, position, group, payload, *rest)
+    assert CODEC.header(kind, flags, position, group, payload, *rest) == in_python
+
+
 @given(
     st.lists(st.binary(max_size=300), min_size=1, max_size=8), st.integers(0, 1 << 40), st.integers(0, 3000),
     st.integers(0, 255), st.sampled_from((INSERT, PENDING, PUT, 200)), st.integers(0, 8), st.integers(-9, 9),

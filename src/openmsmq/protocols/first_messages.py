@@ -31,24 +31,37 @@ def first_messages(environment: Environment, queues: list[Queue]) -> FirstMessag
     can't be read: `Reading.read` says which one."""
     found = FirstMessages()
     held: list[bytes] = []
-    heads: dict[int, list[int]] = {}  # the last first, by number of queue
-    for queue in queues:
-        left = heads.get(queue.number)
-        if left is None:
-            left = heads[queue.number] = queue.heads(len(queues))
-            left.reverse()
-        if not left:
-            break
-        location = queue.location(left[-1])
+    if len(queues) == 1:
+        positions = queues[0].heads(1)
+    else:
+        positions = _heads(queues)
+    for index, position in enumerate(positions):
+        queue = queues[index]
+        location = queue.location(position)
         if location is None:
-            record = queue.held_record(left[-1])
+            record = queue.held_record(position)
             if record is None:
                 break
             held.append(record)
-        found.positions.append(left.pop())
+        found.positions.append(position)
         found.locations.append(location)
     found.records = _records(environment, found.locations, held)
     return found
+
+
+def _heads(queues: list[Queue]) -> list[int]:
+    """The position of the next message of each queue, up to the first one that has none left."""
+    positions: list[int] = []
+    left: dict[int, list[int]] = {}  # the last first, by number of queue
+    for queue in queues:
+        heads = left.get(queue.number)
+        if heads is None:
+            heads = left[queue.number] = queue.heads(len(queues))
+            heads.reverse()
+        if not heads:
+            break
+        positions.append(heads.pop())
+    return positions
 
 
 def _records(environment: Environment, locations: list[int | None], held: list[bytes]) -> list[bytes]:

@@ -33,7 +33,7 @@ from openmsmq.queueing.records import (
     route_definition,
     split_final_ack,
 )
-from openmsmq.store import Drop, Insert, Move, Operation, Remove, RemoveMany, StoreFailed, StoreFull
+from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFailed, StoreFull
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +80,6 @@ class ChangeSet:
         self._operations: list[Operation] = []
         self._stored: list[tuple[int, int]] = []  # lookup identifier and bytes of the record, of each Insert and Move
         self._removals: list[tuple[Queue, int]] = []
-        # As these, by runs of the same queue, and whether they are locked.
-        self._taken: list[tuple[Queue, list[int], bool]] = []
         # Queue, message, its size, when it expires, and whether it is stored.
         self._inserts: list[tuple[Queue, Message, int, int, bool]] = []
         self._held: _Held | None = None
@@ -217,27 +215,6 @@ class ChangeSet:
         """Remove a stored message of whose removal nothing follows, or of which nobody can read what would follow."""
         assert queue.location(lookup_identifier) is not None  # what is in memory needs no decoding
         self._take_out(queue, lookup_identifier)
-
-    def take(
-        self, queues: Sequence[Queue], positions: Sequence[int], locations: Sequence[int | None], *, locked: bool
-    ) -> None:
-        """Remove messages of whose removal nothing follows, each from the queue beside it, all of them available or all
-        of them locked; an express one has no location."""
-        keys: list[int] = []
-        places: list[int] = []
-        for index, location in enumerate(locations):
-            if location is not None:
-                keys.append(sequence_of(positions[index]))
-                places.append(location)
-        if len(keys) == 1:
-            self._operations.append(Remove(keys[0], places[0]))
-        elif keys:
-            self._operations.append(RemoveMany(keys, places))
-        taken = self._taken
-        for index, queue in enumerate(queues):
-            if not taken or taken[-1][0] is not queue:
-                taken.append((queue, [], locked))
-            taken[-1][1].append(positions[index])
 
     def _is_own(self, message: Message) -> bool:
         """Whether this queue manager sent the message."""
@@ -495,11 +472,6 @@ class ChangeSet:
             placed = {key: (location, size) for (key, size), location in zip(self._stored, locations, strict=True)}
         for queue, key in self._removals:
             queue.remove(key)
-        for queue, keys, locked in self._taken:
-            if locked:
-                queue.remove_locked(keys)
-            else:
-                queue.remove_available(keys)
         if self._held is not None:
             arrived = self._apply_held(self._held, placed)
         for queue, message, size, deadline, is_stored in self._inserts:

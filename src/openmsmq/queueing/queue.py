@@ -442,6 +442,17 @@ class Queue:
         return CapturedEntries(self.entries.capture(), left_out, deadlines)
 
 
+def runs(queues: list[Queue]) -> list[tuple[Queue, int, int]]:
+    """Each run of the same queue, with the index of its first one and that behind its last one."""
+    found: list[tuple[Queue, int, int]] = []
+    start = 0
+    for index in range(1, len(queues) + 1):
+        if index == len(queues) or queues[index] is not queues[start]:
+            found.append((queues[start], start, index))
+            start = index
+    return found
+
+
 def over_quota(queue: Queue, machine_quota: int) -> str:
     """Why a message has no room, for an error: the quotas of the queue and of the machine, in kilobytes."""
     quotas = (queue.properties.quota, machine_quota)

@@ -11,7 +11,7 @@ from typing import Final
 
 from openmsmq.model.constants import INFINITE, Action, MessageClass, MessageSeekAction
 from openmsmq.model.errors import HResult, MessageStorageFailed, MsmqError, QueueDeleted, TransactionSequence
-from openmsmq.model.lookup_id import lookup_id
+from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.message import Message
 from openmsmq.queueing.auditing import Auditor, Deed
 from openmsmq.queueing.change_set import ChangeSet, is_received_alone
@@ -19,13 +19,13 @@ from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.descriptors import START, Accept, Cursor, OpenQueueDescriptor, Reply, WaitingMessageReadOperation
 from openmsmq.queueing.holds import Holds
 from openmsmq.queueing.outbox import Outbox
-from openmsmq.queueing.queue import APPLICATION_QUEUES, Lock, LockKind, Queue, QueueKind
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Lock, LockKind, Queue, QueueKind, runs
 from openmsmq.queueing.storage import UNREADABLE, storing
 from openmsmq.queueing.timers import Timers
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.queueing.waiting_line import WaitingLine, is_waiting
-from openmsmq.store import StoreFailed, StoreFull
+from openmsmq.store import Remove, RemoveMany, StoreFailed, StoreFull
 
 logger = logging.getLogger(__name__)
 
@@ -130,13 +130,37 @@ class Reading:
     def _take_all(
         self, queues: list[Queue], positions: list[int], locations: list[int | None], *, locked: bool
     ) -> bool:
-        change = ChangeSet(self._changes)
-        change.take(queues, positions, locations, locked=locked)
+        """As `take_plain`, of messages that are available, or `locked`: a change of which nothing follows, so it needs
+        no `ChangeSet`."""
+        changes = self._changes
+        if changes.has_failed:
+            return False
         try:
-            change.commit()
+            self._remove_stored(positions, locations)
         except (StoreFull, StoreFailed):
             return False
+        try:
+            for queue, start, end in runs(queues):
+                if locked:
+                    queue.remove_locked(positions[start:end])
+                else:
+                    queue.remove_available(positions[start:end])
+        except Exception as error:
+            changes.fail(error)
         return True
+
+    def _remove_stored(self, positions: list[int], locations: list[int | None]) -> None:
+        """Remove messages from the store, those that have a location there."""
+        keys: list[int] = []
+        places: list[int] = []
+        for index, location in enumerate(locations):
+            if location is not None:
+                keys.append(sequence_of(positions[index]))
+                places.append(location)
+        if len(keys) == 1:
+            self._changes.store.append([Remove(keys[0], places[0])])
+        elif keys:
+            self._changes.store.append([RemoveMany(keys, places)])
 
     @staticmethod
     def start_plain(descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> None:

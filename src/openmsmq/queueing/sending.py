@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 from openmsmq.model.admission import MAXIMUM_MESSAGE_FORMAT_NAME, check_message
@@ -22,7 +22,7 @@ from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes, new_identifier
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
-from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind, over_quota
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind, over_quota, runs
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
 from openmsmq.store import Rows, StoreFailed, StoreFull
@@ -151,7 +151,7 @@ class Sending:
             return False
         changes.next_sequences(len(rows))
         try:
-            for queue, start, end in _runs(messages.queues):
+            for queue, start, end in runs(messages.queues):
                 if recoverable:
                     if end - start == len(rows):
                         queue.place(rows.keys, locations, rows.sizes, rows.deadlines)
@@ -173,7 +173,7 @@ class Sending:
         """Whether the quotas allow all of them."""
         changes, queues = self._changes, messages.queues
         limited = changes.machine.quota != INFINITE
-        for queue, _, _ in _runs(queues):
+        for queue, _, _ in runs(queues):
             limited = limited or queue.properties.quota != INFINITE
         if not limited:
             return True
@@ -231,15 +231,6 @@ def _takes_plain(queue: Queue) -> bool:
         queue.waiters or queue.kind not in APPLICATION_QUEUES or properties.transactional or properties.authentication
         or properties.privacy_level == PRIV_LEVEL_BODY
     )  # fmt: skip
-
-
-def _runs(queues: list[Queue]) -> Iterator[tuple[Queue, int, int]]:
-    """Each run of the same queue, with the index of its first message and that behind its last one."""
-    start = 0
-    for index in range(1, len(queues) + 1):
-        if index == len(queues) or queues[index] is not queues[start]:
-            yield queues[start], start, index
-            start = index
 
 
 def _renaming(message: Message, computer_name: str) -> int:

@@ -142,12 +142,12 @@ class SortedKeys:
             self._replace(index, chunk + added if behind else array("Q", sorted(chunk + added)))
             at = end
 
-    def remove_all(self, keys: Iterable[int]) -> None:
+    def remove_all(self, keys: list[int]) -> None:
         """Remove many that are there."""
-        old = sorted(keys)
-        if len(old) == 1:
-            self.remove(old[0])
+        if len(keys) == 1:
+            self.remove(keys[0])
             return
+        old = sorted(keys)
         self._count -= len(old)
         at = 0
         while at < len(old):

@@ -10,11 +10,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
 from openmsmq.store.errors import UnknownFormat
+
+try:
+    import openmsmq.store.framing as framing
+except ImportError:  # not built here: see openmsmq.compiled
+    if not TYPE_CHECKING:
+        framing = None
 
 VERSION: Final = 1
 DEFAULT_SEGMENT_SIZE: Final = 16 << 20
@@ -115,6 +121,17 @@ class Codec:
         transaction: int = 0,
     ) -> bytes:
         """Header of a frame at absolute `position`; `group` is the distance to the start of its write."""
+        if framing is None:
+            return self.header_in_python(kind, flags, position, group, payload, key, extra, queue, transaction)
+        return framing.header(
+            payload, kind, flags, position, group, key, extra, queue, transaction, self.tag, self.seed
+        )
+
+    def header_in_python(
+        self, kind: int, flags: int, position: int, group: int, payload: bytes, key: int, extra: int, queue: int,
+        transaction: int,
+    ) -> bytes:  # fmt: skip
+        """The same without machine code."""
         body = _AFTER_CRC.pack(len(payload), position, key, extra, queue, transaction, group, kind, flags, self.tag)
         crc = crc32c(body, self.seed)
         return _CRC.pack(crc32c(payload, crc) if payload else crc) + body

@@ -73,38 +73,82 @@ static void write_frames(unsigned char *into, uint64_t *locations, const unsigne
     }
 }
 
-static PyObject *frames(PyObject *module, PyObject *arguments)
+/* Numbers that are not negative. PyArg_ParseTuple takes longer than a frame. Returns whether all are. */
+static bool read_numbers(PyObject *const *from, int count, uint64_t *into)
 {
-    Py_buffer data, bounds, keys, extras, queues;
-    Py_ssize_t first, room, total;
-    unsigned int kind, flags, transaction, tag, seed;
-    unsigned long long position, origin;
-    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*nIIIIIKKn", &data, &bounds, &keys, &extras, &queues, &first, &kind,
-                          &flags, &transaction, &tag, &seed, &position, &origin, &room))
+    for (int i = 0; i < count; i++) {
+        into[i] = PyLong_AsUnsignedLongLong(from[i]);
+        if (into[i] == UINT64_MAX && PyErr_Occurred())
+            return false;
+    }
+    return true;
+}
+
+static PyObject *header(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    enum { KIND, FLAGS, POSITION, GROUP, KEY, EXTRA, QUEUE, TRANSACTION, TAG, SEED, NUMBERS };
+    uint64_t given[NUMBERS];
+    Py_buffer payload;
+    if (count != NUMBERS + 1)
+        return PyErr_Format(PyExc_TypeError, "header() takes %d arguments", NUMBERS + 1);
+    if (!read_numbers(arguments + 1, NUMBERS, given) || PyObject_GetBuffer(arguments[0], &payload, PyBUF_SIMPLE) < 0)
         return NULL;
+    Header made = {.length = (uint32_t)payload.len, .position = given[POSITION], .key = given[KEY],
+                   .extra = given[EXTRA], .queue = (uint32_t)given[QUEUE], .transaction = (uint32_t)given[TRANSACTION],
+                   .group = (uint32_t)given[GROUP], .kind = (uint8_t)given[KIND], .flags = (uint8_t)given[FLAGS],
+                   .tag = (uint16_t)given[TAG]};
+    CrcRecord record = crc_of((unsigned char *)&made + sizeof made.crc, sizeof made - sizeof made.crc, (uint32_t)given[SEED]);
+    made.crc = crc_rest(&record);
+    if (payload.len) {
+        record = crc_of(payload.buf, (size_t)payload.len, made.crc);
+        made.crc = crc_rest(&record);
+    }
+    PyBuffer_Release(&payload);
+    return PyBytes_FromStringAndSize((char *)&made, sizeof made);
+}
+
+static PyObject *frames(PyObject *module, PyObject *const *arguments, Py_ssize_t given_count)
+{
+    (void)module;
+    enum { DATA, BOUNDS, KEYS, EXTRAS, QUEUES, BUFFERS };
+    enum { FIRST, KIND, FLAGS, TRANSACTION, TAG, SEED, POSITION, ORIGIN, ROOM, NUMBERS };
+    Py_buffer buffers[BUFFERS];
+    uint64_t given[NUMBERS];
+    Py_ssize_t total;
+    int held = 0;
+    if (given_count != BUFFERS + NUMBERS)
+        return PyErr_Format(PyExc_TypeError, "frames() takes %d arguments", BUFFERS + NUMBERS);
+    if (!read_numbers(arguments + BUFFERS, NUMBERS, given))
+        return NULL;
+    while (held < BUFFERS && !PyObject_GetBuffer(arguments[held], &buffers[held], PyBUF_SIMPLE))
+        held++;
     PyObject *made = NULL, *locations = NULL, *result = NULL;
     uint64_t *places;
-    Py_ssize_t count = keys.len / 8, some = -1;
-    if (first >= 0 && first <= count && keys.len == 8 * count && extras.len == keys.len && bounds.len == keys.len + 8
-        && queues.len == 4 * count)
-        some = fitting((const int64_t *)bounds.buf + first, count - first, data.len, room, &total);
+    if (held < BUFFERS)
+        goto end;
+    const Py_buffer *data = &buffers[DATA], *bounds = &buffers[BOUNDS], *keys = &buffers[KEYS];
+    const Py_buffer *extras = &buffers[EXTRAS], *queues = &buffers[QUEUES];
+    Py_ssize_t count = keys->len / 8, first = (Py_ssize_t)given[FIRST], some = -1;
+    if (first >= 0 && first <= count && keys->len == 8 * count && extras->len == keys->len && bounds->len == keys->len + 8
+        && queues->len == 4 * count && given[ROOM] <= PY_SSIZE_T_MAX)
+        some = fitting((const int64_t *)bounds->buf + first, count - first, data->len, (Py_ssize_t)given[ROOM], &total);
     if (some < 0)
         PyErr_SetString(PyExc_ValueError, "the columns differ in length, or the bounds are not within the data");
     else if ((made = PyBytes_FromStringAndSize(NULL, total)) && (locations = new_column(one_u64, some, &places))) {
-        Header common = {.position = position, .transaction = transaction, .kind = (uint8_t)kind, .flags = (uint8_t)flags,
-                         .tag = (uint16_t)tag};
-        write_frames((unsigned char *)PyBytes_AsString(made), places, data.buf,
-                     (const int64_t *)bounds.buf + first, (const uint64_t *)keys.buf + first,
-                     (const uint64_t *)extras.buf + first, (const uint32_t *)queues.buf + first, some, common, origin, seed);
+        Header common = {.position = given[POSITION], .transaction = (uint32_t)given[TRANSACTION],
+                         .kind = (uint8_t)given[KIND], .flags = (uint8_t)given[FLAGS], .tag = (uint16_t)given[TAG]};
+        write_frames((unsigned char *)PyBytes_AsString(made), places, data->buf,
+                     (const int64_t *)bounds->buf + first, (const uint64_t *)keys->buf + first,
+                     (const uint64_t *)extras->buf + first, (const uint32_t *)queues->buf + first, some, common,
+                     given[ORIGIN], (uint32_t)given[SEED]);
         result = PyTuple_Pack(2, made, locations);
     }
+end:
     Py_XDECREF(made);
     Py_XDECREF(locations);
-    PyBuffer_Release(&data);
-    PyBuffer_Release(&bounds);
-    PyBuffer_Release(&keys);
-    PyBuffer_Release(&extras);
-    PyBuffer_Release(&queues);
+    while (held--)
+        PyBuffer_Release(&buffers[held]);
     return result;
 }
 
@@ -127,27 +171,27 @@ static PyObject *payload_at(const unsigned char *data, Py_ssize_t size, Py_ssize
     return PyBytes_FromStringAndSize((const char *)data + at + sizeof header, header.length);
 }
 
-static PyObject *payloads(PyObject *module, PyObject *arguments)
+static PyObject *payloads(PyObject *module, PyObject *const *arguments, Py_ssize_t given_count)
 {
     (void)module;
+    enum { BASE, FIRST, KINDS, TAG, SEED, NUMBERS };
+    uint64_t given[NUMBERS];
     Py_buffer data;
-    PyObject *locations;
-    unsigned long long base;
-    Py_ssize_t first;
-    unsigned int kinds, tag, seed;
-    if (!PyArg_ParseTuple(arguments, "y*KOnIII", &data, &base, &locations, &first, &kinds, &tag, &seed))
+    if (given_count != NUMBERS + 2)
+        return PyErr_Format(PyExc_TypeError, "payloads() takes %d arguments", NUMBERS + 2);
+    if (!read_numbers(arguments + 2, NUMBERS, given) || PyObject_GetBuffer(arguments[0], &data, PyBUF_SIMPLE) < 0)
         return NULL;
-    PyObject *found = PyList_New(0);
+    PyObject *found = PyList_New(0), *locations = arguments[1];
     Py_ssize_t count = PySequence_Size(locations);
-    if (first < 0)
-        PyErr_SetString(PyExc_ValueError, "the first index is negative");
-    for (Py_ssize_t i = first; found != NULL && !PyErr_Occurred() && i < count; i++) {
+    uint64_t base = given[BASE];
+    for (Py_ssize_t i = (Py_ssize_t)given[FIRST]; found != NULL && !PyErr_Occurred() && i < count; i++) {
         PyObject *item = PySequence_GetItem(locations, i);
         unsigned long long location = item == NULL ? 0 : PyLong_AsUnsignedLongLong(item);
         Py_XDECREF(item);
         PyObject *payload = NULL;
         if (!PyErr_Occurred() && location >= base && location - base < (unsigned long long)data.len)
-            payload = payload_at(data.buf, data.len, (Py_ssize_t)(location - base), location, kinds, tag, seed);
+            payload = payload_at(data.buf, data.len, (Py_ssize_t)(location - base), location, (uint32_t)given[KINDS],
+                                 (unsigned int)given[TAG], (uint32_t)given[SEED]);
         if (payload == NULL)
             break;
         if (PyList_Append(found, payload) < 0)
@@ -275,9 +319,11 @@ static PyMethodDef functions[] = {
     {"inserts", inserts, METH_VARARGS,
      "inserts(data, offset, base, kind, flags, tag, seed): headers of the frames from there on that are valid and of this "
      "kind, by queue, how many, where the last one begins and ends, bytes of the messages, highest key"},
-    {"payloads", payloads, METH_VARARGS,
-     "payloads(data, base, locations, first, kinds, tag, seed): of the frames there, up to the first one that is not"},
-    {"frames", frames, METH_VARARGS,
+    {"payloads", (PyCFunction)(void (*)(void))payloads, METH_FASTCALL,
+     "payloads(data, locations, base, first, kinds, tag, seed): of the frames there, up to the first one that is not"},
+    {"header", (PyCFunction)(void (*)(void))header, METH_FASTCALL,
+     "header(payload, kind, flags, position, group, key, extra, queue, transaction, tag, seed): of a frame"},
+    {"frames", (PyCFunction)(void (*)(void))frames, METH_FASTCALL,
      "frames(data, bounds, keys, extras, queues, first, kind, flags, transaction, tag, seed, position, origin, room): "
      "those that fit, and their locations"},
     {NULL},

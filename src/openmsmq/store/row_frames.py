@@ -75,7 +75,7 @@ def frames_of(
         return frames_in_python(codec, rows, first, kind, transaction, position, origin, room)
     return framing.frames(
         rows.records, rows.bounds, rows.keys, rows.deadlines, rows.queues, first, kind, ALONE, transaction,
-        codec.tag, codec.seed, position, origin, room,
+        codec.tag, codec.seed, position, origin, max(0, room),
     )  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def frames_in_python(
         size = frame_size(len(payload))
         if size > room:
             break
-        header = codec.header(
+        header = codec.header_in_python(
             kind, ALONE, position, position - origin, payload, rows.keys[index], rows.deadlines[index],
             rows.queues[index], transaction,
         )  # fmt: skip
@@ -148,7 +148,7 @@ def payloads_of(codec: Codec, data: bytes, base: int, locations: Sequence[int], 
     """
     if framing is None:
         return payloads_in_python(codec, data, base, locations, first)
-    return framing.payloads(data, base, locations, first, _MESSAGES, codec.tag, codec.seed)
+    return framing.payloads(data, locations, base, first, _MESSAGES, codec.tag, codec.seed)
 
 
 def payloads_in_python(codec: Codec, data: bytes, base: int, locations: Sequence[int], first: int) -> list[bytes]:

@@ -218,6 +218,7 @@ class Supply:
 def fill_with_zeros(vfs: Vfs, handle: int, start: int, end: int) -> None:
     """Write zeros from `start` to `end`; raises OSError."""
     while start < end:
-        piece = _ZEROS[: min(len(_ZEROS), end - start)]
+        # A slice of bytes is a copy, if it is not the whole.
+        piece = _ZEROS if end - start >= len(_ZEROS) else _ZEROS[: end - start]
         write_fully(vfs, handle, piece, start)
         start += len(piece)
