@@ -42,6 +42,7 @@ WRITTEN_IN_C: Final = (
     "queueing.positions",
     "rpc.whole_pdu_headers",
     "store.framing",
+    "store.ring",
 )
 
 
