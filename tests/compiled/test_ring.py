@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon import Daemon
 from openmsmq.store import Store
 from openmsmq.store.committer import Committer
 from openmsmq.store.ring import Ring
@@ -69,7 +70,7 @@ def test_a_ring_syncs_what_it_is_given_and_says_how_many_are_under_way(ring: Rin
     ring.wait()
 
 
-def test_of_several_errors_the_first_is_named_and_the_next_syncs_have_none(ring: Ring, handles: list[int]) -> None:
+def test_an_error_among_others_is_named_and_the_next_syncs_have_none(ring: Ring, handles: list[int]) -> None:
     assert ring.submit([handles[0], 1 << 20, handles[1]]) == 3
     ring.wait()
     assert ring.completed() == (0, errno.EBADF)
@@ -235,11 +236,53 @@ assert ring.completed() == (0, 0)  # no entry of those that are no files
 """)
 
 
+def test_a_wait_goes_on_after_signals_unless_their_handler_raises_or_closes_the_ring(
+    ring: Ring, tmp_path: Path
+) -> None:
+    child(f"""
+import signal
+
+class Enough(Exception):
+    pass
+
+def handler(number, frame):
+    signals.append(number)
+    if len(signals) == 3:
+        raise Enough
+    if len(signals) == 4:
+        ring.close()
+
+forbid({ENTER}, errno.EINTR, 2, 1)  # a wait for one completion
+ring, fine = Ring({ENTRIES}, False), os.open({str(tmp_path / "file")!r}, os.O_RDWR | os.O_CREAT)
+signals = []
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+assert ring.submit([fine]) == 1
+for expected, count in ((Enough, 3), (ValueError, 4)):
+    try:
+        ring.wait()
+    except expected:
+        assert len(signals) == count
+    else:
+        sys.exit("it did not wait")
+""")
+
+
+def test_a_daemon_of_machine_code_has_a_ring(ring: Ring, tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        opened = Path(f"/proc/{daemon.pid}/fd").iterdir()
+        assert any("[io_uring]" in os.path.realpath(path) for path in opened)
+        assert "io_uring" not in daemon.log
+
+
 # -- beside a loop -----------------------------------------------------------------------------------------------
 
 
+Run = Callable[[Callable[[UringSync], Awaitable[None]]], None]
+
+
 @pytest.fixture
-def run(ring: Ring) -> Callable[[Callable[[UringSync], Awaitable[None]]], None]:
+def run(ring: Ring) -> Run:
     """Runs what uses a syncer, in a loop of its own."""
 
     def run(use: Callable[[UringSync], Awaitable[None]]) -> None:
@@ -255,9 +298,6 @@ def run(ring: Ring) -> Callable[[Callable[[UringSync], Awaitable[None]]], None]:
         assert mapped() == before
 
     return run
-
-
-Run = Callable[[Callable[[UringSync], Awaitable[None]]], None]
 
 
 async def synced(syncer: UringSync, handles: list[int]) -> OSError | None:

@@ -231,7 +231,7 @@ static PyObject *completed(PyObject *object, PyObject *unused)
     uint32_t head = *self->completion_head, tail = __atomic_load_n(self->completion_tail, __ATOMIC_ACQUIRE);
     for (; head != tail; head++, self->under_way--) {
         int32_t result = self->completions[head & self->completion_mask].result;
-        if (result < 0 && error == 0)
+        if (result < 0)
             error = -result;
     }
     __atomic_store_n(self->completion_head, head, __ATOMIC_RELEASE);
@@ -263,8 +263,8 @@ static PyMethodDef methods[] = {
      "kernel took.\n\n"
      "Raises OSError if the kernel took none, ValueError if there is no room for all, or for what is no descriptor."},
     {"completed", completed, METH_NOARGS,
-     "completed(): how many files are still under way, and the errno of the first sync that failed among those that have "
-     "ended since the last call, or 0."},
+     "completed(): how many files are still under way, and the errno of a sync that failed among those that have ended "
+     "since the last call, or 0."},
     {"wait", wait_for_all, METH_NOARGS,
      "wait(): return when no file is under way; `completed` has the results.\n\nRaises OSError, and what handlers of "
      "signals raise."},
