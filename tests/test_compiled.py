@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -78,6 +79,14 @@ def test_a_process_runs_what_was_built_and_says_so() -> None:
 def test_the_log_of_a_daemon_says_whether_it_runs_machine_code(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon:
         assert f": openmsmq {openmsmq.__version__}, {HOW_IT_RUNS}\n" in daemon.log
+
+
+@pytest.mark.skipif(HOW_IT_RUNS == "interpreted", reason="what uses io_uring is machine code")
+def test_a_daemon_of_machine_code_uses_io_uring_or_says_why_the_kernel_does_not_let_it(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        opened = [os.path.realpath(path) for path in Path(f"/proc/{daemon.pid}/fd").iterdir()]
+        assert any("[io_uring]" in path for path in opened) != ("io_uring is not available" in daemon.log)
+        assert "not compiled" not in daemon.log
 
 
 def test_an_interpreted_daemon_syncs_in_its_loop_and_says_why(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 /* An io_uring(7) that takes nothing but fdatasync: `openmsmq.store.uring_sync` decides what to do with it.
 
-   What it needs of linux/io_uring.h is declared here: the systems on which wheels are built for others (manylinux) need
-   not have that header, and what the kernel has once declared there it does not change. */
+   What it needs of linux/io_uring.h is declared here: where wheels are built for many systems (manylinux) that header
+   may be missing, and this interface of the kernel does not change. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* the stable ABI: one file for Python 3.11 and later */
@@ -28,11 +28,11 @@ enum {
 };
 enum { OFF_RINGS = 0, OFF_ENTRIES = 0x10000000 };
 
-typedef struct { /* struct io_sqring_offsets and struct io_cqring_offsets: bytes from the start of the mapping */
+typedef struct { /* struct io_sqring_offsets: bytes from the start of the mapping */
     uint32_t head, tail, ring_mask, ring_entries, others[2], array, reserved[3];
 } SubmissionOffsets;
 
-typedef struct {
+typedef struct { /* struct io_cqring_offsets */
     uint32_t head, tail, ring_mask, ring_entries, overflow, completions, reserved[4];
 } CompletionOffsets;
 
