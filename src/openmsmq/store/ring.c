@@ -259,8 +259,8 @@ static PyObject *wait_for_all(PyObject *object, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"submit", submit, METH_O,
-     "submit(handles): have the content of these files made durable. Returns how many of them, from the first one on, the "
-     "kernel took.\n\n"
+     "submit(handles): have the content of these files made durable. Returns how many of them, from the first one on, "
+     "the kernel took.\n\n"
      "Raises OSError if the kernel took none, ValueError if there is no room for all, or for what is no descriptor."},
     {"completed", completed, METH_NOARGS,
      "completed(): how many files are still under way, and the errno of a sync that failed among those that have ended "
@@ -281,9 +281,9 @@ static PyGetSetDef attributes[] = {
 static PyType_Slot slots[] = {
     {Py_tp_doc,
      "Ring(entries, coop_taskrun): room for so many files, rounded up to a power of two.\n\n"
-     "With coop_taskrun (Linux 5.19) a completion waits until this thread calls the kernel, instead of interrupting it.\n\n"
-     "Raises OSError where the kernel has no io_uring, forbids it, or is older than Linux 5.4; EINVAL: it does not know "
-     "coop_taskrun."},
+     "With coop_taskrun (Linux 5.19) completions wait until this thread calls the kernel: none interrupts it.\n\n"
+     "Raises OSError where the kernel has no io_uring, forbids it, or is older than Linux 5.4; EINVAL: it does not "
+     "know coop_taskrun."},
     {Py_tp_new, new},
     {Py_tp_dealloc, dealloc},
     {Py_tp_methods, methods},
