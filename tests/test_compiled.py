@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from openmsmq import compiled
 PACKAGE = Path(openmsmq.__file__).parent
 # What a process does that is not this one, whose imports prefer sources.
 HOW_IT_RUNS = "native" if list((PACKAGE / "ndr").glob("engine.*.so")) else "interpreted"
+QUEUE = r".\private$\orders"
 
 
 def awaits_in_handlers(node: ast.AST, inside: bool = False) -> Iterator[int]:
@@ -76,6 +79,32 @@ def test_a_process_runs_what_was_built_and_says_so() -> None:
 def test_the_log_of_a_daemon_says_whether_it_runs_machine_code(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon:
         assert f": openmsmq {openmsmq.__version__}, {HOW_IT_RUNS}\n" in daemon.log
+
+
+@pytest.mark.skipif(HOW_IT_RUNS == "interpreted", reason="what uses io_uring is machine code")
+def test_a_daemon_of_machine_code_uses_io_uring_or_says_why_the_kernel_does_not_let_it(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        opened = [os.path.realpath(path) for path in Path(f"/proc/{daemon.pid}/fd").iterdir()]
+        assert any("[io_uring]" in path for path in opened) != ("io_uring is not available" in daemon.log)
+        assert "not compiled" not in daemon.log
+
+
+def test_an_interpreted_daemon_syncs_in_its_loop_and_says_why(tmp_path: Path) -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import sources; sources.prefer()\n"
+        "from openmsmq.cli import main; main()"
+    )
+    with Daemon(tmp_path / "data", program=("-c", program)) as daemon:
+        assert ", interpreted\n" in daemon.log
+        assert re.search("io_uring is not available, so disk syncs block the event loop: .* not compiled", daemon.log)
+        with daemon.connect() as manager:
+            manager.create_queue(QUEUE)
+            with manager.open(QUEUE, "send") as queue:
+                queue.send(b"kept", recoverable=True)
+        daemon.kill()
+        daemon.start()
+        with daemon.connect() as manager, manager.open(QUEUE) as queue:
+            assert queue.receive(0).body == b"kept"
 
 
 def test_a_process_that_prefers_sources_runs_them() -> None:

@@ -43,6 +43,7 @@ WRITTEN_IN_C: Final = (
     "rpc.requests",
     "rpc.whole_pdu_headers",
     "store.framing",
+    "store.ring",
 )
 
 

@@ -500,7 +500,7 @@ class Daemon:
 
 
 def _syncer(loop: asyncio.AbstractEventLoop) -> UringSync | None:
-    """None where the kernel does not sync beside the loop; the loop does it then."""
+    """None where the kernel does not sync beside the loop, or `ring.c` is not compiled; the loop syncs then."""
     try:
         return UringSync(loop)
     except OSError as error:
