@@ -13,7 +13,8 @@ from typing import Final
 # What a call passes on its way from the socket to the disk and back, and what pays: docs/architecture.md says how much.
 MODULES: Final = (
     "link.arrival", "link.memory", "link.sequences",
-    "model.lookup_id", "packet.headers", "packet.queue_names", "packet.reader", "packet.user_message",
+    "model.histogram", "model.lookup_id",
+    "packet.headers", "packet.queue_names", "packet.reader", "packet.user_message",
     "protocols.dispatch", "protocols.environment", "protocols.first_messages", "protocols.management",
     "protocols.plain_calls", "protocols.plain_remote_reads", "protocols.qm2qm", "protocols.qmcomm", "protocols.qmcomm2",
     "protocols.qmmgmt", "protocols.remote_read", "protocols.transaction_manager",
@@ -24,7 +25,8 @@ MODULES: Final = (
     "queueing.registry", "queueing.sending", "queueing.sinks", "queueing.sorted_keys", "queueing.source_names",
     "queueing.staged_writes", "queueing.storage", "queueing.subqueues",
     "queueing.transactions", "queueing.unit_of_work", "queueing.waiting_line",
-    "rpc.assembly", "rpc.association", "rpc.call", "rpc.server", "rpc.server_connection", "rpc.splitter",
+    "rpc.assembly", "rpc.association", "rpc.call", "rpc.dispatcher", "rpc.server", "rpc.server_connection",
+    "rpc.splitter",
     "store.batch", "store.bookkeeping", "store.columns", "store.committer",
     "store.frames", "store.log", "store.operations", "store.ownership",
     "store.row_frames", "store.segments", "store.specs", "store.uring_sync", "store.vfs", "store.writer",

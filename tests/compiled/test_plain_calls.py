@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -21,9 +23,10 @@ from openmsmq.protocols.plain_calls import PlainCalls
 from openmsmq.protocols.remote_read import RR_ACK, RR_NACK
 from openmsmq.rpc.call import UNAUTHENTICATED, Call, Caller, InterfaceTable
 from openmsmq.rpc.client_connection import ClientConnection
+from openmsmq.rpc.dispatcher import MOST_GATHERED
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
 from openmsmq.rpc.security import Identity
-from openmsmq.rpc.server import MOST_GATHERED, RpcServer
+from openmsmq.rpc.server import RpcServer, _Connection
 from openmsmq.rpc.server_connection import ServerConnection
 from openmsmq.transfer.receive_buffer import receive_buffer
 from openmsmq.transfer.send_buffer import send_buffer
@@ -43,32 +46,48 @@ TARGETS = (
 
 
 class Connection:
-    """A client and its connection, without a network; `said` is what the server has sent."""
+    """A client and its connection, without a network."""
 
     def __init__(self, manager: Server, rpc: RpcServer, caller: Caller) -> None:
         self.manager = manager
         self.server = ServerConnection(rpc.interfaces, rpc.associations, failures=rpc.failures)
-        self.server.on_output = lambda: self.said.append(self.server.data_to_send())
-        self.said: list[bytes] = []
+        self.server.on_output = lambda: self._said.append(self.server.data_to_send())
+        self._said: list[bytes] = []
         self.rpc, self.client = rpc, ClientConnection()
+        self._bind(self.server)
+        self.server._binder.plain_caller = caller
+
+    def _bind(self, core: ServerConnection) -> None:
         for interface in (m.qmcomm, m.qmcomm2, ms_mqrr.RemoteRead):
             self.client.bind([SyntaxId(interface.uuid, interface.version)])
-            self.server.receive_data(self.client.data_to_send())
-            self.client.receive_data(self.server.data_to_send())
-        self.server._binder.plain_caller = caller
+            core.receive_data(self.client.data_to_send())
+            self.client.receive_data(core.data_to_send())
 
     def call(self, interface: Interface, opnum: int, stub: bytes) -> None:
         self.client.request(SyntaxId(interface.uuid, interface.version), opnum, stub)
-        for event in self.server.receive_data(self.client.data_to_send()):
+        self.hear(self.client.data_to_send())
+
+    def hear(self, data: bytes) -> None:
+        """The server gets bytes."""
+        for event in self.server.receive_data(data):
             assert isinstance(event, Call)
-            self.rpc.dispatch(event)
+            self.rpc.calls.dispatch(event)
+
+    def said(self) -> bytes:
+        """All that the server has sent since the last time."""
+        said, self._said = self._said, []
+        return b"".join(said)
+
+    def answers(self) -> list[Any]:
+        """The answers among them."""
+        return self.client.receive_data(self.said())
 
     def ask(self, interface: Interface, operation: Operation, request: Any) -> Any:
         """Call, and the answer."""
         self.call(interface, operation.opnum, operation.encode_request(request))
         self.manager.sync()
-        (event,) = self.client.receive_data(self.said.pop())
-        return operation.decode_response(event.stub)  # type: ignore[union-attr]
+        (event,) = self.answers()
+        return operation.decode_response(event.stub)
 
     def open(self, name: str, access: Access) -> Any:
         target = queue_format(name)
@@ -83,10 +102,66 @@ class Connection:
         return handle
 
 
+class Transport:
+    """Of an event loop: what does not leave at once it would send later; this one notes it."""
+
+    def __init__(self, near: socket.socket) -> None:
+        self.near = near
+        self.later: list[bytes] = []
+        self.closed = False
+
+    def get_extra_info(self, name: str) -> Any:
+        return {"socket": self.near, "peername": ("192.0.2.1", 5), "sockname": ("192.0.2.2", 2103)}[name]
+
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self.later))
+
+    def write(self, data: bytes) -> None:
+        self.later.append(data)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def abort(self) -> None:
+        self.closed = True
+
+    close = abort
+
+
+class SocketConnection(Connection):
+    """The same with the sockets of a server: machine code reads requests and sends answers."""
+
+    def __init__(self, manager: Server, rpc: RpcServer, caller: Caller) -> None:
+        self.manager, self.rpc, self.client = manager, rpc, ClientConnection()
+        near, self.far = socket.socketpair()
+        self.far.setblocking(False)
+        near.setblocking(False)
+        self.transport = Transport(near)
+        self.protocol = _Connection(rpc, rpc.interfaces)
+        self.protocol.connection_made(self.transport)  # type: ignore[arg-type]
+        core = self.protocol._core
+        assert core is not None
+        self._bind(core)
+        core._binder.plain_caller = caller
+
+    def hear(self, data: bytes) -> None:
+        self.protocol.data_received(data)
+
+    def said(self) -> bytes:
+        self.rpc.flush()
+        parts = []
+        with contextlib.suppress(BlockingIOError):
+            while part := self.far.recv(1 << 20):
+                parts.append(part)
+        parts += self.transport.later
+        self.transport.later.clear()
+        return b"".join(parts)
+
+
 class Door:
     """The queue manager behind an RPC server, and two clients."""
 
-    def __init__(self, together: bool) -> None:
+    def __init__(self, together: bool, connection: type[Connection] = Connection) -> None:
         self.server = Server()
         world = self.server.world
         world.create("a")
@@ -99,8 +174,8 @@ class Door:
         random_bytes = random.Random(1).randbytes
         self.rpc = RpcServer(InterfaceTable(self.server.interfaces), random=random_bytes)
         if together:
-            self.rpc.together = PlainCalls(self.server.environment, self.server.interfaces)
-        self.clients = [Connection(self.server, self.rpc, caller) for caller in (UNAUTHENTICATED, ALICE)]
+            self.rpc.calls.together = PlainCalls(self.server.environment, self.server.interfaces)
+        self.clients = [connection(self.server, self.rpc, caller) for caller in (UNAUTHENTICATED, ALICE)]
         self.handles = [[each.open(name, Access.SEND).phQueue for name in TARGETS] for each in self.clients]
         self.readers = [
             [each.open(name, Access.RECEIVE).pdwQMContext for name in ("a", "b", "journaled")] for each in self.clients
@@ -113,9 +188,10 @@ class Door:
 
     def settle(self) -> None:
         """The loop comes round, and the disk has caught up."""
-        self.rpc.serve_gathered()
+        self.rpc.calls.serve_gathered()
         self.server.world.turn()
         self.server.sync()
+        self.rpc.flush()
 
     def contents(self) -> list[str]:
         found = []
@@ -155,7 +231,7 @@ def step_remotely(door: Door, chance: random.Random, number: int) -> None:
         for request in requests:
             client.call(ms_mqrr.RemoteRead, END.opnum, some_end(chance, handle, request))
     else:
-        door.rpc.serve_gathered()
+        door.rpc.calls.serve_gathered()
         running = [timer for timer in door.server.timers if not timer.cancelled]
         if running:
             chance.choice(running).action()
@@ -180,13 +256,13 @@ def step(door: Door, chance: random.Random) -> None:
     elif dice < 0.94:
         door.settle()
     elif dice < 0.97:
-        door.rpc.serve_gathered()
+        door.rpc.calls.serve_gathered()
         door.server.world.now += chance.randrange(3000)
     elif dice < 0.985:
-        door.rpc.serve_gathered()
+        door.rpc.calls.serve_gathered()
         door.server.world.store.full = not door.server.world.store.full
     else:
-        door.rpc.serve_gathered()
+        door.rpc.calls.serve_gathered()
         changes = door.server.world.manager.changes
         changes.throttled = not changes.throttled
 
@@ -203,32 +279,36 @@ def test_nothing_shows_whether_calls_are_served_together(number: int) -> None:
     seed = seeds.chance(f"plain calls {number}").random()
 
     def work() -> None:
-        doors = [Door(together) for together in (False, True)]
+        doors = [Door(False), Door(True), Door(True, SocketConnection)]
         chances = [random.Random(seed) for _ in doors]
         for _ in range(STEPS):
             for door, chance in zip(doors, chances, strict=True):
                 step(door, chance)
         for door in doors:
-            door.rpc.serve_gathered()
+            door.rpc.calls.serve_gathered()
             door.server.world.store.full = False
             door.settle()
-        one_by_one, together = doors
-        assert [each.said for each in together.clients] == [each.said for each in one_by_one.clients]
-        assert together.contents() == one_by_one.contents()
+        one_by_one, *others = doors
+        said, contents = [each.said() for each in one_by_one.clients], one_by_one.contents()
+        for door in others:
+            assert [each.said() for each in door.clients] == said
+            assert door.contents() == contents
         for door in doors:
             door.server.world.restart()
-        assert together.contents() == one_by_one.contents()
+        contents = one_by_one.contents()
+        assert [door.contents() for door in others] == [contents, contents]
 
     in_a_loop(work)
 
 
-def test_plain_sends_are_served_together() -> None:
+@pytest.mark.parametrize("connection", [Connection, SocketConnection])
+def test_plain_sends_are_served_together(connection: type[Connection]) -> None:
     """Of different queues, and more than are gathered; the others would show nothing if nothing were plain."""
 
     def work() -> None:
-        door = Door(True)
+        door = Door(True, connection)
         served: list[int] = []
-        together = door.rpc.together
+        together = door.rpc.calls.together
         assert together is not None
 
         class Counting:
@@ -239,21 +319,22 @@ def test_plain_sends_are_served_together() -> None:
                 served.append(end - start)
                 return end
 
-        door.rpc.together = Counting()
+        door.rpc.calls.together = Counting()
         ptb = send_buffer(Message(label="l", body=b"body", delivery_guarantee=1))
         for index in range(MOST_GATHERED + 10):
             request = m.rpc_ACSendMessageEx_Request(door.handles[0][index % 5], ptb, OBJECTID(bytes(16), 0))
             door.clients[0].call(m.qmcomm2, SEND.opnum, SEND.encode_request(request))
         assert served == [0, MOST_GATHERED - 1]  # the first one reserves numbers
         door.settle()
-        assert served[2:] == [10] and len(door.clients[0].said) == MOST_GATHERED + 10
+        assert served[2:] == [10] and len(door.clients[0].answers()) == MOST_GATHERED + 10
 
     in_a_loop(work)
 
 
-def test_plain_receives_are_served_together() -> None:
+@pytest.mark.parametrize("connection", [Connection, SocketConnection])
+def test_plain_receives_are_served_together(connection: type[Connection]) -> None:
     def work() -> None:
-        door = Door(True)
+        door = Door(True, connection)
         ptb = send_buffer(Message(label="l", body=b"body", delivery_guarantee=1))
         client = door.clients[0]
         for _ in range(20):
@@ -263,20 +344,21 @@ def test_plain_receives_are_served_together() -> None:
         removals, store = [], door.server.world.store
         append = store.append
         store.append = lambda operations: removals.append(len(operations[0].keys)) or append(operations)
-        client.said.clear()
+        client.answers()
         for _ in range(20):
             stub = RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(door.readers[0][0], receive_buffer(0, 0)))
             client.call(m.qmcomm2, RECEIVE.opnum, stub)
         door.settle()
-        assert removals == [20] and len(client.said) == 20
+        assert removals == [20] and len(client.answers()) == 20
         assert len(door.server.world.queue("a")) == 0
 
     in_a_loop(work)
 
 
-def test_plain_receives_in_two_phases_are_served_together() -> None:
+@pytest.mark.parametrize("connection", [Connection, SocketConnection])
+def test_plain_receives_in_two_phases_are_served_together(connection: type[Connection]) -> None:
     def work() -> None:
-        door = Door(True)
+        door = Door(True, connection)
         ptb = send_buffer(Message(label="l", body=b"body", delivery_guarantee=1))
         client, handle = door.clients[0], door.remote_readers[0][0]
         for _ in range(20):
@@ -288,17 +370,17 @@ def test_plain_receives_in_two_phases_are_served_together() -> None:
         reads: list[int] = []
         store.append = lambda operations: removals.append(len(operations[0].keys)) or append(operations)
         store.read_all = lambda locations: reads.append(len(locations)) or read_all(locations)
-        client.said.clear()
+        client.answers()
         for request in range(20):
             stub = START.encode_request(ms_mqrr.R_StartReceive_Request(handle, 0, 0, 0, 0, request, 1 << 20, 0))
             client.call(ms_mqrr.RemoteRead, START.opnum, stub)
         door.settle()
-        assert (reads, removals, len(queue.locked), len(client.said)) == ([20], [], 20, 20)
+        assert (reads, removals, len(queue.locked), len(client.answers())) == ([20], [], 20, 20)
         for request in range(20):
             stub = END.encode_request(ms_mqrr.R_EndReceive_Request(handle, RR_ACK, request))
             client.call(ms_mqrr.RemoteRead, END.opnum, stub)
         door.settle()
-        assert (removals, len(queue), len(client.said)) == ([20], 0, 40)
+        assert (removals, len(queue), len(client.answers())) == ([20], 0, 20)
         assert all(timer.cancelled for timer in door.server.timers)
 
     in_a_loop(work)

@@ -16,10 +16,11 @@ from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.rpc.association import ContextHandles
 from openmsmq.rpc.call import UNAUTHENTICATED, Call, Caller
+from openmsmq.rpc.dispatcher import SecurityPolicy
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.security import Identity
-from openmsmq.rpc.server import RpcServer, SecurityPolicy
+from openmsmq.rpc.server import RpcServer
 from protocols.clients import Connection, Server, queue_format
 
 WORKGROUP, DOMAIN = 1, 0
@@ -47,7 +48,7 @@ class Reader:
         assert operation.request is not None
         stub = operation.encode_request(operation.request(**arguments))
         call = Call(connection, self.interface, caller, None, 1, 0, operation.opnum, stub)  # type: ignore[arg-type]
-        self.rpc.dispatch(call)
+        self.rpc.calls.dispatch(call)
         self.server.sync()
         return operation.decode_response(connection.answer)
 

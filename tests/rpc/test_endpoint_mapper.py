@@ -17,12 +17,12 @@ from impacket.uuid import uuidtup_to_bin
 from openmsmq.interfaces import ms_rpce_epm as wire
 from openmsmq.rpc.call import InterfaceTable
 from openmsmq.rpc.client import Connection, connect
+from openmsmq.rpc.dispatcher import SecurityPolicy, Statistics
 from openmsmq.rpc.epm import EPT_S_CANT_PERFORM_OP, EPT_S_NOT_REGISTERED, Endpoint, EndpointMapper
 from openmsmq.rpc.errors import RpcFault
 from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA
 from openmsmq.rpc.mgmt import RPC_S_UNKNOWN_AUTHN_SERVICE, Management
 from openmsmq.rpc.pdu import SyntaxId
-from openmsmq.rpc.server import SecurityPolicy, Statistics
 from openmsmq.rpc.tower import BadTower, Tower
 from rpc.toys import ECHO, OTHER, Toy, running_server
 

@@ -18,11 +18,12 @@ from openmsmq.rpc import aio
 from openmsmq.rpc.bind_pdus import AlterContext, Bind, PresentationContext
 from openmsmq.rpc.call import Caller
 from openmsmq.rpc.client_connection import BindRefused, Bound, FaultReceived, ResponseReceived
+from openmsmq.rpc.dispatcher import SecurityPolicy
 from openmsmq.rpc.errors import RpcConnectionError, RpcFault
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED
 from openmsmq.rpc.pdu import NDR, PFC_SUPPORT_HEADER_SIGN, AuthLevel
 from openmsmq.rpc.security import ANONYMOUS, Channel
-from openmsmq.rpc.server import RpcServer, SecurityPolicy, ServerLimits
+from openmsmq.rpc.server import RpcServer, ServerLimits
 from openmsmq.rpc.sockets import peer_has_closed
 from openmsmq.rpc.throttle import PERIOD, Attempt, FailureLimits, PeerFailures
 from rpc.accounts import acceptor

@@ -12,9 +12,10 @@ import pytest
 
 from openmsmq.rpc.association import AssociationTable
 from openmsmq.rpc.call import UNAUTHENTICATED, Call
+from openmsmq.rpc.dispatcher import MOST_GATHERED, SecurityPolicy
 from openmsmq.rpc.faults import NCA_S_FAULT_UNSPEC, RPC_S_ACCESS_DENIED
 from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.server import MOST_GATHERED, RpcServer, SecurityPolicy
+from openmsmq.rpc.server import RpcServer
 
 PLAIN, ODD, OTHER = 1, 2, 3  # operations; the first two are gathered
 Log = list[tuple[str, int]]
@@ -86,14 +87,14 @@ def in_a_loop(work: Callable[[], Any]) -> None:
 def dispatched(server: RpcServer, log: Log, *opnums: int) -> Connection:
     connection, interface = Connection(server), Everything(log)
     for number, opnum in enumerate(opnums):
-        server.dispatch(Call(connection, interface, UNAUTHENTICATED, None, number, 0, opnum, b""))  # type: ignore[arg-type]
+        server.calls.dispatch(Call(connection, interface, UNAUTHENTICATED, None, number, 0, opnum, b""))  # type: ignore[arg-type]
     return connection
 
 
 def test_they_wait_for_the_next_turn_and_keep_their_order() -> None:
     log: Log = []
     server = RpcServer()
-    server.together = Plain(log)
+    server.calls.together = Plain(log)
     in_a_loop(lambda: (dispatched(server, log, PLAIN, PLAIN, ODD, PLAIN), log.append(("the turn ends", 0))))
     assert log == [("the turn ends", 0), ("together", 0), ("together", 1), ("alone", 2), ("together", 3)]
 
@@ -108,11 +109,11 @@ def test_an_observer_is_notified_before_and_after_the_calls_of_a_turn() -> None:
 
     log: Log = []
     server = RpcServer()
-    server.together, server.turn = Plain(log), Observer()
+    server.calls.together, server.calls.turn = Plain(log), Observer()
     in_a_loop(lambda: dispatched(server, log, PLAIN, ODD))
     assert log == [("hold", 0), ("together", 0), ("alone", 1), ("release", 0)]
     log.clear()
-    server.together = Broken(log)
+    server.calls.together = Broken(log)
     in_a_loop(lambda: dispatched(server, log, PLAIN))
     assert log[-1] == ("release", 0)
 
@@ -120,7 +121,7 @@ def test_an_observer_is_notified_before_and_after_the_calls_of_a_turn() -> None:
 def test_they_are_served_before_any_other_call() -> None:
     log: Log = []
     server = RpcServer()
-    server.together = Plain(log)
+    server.calls.together = Plain(log)
     in_a_loop(lambda: (dispatched(server, log, PLAIN, ODD, OTHER), log.append(("the turn ends", 0))))
     assert log == [("together", 0), ("alone", 1), ("alone", 2), ("the turn ends", 0)]
 
@@ -128,7 +129,7 @@ def test_they_are_served_before_any_other_call() -> None:
 def test_no_more_are_gathered_than_one_connection_may_have() -> None:
     log: Log = []
     server = RpcServer()
-    server.together = Plain(log)
+    server.calls.together = Plain(log)
 
     def work() -> None:
         dispatched(server, log, *[PLAIN] * (MOST_GATHERED - 1))
@@ -143,7 +144,7 @@ def test_no_more_are_gathered_than_one_connection_may_have() -> None:
 def test_callers_who_are_not_admitted_are_refused_at_once() -> None:
     log: Log = []
     server = RpcServer(policy=SecurityPolicy(allow_anonymous=False))
-    server.together = Plain(log)
+    server.calls.together = Plain(log)
 
     def work() -> None:
         assert dispatched(server, log, PLAIN).said == [(0, RPC_S_ACCESS_DENIED)]
@@ -155,11 +156,11 @@ def test_callers_who_are_not_admitted_are_refused_at_once() -> None:
 def test_a_failure_ends_all_of_them_and_none_is_served_twice(caplog: pytest.LogCaptureFixture) -> None:
     log: Log = []
     server = RpcServer()
-    server.together = Broken(log)
+    server.calls.together = Broken(log)
 
     def work() -> None:
         connection = dispatched(server, log, PLAIN, PLAIN, PLAIN)
-        server.serve_gathered()
+        server.calls.serve_gathered()
         assert connection.said == [(0, None), (1, NCA_S_FAULT_UNSPEC), (2, NCA_S_FAULT_UNSPEC)]
 
     in_a_loop(work)

@@ -36,7 +36,7 @@ def rows(payloads: Sequence[bytes], first: int = 1, queue: int = 7) -> Rows:
 
 @given(
     st.lists(st.binary(max_size=300), max_size=12), st.integers(0, 12), st.integers(0, 4000),
-    st.integers(0, (1 << 32) - 1), st.integers(0, 1 << 59), st.integers(0, (1 << 31) - 1),
+    st.integers(0, 1 << 31), st.integers(0, 1 << 59), st.integers(0, (1 << 31) - 1),
 )  # fmt: skip
 def test_frames(payloads: list[bytes], first: int, room: int, back: int, place: int, transaction: int) -> None:
     position, given_rows, first = 8 * place, rows(payloads), min(first, len(payloads))

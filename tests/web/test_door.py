@@ -13,9 +13,9 @@ import pytest
 
 from frame_peer import FramePeer
 from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.histogram import Histogram
 from openmsmq.model.sddl import from_sddl
 from openmsmq.operating.alarms import Alarms
-from openmsmq.operating.metrics import Histogram
 from openmsmq.operating.tokens import TokensFile, TokenUses
 from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
 from openmsmq.queueing.auditing import Deed

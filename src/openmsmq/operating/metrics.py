@@ -8,17 +8,15 @@ wants to add the two up.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from openmsmq.model.histogram import BUCKETS, Histogram
 from openmsmq.model.reasons import REASONS
 from openmsmq.operating.alarms import CONDITIONS
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_SERIES: Final = 50_000  # of one answer: more is an error, never a part of them
-#: Upper bounds in seconds, 100 µs to 10 s.
-BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
 
 KINDS: Final = ("queue", "journal", "deadletter", "outgoing", "connector")
 OTHER_REASON: Final = "other"  # for classes that no specification names
@@ -116,20 +114,6 @@ QUEUE_FAMILIES: Final = {
 }  # fmt: skip
 _PREFIX: Final = "openmsmq_"
 _WINDOWS_PREFIX: Final = "windows_msmq_"
-
-
-class Histogram:
-    """How many observations were within each bucket, and their sum in seconds."""
-
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)  # the last: beyond all bounds
-        self.total = 0.0
-
-    def observe(self, seconds: float, times: int = 1) -> None:
-        self.counts[bisect_left(BUCKETS, seconds)] += times
-        self.total += seconds * times
 
 
 Figure = int | float | Histogram

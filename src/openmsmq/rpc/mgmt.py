@@ -6,9 +6,9 @@ from typing import Final
 
 from openmsmq.interfaces import ms_rpce_mgmt as wire
 from openmsmq.rpc.call import Call, InterfaceTable
+from openmsmq.rpc.dispatcher import Statistics
 from openmsmq.rpc.faults import NCA_S_OP_RNG_ERROR, RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel, AuthType
-from openmsmq.rpc.server import Statistics
 
 RPC_S_UNKNOWN_AUTHN_SERVICE: Final = 1747
 _WITH_PRINCIPALS: Final = (AuthType.GSS_NEGOTIATE, AuthType.GSS_KERBEROS)

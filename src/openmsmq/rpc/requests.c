@@ -229,8 +229,11 @@ static PyObject *source_know(Source *self, PyObject *const *arguments, Py_ssize_
     while (PyDict_Next(arguments[0], &at, &key, &value) && self->context_count < MOST_CONTEXTS) {
         PyObject *interface, *opnums, *opnum, *iterator;
         long identifier = PyLong_AsLong(key);
-        if (PyErr_Occurred() || !PyArg_ParseTuple(value, "OO", &interface, &opnums)
-            || (iterator = PyObject_GetIter(opnums)) == NULL)
+        if (PyErr_Occurred())
+            return NULL;
+        if (!PyTuple_Check(value))
+            return PyErr_Format(PyExc_TypeError, "a context is an interface and numbers of operations");
+        if (!PyArg_ParseTuple(value, "OO", &interface, &opnums) || (iterator = PyObject_GetIter(opnums)) == NULL)
             return NULL;
         uint64_t operations = 0;
         while ((opnum = PyIter_Next(iterator)) != NULL) {

@@ -12,30 +12,20 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from openmsmq.ndr import BadStubData
 from openmsmq.rpc.assembly import Budget
 from openmsmq.rpc.association import AssociationTable, Random
-from openmsmq.rpc.call import Call, Caller, Interface, InterfaceTable
-from openmsmq.rpc.faults import (
-    NCA_S_FAULT_CONTEXT_MISMATCH,
-    NCA_S_FAULT_UNSPEC,
-    NCA_S_OP_RNG_ERROR,
-    RPC_S_ACCESS_DENIED,
-    RPC_X_BAD_STUB_DATA,
-    Fault,
-)
+from openmsmq.rpc.call import Call, InterfaceTable
+from openmsmq.rpc.dispatcher import Dispatcher, SecurityPolicy
 from openmsmq.rpc.limits import Limits
-from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.questions import Questions
 from openmsmq.rpc.security import AcceptorFactory, LoginObserver, NobodyObserves
 from openmsmq.rpc.server_connection import Asked, CallCancelled, ConnectionEnded, Event, ServerConnection
 from openmsmq.rpc.sockets import DEAD_PEER, set_options
-from openmsmq.rpc.throttle import Attempt, FailureLimits, PeerFailures
-from openmsmq.rpc.timing import Timings
+from openmsmq.rpc.throttle import FailureLimits, PeerFailures
 
 try:
     from openmsmq.rpc import requests
@@ -54,27 +44,6 @@ FLUSH_TIME: Final = 0.5  # seconds that peers have to take what has been answere
 LISTEN_BACKLOG: Final = 1024
 # Replies are handed to the transport when so much has gathered, which shows whether the peer reads them.
 FLUSH_SIZE: Final = 256 * 1024
-# Calls that are served together, at most: fewer than may be pending on one connection.
-MOST_GATHERED: Final = 256
-# What calls with handles of others end in.
-_GUESSES: Final = frozenset([RPC_S_ACCESS_DENIED, NCA_S_FAULT_CONTEXT_MISMATCH])
-
-
-@dataclass(frozen=True, slots=True)
-class SecurityPolicy:
-    """Who may call at all.
-
-    allow_anonymous: whether callers without an identity are served; an interface's `open_opnums` always are.
-    minimum_level: what every caller must have negotiated, on top of what its interface asks for.
-    """
-
-    allow_anonymous: bool = True
-    minimum_level: AuthLevel = AuthLevel.NONE
-
-    def admits(self, caller: Caller, level: AuthLevel) -> bool:
-        """Whether a caller may call an interface that asks for `level`."""
-        has = caller.level
-        return has >= level and has >= self.minimum_level and (self.allow_anonymous or caller.authenticated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,37 +73,6 @@ class ServerLimits:
     idle: float | None = None
 
 
-@dataclass(slots=True)
-class Statistics:
-    """What the management interface reports ([MS-RPCE] 2.2.1.3.3); packets are portions read and written."""
-
-    calls_in: int = 0
-    packets_in: int = 0
-    packets_out: int = 0
-    faults: int = 0
-    connections: int = 0
-
-
-class Together(Protocol):
-    """Serves calls that came in one turn of the event loop together."""
-
-    def operations(self, interface: Interface) -> Collection[int]:
-        """The numbers of the operations of an interface whose calls are served together."""
-
-    def serve(self, calls: list[Any], start: int) -> int:
-        """Serve calls from index `start` on, as many as it can: each is a `Call`, or a `requests.Request`, which has
-        `stub`, `handles` and `caller` as well. Returns the index of the first one that is left: its interface serves
-        it, then this goes on behind it."""
-
-
-class Turn(Protocol):
-    """Notified before the calls that came in one turn of the loop are served together, and after that."""
-
-    def hold(self) -> None: ...
-
-    def release(self) -> None: ...
-
-
 class RpcServer:
     """Serves interfaces on any number of endpoints, which share associations and therefore context handles.
 
@@ -154,24 +92,19 @@ class RpcServer:
         dead_peer_seconds: int = DEAD_PEER,
     ) -> None:
         self.interfaces = interfaces or InterfaceTable()
-        self.policy = policy or SecurityPolicy()
         self.acceptor = acceptor
         self.limits = limits or Limits()
         self.server_limits = server_limits or ServerLimits()
         self.associations = AssociationTable(random)
-        self.statistics = Statistics()
         self.budget = Budget(self.server_limits.incomplete_requests)
         self.failures = PeerFailures(time.monotonic, self.server_limits.failures)
+        self.calls = Dispatcher(policy or SecurityPolicy(), self.failures, self, self.cut_off)
+        self.statistics = self.calls.statistics
         self.connections: set[_Connection] = set()
         self.peers: Counter[str] = Counter()  # connections by host
-        self.together: Together | None = None
-        self.turn: Turn | None = None
         self.logins: LoginObserver = NobodyObserves()
-        self._timings: Timings | None = None
-        self._next_timed = 0  # the number of the next call that is timed
         #: Asked before anything is sent; if not, the connection is closed.
         self.may_answer: Callable[[], bool] = _always
-        self.gathered: list[Any] = []
         self.ready: list[Any] = []  # sources with answers, see `requests`
         self._unflushed: list[_Connection] = []
         self._is_held = False
@@ -183,7 +116,7 @@ class RpcServer:
 
     async def listen(self, host: str, port: int, interfaces: InterfaceTable | None = None) -> tuple[str, int]:
         """Open an endpoint and return its address; port 0 lets the system choose. Raises `OSError`."""
-        loop = asyncio.get_running_loop()
+        loop = self.calls.loop = asyncio.get_running_loop()
         table = self.interfaces if interfaces is None else interfaces
         # Towers of the endpoint mapper and most clients speak IPv4; an IPv6 address must be asked for.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -199,7 +132,7 @@ class RpcServer:
 
     async def listen_unix(self, listener: socket.socket, interfaces: InterfaceTable | None = None) -> None:
         """Serve on a Unix socket that is bound."""
-        loop = asyncio.get_running_loop()
+        loop = self.calls.loop = asyncio.get_running_loop()
         table = self.interfaces if interfaces is None else interfaces
         server: Any = await loop.create_unix_server(
             lambda: _Connection(self, table), sock=listener, backlog=LISTEN_BACKLOG
@@ -278,150 +211,11 @@ class RpcServer:
             await asyncio.sleep(SHUT_DOWN_POLL)
         self.close()
 
-    def dispatch(self, call: Call) -> None:
-        """Hand the call to its interface, if its caller may call it.
-
-        What the interface raises becomes a fault: `Fault` with its status, `BadStubData` (from the generated codecs)
-        as RPC_X_BAD_STUB_DATA, anything else, which is a bug, as nca_s_fault_unspec with a traceback in the log.
-        """
-        self.statistics.calls_in += 1
-        if self.statistics.calls_in == self._next_timed:
-            self._time(call)
-        together, interface = self.together, call.interface
-        if (
-            together is not None
-            and call.opnum in together.operations(interface)
-            and call.byte_order == "<"
-            and self._admits(call.caller, interface, call.opnum)
-        ):
-            self.gathered.append(call)
-            self._has_gathered(1)
-            return
-        if self.gathered:
-            self.serve_gathered()
-        self._serve(call)
-
-    def take(self, source: requests.Source, data: bytes) -> int:
-        """Gather the requests that `data` begins with, which a source has brought. Returns how many bytes they are."""
-        gathered = self.gathered
-        before = len(gathered)
-        taken = source.take(data, gathered, MOST_GATHERED)
-        came = len(gathered) - before
-        if came:
-            statistics = self.statistics
-            statistics.calls_in += came
-            late = statistics.calls_in - self._next_timed
-            if 0 <= late < came:
-                request = gathered[-1 - late]
-                call = gathered[-1 - late] = request.owner.call_of(request)
-                self._time(call)
-            self._has_gathered(came)
-        return taken
-
-    def _has_gathered(self, came: int) -> None:
-        if len(self.gathered) == came:
-            asyncio.get_running_loop().call_soon(self._serve_turn)
-        if len(self.gathered) >= MOST_GATHERED:
-            self.serve_gathered()
-
-    def contexts_of(self, core: ServerConnection, caller: Caller) -> dict[int, tuple[Interface, list[int]]]:
-        """By presentation context, the interface and which of its operations a source may bring."""
-        together = self.together
-        assert together is not None
-        return {
-            number: (
-                context.interface,
-                [
-                    opnum
-                    for opnum in together.operations(context.interface)
-                    if self._admits(caller, context.interface, opnum)
-                ],
-            )
-            for number, context in core.contexts.items()
-        }
-
-    def calls_in(self) -> int:
-        """How many calls have come."""
-        return self.statistics.calls_in
-
-    def time_calls(self, timings: Timings) -> None:
-        """Time some of the calls from now on."""
-        self._timings = timings
-        self._next_timed = timings.next_after(self.statistics.calls_in)
-
-    def _time(self, call: Call) -> None:
-        timings = self._timings
-        if timings is not None:
-            call.timings, call.started = timings, timings.clock()
-            self._next_timed = timings.next_after(self.statistics.calls_in)
-
-    def _serve_turn(self) -> None:
-        turn = self.turn
-        if turn is None:
-            self.serve_gathered()
-            return
-        turn.hold()
-        try:
-            self.serve_gathered()
-        finally:
-            turn.release()
-
-    def serve_gathered(self) -> None:
-        """Serve the calls that wait for others: before any other call, and before the loop's next turn."""
-        together, calls = self.together, self.gathered
-        if together is None or not calls:
-            return
-        self.gathered = []
-        self.hold()
-        at = 0
-        while at < len(calls):
-            try:
-                at = together.serve(calls, at)
-            except Exception:  # a bug: nobody knows which of them were served, so none is served again
-                log.exception("calls can't be served together")
-                for call in calls[at:]:
-                    self._refuse(_call_of(call), NCA_S_FAULT_UNSPEC)
-                break
-            if at < len(calls):
-                self._serve(_call_of(calls[at]))
-                at += 1
-        self.flush()
-
-    def _admits(self, caller: Caller, interface: Interface, opnum: int) -> bool:
-        """Whether a caller may call an operation."""
-        return self.policy.admits(caller, interface.minimum_level) or opnum in interface.open_opnums
-
-    def _serve(self, call: Call) -> None:
-        interface, opnum = call.interface, call.opnum
-        try:
-            if not interface.accepts(opnum):
-                raise Fault(NCA_S_OP_RNG_ERROR)
-            if not self._admits(call.caller, interface, opnum):
-                raise Fault(RPC_S_ACCESS_DENIED)
-            interface.call(call)
-        except Fault as fault:
-            if fault.status in _GUESSES:
-                self._count_guess(call)
-            self._refuse(call, fault.status)
-        except BadStubData as error:
-            log.info("%s opnum %d from %s: %s", interface.name, opnum, call.peer, error)
-            self._refuse(call, RPC_X_BAD_STUB_DATA)
-        except Exception:
-            log.exception("%s opnum %d failed", interface.name, opnum)
-            self._refuse(call, NCA_S_FAULT_UNSPEC)
-
-    def _count_guess(self, call: Call) -> None:
-        """Somebody may be trying handles; whoever does so fast loses the connection each time."""
-        if self.failures.refuses(call.peer, Attempt.CALL):
-            for connection in tuple(self.connections):
-                if connection.serves(call):
-                    asyncio.get_running_loop().call_soon(connection.close)
-        self.failures.count(call.peer, Attempt.CALL)
-
-    def _refuse(self, call: Call, status: int) -> None:
-        self.statistics.faults += 1
-        if not call.over:
-            call.fault(status)
+    def cut_off(self, call: Call) -> None:
+        """Close the connection by which a call came, in the loop's next turn."""
+        for connection in tuple(self.connections):
+            if connection.serves(call):
+                asyncio.get_running_loop().call_soon(connection.close)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -487,7 +281,7 @@ class _Connection(asyncio.Protocol):
             self._descriptor = sock.fileno()
             set_options(sock, server.dead_peer_seconds)
             self._core.descriptor = self._descriptor
-        if server.together is not None and requests is not None and sock is not None:
+        if server.calls.together is not None and requests is not None and sock is not None:
             self._source = requests.Source(
                 self, transport, self._descriptor, self._core.unanswered, self._core.output, server.ready,
                 server.limits.max_fragment, server.limits.max_pending,
@@ -502,7 +296,7 @@ class _Connection(asyncio.Protocol):
             return
         self._server.statistics.packets_in += 1
         if source is not None and source.is_open:
-            taken = self._server.take(source, data)
+            taken = self._server.calls.take(source, data)
             if taken == len(data):
                 return
             data = data[taken:]
@@ -521,7 +315,7 @@ class _Connection(asyncio.Protocol):
         if core.negotiations != self._known and core.association is not None and caller is not None:
             self._known = core.negotiations
             handles = core.association.held_by(caller, caller.identity.sid, caller.level)
-            source.know(self._server.contexts_of(core, caller), caller, handles, core.max_reply)
+            source.know(self._server.calls.contexts_of(core.contexts, caller), caller, handles, core.max_reply)
         source.is_open = core.bound and caller is not None and core.expects_whole_requests and not self._backlog
 
     def call_of(self, request: requests.Request) -> Call:
@@ -551,9 +345,9 @@ class _Connection(asyncio.Protocol):
                     event = events[done]
                     done += 1
                     if isinstance(event, Call):
-                        self._server.dispatch(event)
+                        self._server.calls.dispatch(event)
                     elif isinstance(event, CallCancelled):
-                        self._server.serve_gathered()
+                        self._server.calls.serve_gathered()
                         self._cancel(event.call)
                     elif isinstance(event, Asked):
                         self._ask(event)
@@ -566,7 +360,7 @@ class _Connection(asyncio.Protocol):
                             return
                 if not core.more:
                     break
-                self._server.serve_gathered()
+                self._server.calls.serve_gathered()
                 events = core.receive_data(b"")
         except Exception:
             # Nothing above is meant to raise; if it does, this connection cannot be trusted any more.
@@ -580,7 +374,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
-        self._server.serve_gathered()  # what it has sent was sent
+        self._server.calls.serve_gathered()  # what it has sent was sent
         core, self._core = self._core, None
         if self._source is not None:
             self._source.descriptor = -1
@@ -730,10 +524,6 @@ class _Connection(asyncio.Protocol):
             self._transport.write(data)
             if self._paused_since is not None:
                 self._check_unread()
-
-
-def _call_of(call: Any) -> Call:
-    return call if isinstance(call, Call) else call.owner.call_of(call)
 
 
 def _always() -> bool:

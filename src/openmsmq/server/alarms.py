@@ -16,10 +16,10 @@ from typing import Final
 
 from openmsmq.model.constants import INFINITE, Access, Share
 from openmsmq.model.errors import MsmqError
+from openmsmq.model.histogram import BUCKETS, Histogram
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
 from openmsmq.operating.alarms import Alarms, Event, document_of, event_document, read_alarms, write_alarms
-from openmsmq.operating.metrics import BUCKETS, Histogram
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.manager import QueueManager

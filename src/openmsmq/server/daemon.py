@@ -24,8 +24,8 @@ from openmsmq.link.routing_table import RoutingTableError
 from openmsmq.link.routing_table import load as load_routing
 from openmsmq.link.service import MessageService
 from openmsmq.model.constants import Access
+from openmsmq.model.histogram import Histogram
 from openmsmq.operating.audit import AuditLog, Entry
-from openmsmq.operating.metrics import Histogram
 from openmsmq.operating.settings import write_settings
 from openmsmq.operating.web_address import forget_address
 from openmsmq.processes import logs
@@ -41,11 +41,12 @@ from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import NoTransport, OutgoingQueue
 from openmsmq.rpc.call import InterfaceTable
+from openmsmq.rpc.dispatcher import SecurityPolicy
 from openmsmq.rpc.epm import Endpoint, EndpointMapper
 from openmsmq.rpc.mgmt import Management
 from openmsmq.rpc.ntlm import ServerNames
 from openmsmq.rpc.pdu import SyntaxId
-from openmsmq.rpc.server import RpcServer, SecurityPolicy, ServerLimits
+from openmsmq.rpc.server import RpcServer, ServerLimits
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.addresses import local_addresses
 from openmsmq.server.alarms import AlarmWatch
@@ -197,10 +198,10 @@ class Daemon:
         # What can share a sync does, and who has waited gets the answer before the loop looks for more to do.
         committer = Committer(
             self.store, loop, on_failure=self._store_failed, syncer=self._syncer,
-            before=(rpc.serve_gathered, self.manager.turn), answering=rpc.hold, answered=rpc.flush, calls=rpc.calls_in,
-            took=self._syncs.observe,
+            before=(rpc.calls.serve_gathered, self.manager.turn), answering=rpc.hold, answered=rpc.flush,
+            calls=rpc.calls.calls_in, took=self._syncs.observe,
         )  # fmt: skip
-        rpc.turn = committer
+        rpc.calls.turn = committer
         environment = Environment(
             self.manager,
             self.store,
@@ -234,7 +235,7 @@ class Daemon:
         ]
         table = InterfaceTable(served_here)
         if PlainCalls.are_served():
-            rpc.together = PlainCalls(environment, served_here)
+            rpc.calls.together = PlainCalls(environment, served_here)
         principal = service_name(configuration, self._qualified_name)
         table.add(Management(table, rpc.statistics, principal))
         mapper = EndpointMapper()

@@ -8,8 +8,8 @@ import logging
 import time
 from typing import Final
 
+from openmsmq.model.histogram import Histogram
 from openmsmq.operating.alarms import Alarms
-from openmsmq.operating.metrics import Histogram
 from openmsmq.operating.tokens import TokensFile, TokensFileError, TokenUses, write_uses
 from openmsmq.operating.web_address import address_of, forget_address, write_address
 from openmsmq.processes.child import ChildProcess, Program
@@ -17,8 +17,9 @@ from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.auditing import Auditor
 from openmsmq.rpc.call import InterfaceTable
+from openmsmq.rpc.dispatcher import SecurityPolicy
 from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.server import RpcServer, SecurityPolicy
+from openmsmq.rpc.server import RpcServer
 from openmsmq.rpc.tickets import ticket_acceptor
 from openmsmq.rpc.timing import Timings
 from openmsmq.rpc.unix_sockets import bind_unix
@@ -53,7 +54,7 @@ class WebServer:
             interface.description.name: [operation.name for operation in interface.description.operations]
             for interface in SERVED
         })  # fmt: skip
-        rpc.time_calls(Timings(latency.observe, time.perf_counter))
+        rpc.calls.time_calls(Timings(latency.observe, time.perf_counter))
         self._tokens: Final = TokensFile(data_dir)
         self._uses: Final = TokenUses(data_dir)
         self._door: Final = Door(

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from typing import Any, Final, Protocol, TypeVar
 
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound
+from openmsmq.model.histogram import Histogram
 from openmsmq.operating.alarms import BY_NAME, Alarms
-from openmsmq.operating.metrics import Histogram
 from openmsmq.operating.tokens import TokensFile, TokenUses
 from openmsmq.processes.answering import Answering
 from openmsmq.queueing.auditing import LOGIN, Actor, Auditor, Deed

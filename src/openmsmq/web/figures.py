@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from openmsmq import __version__
 from openmsmq.compiled import how_it_runs
+from openmsmq.model.histogram import Histogram
 from openmsmq.model.reasons import REASONS
-from openmsmq.operating.metrics import KINDS, OTHER_REASON, Histogram
+from openmsmq.operating.metrics import KINDS, OTHER_REASON
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
 from openmsmq.rpc.server import RpcServer

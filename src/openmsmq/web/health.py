@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from openmsmq.model.histogram import Histogram
 from openmsmq.operating import metrics
 from openmsmq.web.application import Web
 from openmsmq.web.problems import Problem
@@ -98,8 +99,8 @@ def aggregated(services: Services) -> str:
     return metrics.render(figures)
 
 
-def _histogram(numbers: list[Any]) -> metrics.Histogram:
-    histogram = metrics.Histogram()
+def _histogram(numbers: list[Any]) -> Histogram:
+    histogram = Histogram()
     *histogram.counts, histogram.total = numbers
     return histogram
 

@@ -1,0 +1,375 @@
+"""Requests that machine code reads and answers: whatever a peer sends, and however it goes away."""
+
+from __future__ import annotations
+
+import gc
+import random
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import seeds
+from compiled.test_plain_calls import (
+    END,
+    RECEIVE,
+    SEND,
+    START,
+    Connection,
+    Door,
+    SocketConnection,
+    in_a_loop,
+    some_end,
+    some_start,
+)
+from compiled.test_stubs import some_receive, some_send
+from openmsmq.interfaces import ms_mqmp as m
+from openmsmq.model.message import Message
+from openmsmq.rpc import requests
+from openmsmq.rpc.call import UNAUTHENTICATED, Call
+from openmsmq.rpc.dispatcher import MOST_GATHERED
+from openmsmq.rpc.timing import Timings
+from openmsmq.transfer.receive_buffer import receive_buffer
+from openmsmq.transfer.send_buffer import send_buffer
+
+STREAMS = 12
+CO_CANCEL, ORPHANED = 18, 19  # PDUs
+
+
+class ReadByPython(SocketConnection):
+    """The same sockets without machine code."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.protocol._source = None
+
+
+def source_of(client: Connection) -> requests.Source:
+    assert isinstance(client, SocketConnection)
+    source = client.protocol._source
+    assert source is not None
+    return source
+
+
+def send_stub(door: Door, body: bytes = b"body", number: int = 0) -> bytes:
+    ptb = send_buffer(Message(label="l", body=body, delivery_guarantee=1))
+    return SEND.encode_request(m.rpc_ACSendMessageEx_Request(door.handles[number][0], ptb, None))
+
+
+def receive_stub(door: Door, number: int = 0) -> bytes:
+    return RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(door.readers[number][0], receive_buffer(0, 0)))
+
+
+def pdu(kind: int, call: int, body: bytes, *, flags: int = 3, drep: int = 0x10, auth: int = 0) -> bytes:
+    return struct.pack("<4BIHHI", 5, 0, kind, flags, drep, 16 + len(body), auth, call) + body
+
+
+def request(context: int, opnum: int, stub: bytes, call: int, **odd: int) -> bytes:
+    return pdu(0, call, struct.pack("<IHH", len(stub), context, opnum) + stub, **odd)
+
+
+def some_pdu(chance: random.Random, door: Door, call: int) -> bytes:
+    """Mostly a plain request, now and then something that is none."""
+    context, opnum, stub = chance.choice((
+        (1, SEND.opnum, some_send(chance, chance.choice(door.handles[0][:5]))),
+        (1, RECEIVE.opnum, some_receive(chance, chance.choice(door.readers[0]))),
+        (2, START.opnum, some_start(chance, chance.choice(door.remote_readers[0]), chance.randrange(5))),
+        (2, END.opnum, some_end(chance, chance.choice(door.remote_readers[0]), chance.randrange(5))),
+    ))  # fmt: skip
+    dice = chance.random()
+    if dice < 0.86:
+        return request(context, opnum, stub, call)
+    if dice < 0.92:  # other operations, which nobody serves together, or which do not exist
+        return request(chance.choice((0, 1, 2, 7)), chance.choice((0, 1, 200)), stub, call)
+    if dice < 0.95:  # in two fragments
+        half = len(stub) // 2
+        first = request(context, opnum, stub[:half], call, flags=1)
+        return first + request(context, opnum, stub[half:], call, flags=2)
+    if dice < 0.98:
+        return request(context, opnum, stub, max(1, call - chance.randrange(3)))  # a number that may be in use
+    return request(context, opnum, stub, call, drep=0x11) if dice < 0.998 else chance.randbytes(40)
+
+
+@pytest.mark.parametrize("number", range(STREAMS))
+def test_no_stream_shows_who_has_read_it(number: int) -> None:
+    chance = seeds.chance(f"streams of requests {number}")
+
+    def work() -> None:
+        doors = [Door(True, ReadByPython), Door(True, SocketConnection)]
+        fast = doors[1].clients[0]
+        assert isinstance(fast, SocketConnection)
+        seed = chance.random()
+        streams = [some_stream(random.Random(seed), door) for door in doors]
+        assert streams[0] == streams[1]  # the same handles, too
+        for door in doors:
+            door.clients[0].hear(request(1, SEND.opnum, send_stub(door), 1))
+        assert source_of(fast).is_open
+        opened = 0
+        for part in cut(chance, streams[0]):
+            for door in doors:
+                client = door.clients[0]
+                assert isinstance(client, SocketConnection)
+                if not client.transport.closed:
+                    client.hear(part)
+            opened += source_of(fast).is_open
+            if chance.random() < 0.3:
+                for door in doors:
+                    door.settle()
+        for door in doors:
+            door.settle()
+        assert opened or fast.transport.closed
+        slow_said, fast_said = (door.clients[0].said() for door in doors)
+        assert fast_said == slow_said
+        assert doors[1].contents() == doors[0].contents()
+
+    def some_stream(chance: random.Random, door: Door) -> list[bytes]:
+        return [some_pdu(chance, door, call) for call in range(100, 220)]
+
+    in_a_loop(work)
+
+
+def cut(chance: random.Random, pdus: list[bytes]) -> Iterator[bytes]:
+    """Some at once, and some in two parts."""
+    at = 0
+    while at < len(pdus):
+        count = chance.randrange(1, 9)
+        portion = b"".join(pdus[at : at + count])
+        at += count
+        if chance.random() < 0.2:
+            end = chance.randrange(len(portion))
+            yield portion[:end]
+            portion = portion[end:]
+        yield portion
+
+
+def test_more_requests_than_are_gathered_come_in_one_read() -> None:
+    def work() -> None:
+        door = Door(True, SocketConnection)
+        client, count = door.clients[0], 2 * MOST_GATHERED + 50
+        client.hear(b"".join(request(1, SEND.opnum, send_stub(door), 100 + index) for index in range(count)))
+        door.settle()
+        assert len(client.said()) == count * len(answer_to_send(door))
+        assert len(door.server.world.queue("a")) == count + 1
+
+    def answer_to_send(door: Door) -> bytes:
+        client = door.clients[1]
+        client.hear(request(1, SEND.opnum, send_stub(door, number=1), 7))
+        door.settle()
+        return client.said()
+
+    in_a_loop(work)
+
+
+def filled(connection: type[Connection] = SocketConnection, body: bytes = b"body") -> Door:
+    """With 20 messages, and a source that has read their sends."""
+    door = Door(True, connection)
+    client = door.clients[0]
+    for call in range(20):
+        client.hear(request(1, SEND.opnum, send_stub(door, body), 100 + call))
+    door.settle()
+    client.said()
+    assert source_of(client).is_open
+    return door
+
+
+def test_who_has_gone_takes_no_message_along() -> None:
+    def work() -> None:
+        door = filled()
+        first, second = door.clients
+        assert isinstance(first, SocketConnection)
+        first.hear(request(1, RECEIVE.opnum, receive_stub(door), 1))
+        second.hear(request(1, RECEIVE.opnum, receive_stub(door, 1), 1))
+        first.far.close()
+        door.settle()
+        assert len(door.server.world.queue("a")) == 19
+        assert len(second.said()) > 200
+
+    in_a_loop(work)
+
+
+def test_nothing_is_written_to_a_socket_that_its_transport_has_closed() -> None:
+    """Its number may be another connection's by then."""
+
+    def work() -> None:
+        door = filled()
+        client = door.clients[0]
+        assert isinstance(client, SocketConnection)
+        client.hear(request(1, SEND.opnum, send_stub(door), 1))
+        client.transport.closed = True
+        door.settle()
+        assert client.said() == b""
+        client.protocol.connection_lost(None)
+        assert source_free(client)
+
+    def source_free(client: SocketConnection) -> bool:
+        return client.protocol._source is None and client.protocol._core is None
+
+    in_a_loop(work)
+
+
+def test_what_was_sent_before_the_connection_was_lost_was_sent() -> None:
+    def work() -> None:
+        door = filled()
+        client = door.clients[0]
+        assert isinstance(client, SocketConnection)
+        client.hear(request(1, SEND.opnum, send_stub(door), 1))
+        client.protocol.connection_lost(None)
+        door.settle()
+        assert len(door.server.world.queue("a")) == 21
+
+    in_a_loop(work)
+
+
+def test_the_transport_sends_what_the_socket_does_not_take_and_all_that_follows() -> None:
+    def work() -> None:
+        body = bytes(range(256)) * 15
+        door, expected = filled(body=body), filled(body=body)
+        client = door.clients[0]
+        assert isinstance(client, SocketConnection)
+        client.protocol._transport.near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # type: ignore[union-attr]
+        for each in (door, expected):
+            each.clients[0].hear(
+                b"".join(request(1, RECEIVE.opnum, wide_receive(each), 500 + call) for call in range(12))
+            )
+            each.settle()
+            each.rpc.flush()
+        assert client.transport.later
+        before = len(client.transport.later)
+        for each in (door, expected):
+            each.clients[0].hear(request(1, RECEIVE.opnum, wide_receive(each), 600))
+            each.settle()
+            each.rpc.flush()
+        assert len(client.transport.later) == before + 1  # behind what waits there
+        assert client.said() == expected.clients[0].said()
+
+    def wide_receive(door: Door) -> bytes:
+        buffer = receive_buffer(1 << 12, 100)
+        return RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(door.readers[0][0], buffer))
+
+    in_a_loop(work)
+
+
+def test_a_timed_call_is_one_of_those_that_came_together() -> None:
+    def work() -> None:
+        door = filled()
+        observed: list[tuple[str, int]] = []
+        timings = Timings(lambda name, opnum, seconds: observed.append((name, opnum)), lambda: 1.0, lambda end: 4)
+        door.rpc.calls.time_calls(timings)
+        client = door.clients[0]
+        client.hear(b"".join(request(1, SEND.opnum, send_stub(door), 100 + call) for call in range(12)))
+        door.settle()
+        assert observed == [("qmcomm2", SEND.opnum)]
+        assert len(client.answers()) == 0  # the client has not asked by its own numbers
+        assert len(door.server.world.queue("a")) == 32
+
+    in_a_loop(work)
+
+
+@pytest.mark.parametrize(("kind", "answers"), [(CO_CANCEL, 2), (ORPHANED, 1)])
+def test_what_is_cancelled_is_answered_and_what_is_orphaned_is_not(kind: int, answers: int) -> None:
+    """Both are served: they had come before."""
+
+    def work() -> None:
+        door = filled()
+        client = door.clients[0]
+        client.hear(request(1, SEND.opnum, send_stub(door), 1) + request(1, SEND.opnum, send_stub(door), 2))
+        client.hear(pdu(kind, 2, b""))
+        door.settle()
+        said = client.said()
+        assert said.count(b"\x05\x00\x02\x03") == answers
+        assert len(door.server.world.queue("a")) == 22
+
+    in_a_loop(work)
+
+
+def test_answers_of_one_turn_leave_in_one_write() -> None:
+    def work() -> None:
+        door = filled()
+        before = door.rpc.statistics.packets_out
+        client = door.clients[0]
+        client.hear(b"".join(request(1, SEND.opnum, send_stub(door), 100 + call) for call in range(12)))
+        door.settle()
+        assert client.said()
+        assert door.rpc.statistics.packets_out == before + 1
+
+    in_a_loop(work)
+
+
+def test_nothing_is_kept_of_connections_that_are_gone() -> None:
+    def blocks(door: Door, count: int) -> int:
+        for _ in range(count):
+            client = SocketConnection(door.server, door.rpc, UNAUTHENTICATED)
+            client.hear(request(0, 200, b"", 1))
+            client.hear(request(1, SEND.opnum, send_stub(door), 2))
+            client.protocol.connection_lost(None)
+            client.far.close()
+            client.transport.near.close()
+            door.rpc.calls.serve_gathered()
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    def work() -> None:
+        door = Door(True, SocketConnection)
+        blocks(door, 20)
+        first = blocks(door, 20)
+        assert blocks(door, 20) - first < 200
+
+    in_a_loop(work)
+
+
+class Odd:
+    """Neither a call nor a request."""
+
+
+def test_arguments_that_are_none_are_refused() -> None:
+    near, far = socket.socketpair()
+    good: list[Any] = [None, None, near.fileno(), {}, [], [], 100, 10]
+    for index, bad in ((2, "x"), (3, []), (4, {}), (5, None), (6, "x"), (7, None)):
+        with pytest.raises(TypeError):
+            requests.Source(*[*good[:index], bad, *good[index + 1 :]])
+    source = requests.Source(*good)
+    assert not source.is_open
+    assert source.take(b"", [], 1) == 0
+    bad_calls: list[Callable[[], Any]] = [
+        lambda: source.take("", [], 1), lambda: source.take(b"", (), 1), lambda: source.take(b"", [], "x"),
+        lambda: source.know([], None, None, 1), lambda: source.know({}, None, Odd(), 1),
+        lambda: source.know({1: 2}, None, None, 1), lambda: source.know({1: (2, [3])}, None, Odd(), 1),
+        lambda: source.know({1: (2, 3)}, None, Odd(), 1), lambda: source.know({}, None, None, "x"),
+        lambda: requests.answer([Odd()], [b""]), lambda: requests.answer([Odd()], [""]),
+        lambda: requests.answer([], [b""]),
+        lambda: requests.answer((), ()), lambda: requests.flush([Odd()]), lambda: requests.flush(()),
+        lambda: requests.stubs([Odd()]), lambda: requests.stubs(5), lambda: requests.leading_words([Odd()]),
+        lambda: requests.held([Odd()], "kind"), lambda: requests.held((), "kind"), lambda: requests.any_abandoned(()),
+        lambda: requests.any_abandoned([Odd()]), lambda: requests.of_one_operation([Odd(), Odd()], 0),
+        lambda: requests.of_one_operation([], 0), lambda: requests.of_one_operation([1], -1),
+        requests.Request,
+    ]  # fmt: skip
+    for call in bad_calls:
+        with pytest.raises((TypeError, AttributeError, IndexError)):
+            call()
+    near.close()
+    far.close()
+
+
+def test_a_call_and_a_request_of_the_same_operation_go_together() -> None:
+    def work() -> None:
+        door = filled()
+        source, gathered = source_of(door.clients[0]), []
+        stream = request(1, SEND.opnum, send_stub(door), 1) + request(1, RECEIVE.opnum, receive_stub(door), 2)
+        assert source.take(stream, gathered, 10) == len(stream)
+        sent, received = gathered
+        call = sent.owner.call_of(sent)
+        assert isinstance(call, Call)
+        assert (call.call_id, call.stub, call.interface) == (1, sent.stub, sent.interface)
+        calls = [sent, call, sent, received]
+        assert requests.of_one_operation(calls, 0) == calls[:3]
+        assert requests.stubs(calls) == [sent.stub] * 3 + [received.stub]
+        assert requests.leading_words([received]) == [door.readers[0][0]]
+        assert len(requests.held([sent, call], "RPC_QUEUE_HANDLE")) == 2
+        assert requests.held([sent, call], "another") == []
+        assert not requests.any_abandoned(calls)
+
+    in_a_loop(work)
