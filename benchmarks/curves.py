@@ -33,6 +33,7 @@ from openmsmq import aio
 HERE = Path(__file__).parent
 ADDRESS = "127.0.0.1"
 REPEATS = 2000  # operations for a point, unless the curve says otherwise
+ROUNDS = 5
 EACH = 250  # receives that wait on one connection
 DEEP, SMALL = "deep", "small durable send"
 IDLE, QUIET = 0.02, 3  # the server has nothing to do that takes no more seconds of processor time in each of so many
@@ -129,7 +130,10 @@ def queues(directory: Path, quick: bool) -> Iterator[Line]:
 
 
 def messages(directory: Path, quick: bool) -> Iterator[Line]:
-    """A send to, and a receive from, a queue that holds so many messages, and memory for a message."""
+    """A send to, and a receive from, a queue that holds so many messages, and memory for a message.
+
+    Costs are the least of some rounds: while others use the disk, fewer calls share a sync.
+    """
     sends, receives, memory = [], [], []
     with server(directory, "messages") as daemon, daemon.connect() as manager:
         manager.create_queue(f".\\private$\\{DEEP}")
@@ -144,8 +148,9 @@ def messages(directory: Path, quick: bool) -> Iterator[Line]:
             settle(daemon)
             if size >= 10_000:
                 memory.append(Point(size, (daemon.resident - base) / size))
-            sends.append(Point(size, sending(daemon, DEEP, SMALL)))
-            receives.append(Point(size, sending(daemon, DEEP, "receive")))
+            rounds = [(sending(daemon, DEEP, SMALL), sending(daemon, DEEP, "receive")) for _ in range(ROUNDS)]
+            sends.append(Point(size, min(send for send, _ in rounds)))
+            receives.append(Point(size, min(receive for _, receive in rounds)))
     yield measured("durable send, by messages in the queue", "µs", sends, 0.1)
     yield measured("receive, by messages in the queue", "µs", receives, 0.1)
     if memory:
