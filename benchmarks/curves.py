@@ -4,7 +4,7 @@
 
 Costs are the server's processor time, which depends little on what else the machine does. The slope is that of the cost
 against the size in a logarithmic scale, from the first to the last point: 0 is constant, 1 is linear. Writes its own
-section of RESULTS.md and `curves.svg`.
+section of RESULTS.md and `curves.svg`; with names of curves, only their lines there.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
+import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -31,8 +33,10 @@ from openmsmq import aio
 HERE = Path(__file__).parent
 ADDRESS = "127.0.0.1"
 REPEATS = 2000  # operations for a point, unless the curve says otherwise
+ROUNDS = 5
 EACH = 250  # receives that wait on one connection
-DEEP = "deep"
+DEEP, SMALL = "deep", "small durable send"
+IDLE, QUIET = 0.02, 3  # the server has nothing to do that takes no more seconds of processor time in each of so many
 LIMITS = (
     "--max-queues", "200000", "--max-queues-per-owner", "200000", "--max-connections", "20000",
     "--max-connections-per-peer", "20000",
@@ -47,19 +51,23 @@ class Point(NamedTuple):
 
 
 class Line(NamedTuple):
-    """`bound` is the largest slope that is in order."""
+    """A row of the table."""
 
     name: str
     unit: str
     points: list[Point]
-    bound: float
+    slope: float
+    verdict: str
 
-    @property
-    def slope(self) -> float:
-        first, last = self.points[0], self.points[-1]
-        if first.size == last.size:
-            return 0.0
-        return math.log(max(last.cost, 0.1) / max(first.cost, 0.1)) / math.log(max(last.size, 2) / max(first.size, 1))
+
+def measured(name: str, unit: str, points: list[Point], bound: float) -> Line:
+    """`bound` is the largest slope that is in order."""
+    first, last = points[0], points[-1]
+    slope = 0.0
+    if first.size != last.size:
+        growth = max(last.size, 2) / max(first.size, 1)
+        slope = math.log(max(last.cost, 0.1) / max(first.cost, 0.1)) / math.log(growth)
+    return Line(name, unit, points, slope, "" if slope <= bound else f"**above {bound}**")
 
 
 @contextmanager
@@ -73,6 +81,18 @@ def spent(daemon: Daemon, work: Callable[[], int]) -> float:
     before = systems.cpu(daemon.pid)
     count = work()
     return (systems.cpu(daemon.pid) - before) * 1e6 / count
+
+
+def settle(daemon: Daemon) -> None:
+    """Wait until the disk has what was written to it, and the server has nothing to do: checkpoints of what was sent,
+    and syncs beside the kernel's own writing, belong to no operation that follows."""
+    os.sync()
+    quiet, before = 0, systems.cpu(daemon.pid)
+    while quiet < QUIET:
+        time.sleep(1)
+        now = systems.cpu(daemon.pid)
+        quiet = quiet + 1 if now - before < IDLE else 0
+        before = now
 
 
 def sending(daemon: Daemon, queue: str, what: str = "express send") -> float:
@@ -104,30 +124,37 @@ def queues(directory: Path, quick: bool) -> Iterator[Line]:
             if size >= 1000:
                 memory.append(Point(size, (daemon.resident - base) / size))
             costs.append(Point(size, sending(daemon, "target")))
-    yield Line("send, by queues that are there", "µs", costs, 0.1)
+    yield measured("send, by queues that are there", "µs", costs, 0.1)
     if memory:
-        yield Line("memory of a queue", "bytes", memory, 0.1)
+        yield measured("memory of a queue", "bytes", memory, 0.1)
 
 
 def messages(directory: Path, quick: bool) -> Iterator[Line]:
-    """A send to, and a receive from, a queue that holds so many messages, and memory for a message."""
+    """A send to, and a receive from, a queue that holds so many messages, and memory for a message.
+
+    Costs are the least of some rounds: while others use the disk, fewer calls share a sync.
+    """
     sends, receives, memory = [], [], []
     with server(directory, "messages") as daemon, daemon.connect() as manager:
         manager.create_queue(f".\\private$\\{DEEP}")
-        sending(daemon, DEEP, "durable send")
+        sending(daemon, DEEP, SMALL)
         sending(daemon, DEEP, "receive")
         held, base = 0, daemon.resident
-        for size in sizes(1_000_000, quick)[3:] or [1000]:
-            load(port=daemon.port, what="durable send", queue=DEEP, connections=32, count=size - held)
+        for size in sizes(10_000_000, quick)[3:]:
+            # Requests under way take memory, too: many of them only for a fill that would take minutes.
+            depth = 1 if size <= 1_000_000 else 16
+            load(port=daemon.port, what=SMALL, queue=DEEP, connections=32, depth=depth, count=size - held)
             held = size
+            settle(daemon)
             if size >= 10_000:
                 memory.append(Point(size, (daemon.resident - base) / size))
-            sends.append(Point(size, sending(daemon, DEEP, "durable send")))
-            receives.append(Point(size, sending(daemon, DEEP, "receive")))
-    yield Line("durable send, by messages in the queue", "µs", sends, 0.1)
-    yield Line("receive, by messages in the queue", "µs", receives, 0.1)
+            rounds = [(sending(daemon, DEEP, SMALL), sending(daemon, DEEP, "receive")) for _ in range(ROUNDS)]
+            sends.append(Point(size, min(send for send, _ in rounds)))
+            receives.append(Point(size, min(receive for _, receive in rounds)))
+    yield measured("durable send, by messages in the queue", "µs", sends, 0.1)
+    yield measured("receive, by messages in the queue", "µs", receives, 0.1)
     if memory:
-        yield Line("memory of a message", "bytes", memory, 0.1)
+        yield measured("memory of a message", "bytes", memory, 0.1)
 
 
 def waiting(directory: Path, quick: bool) -> Iterator[Line]:
@@ -169,8 +196,8 @@ def waiting(directory: Path, quick: bool) -> Iterator[Line]:
 
     with server(directory, "waiting") as daemon:
         uvloop.run(measure(daemon))
-    yield Line("send, by receives that wait at another queue", "µs", aside, 0.1)
-    yield Line("send that a waiting receive gets, by how many wait", "µs", woken[2:] or woken, 0.2)
+    yield measured("send, by receives that wait at another queue", "µs", aside, 0.1)
+    yield measured("send that a waiting receive gets, by how many wait", "µs", woken[2:] or woken, 0.2)
 
 
 def connections(directory: Path, quick: bool) -> Iterator[Line]:
@@ -196,8 +223,8 @@ def connections(directory: Path, quick: bool) -> Iterator[Line]:
 
     with server(directory, "connections") as daemon:
         uvloop.run(measure(daemon))
-    yield Line("send, by connections with an open queue", "µs", costs, 0.1)
-    yield Line("memory of a connection with an open queue", "bytes", memory, 0.1)
+    yield measured("send, by connections with an open queue", "µs", costs, 0.1)
+    yield measured("memory of a connection with an open queue", "bytes", memory, 0.1)
 
 
 def bodies(directory: Path, quick: bool) -> Iterator[Line]:
@@ -222,8 +249,8 @@ def bodies(directory: Path, quick: bool) -> Iterator[Line]:
 
                 sends.append(Point(max(size, 1), spent(daemon, fill)))
                 receives.append(Point(max(size, 1), spent(daemon, drain)))
-    yield Line("send, by bytes of the body", "µs", sends, 1.0)
-    yield Line("receive, by bytes of the body", "µs", receives, 1.0)
+    yield measured("send, by bytes of the body", "µs", sends, 1.0)
+    yield measured("receive, by bytes of the body", "µs", receives, 1.0)
 
 
 def priorities(directory: Path, quick: bool) -> Iterator[Line]:
@@ -243,7 +270,7 @@ def priorities(directory: Path, quick: bool) -> Iterator[Line]:
                     return count
 
                 costs.append(Point(kinds, spent(daemon, work)))
-    yield Line("send and receive, by priorities", "µs", costs, 0.1)
+    yield measured("send and receive, by priorities", "µs", costs, 0.1)
 
 
 def transactions(directory: Path, quick: bool) -> Iterator[Line]:
@@ -267,8 +294,8 @@ def transactions(directory: Path, quick: bool) -> Iterator[Line]:
                     ended += systems.cpu(daemon.pid) - before
                 sends.append(Point(size, begun * 1e6 / (rounds * size)))
                 commits.append(Point(size, ended * 1e6 / (rounds * size)))
-    yield Line("send in a transaction, by its messages", "µs", sends, 0.1)
-    yield Line("commit for each message, by the transaction's messages", "µs", commits, 0.1)
+    yield measured("send in a transaction, by its messages", "µs", sends, 0.1)
+    yield measured("commit for each message, by the transaction's messages", "µs", commits, 0.1)
 
 
 CURVES: dict[str, Callable[[Path, bool], Iterator[Line]]] = {
@@ -278,16 +305,27 @@ CURVES: dict[str, Callable[[Path, bool], Iterator[Line]]] = {
 
 
 def table(lines: list[Line]) -> str:
-    """The section of RESULTS.md."""
+    """The section of RESULTS.md; `lines_in` reads it."""
     rows = [
         f"{results.CURVES}\n", __doc__.partition("\n\n    ")[0] + " " + " ".join(__doc__.split("\n\n")[2].split()),
         "", "| | | slope | |", "|---|---|--:|---|",
     ]  # fmt: skip
     for line in lines:
         points = ", ".join(f"{point.size:,}: {point.cost:,.0f}" for point in line.points)
-        verdict = "" if line.slope <= line.bound else f"**above {line.bound}**"
-        rows.append(f"| {line.name}, {line.unit} | {points} | {line.slope:.2f} | {verdict} |")
+        rows.append(f"| {line.name}, {line.unit} | {points} | {line.slope:.2f} | {line.verdict} |")
     return "\n".join([*rows, "", "![Cost curves](curves.svg)"])
+
+
+def lines_in(section: str) -> list[Line]:
+    """The lines of an earlier run, with what the table says of them."""
+    lines = []
+    for name, unit, points, slope, verdict in re.findall(
+        r"^\| (.+), (\S+) \| (\d.+) \| (\S+) \| (.*) \|$", section, re.M
+    ):
+        pairs = re.findall(r"([\d,]+): ([\d,]+)(?:, |$)", points)
+        numbers = [Point(*(int(number.replace(",", "")) for number in pair)) for pair in pairs]
+        lines.append(Line(name, unit, numbers, float(slope), verdict))
+    return lines
 
 
 def plot(lines: list[Line], path: Path) -> None:
@@ -321,9 +359,11 @@ def main() -> None:
             for line in CURVES[name](Path(directory), given.quick):
                 lines.append(line)
                 print(f"{line.name}, {line.unit}: slope {line.slope:.2f}", *line.points, sep="\n  ", flush=True)
-    if not given.quick and not given.curves:
-        results.put(results.CURVES, table(lines))
-        plot(lines, HERE / "curves.svg")
+    if not given.quick:
+        earlier = lines_in(results.section(results.CURVES)) if given.curves else []
+        merged = list({line.name: line for line in [*earlier, *lines]}.values())
+        results.put(results.CURVES, table(merged))
+        plot(merged, HERE / "curves.svg")
 
 
 if __name__ == "__main__":

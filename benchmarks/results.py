@@ -21,6 +21,11 @@ def put(heading: str, text: str, file: Path = RESULTS) -> None:
     file.write_text("\n\n".join(part for part in texts if part) + "\n", encoding="utf-8")
 
 
+def section(heading: str, file: Path = RESULTS) -> str:
+    """The text of one section, with its heading; empty if it is not there."""
+    return _sections(file.read_text(encoding="utf-8")).get(heading, "") if file.exists() else ""
+
+
 def _sections(text: str) -> dict[str, str]:
     found = sorted((at, name) for name in _ORDER[1:] if (at := text.find(f"{name}\n")) >= 0)
     return {name: text[at:end] for (at, name), (end, _) in pairwise([(0, MAIN), *found, (len(text), "")])}

@@ -25,6 +25,7 @@ from openmsmq.transfer.send_buffer import send_buffer
 
 BODY = bytes(range(256)) * 4
 OPERATIONS = ("null", "express send", "durable send", "receive")
+SMALL_BODY = BODY[:64]  # of a "small durable send": so that ten million messages take 4 GB of the disk
 
 
 class Wire(NamedTuple):
@@ -79,7 +80,8 @@ def openmsmq(port: int, what: str, queue: str, timeout: int = 0) -> Wire:
         request: Any = m.rpc_ACReceiveMessageEx_Request(opened.pdwQMContext, receive_buffer(Action.RECEIVE, timeout))
     else:
         operation = m.qmcomm2.operation("rpc_ACSendMessageEx")
-        message = Message(body=BODY, delivery_guarantee=int(what == "durable send"))
+        body, is_durable = SMALL_BODY if what.startswith("small") else BODY, what.endswith("durable send")
+        message = Message(body=body, delivery_guarantee=int(is_durable))
         request = m.rpc_ACSendMessageEx_Request(opened.phQueue, send_buffer(message), OBJECTID())
     connection.core.request(qmcomm2, operation.opnum, operation.encode_request(request))
     return Wire(connection._socket, [connection.core.data_to_send()], "results", keep=connection)

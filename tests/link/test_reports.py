@@ -89,7 +89,7 @@ def make_queue(node: Node, **values: int) -> Queue:
     path = names.parse_path_name(f"{node.name}\\reports")
     given = {PropId[f"PROPID_Q_{name}"]: value for name, value in values.items()}
     properties = node.manager.administration.public_properties(path, given, None, SYSTEM)
-    node.manager.administration.keep_public(replace(properties, instance=REPORTS.bytes_le))
+    node.manager.administration.keep_public(properties._replace(instance=REPORTS.bytes_le))
     return node.manager.registry.public[REPORTS]
 
 

@@ -25,7 +25,7 @@ def outgoing(number: int, *keys: int) -> OutgoingQueue:
     assert isinstance(name, names.DirectFormatName)
     properties = QueueProperties(str(name))
     awaiting = Queue(number | 1 << 31, QueueKind.AWAITING, properties, lambda *_: b"")
-    queue = OutgoingQueue(number, QueueKind.OUTGOING, properties, lambda *_: b"", awaiting, destination=name)
+    queue = OutgoingQueue(number, properties, lambda *_: b"", awaiting, name)
     queue.entries.update(dict.fromkeys(keys))  # type: ignore[arg-type]
     return queue
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +124,7 @@ def test_rows_are_those_that_the_user_may_see(tmp_path: Path) -> None:
     async def test(peer: Peer, world: World) -> None:
         seen, hidden = world.create("seen"), world.create("hidden")
         closed = from_sddl("D:(A;;0xF003F;;;BA)").pack()
-        hidden.properties = replace(hidden.properties, security=closed)
+        hidden.properties = hidden.properties._replace(security=closed)
         found = {}
         for user in ("alice", "root"):
             answer, data = await peer.exchange({"op": "queues", "ticket": await peer.ticket(user)})

@@ -41,7 +41,7 @@ MAXIMUM_NAME: Final = 63  # characters of a public queue's name, [MC-MQAC] 3.10.
 MOST_ELEMENTS: Final = 1000  # format names that a distribution list may stand for
 _PAGE: Final = 100  # records that are read at once; the event loop serves others between two pages
 # Attributes of the same name in QueueProperties and QueueRecord.
-_SHARED: Final = tuple(f.name for f in fields(QueueProperties) if f.name != "instance")
+_SHARED: Final = tuple(name for name in QueueProperties._fields if name != "instance")
 AWAY: Final = (HResult.MQ_ERROR_NO_DS, HResult.MQ_ERROR_NO_RESPONSE_FROM_OBJECT_SERVER)
 
 
@@ -247,7 +247,7 @@ class PublicQueues:
             record = await self.directory.ask(lambda d: d.queue(guid))
             self._authorize(record, caller, Right.SET_PROPERTIES)
             after = queue_properties.changed(properties_of(record), values, creating=False)
-            after = replace(after, modify_time=self._manager.clock() // 1000)
+            after = after._replace(modify_time=self._manager.clock() // 1000)
             return await self._write(record, after)
 
     async def set_security(self, guid: UUID, information: int, descriptor: bytes, caller: Caller) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -196,7 +196,7 @@ class Administration:
         self._authorize(caller, queue, Right.SET_PROPERTIES)
         self._only_private(queue)
         updated = queue_properties.changed(queue.properties, values, creating=False)
-        self._update(queue, replace(updated, modify_time=self._clock() // 1000), caller, "queue.properties")
+        self._update(queue, updated._replace(modify_time=self._clock() // 1000), caller, "queue.properties")
 
     def get_properties(self, queue: Queue, propids: list[int], caller: Caller) -> list[Any]:
         """The values of PROPIDs, in order. Raises MsmqError for one that is no queue property, and AccessDenied."""
@@ -284,18 +284,18 @@ def with_security(properties: QueueProperties, information: int, descriptor: byt
     current, given = SecurityDescriptor.parse(properties.security), SecurityDescriptor.parse(descriptor)
     if information & SecurityInformation.OWNER and given.owner is None:
         raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "a new owner is announced, but there is none")
-    return replace(properties, security=current.merge(given, information).pack())
+    return properties._replace(security=current.merge(given, information).pack())
 
 
 def _differing(old: QueueProperties, new: QueueProperties) -> tuple[dict[str, Any], dict[str, Any]]:
     """The values that differ, before and after; descriptors as SDDL, which people can read and give back."""
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
-    for item in fields(QueueProperties):
-        values = getattr(old, item.name), getattr(new, item.name)
-        if values[0] == values[1] or item.name == "modify_time":
+    for name in QueueProperties._fields:
+        values = getattr(old, name), getattr(new, name)
+        if values[0] == values[1] or name == "modify_time":
             continue
         for shown, value in zip((before, after), values, strict=True):
-            is_descriptor = item.name == "security" and value
-            shown[item.name] = to_sddl(SecurityDescriptor.parse(value)) if is_descriptor else value
+            is_descriptor = name == "security" and value
+            shown[name] = to_sddl(SecurityDescriptor.parse(value)) if is_descriptor else value
     return before, after

@@ -67,6 +67,8 @@ class Outbox:
         if queue.waiters:
             if not queue.arrived:
                 self._queues.append(queue)
+            if queue.arrived is None:
+                queue.arrived = deque()
             queue.arrived.append((lookup_identifier, message))
             self._want()
 

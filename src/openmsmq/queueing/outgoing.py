@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from openmsmq.model import names
@@ -215,7 +214,7 @@ class Outgoing:
         queue = self._registry.connectors.get(name)
         if queue is not None:
             if queue.properties.label != site.name:
-                self._registry.update(queue, replace(queue.properties, label=site.name))
+                self._registry.update(queue, queue.properties._replace(label=site.name))
             return queue
         now = self._clock() // 1000
         properties = QueueProperties(

@@ -10,16 +10,18 @@ belong to them; without one the operator does, as `ForeignSite`s.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, MessageClass
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
-from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.properties import QueueProperties
+from openmsmq.queueing.queue import Queue, QueueKind
 
 HISTORY_LENGTH = 64  # connection attempts remembered, so that a machine that is away for a year costs no memory
 _PROTOCOLS = frozenset(["TCP", "OS", "HTTP", "HTTPS"])  # SPX is gone from networks
@@ -100,7 +102,6 @@ class OutgoingTransferInfo:
     eod_resend_time: int = 0
 
 
-@dataclass(slots=True, eq=False)
 class TransitQueue(Queue):
     """A queue whose messages have not reached their destination."""
 
@@ -120,22 +121,23 @@ class TransitQueue(Queue):
         return MessageClass.NACK_REACH_QUEUE_TIMEOUT
 
 
-@dataclass(slots=True, eq=False)
 class OutgoingQueue(TransitQueue):
     """`link` is what the transport says of its connection, None while it has none. `on_hold` is lost at a restart:
     State is no persistent attribute. `touched`: opened since the last look for unused queues. `journal` holds what
     awaits its final acknowledgment: AwaitingFinalACKTable, [MS-MQQB] 3.1.1.3.1."""
 
-    destination: names.SingleFormatName = field(kw_only=True)
-    on_hold: bool = False
-    touched: bool = True
-    link: OutgoingState | None = None
-    next_hops: list[str] = field(default_factory=list)
-    connection_history: deque[ConnectionEvent] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
-    transfer_info: OutgoingTransferInfo = field(default_factory=OutgoingTransferInfo)
-
-    def __post_init__(self) -> None:
-        self.next_hops = known_hops(self.destination)
+    def __init__(
+        self, number: int, properties: QueueProperties, read: Callable[[int], bytes], awaiting: Queue,
+        destination: names.SingleFormatName,
+    ) -> None:  # fmt: skip
+        super().__init__(number, QueueKind.OUTGOING, properties, read, awaiting)
+        self.destination: Final = destination
+        self.on_hold = False
+        self.touched = True
+        self.link: OutgoingState | None = None
+        self.next_hops = known_hops(destination)
+        self.connection_history: deque[ConnectionEvent] = deque(maxlen=HISTORY_LENGTH)
+        self.transfer_info = OutgoingTransferInfo()
 
     def state(self, online: bool) -> OutgoingState:
         """OutgoingQueue.State; `online` is QueueManager.ConnectionActive.
@@ -169,11 +171,15 @@ class ForeignSite:
         return names.ConnectorFormatName(self.identifier, suffix)
 
 
-@dataclass(slots=True, eq=False)
 class ConnectorQueue(TransitQueue):
     """Its path name is its format name: there is no other ([MS-MQMQ] 2.1.1)."""
 
-    format_name: names.ConnectorFormatName = field(kw_only=True)
+    def __init__(
+        self, number: int, properties: QueueProperties, read: Callable[[int], bytes],
+        format_name: names.ConnectorFormatName,
+    ) -> None:  # fmt: skip
+        super().__init__(number, QueueKind.CONNECTOR, properties, read)
+        self.format_name: Final = format_name
 
 
 class Transport(Protocol):

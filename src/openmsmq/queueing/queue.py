@@ -11,7 +11,6 @@ from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -95,7 +94,6 @@ class HeldRecord:
         self.size: Final = size
 
 
-@dataclass(slots=True, eq=False)
 class Queue:
     """`number` names the queue in the store. `journal` is None for journals and system queues; a subqueue has its
     parent's. `subqueues` by lower-case name. `exactly_once` is, of a connector queue for messages without transaction,
@@ -106,39 +104,41 @@ class Queue:
 
     What others count or keep here, so that everybody finds it at once: `openers`, `receivers`, `exclusive_receivers`
     and `exclusive_peekers`, how the queue is open (`handles`); `waiters`, how many reads wait (`reading`); `arrived`,
-    positions that have not been offered to them yet, with their messages where these are at hand (`outbox`); `pins`,
+    positions that have not been offered to them yet, with their messages where these are at hand, None before the first
+    one (`outbox`); `pins`,
     consumer groups, for whose sake a subqueue stays that is empty and closed; `incoming`, transactional sequences of
     other queue managers, by their identifier. `came` and `left` count messages since the start;
     sends of transactions count when they are committed."""
 
-    number: int
-    kind: QueueKind
-    properties: QueueProperties
-    read: Callable[[int], bytes]
-    journal: Queue | None = None
-    entries: Entries = field(default_factory=Entries)
-    available: SortedKeys = field(default_factory=SortedKeys)
-    locked: dict[int, Lock] = field(default_factory=dict)
-    visible: list[int] = field(default_factory=list)  # sorted; locks that peeks see through, and some that are gone
-    total_bytes: int = 0  # deviation D-07: changed by insertion and deletion only
-    openers: int = 0
-    receivers: int = 0
-    exclusive_receivers: int = 0
-    exclusive_peekers: int = 0
-    waiters: int = 0
-    arrived: deque[tuple[int, Message | None]] = field(default_factory=deque)
-    deleted: bool = False
-    owner: Queue | None = None
-    parent: Queue | None = None
-    subqueues: dict[str, Queue] = field(default_factory=dict)
-    exactly_once: Queue | None = None
-    aborts: dict[int, int] = field(default_factory=dict)
-    asking: set[int] = field(default_factory=set)
-    recovered_until: int = 0
-    pins: int = 0
-    incoming: dict[bytes, IncomingTransferInfo] = field(default_factory=dict)
-    came: int = 0
-    left: int = 0
+    # Its own, because a restart makes two of each queue: what a dataclass has instead is interpreted.
+    def __init__(
+        self, number: int, kind: QueueKind, properties: QueueProperties, read: Callable[[int], bytes],
+        journal: Queue | None = None, parent: Queue | None = None,
+    ) -> None:  # fmt: skip
+        self.number: Final = number
+        self.kind: Final = kind
+        self.properties = properties
+        self.read: Final = read
+        self.journal: Final = journal
+        self.parent: Final = parent
+        self.owner: Queue | None = None
+        self.exactly_once: Queue | None = None
+        self.subqueues: dict[str, Queue] = {}
+        self.deleted = False
+        self.entries = Entries()
+        self.available = SortedKeys()
+        self.locked: dict[int, Lock] = {}
+        self.visible: list[int] = []  # sorted; locks that peeks see through, and some that are gone
+        self.total_bytes = 0  # deviation D-07: changed by insertion and deletion only
+        self.aborts: dict[int, int] = {}
+        self.asking: set[int] = set()
+        self.recovered_until = 0
+        self.openers = self.receivers = self.exclusive_receivers = self.exclusive_peekers = 0
+        self.waiters = 0
+        self.arrived: deque[tuple[int, Message | None]] | None = None  # hundreds of bytes even if it is empty
+        self.pins = 0
+        self.incoming: dict[bytes, IncomingTransferInfo] = {}
+        self.came = self.left = 0
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -290,7 +290,7 @@ class Reading:
                     break
                 number = reader.number
                 self._offer(reader, queue, key, message)
-        if not queue.waiters:
+        if queue.arrived and not queue.waiters:
             queue.arrived.clear()
         return count
 

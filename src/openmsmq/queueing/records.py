@@ -10,7 +10,6 @@ import json
 import struct
 from array import array
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 from openmsmq.model import names
@@ -115,7 +114,7 @@ def split_deadline_word(word: int, sequence: int) -> tuple[int, int]:
 
 
 def encode_properties(properties: QueueProperties) -> bytes:
-    values = asdict(properties)
+    values = properties._asdict()
     return json.dumps({k: v.hex() if isinstance(v, bytes) else v for k, v in values.items()}).encode()
 
 
@@ -124,12 +123,16 @@ def decode_properties(data: bytes) -> QueueProperties:
 
 
 def decode_all_properties(definitions: Iterable[bytes]) -> list[QueueProperties]:
-    """Of many queues: what JSON's decoder does for each text costs as much as the text itself."""
+    """Of many queues: what JSON's decoder does for each text costs as much as the text itself. Equal descriptors and
+    types are one object: most queues have the same."""
     text = b",".join(definitions).decode()  # of bytes, it would guess their encoding
     decoded: list[dict[str, Any]] = json.loads(f"[{text}]")
+    known: dict[str, bytes] = {}
     for values in decoded:
-        for name in ("instance", "type", "security"):
-            values[name] = bytes.fromhex(values[name])
+        for name in ("type", "security"):
+            text = values[name]
+            values[name] = known.get(text) or known.setdefault(text, bytes.fromhex(text))
+        values["instance"] = bytes.fromhex(values["instance"])
     return [QueueProperties(**values) for values in decoded]
 
 

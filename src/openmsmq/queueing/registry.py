@@ -166,8 +166,8 @@ class Registry:
         self._places.remember(guid, place)
         outgoing = self.outgoing_queue(names.PublicFormatName(guid))
         if outgoing is not None:
-            outgoing.properties = replace(
-                outgoing.properties, path_name=place.path_name, base_priority=place.base_priority
+            outgoing.properties = outgoing.properties._replace(
+                path_name=place.path_name, base_priority=place.base_priority
             )
 
     def connector_for(self, name: names.FormatName) -> ConnectorQueue | None:
@@ -271,7 +271,7 @@ class Registry:
             self._count_owner(properties, 1)
         queue.properties = properties
         if queue.journal is not None:
-            queue.journal.properties = replace(queue.journal.properties, quota=properties.journal_quota)
+            queue.journal.properties = queue.journal.properties._replace(quota=properties.journal_quota)
         for subqueue in queue.subqueues.values():
             subqueue.properties = _of_subqueue(properties, subqueue.name)
 
@@ -360,7 +360,7 @@ class Registry:
     def _add_subqueue(self, number: int, parent: Queue, name: str) -> Queue:
         """As its parent in everything but name and messages. Journal (deviation D-64) and quota are the parent's."""
         properties = _of_subqueue(parent.properties, name)
-        queue = Queue(number, QueueKind.SUBQUEUE, properties, self._store.read, parent.journal, parent=parent)
+        queue = Queue(number, QueueKind.SUBQUEUE, properties, self._store.read, parent.journal, parent)
         self.queues[number] = parent.subqueues[name.lower()] = queue
         return queue
 
@@ -368,7 +368,7 @@ class Registry:
         place = self.place_of(name) or Place(path_name_of(name) or str(name))
         properties = QueueProperties(place.path_name, label=str(name), base_priority=place.base_priority)
         awaiting = Queue(number | JOURNAL_BIT, QueueKind.AWAITING, properties, self._store.read)
-        queue = OutgoingQueue(number, QueueKind.OUTGOING, properties, self._store.read, awaiting, destination=name)
+        queue = OutgoingQueue(number, properties, self._store.read, awaiting, name)
         self.queues[number], self.queues[awaiting.number] = queue, awaiting
         self.outgoing[str(name).lower()] = queue
         return queue
@@ -376,7 +376,7 @@ class Registry:
     def _add_connector(self, number: int, properties: QueueProperties) -> ConnectorQueue:
         name = names.parse_format_name(properties.path_name)
         assert isinstance(name, names.ConnectorFormatName)
-        queue = ConnectorQueue(number, QueueKind.CONNECTOR, properties, self._store.read, format_name=name)
+        queue = ConnectorQueue(number, properties, self._store.read, name)
         self.queues[number] = self.connectors[name] = queue
         return queue
 
@@ -404,7 +404,7 @@ def _number_in(name: bytes) -> int:
 
 
 def _of_subqueue(parent: QueueProperties, name: str) -> QueueProperties:
-    return replace(parent, path_name=f"{parent.path_name};{name}", quota=INFINITE)
+    return parent._replace(path_name=f"{parent.path_name};{name}", quota=INFINITE)
 
 
 def not_here(name: names.FormatName) -> MsmqError:

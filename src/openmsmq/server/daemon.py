@@ -65,7 +65,7 @@ from openmsmq.server.listening import Ports
 from openmsmq.server.logins import acceptor_of, login_at_peers, service_name
 from openmsmq.server.machine_security import MachineSecurity, reader_names, readers_of
 from openmsmq.server.maintenance import Maintenance, Thresholds
-from openmsmq.server.memory import give_back_memory, no_collector
+from openmsmq.server.memory import give_back_memory, no_collector, return_large_blocks
 from openmsmq.server.protections import Protections
 from openmsmq.server.remote import Peers
 from openmsmq.server.supervision import FENCED, Supervision
@@ -92,6 +92,7 @@ class Daemon:
         self.configuration = configuration
         self.failure: BaseException | None = None
         started = time.monotonic()
+        return_large_blocks()
         configuration.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._background = ThreadPoolExecutor(1, "segments")
         self.store = Store.open(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
@@ -54,7 +54,7 @@ def move(store: Store, contents: Contents, identifier: UUID, queues: Mapping[byt
     """All at once, durably. `queues` are new identifiers of public queues. Raises StoreError, OSError."""
     changes = renewed(store, identifier.bytes_le)
     for name, instance in queues.items():
-        changes.append(Put(name, encode_properties(replace(contents.public[name], instance=instance.bytes_le))))
+        changes.append(Put(name, encode_properties(contents.public[name]._replace(instance=instance.bytes_le))))
     store.append(changes)
     store.sync()
 

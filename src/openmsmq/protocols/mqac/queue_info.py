@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, ClassVar, Final, Protocol, TypeVar, cast
 from uuid import UUID
 
@@ -102,7 +101,7 @@ class MSMQQueueInfo(MqacObject):
     def change(self, attribute: str, value: Any) -> None:
         """A property is put."""
         self.changes[attribute] = value
-        self.properties = replace(self.properties, **{attribute: value})
+        self.properties = self.properties._replace(**{attribute: value})
 
     # -- which queue -------------------------------------------------------------------------------------------
 
@@ -253,9 +252,9 @@ class MSMQQueueInfo(MqacObject):
             propids = [int(propid) for propid in _ALL]
             found = self.environment.manager.administration.get_properties(queue, propids, self.caller(context))
             known = dict(zip(_ALL.values(), found, strict=True))
-            self._take(replace(_UNKNOWN, **known, security=queue.properties.security))
+            self._take(_UNKNOWN._replace(**known, security=queue.properties.security))
         else:
-            self._take(replace(_UNKNOWN, path_name=queue.properties.path_name))
+            self._take(_UNKNOWN._replace(path_name=queue.properties.path_name))
         return None
 
     async def _refresh_public(self, context: CallContext) -> None:

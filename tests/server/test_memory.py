@@ -1,0 +1,39 @@
+"""What the daemon arranges with the C library: tried in processes of their own, for it can't be taken back."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+
+import pytest
+
+_PROGRAM = """
+import os
+from pathlib import Path
+from openmsmq.server.memory import return_large_blocks
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+if {arranged}:
+    return_large_blocks()
+largest = bytearray(30 << 20)
+del largest  # glibc learns its size
+before = resident()
+block, behind = bytearray(20 << 20), bytes(1 << 10)
+del block
+print(resident() - before)
+"""
+
+
+def _left_behind(*, arranged: bool) -> int:
+    """Bytes that the C library keeps of a block of 20 MiB that is free."""
+    command = [sys.executable, "-c", _PROGRAM.format(arranged=arranged)]
+    return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library has no mallopt")
+def test_large_blocks_that_are_free_go_back_to_the_system() -> None:
+    assert _left_behind(arranged=False) > 19 << 20, "there is nothing to arrange"
+    assert _left_behind(arranged=True) < 1 << 20
