@@ -21,6 +21,7 @@ from openmsmq.model.message import Message
 from openmsmq.ndr import Interface, Operation
 from openmsmq.protocols.plain_calls import PlainCalls
 from openmsmq.protocols.remote_read import RR_ACK, RR_NACK
+from openmsmq.rpc import requests
 from openmsmq.rpc.call import UNAUTHENTICATED, Call, Caller, InterfaceTable
 from openmsmq.rpc.client_connection import ClientConnection
 from openmsmq.rpc.dispatcher import MOST_GATHERED
@@ -127,12 +128,18 @@ class Transport:
 
     close = abort
 
+    def pause_reading(self) -> None:
+        pass
+
+    resume_reading = pause_reading
+
 
 class SocketConnection(Connection):
     """The same with the sockets of a server: machine code reads requests and sends answers."""
 
     def __init__(self, manager: Server, rpc: RpcServer, caller: Caller) -> None:
         self.manager, self.rpc, self.client = manager, rpc, ClientConnection()
+        rpc.poller = rpc.poller or requests.Poller()
         near, self.far = socket.socketpair()
         self.far.setblocking(False)
         near.setblocking(False)
@@ -145,7 +152,15 @@ class SocketConnection(Connection):
         core._binder.plain_caller = caller
 
     def hear(self, data: bytes) -> None:
-        self.protocol.data_received(data)
+        if not self.protocol._polled:
+            self.protocol.data_received(data)
+            return
+        while data:
+            data = data[self.far.send(data) :]
+            self.rpc.read_sources()
+            if len(self.rpc.calls._gathered) >= MOST_GATHERED:
+                self.rpc.calls.serve_gathered()
+                self.rpc.read_sources()
 
     def said(self) -> bytes:
         self.rpc.flush()

@@ -332,9 +332,11 @@ def test_arguments_that_are_none_are_refused() -> None:
             requests.Source(*[*good[:index], bad, *good[index + 1 :]])
     source = requests.Source(*good)
     assert not source.is_open
-    assert source.take(b"", [], 1) == 0
+    poller = requests.Poller()
+    assert poller.read([], 1) == []
     bad_calls: list[Callable[[], Any]] = [
-        lambda: source.take("", [], 1), lambda: source.take(b"", (), 1), lambda: source.take(b"", [], "x"),
+        lambda: poller.add(5), lambda: poller.remove(5), lambda: poller.read((), 1), lambda: poller.read([], "x"),
+        lambda: requests.Poller(1),
         lambda: source.know([], None, None, 1), lambda: source.know({}, None, Odd(), 1),
         lambda: source.know({1: 2}, None, None, 1), lambda: source.know({1: (2, [3])}, None, Odd(), 1),
         lambda: source.know({1: (2, 3)}, None, Odd(), 1), lambda: source.know({}, None, None, "x"),
@@ -357,10 +359,9 @@ def test_arguments_that_are_none_are_refused() -> None:
 def test_a_call_and_a_request_of_the_same_operation_go_together() -> None:
     def work() -> None:
         door = filled()
-        source, gathered = source_of(door.clients[0]), []
-        stream = request(1, SEND.opnum, send_stub(door), 1) + request(1, RECEIVE.opnum, receive_stub(door), 2)
-        assert source.take(stream, gathered, 10) == len(stream)
-        sent, received = gathered
+        client = door.clients[0]
+        client.hear(request(1, SEND.opnum, send_stub(door), 1) + request(1, RECEIVE.opnum, receive_stub(door), 2))
+        sent, received = door.rpc.calls._gathered
         call = sent.owner.call_of(sent)
         assert isinstance(call, Call)
         assert (call.call_id, call.stub, call.interface) == (1, sent.stub, sent.interface)

@@ -25,7 +25,7 @@ from openmsmq.rpc.throttle import Attempt, PeerFailures
 from openmsmq.rpc.timing import Timings
 
 if TYPE_CHECKING:
-    from openmsmq.rpc.requests import Source
+    from openmsmq.rpc.requests import Poller, Source
 
 log = logging.getLogger(__name__)
 
@@ -143,33 +143,35 @@ class Dispatcher:
             and self._admits(call.caller, interface, call.opnum)
         ):
             self._gathered.append(call)
-            self._has_gathered(1)
+            self._has_gathered()
             return
         if self._gathered:
             self.serve_gathered()
         self._serve(call)
 
-    def take(self, source: Source, data: bytes) -> int:
-        """Gather the requests that `data` begins with, which a source has brought. Returns how many bytes they are."""
-        gathered = self._gathered
-        before = len(gathered)
-        taken = source.take(data, gathered, MOST_GATHERED)
-        came = len(gathered) - before
-        if came:
-            statistics = self.statistics
-            statistics.calls_in += came
-            late = statistics.calls_in - self._next_timed
-            if 0 <= late < came:
-                request = gathered[-1 - late]
-                call = gathered[-1 - late] = request.owner.call_of(request)
-                self._time(call)
-            self._has_gathered(came)
-        return taken
+    def read(self, poller: Poller) -> list[tuple[Source, bytes | None]]:
+        """Gather the requests that all sources of a poller have brought. Returns what it leaves; `serve_turn` has to
+        follow."""
+        before = len(self._gathered)
+        left = poller.read(self._gathered, MOST_GATHERED)
+        self.statistics.packets_in += poller.portions
+        self._count(len(self._gathered) - before)
+        return left
 
-    def _has_gathered(self, came: int) -> None:
-        if len(self._gathered) == came:
+    def _count(self, came: int) -> None:
+        """So many requests have been gathered. One of them may be timed, as a `Call`."""
+        statistics = self.statistics
+        statistics.calls_in += came
+        late = statistics.calls_in - self._next_timed
+        if 0 <= late < came:
+            request = self._gathered[-1 - late]
+            call = self._gathered[-1 - late] = request.owner.call_of(request)
+            self._time(call)
+
+    def _has_gathered(self) -> None:
+        if len(self._gathered) == 1:
             loop = self.loop or asyncio.get_running_loop()
-            loop.call_soon(self._serve_turn)
+            loop.call_soon(self.serve_turn)
         if len(self._gathered) >= MOST_GATHERED:
             self.serve_gathered()
 
@@ -206,7 +208,8 @@ class Dispatcher:
             call.timings, call.started = timings, timings.clock()
             self._next_timed = timings.next_after(self.statistics.calls_in)
 
-    def _serve_turn(self) -> None:
+    def serve_turn(self) -> None:
+        """Serve the calls that came in this turn of the loop."""
         turn = self.turn
         if turn is None:
             self.serve_gathered()

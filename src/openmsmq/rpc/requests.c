@@ -1,10 +1,9 @@
 /* Requests that are served together, from the bytes that a connection brought to the bytes that it sends.
 
-   A `Source` is a connection of which nothing but whole requests without a verifier is expected. `Source.take` makes
-   `Request` objects of what it brought, as long as they are of operations that are served together; `answer` puts
-   their answers where `flush` sends them. All else is for `openmsmq.rpc.server` and `openmsmq.rpc.server_connection`,
-   which make a `Call` of any other request. A request is among the pending calls of its connection until it is
-   answered, so both ways know what the other one has. */
+   A `Source` is a connection of which nothing but whole requests without a verifier is expected. A `Poller` reads the
+   sockets of many, and makes `Request` objects of what they brought, as long as these are of operations that are served
+   together; `answer` puts their answers where `flush` sends them. All else is for `openmsmq.rpc.server` and `openmsmq.rpc.server_connection`, which make a `Call` of any other request. A request is
+   among the pending calls of its connection until it is answered, so both ways know what the other one has. */
 
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE /* POLLRDHUP */
@@ -13,15 +12,18 @@
 #include <poll.h>
 #include <stdint.h>
 #include <structmember.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
 #include "whole_pdu_headers.h"
 
 #ifdef WHOLE_PDU_HEADERS
 #define IS_BUILT
 
-enum { HANDLE_SIZE = 20, MOST_CONTEXTS = 16, MOST_OPERATIONS = 64, MOST_PIECES = 512 /* of one system call */ };
+enum { HANDLE_SIZE = 20, MOST_CONTEXTS = 16, MOST_OPERATIONS = 64, MOST_PIECES = 512 /* of one system call */,
+       MOST_EVENTS = 64 };
 
 typedef struct {
     uint16_t identifier;
@@ -295,38 +297,27 @@ static int take_one(Source *self, const Header *header, const char *stub, PyObje
     return failed ? -1 : 1;
 }
 
-static PyObject *source_take(Source *self, PyObject *const *arguments, Py_ssize_t count)
+/* Gathers the requests that these bytes begin with. Returns how many bytes they are, or -1 with an error. */
+static Py_ssize_t take_all(Source *self, const char *data, Py_ssize_t size, PyObject *gathered, Py_ssize_t most)
 {
-    char *data;
-    Py_ssize_t size, at = 0;
-    if (count != 3 || !PyList_Check(arguments[1]))
-        return PyErr_Format(PyExc_TypeError, "take(data, gathered, most)");
-    if (PyBytes_AsStringAndSize(arguments[0], &data, &size) < 0)
-        return NULL;
-    Py_ssize_t most = PyLong_AsSsize_t(arguments[2]);
-    if (PyErr_Occurred())
-        return NULL;
-    if (self->is_open)
-        self->heard = now();
-    while (self->is_open && PyList_GET_SIZE(arguments[1]) < most && PyDict_GET_SIZE(self->pending) < self->most_pending) {
+    Py_ssize_t at = 0;
+    while (self->is_open && PyList_GET_SIZE(gathered) < most && PyDict_GET_SIZE(self->pending) < self->most_pending) {
         Header header;
         if (!is_whole_request(data + at, size - at, self->most_bytes, &header))
             break;
-        int taken = take_one(self, &header, data + at + sizeof header, arguments[1]);
+        int taken = take_one(self, &header, data + at + sizeof header, gathered);
         if (taken < 0)
-            return NULL;
+            return -1;
         if (!taken)
             break;
         at += header.length;
     }
-    return PyLong_FromSsize_t(at);
+    return at;
 }
 
 static PyMethodDef source_methods[] = {
     {"know", (PyCFunction)(void (*)(void))source_know, METH_FASTCALL,
      "know(contexts, caller, handles, most_reply): what was negotiated"},
-    {"take", (PyCFunction)(void (*)(void))source_take, METH_FASTCALL,
-     "take(data, gathered, most): append the requests that data begins with to a list, up to a length; how many bytes"},
     {NULL},
 };
 
@@ -714,6 +705,175 @@ static PyObject *flush(PyObject *module, PyObject *ready)
     return left;
 }
 
+/* --- reading many sockets ---------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    int descriptor;    /* of an epoll instance; -1: closed */
+    PyObject *sources; /* by their descriptors */
+    int portions;      /* of the last `read` */
+    char buffer[256 << 10];
+} Poller;
+
+static PyObject *poller_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    if (PyTuple_GET_SIZE(arguments) || (keywords != NULL && PyDict_GET_SIZE(keywords)))
+        return PyErr_Format(PyExc_TypeError, "Poller() takes no arguments");
+    Poller *self = (Poller *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->sources = PyDict_New();
+    self->descriptor = epoll_create1(EPOLL_CLOEXEC);
+    if (self->descriptor < 0)
+        PyErr_SetFromErrno(PyExc_OSError);
+    if (self->descriptor < 0 || self->sources == NULL)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static void release(Poller *self)
+{
+    if (self->descriptor >= 0)
+        close(self->descriptor);
+    self->descriptor = -1;
+}
+
+static void poller_dealloc(Poller *self)
+{
+    release(self);
+    Py_XDECREF(self->sources);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *poller_close(Poller *self, PyObject *unused)
+{
+    (void)unused;
+    release(self);
+    PyDict_Clear(self->sources);
+    Py_RETURN_NONE;
+}
+
+static PyObject *poller_add(Poller *self, PyObject *object)
+{
+    if (!Py_IS_TYPE(object, &source_type))
+        return PyErr_Format(PyExc_TypeError, "add(source)");
+    Source *source = (Source *)object;
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = source->descriptor};
+    PyObject *key = PyLong_FromLong(source->descriptor);
+    if (key == NULL)
+        return NULL;
+    /* A number that another source has left is the new one's: the kernel forgets descriptors that are closed. */
+    int failed = PyDict_SetItem(self->sources, key, object);
+    if (!failed && epoll_ctl(self->descriptor, EPOLL_CTL_ADD, source->descriptor, &event) < 0 && errno != EEXIST) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        failed = -1;
+    }
+    Py_DECREF(key);
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *poller_remove(Poller *self, PyObject *object)
+{
+    if (!Py_IS_TYPE(object, &source_type))
+        return PyErr_Format(PyExc_TypeError, "remove(source)");
+    int descriptor = ((Source *)object)->descriptor;
+    PyObject *key = PyLong_FromLong(descriptor);
+    if (key == NULL)
+        return NULL;
+    int failed = 0;
+    if (PyDict_GetItemWithError(self->sources, key) == object) {
+        epoll_ctl(self->descriptor, EPOLL_CTL_DEL, descriptor, NULL); /* fails if it is closed: then it is gone */
+        failed = PyDict_DelItem(self->sources, key);
+    } else if (PyErr_Occurred())
+        failed = -1;
+    Py_DECREF(key);
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
+static int leave(PyObject *left, PyObject *source, const char *rest, Py_ssize_t size)
+{
+    PyObject *bytes = rest == NULL ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize(rest, size);
+    PyObject *pair = bytes == NULL ? NULL : PyTuple_Pack(2, source, bytes);
+    int failed = pair == NULL ? -1 : PyList_Append(left, pair);
+    Py_XDECREF(bytes);
+    Py_XDECREF(pair);
+    return failed;
+}
+
+/* Reads what one source has. Returns -1 with an error. */
+static int read_one(Poller *self, Source *source, PyObject *gathered, Py_ssize_t most, PyObject *left)
+{
+    ssize_t size = recv(source->descriptor, self->buffer, sizeof self->buffer, MSG_DONTWAIT);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (size <= 0)
+        return leave(left, (PyObject *)source, NULL, 0);
+    self->portions++;
+    source->heard = now();
+    Py_ssize_t taken = take_all(source, self->buffer, size, gathered, most);
+    if (taken < 0)
+        return -1;
+    return taken == size ? 0 : leave(left, (PyObject *)source, self->buffer + taken, size - taken);
+}
+
+static PyObject *poller_read(Poller *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    struct epoll_event events[MOST_EVENTS];
+    if (count != 2 || !PyList_Check(arguments[0]))
+        return PyErr_Format(PyExc_TypeError, "read(gathered, most)");
+    Py_ssize_t most = PyLong_AsSsize_t(arguments[1]);
+    PyObject *left = PyErr_Occurred() ? NULL : PyList_New(0);
+    if (left == NULL)
+        return NULL;
+    self->portions = 0;
+    int found = MOST_EVENTS;
+    while (found == MOST_EVENTS && PyList_GET_SIZE(arguments[0]) < most) {
+        found = epoll_wait(self->descriptor, events, MOST_EVENTS, 0);
+        for (int index = 0; index < found && PyList_GET_SIZE(arguments[0]) < most; index++) {
+            PyObject *key = PyLong_FromLong(events[index].data.fd);
+            PyObject *source = key == NULL ? NULL : PyDict_GetItemWithError(self->sources, key);
+            Py_XDECREF(key);
+            if (source == NULL && !PyErr_Occurred())
+                continue;
+            if (source == NULL || read_one(self, (Source *)source, arguments[0], most, left) < 0) {
+                Py_DECREF(left);
+                return NULL;
+            }
+        }
+        if (PyList_GET_SIZE(left)) /* these have to be served first */
+            break;
+    }
+    return left;
+}
+
+static PyMethodDef poller_methods[] = {
+    {"add", (PyCFunction)poller_add, METH_O, "add(source): read its socket from now on; raises OSError"},
+    {"remove", (PyCFunction)poller_remove, METH_O, "remove(source): read it no longer, if it was read"},
+    {"read", (PyCFunction)(void (*)(void))poller_read, METH_FASTCALL,
+     "read(gathered, most): append the requests that sources have brought to a list, up to a length. What is left: pairs of "
+     "a source and its other bytes, or None for one at its end"},
+    {"close", (PyCFunction)poller_close, METH_NOARGS, "close(): forget all sources"},
+    {NULL},
+};
+
+static PyMemberDef poller_members[] = {
+    {"descriptor", T_INT, offsetof(Poller, descriptor), READONLY, "readable while a source is"},
+    {"portions", T_INT, offsetof(Poller, portions), READONLY, "how many sources had something at the last `read`"},
+    {NULL},
+};
+
+static PyTypeObject poller_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "openmsmq.rpc.requests.Poller",
+    .tp_doc = "Poller(): reads the sockets of sources. Raises OSError.",
+    .tp_basicsize = sizeof(Poller),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = poller_new,
+    .tp_dealloc = (destructor)poller_dealloc,
+    .tp_methods = poller_methods,
+    .tp_members = poller_members,
+};
+
 static PyMethodDef functions[] = {
     {"of_one_operation", (PyCFunction)(void (*)(void))of_one_operation, METH_FASTCALL,
      "of_one_operation(calls, start): the calls from there on that are of the same operation as the first one"},
@@ -752,7 +912,8 @@ PyMODINIT_FUNC PyInit_requests(void)
         if ((*names[index].name = PyUnicode_InternFromString(names[index].text)) == NULL)
             return NULL;
     PyObject *module = PyModule_Create(&definition);
-    if (module == NULL || PyModule_AddType(module, &source_type) < 0 || PyModule_AddType(module, &request_type) < 0) {
+    if (module == NULL || PyModule_AddType(module, &source_type) < 0 || PyModule_AddType(module, &request_type) < 0
+        || PyModule_AddType(module, &poller_type) < 0) {
         Py_XDECREF(module);
         return NULL;
     }

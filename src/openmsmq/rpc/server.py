@@ -106,6 +106,7 @@ class RpcServer:
         #: Asked before anything is sent; if not, the connection is closed.
         self.may_answer: Callable[[], bool] = _always
         self.ready: list[Any] = []  # sources with answers, see `requests`
+        self.poller: requests.Poller | None = None
         self._unflushed: list[_Connection] = []
         self._is_held = False
         self.questions = Questions()
@@ -116,7 +117,7 @@ class RpcServer:
 
     async def listen(self, host: str, port: int, interfaces: InterfaceTable | None = None) -> tuple[str, int]:
         """Open an endpoint and return its address; port 0 lets the system choose. Raises `OSError`."""
-        loop = self.calls.loop = asyncio.get_running_loop()
+        loop = self._start()
         table = self.interfaces if interfaces is None else interfaces
         # Towers of the endpoint mapper and most clients speak IPv4; an IPv6 address must be asked for.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -125,21 +126,38 @@ class RpcServer:
             lambda: _Connection(self, table), host, port, family=family, backlog=LISTEN_BACKLOG
         )
         self._servers.append(server)
-        if self._sweeper is None:
-            self._sweeper = loop.call_later(self._sweep_period, self._sweep)
         address = server.sockets[0].getsockname()
         return address[0], address[1]
 
     async def listen_unix(self, listener: socket.socket, interfaces: InterfaceTable | None = None) -> None:
         """Serve on a Unix socket that is bound."""
-        loop = self.calls.loop = asyncio.get_running_loop()
+        loop = self._start()
         table = self.interfaces if interfaces is None else interfaces
         server: Any = await loop.create_unix_server(
             lambda: _Connection(self, table), sock=listener, backlog=LISTEN_BACKLOG
         )
         self._servers.append(server)
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        """What all endpoints share."""
+        loop = self.calls.loop = asyncio.get_running_loop()
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._sweep_period, self._sweep)
+        if self.poller is None and self.calls.together is not None and requests is not None:
+            self.poller = requests.Poller()
+            loop.add_reader(self.poller.descriptor, self._readable)
+        return loop
+
+    def _readable(self) -> None:
+        """Serve what all sources have brought."""
+        self.read_sources()
+        self.calls.serve_turn()
+
+    def read_sources(self) -> None:
+        """Gather requests of all sources; whatever else they have brought is served."""
+        if self.poller is not None:
+            for source, rest in self.calls.read(self.poller):
+                source.owner.received(rest)
 
     def flush_soon(self, connection: _Connection) -> None:
         """Have a connection's replies leave in the loop's next turn, with those of others: one sync makes many."""
@@ -191,6 +209,10 @@ class RpcServer:
             self._sweeper = None
         for connection in tuple(self.connections):
             connection.close()
+        if self.poller is not None and self.calls.loop is not None:
+            self.calls.loop.remove_reader(self.poller.descriptor)
+            self.poller.close()
+            self.poller = None
 
     async def shut_down(self, grace: float) -> None:
         """Take no new connections, let pending calls end for at most `grace` seconds, send what has been answered, then
@@ -236,6 +258,7 @@ class _Connection(asyncio.Protocol):
         self._core: ServerConnection | None = None
         self._source: requests.Source | None = None
         self._known = 0  # how many negotiations the source knows
+        self._polled = False  # whether a poller reads the socket, and not the transport
         self._corked = False
         self._backlog: list[Event] = []
         self._asking = False  # whether a login waits for somebody else's answer
@@ -291,15 +314,22 @@ class _Connection(asyncio.Protocol):
         server.statistics.connections += 1
 
     def data_received(self, data: bytes) -> None:
-        core, source = self._core, self._source
-        if core is None:
+        if self._core is not None:
+            self._server.statistics.packets_in += 1
+            self._receive(self._core, data)
+
+    def received(self, data: bytes | None) -> None:
+        """Bytes that the poller has read and its source has not taken; None: there is nothing more to read."""
+        core, transport = self._core, self._transport
+        if core is None or transport is None or transport.is_closing():
             return
-        self._server.statistics.packets_in += 1
-        if source is not None and source.is_open:
-            taken = self._server.calls.take(source, data)
-            if taken == len(data):
-                return
-            data = data[taken:]
+        if data is not None:
+            self._receive(core, data)
+        else:  # the transport finds out how the connection has ended
+            self._stop_polling()
+            transport.resume_reading()
+
+    def _receive(self, core: ServerConnection, data: bytes) -> None:
         self._heard = self._loop.time()
         before = core.pdus_received
         self._serve(core, data)
@@ -317,6 +347,13 @@ class _Connection(asyncio.Protocol):
             handles = core.association.held_by(caller, caller.identity.sid, caller.level)
             source.know(self._server.calls.contexts_of(core.contexts, caller), caller, handles, core.max_reply)
         source.is_open = core.bound and caller is not None and core.expects_whole_requests and not self._backlog
+        poller, transport = self._server.poller, self._transport
+        if poller is None or transport is None or self._polled or not source.is_open:
+            return
+        if self._paused_since is None and not self._asking and not transport.is_closing():
+            transport.pause_reading()
+            poller.add(source)
+            self._polled = True
 
     def call_of(self, request: requests.Request) -> Call:
         """See `ServerConnection.call_of`."""
@@ -377,6 +414,7 @@ class _Connection(asyncio.Protocol):
         self._server.calls.serve_gathered()  # what it has sent was sent
         core, self._core = self._core, None
         if self._source is not None:
+            self._stop_polling()
             self._source.descriptor = -1
             self._source.is_open = False
             self._source = None
@@ -392,8 +430,7 @@ class _Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         # The peer does not read. Its further requests would only make more replies that nobody reads.
         self._paused_since = self._loop.time()
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self._pause_reading()
 
     def resume_writing(self) -> None:
         self._paused_since = None
@@ -404,7 +441,7 @@ class _Connection(asyncio.Protocol):
         """Nothing more is read from the peer until the question has an answer."""
         assert self._transport is not None
         self._asking = True
-        self._transport.pause_reading()
+        self._pause_reading()
         self._server.questions.ask(asked.question, self._answered)
 
     def _answered(self) -> None:
@@ -422,8 +459,23 @@ class _Connection(asyncio.Protocol):
         if core is None or self._transport is None or self._paused_since is not None or self._asking:
             return
         self._serve(core, b"")
-        if self._paused_since is None and not self._asking and not self._transport.is_closing():
+        if self._paused_since is not None or self._asking or self._transport.is_closing():
+            return
+        if not self._polled:
             self._transport.resume_reading()
+        elif self._source is not None and self._server.poller is not None:
+            self._server.poller.add(self._source)
+
+    def _pause_reading(self) -> None:
+        if self._polled and self._source is not None and self._server.poller is not None:
+            self._server.poller.remove(self._source)
+        elif self._transport is not None:
+            self._transport.pause_reading()
+
+    def _stop_polling(self) -> None:
+        if self._polled and self._source is not None and self._server.poller is not None:
+            self._server.poller.remove(self._source)
+        self._polled = False
 
     @property
     def pending(self) -> int:
@@ -436,11 +488,13 @@ class _Connection(asyncio.Protocol):
 
     def finish(self) -> None:
         """Close once what has been answered is sent."""
+        self._stop_polling()
         if self._transport is not None:
             self._transport.close()
 
     def close(self) -> None:
         """Close without waiting for a peer that does not read."""
+        self._stop_polling()
         if self._transport is not None:
             self._transport.abort()
 
@@ -476,7 +530,7 @@ class _Connection(asyncio.Protocol):
         assert self._transport is not None
         log.info("connection from %s ended: %s", self._core.peer_host, event.reason)
         self.flush()
-        self._transport.close()
+        self.finish()
 
     def _check_unread(self) -> None:
         """Calls that waited may all be answered at once; a peer that reads none of it does not get to keep it here."""
