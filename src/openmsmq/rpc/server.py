@@ -209,8 +209,9 @@ class RpcServer:
             self._sweeper = None
         for connection in tuple(self.connections):
             connection.close()
-        if self.poller is not None and self.calls.loop is not None:
-            self.calls.loop.remove_reader(self.poller.descriptor)
+        if self.poller is not None:
+            loop: Any = self.calls.loop  # uvloop's returns None, and not the bool that asyncio declares
+            loop.remove_reader(self.poller.descriptor)
             self.poller.close()
             self.poller = None
 
