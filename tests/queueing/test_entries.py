@@ -61,6 +61,21 @@ class EntriesMachine(RuleBasedStateMachine):
                 with pytest.raises(KeyError, match=str(key)):
                     act(key)
 
+    @rule(keys=st.sets(KEYS))
+    def remove_all(self, keys: set[int]) -> None:
+        some = [key for key in keys if key in self.expected]
+        locations = [self.entries.location(key) for key in some]
+        volume = sum(self.entries.size(key) for key in some)
+        assert self.entries.locations(some) == locations
+        assert self.entries.remove_all(some) == volume
+        for key in some:
+            del self.expected[key]
+        absent = next((key for key in keys if key not in self.expected), None)
+        if absent is not None:
+            for act in (self.entries.remove_all, self.entries.locations):
+                with pytest.raises(KeyError, match=str(absent)):
+                    act([absent])
+
     @rule(entries=st.dictionaries(KEYS, ENTRIES))
     def update(self, entries: dict[int, Any]) -> None:
         self.entries.update(entries)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from openmsmq.protocols.environment import Environment
-from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.queue import Queue, locations_of
 from openmsmq.queueing.storage import UNREADABLE
 
 try:
@@ -35,16 +35,15 @@ def first_messages(environment: Environment, queues: list[Queue]) -> FirstMessag
         positions = queues[0].heads(1)
     else:
         positions = _heads(queues)
-    for index, position in enumerate(positions):
-        queue = queues[index]
-        location = queue.location(position)
+    locations = locations_of(queues, positions)
+    for index, location in enumerate(locations):
         if location is None:
-            record = queue.held_record(position)
+            record = queues[index].held_record(positions[index])
             if record is None:
+                del positions[index:], locations[index:]
                 break
             held.append(record)
-        found.positions.append(position)
-        found.locations.append(location)
+    found.positions, found.locations = positions, locations
     found.records = _records(environment, found.locations, held)
     return found
 

@@ -16,7 +16,7 @@ from openmsmq.protocols.first_messages import answer_all, first_messages
 from openmsmq.protocols.record_layouts import READ
 from openmsmq.protocols.remote_read import QUEUE_CONTEXT_HANDLE, RR_ACK, PendingRequestEntry, RemoteQueue, RemoteRead
 from openmsmq.protocols.user_headers import UserHeaders
-from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.queue import Queue, locations_of
 
 try:
     from openmsmq.protocols import start_receive_stubs
@@ -122,7 +122,7 @@ class PlainEnds:
             numbers.append(request)
             queues.append(queue)
             positions.append(position)
-        waits = [queue.location(position) is not None for queue, position in zip(queues, positions, strict=True)]
+        waits = [location is not None for location in locations_of(queues, positions)]
         descriptors = [reader.descriptor for reader in readers]
         if not queues or not reading.end_plain(descriptors, queues, positions):
             return 0

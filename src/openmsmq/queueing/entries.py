@@ -50,6 +50,10 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
         entry = self.data[key]
         return entry & LOCATION_MASK if isinstance(entry, int) else None
 
+    def locations(self, keys: list[int]) -> list[int | None]:
+        """`location` of each. Raises KeyError."""
+        return [self.location(key) for key in keys]
+
     def size(self, key: int) -> int:
         """Bytes of a message. Raises KeyError."""
         entry = self.data[key]
@@ -60,6 +64,10 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
         size = self.size(key)
         del self.data[key]
         return size
+
+    def remove_all(self, keys: list[int]) -> int:
+        """Remove entries. Returns the bytes of their messages. Raises KeyError."""
+        return sum([self.remove(key) for key in keys])
 
     def capture(self) -> bytes:
         """A copy of what is in the store, for `columns`: lookup identifier, location and size (u64) of each message, in

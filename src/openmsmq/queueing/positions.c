@@ -311,6 +311,20 @@ static PyObject *location(PyObject *object, PyObject *key_object)
     return PyLong_FromUnsignedLongLong(self->slots[at].place);
 }
 
+static PyObject *locations(PyObject *object, PyObject *keys)
+{
+    if (!PyList_Check(keys))
+        return PyErr_Format(PyExc_TypeError, "a list is needed, not %s", Py_TYPE(keys)->tp_name);
+    PyObject *found = PyList_New(0);
+    for (Py_ssize_t i = 0; found != NULL && i < PyList_GET_SIZE(keys); i++) {
+        PyObject *one = location(object, PyList_GET_ITEM(keys, i));
+        if (one == NULL || PyList_Append(found, one) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(one);
+    }
+    return found;
+}
+
 static PyObject *size_at(const Positions *self, size_t at)
 {
     if (self->sizes[at] == HELD)
@@ -334,6 +348,23 @@ static PyObject *remove_one(PyObject *object, PyObject *key_object)
         shrink(self);
     }
     return size;
+}
+
+static PyObject *remove_all(PyObject *object, PyObject *keys)
+{
+    if (!PyList_Check(keys))
+        return PyErr_Format(PyExc_TypeError, "a list is needed, not %s", Py_TYPE(keys)->tp_name);
+    uint64_t volume = 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys); i++) {
+        PyObject *size = remove_one(object, PyList_GET_ITEM(keys, i));
+        if (size == NULL)
+            return NULL;
+        volume += PyLong_AsUnsignedLongLong(size);
+        Py_DECREF(size);
+        if (PyErr_Occurred())
+            return NULL;
+    }
+    return PyLong_FromUnsignedLongLong(volume);
 }
 
 static PyObject *update(PyObject *object, PyObject *mapping)
@@ -641,8 +672,10 @@ static PyMethodDef methods[] = {
     {"pop", pop, METH_O, "pop(key): the entry, which is there no longer"},
     {"place", (PyCFunction)(void (*)(void))place, METH_FASTCALL, "place(key, location, size): add or replace an entry"},
     {"location", location, METH_O, "location(key): where the message is in the store; None for one in memory"},
+    {"locations", locations, METH_O, "locations(keys): `location` of each"},
     {"size", size, METH_O, "size(key): of the message"},
     {"remove", remove_one, METH_O, "remove(key): the size of the message, which is there no longer"},
+    {"remove_all", remove_all, METH_O, "remove_all(keys): `remove` each; the sum of the sizes"},
     {"update", update, METH_O, "update(entries): add or replace entries of a dictionary"},
     {"clear", clear, METH_NOARGS, "clear(): remove all"},
     {"capture", capture, METH_NOARGS, "capture(): a copy of what is in the store"},

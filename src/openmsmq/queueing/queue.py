@@ -257,6 +257,10 @@ class Queue:
                 found += [first, last]
         return found
 
+    def locations(self, positions: list[int]) -> list[int | None]:
+        """`location` of each position."""
+        return self.entries.locations(positions)
+
     def size_of(self, lookup_identifier: int) -> int:
         """Bytes of a message."""
         return self.entries.size(lookup_identifier)
@@ -413,18 +417,15 @@ class Queue:
 
     def remove_available(self, lookup_identifiers: list[int]) -> None:
         """Delete positions that are available."""
-        entries, volume = self.entries, 0
-        for key in lookup_identifiers:
-            volume += entries.remove(key)
-        self.total_bytes -= volume
+        self.total_bytes -= self.entries.remove_all(lookup_identifiers)
         self.available.remove_all(lookup_identifiers)
         self._forget(lookup_identifiers)
 
     def remove_locked(self, lookup_identifiers: list[int]) -> None:
         """Delete positions that are locked."""
-        entries, locked = self.entries, self.locked
+        self.total_bytes -= self.entries.remove_all(lookup_identifiers)
+        locked = self.locked
         for key in lookup_identifiers:
-            self.total_bytes -= entries.remove(key)
             del locked[key]
         self._forget(lookup_identifiers)
 
@@ -450,6 +451,16 @@ def runs(queues: list[Queue]) -> list[tuple[Queue, int, int]]:
         if index == len(queues) or queues[index] is not queues[start]:
             found.append((queues[start], start, index))
             start = index
+    return found
+
+
+def locations_of(queues: list[Queue], positions: list[int]) -> list[int | None]:
+    """Where the messages at positions are stored, each of the queue beside it; None for one in memory."""
+    if len(positions) == 1:
+        return queues[0].locations(positions)
+    found: list[int | None] = []
+    for queue, start, end in runs(queues[: len(positions)]):
+        found += queue.locations(positions[start:end])
     return found
 
 

@@ -19,7 +19,7 @@ from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.descriptors import START, Accept, Cursor, OpenQueueDescriptor, Reply, WaitingMessageReadOperation
 from openmsmq.queueing.holds import Holds
 from openmsmq.queueing.outbox import Outbox
-from openmsmq.queueing.queue import APPLICATION_QUEUES, Lock, LockKind, Queue, QueueKind, runs
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Lock, LockKind, Queue, QueueKind, locations_of, runs
 from openmsmq.queueing.storage import UNREADABLE, storing
 from openmsmq.queueing.timers import Timers
 from openmsmq.queueing.transactions import Transactions
@@ -186,8 +186,7 @@ class Reading:
     def end_plain(self, descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> bool:
         """Remove messages that `plainly_held` has found, all or none. False: they can't be removed; nothing has
         changed."""
-        locations = [queue.location(position) for queue, position in zip(queues, positions, strict=True)]
-        if not self._take_all(queues, positions, locations, locked=True):
+        if not self._take_all(queues, positions, locations_of(queues, positions), locked=True):
             return False
         for descriptor, position in zip(descriptors, positions, strict=True):
             descriptor.held.discard(position)
