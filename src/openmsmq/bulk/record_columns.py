@@ -124,8 +124,9 @@ class Records:
         return pa.array([_identifier(value) for value in raw.tolist()], pa.string())
 
     def machine(self) -> pa.Array:
-        raw = self._fixed["source_machine_identifier"]
-        if (raw == raw[0]).all():
+        raw = np.ascontiguousarray(self._fixed["source_machine_identifier"])
+        words = raw.view("<u8").reshape(self._count, 2)
+        if (words == words[0]).all():  # numbers, which are compared much faster than bytes
             return self.constant(str(UUID(bytes_le=raw[0].tobytes())))
         raw = raw.tolist()
         known = {value: str(UUID(bytes_le=bytes(value))) for value in set(raw)}

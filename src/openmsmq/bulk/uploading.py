@@ -16,7 +16,7 @@ from openmsmq.model.errors import MsmqError, error_for
 from openmsmq.processes.link import Answer, Link
 
 _ENCODED = 2048  # rows that are encoded at a time
-_CHUNK = 256  # rows that the daemon stores at a time
+_CHUNK = 512  # rows that the daemon stores at a time
 _CHUNK_BYTES = 1 << 20
 _IN_FLIGHT = 8  # chunks that wait for their sync
 

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from openmsmq.bulk.client import Claim, Range
 from openmsmq.model.errors import MsmqError, QueueDeleted, QueueNotFound
+from openmsmq.spark.memory import keep_memory
 from openmsmq.spark.offsets import Offsets
 from openmsmq.spark.options import OptionError, Options
 from openmsmq.spark.plane import Plane, by_flight, connect
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 NO_QUEUE = (QueueNotFound, QueueDeleted)
 _FEW = 10  # lookup identifiers that an error lists
 _RECORDS = 100_000  # messages a partition at most, unless asked for otherwise
+_KEPT = 64 << 20  # bytes of free memory that a worker keeps for the next record batches
 _WORTHWHILE = 1_000  # fewer messages than this are not divided
 
 
@@ -203,8 +205,10 @@ class Fetching:
 
 @cache
 def _settle_in() -> None:
-    """A Python worker of Spark collects garbage after every task; what it has imported by now never is any."""
+    """A Python worker of Spark collects garbage after every task; what it has imported by now never is any. Record
+    batches come and go in it, of some MiB each, and each in a buffer of its own."""
     gc.freeze()
+    keep_memory(_KEPT)
 
 
 class MsmqReader(Fetching, DataSourceReader):

@@ -1,0 +1,37 @@
+"""Memory that a worker keeps."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+_FAULTS = """
+import resource, sys
+from openmsmq.spark.memory import keep_memory
+
+def use() -> None:
+    [bytearray(8 << 20) for _ in range(6)]
+
+if sys.argv[1] == "keep":
+    keep_memory(64 << 20)
+use()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    use()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def _faults(what: str) -> int:
+    """Page faults of a process that uses and frees 48 MiB ten times."""
+    done = subprocess.run([sys.executable, "-c", _FAULTS, what], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a call of glibc")
+def test_memory_that_is_kept_is_used_again_without_new_pages() -> None:
+    kept, given_back = _faults("keep"), _faults("give back")
+    assert kept < given_back / 10
