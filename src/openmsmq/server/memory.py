@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+from openmsmq.model.malloc import set_thresholds
+
 LARGE: Final = 5 << 20  # bytes; a request with the largest body, 4 MiB, has less
 WORTH_KEEPING: Final = 2 * LARGE  # bytes at the end of a heap, so that requests need not ask the system for each buffer
 
@@ -46,13 +47,7 @@ def return_large_blocks() -> None:
     By itself it learns from the first ones that are freed to keep later ones, up to 64 MiB in each heap: a checkpoint
     of a million messages left 50 bytes a message behind.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        logger.debug("this C library has no mallopt")
-        return
-    mallopt(M_MMAP_THRESHOLD, LARGE)
-    mallopt(M_TRIM_THRESHOLD, WORTH_KEEPING)
+    set_thresholds(WORTH_KEEPING, LARGE)
 
 
 def trim() -> None:

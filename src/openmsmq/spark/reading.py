@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from openmsmq.bulk.client import Claim, Range
 from openmsmq.model.errors import MsmqError, QueueDeleted, QueueNotFound
-from openmsmq.spark.memory import keep_memory
+from openmsmq.model.malloc import set_thresholds
 from openmsmq.spark.offsets import Offsets
 from openmsmq.spark.options import OptionError, Options
 from openmsmq.spark.plane import Plane, by_flight, connect
@@ -208,7 +208,7 @@ def _settle_in() -> None:
     """A Python worker of Spark collects garbage after every task; what it has imported by now never is any. Record
     batches come and go in it, of some MiB each, and each in a buffer of its own."""
     gc.freeze()
-    keep_memory(_KEPT)
+    set_thresholds(_KEPT, _KEPT)
 
 
 class MsmqReader(Fetching, DataSourceReader):

@@ -10,13 +10,13 @@ import pytest
 
 _FAULTS = """
 import resource, sys
-from openmsmq.spark.memory import keep_memory
+from openmsmq.model.malloc import set_thresholds
 
 def use() -> None:
     [bytearray(8 << 20) for _ in range(6)]
 
 if sys.argv[1] == "keep":
-    keep_memory(64 << 20)
+    set_thresholds(64 << 20, 64 << 20)
 use()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):
