@@ -331,6 +331,37 @@ def test_calls_that_are_served_together_are_synced_at_once_when_all_have_come() 
     asyncio.run(main())
 
 
+def test_what_came_meanwhile_is_gathered_before_a_flush_that_was_not_at_once() -> None:
+    async def main() -> None:
+        vfs = MemoryVfs()
+        store = open_store(vfs)
+        keys = itertools.count(1)
+        gathered: list[int] = []
+
+        def ask() -> None:
+            store.insert(1, next(keys), 0, b"x")
+            committer.when_durable(lambda: None)
+
+        def gather() -> None:
+            gathered.append(1)
+            if len(gathered) == 1:
+                ask()
+
+        committer = Committer(store, asyncio.get_running_loop(), on_failure=unexpected, gather=gather)
+        before = syncs(vfs)
+        ask()
+        await committer.drain()
+        assert (len(gathered), syncs(vfs) - before, store.durable_end) == (1, 1, store.end)
+        committer.hold()
+        for _ in range(3):
+            ask()
+        committer.release()  # as many as waited for the last sync: nobody is left
+        assert (len(gathered), syncs(vfs) - before) == (1, 2)
+        store.close()
+
+    asyncio.run(main())
+
+
 def test_after_a_slow_sync_some_are_beside_the_loop() -> None:
     async def main() -> None:
         syncer, store = Syncer(), open_store(MemoryVfs())

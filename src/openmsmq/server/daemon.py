@@ -199,8 +199,8 @@ class Daemon:
         # What can share a sync does, and who has waited gets the answer before the loop looks for more to do.
         committer = Committer(
             self.store, loop, on_failure=self._store_failed, syncer=self._syncer,
-            before=(rpc.calls.serve_gathered, self.manager.turn), answering=rpc.hold, answered=rpc.flush,
-            calls=rpc.calls.calls_in, took=self._syncs.observe,
+            gather=rpc.read_sources, before=(rpc.calls.serve_gathered, self.manager.turn),
+            answering=rpc.hold, answered=rpc.flush, calls=rpc.calls.calls_in, took=self._syncs.observe,
         )  # fmt: skip
         rpc.calls.turn = committer
         environment = Environment(

@@ -42,6 +42,7 @@ class Committer:
         *,
         on_failure: OnFailure,
         syncer: Syncer | None = None,
+        gather: Callback = lambda: None,
         before: Sequence[Callback] = (),
         answering: Callback = lambda: None,
         answered: Callback = lambda: None,
@@ -55,6 +56,7 @@ class Committer:
             loop: calls everything here.
             on_failure: called once when a sync has failed; nothing is acknowledged afterwards.
             syncer: syncs beside the loop.
+            gather: called before a flush that was not at once, so that what has come meanwhile shares the sync.
             before: called before a batch is taken, so that what they still write shares the sync.
             answering, answered: called before the callbacks of those who waited, and after them.
             calls: how many calls have come in so far, whether they wait for the disk or not.
@@ -65,6 +67,7 @@ class Committer:
         self._loop = loop
         self._on_failure = on_failure
         self._syncer = syncer
+        self._gather = gather
         self._before = before
         self._answering = answering
         self._answered = answered
@@ -93,7 +96,7 @@ class Committer:
             if self._is_held:
                 self._is_wanted = True
             else:
-                self._loop.call_soon(self._flush)
+                self._loop.call_soon(self._flush_later)
 
     def hold(self) -> None:
         """Calls are being served: nothing is flushed before `release`, which follows in the same turn of the loop."""
@@ -107,7 +110,7 @@ class Committer:
             if self._waiting_calls >= self._answered_calls:
                 self._flush()
             else:
-                self._loop.call_soon(self._flush)
+                self._loop.call_soon(self._flush_later)
 
     def may_hold_up(self, calls: int) -> None:
         """A sync in place may delay the clients of this many calls, which do not wait for the disk: their next calls
@@ -131,6 +134,11 @@ class Committer:
         done.add_done_callback(self._drains.discard)
         self.when_durable(lambda: None if done.done() else done.set_result(None))
         await done
+
+    def _flush_later(self) -> None:
+        if not self._failed:
+            self._gather()
+            self._flush()
 
     def _flush(self) -> None:
         if self._failed:
@@ -195,7 +203,7 @@ class Committer:
         self._call(callbacks)
         self._scheduled = bool(self._waiting)
         if self._scheduled:
-            self._flush()
+            self._flush_later()
 
     def _call(self, callbacks: list[Callback]) -> None:
         self._answering()
