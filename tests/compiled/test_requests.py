@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import os
 import random
 import socket
 import struct
@@ -361,6 +363,34 @@ def test_arguments_that_are_none_are_refused() -> None:
             call()
     near.close()
     far.close()
+
+
+def test_what_the_system_does_not_watch_the_transport_reads_on() -> None:
+    class Refusing:
+        def add(self, source: requests.Source) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def work() -> None:
+        door = Door(True)
+        door.rpc.poller = Refusing()  # type: ignore[assignment]
+        client = SocketConnection(door.server, door.rpc, UNAUTHENTICATED)
+        handle = client.open("a", Access.SEND).phQueue
+        client.hear(request(1, SEND.opnum, express(handle), 50))
+        door.settle()
+        assert not client.protocol._polled
+        assert client.said()[12] == 50
+
+    in_a_loop(work)
+    poller, (near, far) = requests.Poller(), socket.socketpair()
+    source = requests.Source(None, None, near.fileno(), {}, [], [], 100, 10)
+    near.close()
+    with pytest.raises(OSError, match="descriptor"):
+        poller.add(source)
+    poller.remove(source)
+    far.close()
+    poller.close()
+    with pytest.raises(OSError, match="descriptor"):
+        poller.add(source)
 
 
 def test_a_call_and_a_request_of_the_same_operation_go_together() -> None:

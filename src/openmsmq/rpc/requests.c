@@ -765,7 +765,11 @@ static PyObject *poller_add(Poller *self, PyObject *object)
     /* A number that another source has left is the new one's: the kernel forgets descriptors that are closed. */
     int failed = PyDict_SetItem(self->sources, key, object);
     if (!failed && epoll_ctl(self->descriptor, EPOLL_CTL_ADD, source->descriptor, &event) < 0 && errno != EEXIST) {
-        PyErr_SetFromErrno(PyExc_OSError);
+        int code = errno;
+        if (!PyDict_DelItem(self->sources, key)) {
+            errno = code;
+            PyErr_SetFromErrno(PyExc_OSError);
+        }
         failed = -1;
     }
     Py_DECREF(key);

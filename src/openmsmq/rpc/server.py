@@ -352,8 +352,12 @@ class _Connection(asyncio.Protocol):
         if poller is None or transport is None or self._polled or not source.is_open:
             return
         if self._paused_since is None and not self._asking and not transport.is_closing():
+            try:
+                poller.add(source)
+            except OSError as error:  # the system has a limit for what is watched
+                log.warning("the transport goes on reading the connection from %s: %s", core.peer_host, error)
+                return
             transport.pause_reading()
-            poller.add(source)
             self._polled = True
 
     def call_of(self, request: requests.Request) -> Call:

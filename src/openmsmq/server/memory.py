@@ -11,8 +11,8 @@ from typing import Final
 
 from openmsmq.model.malloc import set_thresholds
 
-LARGE: Final = 5 << 20  # bytes; a request with the largest body, 4 MiB, has less
-WORTH_KEEPING: Final = 2 * LARGE  # bytes at the end of a heap, so that requests need not ask the system for each buffer
+LARGE: Final = 2 << 20  # bytes; peers that never finish what they have begun must not leave holes in the heap
+WORTH_KEEPING: Final = 10 << 20  # bytes at the end of a heap, so that requests need not ask the system for each buffer
 
 logger = logging.getLogger(__name__)
 
