@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -128,10 +129,14 @@ class Daemon:
             self.stop()
 
 
+# Each port of this process once before any comes again: a daemon with six of them must not get one twice.
+_PORTS = cycle(secrets.SystemRandom().sample(range(20_000, 32_000), 12_000))
+
+
 def free_port(*hosts: str) -> int:
     """A TCP port that nobody listens on at any of these addresses, and that the system gives to no connection."""
     while True:
-        port = secrets.choice(range(20_000, 32_000))
+        port = next(_PORTS)
         with ExitStack() as stack, suppress(OSError):
             for host in hosts:
                 stack.enter_context(socket.create_server((host, port)))
