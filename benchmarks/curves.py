@@ -36,7 +36,9 @@ REPEATS = 2000  # operations for a point, unless the curve says otherwise
 ROUNDS = 5
 EACH = 250  # receives that wait on one connection
 DEEP, SMALL = "deep", "small durable send"
-IDLE, QUIET = 0.02, 3  # the server has nothing to do that takes no more seconds of processor time in each of so many
+IDLE_CPU = 0.02  # seconds of processor time: a server that takes less in a second is idle
+IDLE_SECONDS = 3
+LONGEST_WAIT = 300  # seconds until a server has to be idle
 LIMITS = (
     "--max-queues", "200000", "--max-queues-per-owner", "200000", "--max-connections", "20000",
     "--max-connections-per-peer", "20000",
@@ -87,12 +89,15 @@ def settle(daemon: Daemon) -> None:
     """Wait until the disk has what was written to it, and the server has nothing to do: checkpoints of what was sent,
     and syncs beside the kernel's own writing, belong to no operation that follows."""
     os.sync()
-    quiet, before = 0, systems.cpu(daemon.pid)
-    while quiet < QUIET:
+    idle, before = 0, systems.cpu(daemon.pid)
+    for _ in range(LONGEST_WAIT):
         time.sleep(1)
         now = systems.cpu(daemon.pid)
-        quiet = quiet + 1 if now - before < IDLE else 0
+        idle = idle + 1 if now - before < IDLE_CPU else 0
+        if idle == IDLE_SECONDS:
+            return
         before = now
+    raise RuntimeError(f"the server is still busy after {LONGEST_WAIT} s")
 
 
 def sending(daemon: Daemon, queue: str, what: str = "express send") -> float:

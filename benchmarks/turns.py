@@ -41,9 +41,7 @@ OPERATIONS = (
 
 
 @contextmanager
-def daemon(
-    checkout: Path, directory: Path, under: tuple[str, ...] = ()
-) -> Iterator[tuple[int, dict[str, int]]]:
+def daemon(checkout: Path, directory: Path, under: tuple[str, ...] = ()) -> Iterator[tuple[int, dict[str, int]]]:
     """The queue manager of a checkout, perhaps run by a program that watches it: process identifier and ports by
     endpoint."""
     python = checkout / ".venv/bin/python"

@@ -469,21 +469,23 @@ def express(handle: bytes) -> bytes:
 def through_a_loop(scenario: Callable[[Door, tuple[str, int]], Coroutine[Any, Any, None]]) -> None:
     """Run a scenario with a server that listens."""
 
-    async def sync(door: Door) -> None:
-        while True:
-            door.settle()
-            await asyncio.sleep(0.005)
-
     async def run() -> None:
-        door = Door(True)
+        door, loop = Door(True), asyncio.get_running_loop()
+
+        def when_durable(callback: Callable[[], object], calls: int = 1) -> None:
+            loop.call_soon(synced, callback)
+
+        def synced(callback: Callable[[], object]) -> None:
+            callback()
+            door.rpc.flush()
+
+        door.server.environment.when_durable = when_durable
         address = await door.rpc.listen("127.0.0.1", 0)
-        syncing = asyncio.create_task(sync(door))
         try:
             await scenario(door, address)
         finally:
-            syncing.cancel()
             door.rpc.close()
-            await asyncio.sleep(0)
+            await until(lambda: not door.rpc.connections)
 
     asyncio.run(run())
 
@@ -537,9 +539,10 @@ def test_a_request_in_pieces_and_whole_ones_behind_it_are_answered() -> None:
         await stream.ready()
         pdus = b"".join(request(1, SEND.opnum, express(stream.handle), 10 + call) for call in range(6))
         for end in (5, 30, 700, 701, len(pdus)):
+            read = door.rpc.statistics.packets_in
             stream.writer.write(pdus[:end])
             pdus = pdus[end:]
-            await asyncio.sleep(0.02)
+            await until(lambda read=read: door.rpc.statistics.packets_in > read)  # type: ignore[misc]
         answers = [(await asyncio.wait_for(stream.pdu(), 10))[12] for _ in range(6)]
         assert answers == list(range(10, 16))
         await stream.send(77)

@@ -379,7 +379,7 @@ def test_a_store_commits_with_it_and_has_everything_afterwards(run: Run, tmp_pat
             position = store.end
             committer.when_durable(lambda position=position: late.append(store.durable_end < position))  # type: ignore[misc]
             if key % 9 == 0:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # a turn of the loop, in which a batch is flushed
         await committer.drain()
         assert late == [False] * count
         assert not failures

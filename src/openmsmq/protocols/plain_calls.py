@@ -48,11 +48,11 @@ class Lane(Protocol):
     def opnum(self) -> int: ...
 
     def serve(self, calls: list[Any]) -> int:
-        """Serve calls, the first ones of those given. Returns how many. See `rpc.server.Together` for what they are."""
+        """Serve calls (see `rpc.dispatcher.Together`), the first ones of those given. Returns how many."""
 
 
 class PlainCalls:
-    """See `rpc.server.Together`."""
+    """See `rpc.dispatcher.Together`."""
 
     def __init__(self, environment: Environment, interfaces: Iterable[NdrInterface]) -> None:
         self._lanes: Final[dict[Interface, dict[int, Lane]]] = {}

@@ -145,7 +145,7 @@ class Reading:
                     queue.remove_locked(positions[start:end])
                 else:
                     queue.remove_available(positions[start:end])
-        except Exception as error:
+        except Exception as error:  # memory and log disagree: that ends the process
             changes.fail(error)
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
@@ -13,7 +13,7 @@ from openmsmq.rpc.errors import LocalProtocolError
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel, ByteOrder, SyntaxId
 from openmsmq.rpc.security import ANONYMOUS, Channel, Identity
-from openmsmq.rpc.sockets import any_has_closed
+from openmsmq.rpc.sockets import peer_has_closed
 from openmsmq.rpc.throttle import Attempt, PeerFailures
 from openmsmq.rpc.timing import Timings
 
@@ -198,7 +198,8 @@ class Call:
     @property
     def abandoned(self) -> bool:
         """Whether nobody will read the answer: the client is gone, perhaps since a moment ago. Asks the kernel."""
-        return any_abandoned((self,))
+        descriptor = self.connection.descriptor
+        return self._cancelled or (descriptor >= 0 and peer_has_closed(descriptor))
 
     def failed_guess(self) -> None:
         """The call showed a value that only its owner knows, and it was not one; see `throttle`. Raises `Fault` when
@@ -265,15 +266,3 @@ class Call:
         timings = self.timings
         if timings is not None:
             timings.ended(self.interface.name, self.opnum, self.started)
-
-
-def any_abandoned(calls: Sequence[Call]) -> bool:
-    """Whether one of them is `Call.abandoned`, in one question to the kernel."""
-    descriptors: list[int] = []
-    for call in calls:
-        if call.cancelled:
-            return True
-        descriptor = call.connection.descriptor
-        if descriptor >= 0:
-            descriptors.append(descriptor)
-    return any_has_closed(descriptors)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Iterable
 from typing import Final
 
 # A peer that vanished without a FIN (power, network) holds locked messages and open queues until its connection is
@@ -39,14 +38,8 @@ def set_options(sock: socket.socket, dead_peer_seconds: int = DEAD_PEER) -> None
 
 def peer_has_closed(descriptor: int) -> bool:
     """Whether the peer's FIN or RST has arrived on an idle connection: what is sent now would not be handled."""
-    return any_has_closed((descriptor,))
-
-
-def any_has_closed(descriptors: Iterable[int]) -> bool:
-    """Whether one of the peers has closed its connection."""
     poll = select.poll()
-    for descriptor in descriptors:
-        poll.register(descriptor, _POLLRDHUP)
+    poll.register(descriptor, _POLLRDHUP)
     return bool(poll.poll(0))  # nothing else is reported but errors
 
 
