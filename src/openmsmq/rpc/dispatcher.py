@@ -101,7 +101,7 @@ class Dispatcher:
         statistics: what the management interface reports.
         together: serves some operations together.
         turn: is notified around that.
-        loop: in which calls come; asking for the running one asks the kernel for the number of the process.
+        loop: in which calls come; None for the running one, which takes a system call to find.
     """
 
     def __init__(
