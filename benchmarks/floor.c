@@ -2,9 +2,10 @@
 
    It receives requests of a fixed size, appends a record for each to a file, syncs it and answers with a fixed number
    of bytes. So the rate of any server that does the same, and gives the message a meaning besides, lies below. Sizes are
-   arguments: a send takes much and answers little, a receive the other way round.
+   arguments, REQUEST,RECORD,ANSWER for each operation: a send takes much and answers little, a receive the other way
+   round. The first byte of a request is the number of its operation.
 
-       floor FILE FORM WORK REQUEST RECORD ANSWER
+       floor FILE FORM WORK OPERATION...
 
    FORM is `in-place` (the loop writes, syncs and answers for all that one turn has brought) or `thread` (another thread
    does, while the loop goes on receiving). WORK is nanoseconds of computing for each request. Prints its port. */
@@ -23,26 +24,37 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FILE_SIZE = 256 << 20, BATCH_SIZE = 16 << 20, EVENTS = 256, BACKLOG = 1024, PIECE = 1 << 20 };
+enum { FILE_SIZE = 256 << 20, BATCH_SIZE = 16 << 20, EVENTS = 256, BACKLOG = 1024, PIECE = 1 << 20,
+       REQUEST_ROOM = 64 << 10, MOST_OPERATIONS = 8 };
+
+/* Sizes in bytes. */
+typedef struct {
+    size_t request, record, answer;
+} Operation;
+
 
 typedef struct {
     int socket;
     size_t used;
-    char data[64 << 10];
+    char data[REQUEST_ROOM];
 } Connection;
 
 /* Records that share a sync, and who waits for it. */
 typedef struct {
     size_t size, answers;
     char data[BATCH_SIZE];
-    int sockets[BATCH_SIZE / 64];
+    struct {
+        int socket;
+        size_t answer;
+    } waiting[BATCH_SIZE / 64];
 } Batch;
 
 static int file;
 static off_t position;
 static long work;
-static size_t request_size, record_size, answer_size;
-static char *answer;
+static Operation operations[MOST_OPERATIONS];
+static int operation_count;
+static char answers[PIECE]; /* zeros */
 
 static void fail(const char *what)
 {
@@ -64,16 +76,17 @@ static void compute(void)
             ;
 }
 
-static void add(Batch *batch, const Connection *from)
+static void add(Batch *batch, int socket, const char *request, const Operation *operation)
 {
-    if (batch->size + record_size > BATCH_SIZE || batch->answers == sizeof batch->sockets / sizeof(int)) {
+    if (batch->size + operation->record > BATCH_SIZE || batch->answers == sizeof batch->waiting / sizeof *batch->waiting) {
         fputs("more requests in one turn than there is room for\n", stderr);
         exit(1);
     }
-    size_t copied = record_size < request_size ? record_size : request_size;
-    memcpy(batch->data + batch->size, from->data, copied);
-    batch->size += record_size;
-    batch->sockets[batch->answers++] = from->socket;
+    size_t copied = operation->record < operation->request ? operation->record : operation->request;
+    memcpy(batch->data + batch->size, request, copied);
+    batch->size += operation->record;
+    batch->waiting[batch->answers].socket = socket;
+    batch->waiting[batch->answers++].answer = operation->answer;
 }
 
 /* Write, sync, answer: the promise of every durable server. */
@@ -84,8 +97,13 @@ static void carry_out(Batch *batch)
     if (pwrite(file, batch->data, batch->size, position) != (ssize_t)batch->size || fdatasync(file))
         fail("file");
     position += batch->size;
-    for (size_t i = 0; i < batch->answers; i++)
-        send(batch->sockets[i], answer, answer_size, MSG_NOSIGNAL);
+    for (size_t i = 0; i < batch->answers;) { /* those of one connection together */
+        int socket = batch->waiting[i].socket;
+        size_t size = 0;
+        for (; i < batch->answers && batch->waiting[i].socket == socket && size + batch->waiting[i].answer <= PIECE; i++)
+            size += batch->waiting[i].answer;
+        send(socket, answers, size, MSG_NOSIGNAL);
+    }
     batch->size = batch->answers = 0;
 }
 
@@ -112,10 +130,10 @@ static void *write_beside(void *nothing)
     return nothing;
 }
 
-static void hand_over(const Connection *from)
+static void hand_over(int socket, const char *request, const Operation *operation)
 {
     pthread_mutex_lock(&lock);
-    add(filling, from);
+    add(filling, socket, request, operation);
     bool wake = writer_waits;
     pthread_mutex_unlock(&lock);
     if (wake)
@@ -130,15 +148,22 @@ static bool serve(Connection *connection, bool in_place)
     if (count <= 0)
         return false;
     connection->used += count;
-    while (connection->used >= request_size) {
+    size_t at = 0;
+    for (const Operation *operation; at < connection->used; at += operation->request) {
+        const char *request = connection->data + at;
+        if (*request < 0 || *request >= operation_count)
+            return false;
+        operation = &operations[(int)*request];
+        if (connection->used - at < operation->request)
+            break;
         compute();
         if (in_place)
-            add(filling, connection);
+            add(filling, connection->socket, request, operation);
         else
-            hand_over(connection);
-        connection->used -= request_size;
-        memmove(connection->data, connection->data + request_size, connection->used);
+            hand_over(connection->socket, request, operation);
     }
+    connection->used -= at;
+    memmove(connection->data, connection->data + at, connection->used);
     return true;
 }
 
@@ -190,14 +215,17 @@ static void prepare_file(const char *path)
 
 int main(int count, char **arguments)
 {
-    if (count != 7) {
-        fputs("floor FILE in-place|thread WORK REQUEST RECORD ANSWER\n", stderr);
+    for (int i = 4; i < count && operation_count < MOST_OPERATIONS; i++) {
+        Operation *one = &operations[operation_count];
+        operation_count += sscanf(arguments[i], "%zu,%zu,%zu", &one->request, &one->record, &one->answer) == 3
+            && one->request && one->request <= REQUEST_ROOM && one->answer <= PIECE;
+    }
+    if (!operation_count || operation_count != count - 4) {
+        fputs("floor FILE in-place|thread WORK REQUEST,RECORD,ANSWER...\n", stderr);
         return 2;
     }
     bool in_place = strcmp(arguments[2], "thread") != 0;
     work = atol(arguments[3]);
-    request_size = atol(arguments[4]), record_size = atol(arguments[5]), answer_size = atol(arguments[6]);
-    answer = calloc(1, answer_size);
     filling = calloc(1, sizeof *filling);
     prepare_file(arguments[1]);
     pthread_t writer;

@@ -1,17 +1,18 @@
 /* Repeats prepared requests on connections that are open, and measures: so a load generator takes the same small share
    of the machine whatever the server is. `load.py` opens the connections, says hello on them and hands them over.
 
-       load SECONDS COUNT DEPTH CUT STEPS FROM TO LENGTH LISTENS < CONNECTIONS
+       load SECONDS COUNT DEPTH KIND... < CONNECTIONS
 
    SECONDS, COUNT: it ends with whichever comes first, and with any failure.
    DEPTH: requests under way on each connection.
-   CUT: how answers are told apart, see `cuts`; `fixed:N` for N bytes each.
-   STEPS: answers that make one operation; requests are sent in turn.
-   FROM, TO, LENGTH: bytes of an answer that are copied into the request after it; LENGTH 0 for none.
-   LISTENS: 1 if the server speaks first.
+   KIND: of connections, as CUT,SIZE,STEPS,FROM,TO,LENGTH,LISTENS:
+       CUT: how answers are told apart, see `cuts`. SIZE: of each one, where CUT is `fixed`.
+       STEPS: answers that make one operation; requests are sent in turn.
+       FROM, TO, LENGTH: bytes of an answer that are copied into the request after it; LENGTH 0 for none.
+       LISTENS: 1 if the server speaks first.
 
-   CONNECTIONS, all numbers 32 bits: for each a descriptor and the number of requests, for each of these its length and
-   its bytes. Prints JSON: operations, their rate, latencies in microseconds, failures, seconds of processor time. */
+   CONNECTIONS, all numbers 32 bits: for each a descriptor, the number of its kind and the number of requests, for each
+   of these its length and its bytes. Prints JSON: operations, their rate, latencies in microseconds, failures, seconds of processor time. */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,23 +26,9 @@
 #include <sys/socket.h>
 #include <time.h>
 
-enum { EVENTS = 256, INPUT = 256 << 10, MOST_DEPTH = 4096 };
+enum { EVENTS = 256, INPUT = 256 << 10, MOST_DEPTH = 4096, MOST_CONNECTIONS = 4096, MOST_KINDS = 4 };
 
-typedef struct {
-    uint32_t length;
-    char *data;
-} Request;
-
-typedef struct {
-    int socket;
-    uint32_t requests, next;
-    Request *request;
-    char *output; /* requests that are to leave together */
-    size_t ready, room, used;
-    uint64_t asked, answered, tag;
-    int64_t *begun; /* when the requests under way were sent, by their number modulo depth */
-    char input[INPUT];
-} Connection;
+typedef struct Connection Connection;
 
 /* What the first bytes of the input are: `size` 0 for less than an answer; how many answers, how many of them failures. */
 typedef struct {
@@ -50,9 +37,31 @@ typedef struct {
     int64_t slot; /* which request it answers, modulo depth; -1 for the oldest one */
 } Cut;
 
-static uint32_t depth, steps, copy_from, copy_to, copy_length;
-static size_t fixed_size;
-static bool is_rpc;
+typedef struct {
+    Cut (*cut)(Connection *, const char *, size_t);
+    uint32_t answer_size, steps, copy_from, copy_to, copy_length, listens;
+    bool is_rpc;
+} Kind;
+
+typedef struct {
+    uint32_t length;
+    char *data;
+} Request;
+
+struct Connection {
+    const Kind *kind;
+    int socket;
+    uint32_t requests, next;
+    Request *request;
+    char *output; /* requests that are to leave together */
+    size_t ready, room, used;
+    uint64_t asked, answered, tag;
+    int64_t *begun; /* when the requests under way were sent, by their number modulo depth */
+    char input[INPUT];
+};
+
+static uint32_t depth, kind_count;
+static Kind kinds[MOST_KINDS];
 
 static uint32_t big(const char *at)
 {
@@ -71,8 +80,9 @@ static uint32_t little(const char *at)
 
 static Cut cut_fixed(Connection *connection, const char *data, size_t size)
 {
-    (void)connection, (void)data;
-    return (Cut){size >= fixed_size ? fixed_size : 0, 1, 0, -1};
+    (void)data;
+    uint32_t answer = connection->kind->answer_size;
+    return (Cut){size >= answer ? answer : 0, 1, 0, -1};
 }
 
 enum { RPC_HEADER = 16, RPC_RESPONSE = 2, RPC_LAST_FRAGMENT = 2 };
@@ -241,6 +251,12 @@ static Connection *read_connection(int descriptor)
     if (connection == NULL)
         fail("connections");
     connection->socket = descriptor;
+    uint32_t kind = read_number();
+    if (kind >= kind_count) {
+        fprintf(stderr, "load: there is no kind %u\n", kind);
+        exit(2);
+    }
+    connection->kind = &kinds[kind];
     connection->requests = read_number();
     connection->request = calloc(connection->requests, sizeof(Request));
     connection->begun = calloc(depth, sizeof(int64_t));
@@ -260,11 +276,12 @@ static Connection *read_connection(int descriptor)
    copied into it; where an operation has several steps, into those that follow the first. */
 static void ask(Connection *connection, uint32_t slot, const char *answer, int64_t time)
 {
+    const Kind *kind = connection->kind;
     Request *request = &connection->request[connection->next];
     connection->next = (connection->next + 1) % connection->requests;
-    if (answer != NULL && copy_length && copy_to + copy_length <= request->length)
-        memcpy(request->data + copy_to, answer + copy_from, copy_length);
-    if (is_rpc && depth > 1) { /* calls that are under way at once differ in their call_id */
+    if (answer != NULL && kind->copy_length && kind->copy_to + kind->copy_length <= request->length)
+        memcpy(request->data + kind->copy_to, answer + kind->copy_from, kind->copy_length);
+    if (kind->is_rpc && depth > 1) { /* calls that are under way at once differ in their call_id */
         uint32_t identifier = depth + slot;
         memcpy(request->data + 12, &identifier, 4);
     }
@@ -286,8 +303,9 @@ static void flush(Connection *connection)
 }
 
 /* Take the answers that have arrived, and ask again for each. Returns whether to go on. */
-static bool serve(Connection *connection, Cut (*cut)(Connection *, const char *, size_t), int64_t end)
+static bool serve(Connection *connection, int64_t end)
 {
+    const Kind *kind = connection->kind;
     ssize_t count = recv(connection->socket, connection->input + connection->used, INPUT - connection->used, MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR))
         return true;
@@ -298,17 +316,17 @@ static bool serve(Connection *connection, Cut (*cut)(Connection *, const char *,
     connection->used += count;
     last = now();
     size_t at = 0;
-    for (Cut found; (found = cut(connection, connection->input + at, connection->used - at)).size; at += found.size) {
+    for (Cut found; (found = kind->cut(connection, connection->input + at, connection->used - at)).size; at += found.size) {
         failed += found.failures;
         if (found.failures)
             return false;
         for (int i = 0; i < found.answers; i++) {
-            bool ends = ++connection->answered % steps == 0;
+            bool ends = ++connection->answered % kind->steps == 0;
             uint32_t slot = found.slot >= 0 ? (uint32_t)found.slot : (uint32_t)(connection->answered - 1) % depth;
             int64_t begun = connection->begun[slot];
             if (ends)
                 note(last - begun);
-            ask(connection, slot, ends && steps > 1 ? NULL : connection->input + at, ends ? last : begun);
+            ask(connection, slot, ends && kind->steps > 1 ? NULL : connection->input + at, ends ? last : begun);
             if (done >= wanted)
                 return false;
         }
@@ -323,32 +341,39 @@ static bool serve(Connection *connection, Cut (*cut)(Connection *, const char *,
     return true;
 }
 
+/* Read a KIND of the command line. */
+static bool read_kind(const char *text)
+{
+    char name[16];
+    Kind *kind = &kinds[kind_count];
+    if (kind_count == MOST_KINDS
+        || sscanf(text, "%15[a-z],%u,%u,%u,%u,%u,%u", name, &kind->answer_size, &kind->steps, &kind->copy_from,
+                  &kind->copy_to, &kind->copy_length, &kind->listens) != 7)
+        return false;
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
+        if (strcmp(name, cuts[i].name) == 0)
+            kind->cut = cuts[i].cut;
+    kind->is_rpc = kind->cut == cut_responses || kind->cut == cut_results;
+    kind_count++;
+    return kind->cut != NULL && kind->steps;
+}
+
 int main(int count, char **arguments)
 {
-    if (count != 10) {
-        fputs("load SECONDS COUNT DEPTH CUT STEPS FROM TO LENGTH LISTENS < CONNECTIONS\n", stderr);
+    bool understood = count > 4;
+    for (int i = 4; understood && i < count; i++)
+        understood = read_kind(arguments[i]);
+    double seconds = understood ? atof(arguments[1]) : 0;
+    wanted = understood ? strtoull(arguments[2], NULL, 10) : 0;
+    depth = understood ? atoi(arguments[3]) : 0;
+    if (depth < 1 || depth > MOST_DEPTH) {
+        fputs("load SECONDS COUNT DEPTH CUT,SIZE,STEPS,FROM,TO,LENGTH,LISTENS... < CONNECTIONS\n", stderr);
         return 2;
     }
-    double seconds = atof(arguments[1]);
-    wanted = strtoull(arguments[2], NULL, 10);
-    depth = atoi(arguments[3]), steps = atoi(arguments[5]);
-    copy_from = atoi(arguments[6]), copy_to = atoi(arguments[7]), copy_length = atoi(arguments[8]);
-    bool listens = atoi(arguments[9]);
-    Cut (*cut)(Connection *, const char *, size_t) = NULL;
-    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
-        if (strncmp(arguments[4], cuts[i].name, strlen(cuts[i].name)) == 0)
-            cut = cuts[i].cut;
-    if (cut == NULL || depth < 1 || depth > MOST_DEPTH || steps < 1) {
-        fprintf(stderr, "load: CUT %s is not known, or DEPTH or STEPS out of range\n", arguments[4]);
-        return 2;
-    }
-    is_rpc = cut == cut_responses || cut == cut_results;
-    if (cut == cut_fixed)
-        fixed_size = strtoul(strchr(arguments[4], ':') + 1, NULL, 10);
     int queue = epoll_create1(0), descriptor;
-    Connection *first[MOST_DEPTH];
+    Connection *first[MOST_CONNECTIONS];
     int connections = 0;
-    for (; connections < MOST_DEPTH && fread(&descriptor, sizeof descriptor, 1, stdin) == 1; connections++) {
+    for (; connections < MOST_CONNECTIONS && fread(&descriptor, sizeof descriptor, 1, stdin) == 1; connections++) {
         first[connections] = read_connection(descriptor);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = first[connections]};
         if (epoll_ctl(queue, EPOLL_CTL_ADD, descriptor, &event))
@@ -357,9 +382,9 @@ int main(int count, char **arguments)
     begin = last = now();
     int64_t end = begin + (int64_t)(seconds * 1e9);
     for (int i = 0; i < connections; i++) {
-        for (uint32_t slot = 0; !listens && slot < depth; slot++)
+        for (uint32_t slot = 0; !first[i]->kind->listens && slot < depth; slot++)
             ask(first[i], slot, NULL, now());
-        for (uint32_t slot = 0; listens && slot < depth; slot++)
+        for (uint32_t slot = 0; first[i]->kind->listens && slot < depth; slot++)
             first[i]->begun[slot] = begin;
         flush(first[i]);
     }
@@ -371,7 +396,7 @@ int main(int count, char **arguments)
             break;
         }
         for (int i = 0; goes_on && i < ready; i++)
-            goes_on = serve(events[i].data.ptr, cut, end);
+            goes_on = serve(events[i].data.ptr, end);
     }
     report();
     return 0;

@@ -16,12 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import uvloop
-from wires import WIRES, Wire, fixed, openmsmq, openmsmq_waiting
+from wires import Wire, connect, openmsmq, openmsmq_waiting
 
 HERE = Path(__file__).parent
 ENDLESS = 10**9
@@ -48,35 +50,42 @@ def load(
         `count`, `rate` a second, `p50`, `p99` and `p999` in microseconds, `failed`, and `cpu` seconds of the load
         generator.
     """
-    wires = [WIRES[system](port, what, queue) for _ in range(connections)]
-    return repeat(wires, seconds, count, depth)
+    with opened(connect(system, port, what, queue, depth) for _ in range(connections)) as wires:
+        return repeat(wires, seconds, count, depth)
+
+
+@contextmanager
+def opened(connections: Iterable[Wire]) -> Iterator[list[Wire]]:
+    """Connections that are closed at the end."""
+    wires = list(connections)
+    try:
+        yield wires
+    finally:
+        for wire in wires:
+            wire.sock.close()
 
 
 def repeat(wires: list[Wire], seconds: float, count: int = ENDLESS, depth: int = 1) -> Result:
-    """As `load`, on connections that are ready."""
-    one, prepared = wires[0], b""
+    """As `load`, on connections that are ready, perhaps for several operations. Raises RuntimeError."""
+    kinds = list(dict.fromkeys(_kind(wire) for wire in wires))
+    prepared = b""
     for wire in wires:
         wire.sock.setblocking(True)
-        prepared += struct.pack("=iI", wire.sock.fileno(), len(wire.requests))
+        prepared += struct.pack("=iII", wire.sock.fileno(), kinds.index(_kind(wire)), len(wire.requests))
         prepared += b"".join(struct.pack("=I", len(request)) + request for request in wire.requests)
-    command = [program("load"), seconds, count, depth, one.cut, one.steps, *one.copies, int(one.listens)]
+    command = [str(argument) for argument in (program("load"), seconds, count, depth, *kinds)]
     done = subprocess.run(
-        [str(argument) for argument in command], input=prepared, capture_output=True, check=False,
-        pass_fds=[wire.sock.fileno() for wire in wires],
-    )  # fmt: skip
-    for wire in wires:
-        wire.sock.close()
+        command, input=prepared, capture_output=True, check=False, pass_fds=[wire.sock.fileno() for wire in wires]
+    )
     if done.returncode:
         raise RuntimeError(done.stderr.decode()[-2000:])
     result: Result = json.loads(done.stdout)
     return result
 
 
-def floor(
-    port: int, request: int, answer: int, connections: int, seconds: float, count: int = ENDLESS, depth: int = 1
-) -> Result:
-    """As `load`, of the floor program."""
-    return repeat([fixed(port, request, answer) for _ in range(connections)], seconds, count, depth)
+def _kind(wire: Wire) -> str:
+    """What `load.c` has to know of a connection."""
+    return ",".join(str(part) for part in (wire.cut, wire.size, wire.steps, *wire.copies, int(wire.listens)))
 
 
 class _End(asyncio.Protocol):

@@ -16,7 +16,8 @@ import tempfile
 from pathlib import Path
 
 import turns
-from load import WIRES, repeat
+from load import load, opened, repeat
+from wires import connect
 
 HERE = Path(__file__).parent / "profiles"
 OPERATIONS = {  # and their systems
@@ -44,13 +45,12 @@ def profile(checkout: Path, what: str, connections: int, count: int) -> dict[str
         with turns.daemon(checkout, directory / "data", under) as (pid, ports):
             python = str(checkout / ".venv/bin/python")
             subprocess.run([python, "-c", CREATE, str(ports["qmcomm"])], check=True, cwd=checkout)
-            fill = [WIRES["openmsmq"](ports["qmcomm"], "durable send", "a") for _ in range(connections)]
-            repeat(fill, 600, 2 * count)
             port = ports["qmcomm"]
-            wires = [WIRES[OPERATIONS[what]](port, what, "a") for _ in range(connections)]
-            switch(pid, "on")
-            done = repeat(wires, 600, count)["count"]
-            switch(pid, "off")
+            load(port=port, what="durable send", queue="a", connections=connections, count=2 * count)
+            with opened(connect(OPERATIONS[what], port, what, "a") for _ in range(connections)) as wires:
+                switch(pid, "on")
+                done = repeat(wires, 600, count)["count"]
+                switch(pid, "off")
         text = subprocess.run(
             ["callgrind_annotate", "--inclusive=yes", "--threshold=100", "--auto=no", str(found)],
             capture_output=True, text=True, check=True,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
+
+import systems
+from comparison import ROWS, Cell, Comparison, Row
 
 if TYPE_CHECKING:
     from measures import Codec, Stored
@@ -14,48 +17,47 @@ if TYPE_CHECKING:
 SYSTEMS = (
     "openmsmq", "floor", "floor, thread", "floor, 20 µs", "rabbitmq classic", "rabbitmq quorum", "redis", "postgresql",
 )  # fmt: skip
-# What the bars compare with: the floor in place, and every peer.
-JUDGES = tuple(system for system in SYSTEMS[1:] if not system.startswith("floor,"))
+# Of what is measured alone.
+_ORDER = ("null", "express send", "durable send", "receive")
+PEERS = tuple(system for system in SYSTEMS[1:] if not system.startswith("floor"))
+OF_FLOOR = 0.7
 NOTES = """\
 Every server and the load generator are processes of their own on the same machine, so they share its processors. The
-load generator is the same for all: one request under way on each connection, its bytes prepared before, answers only
-counted. Messages have 1 KiB of body. *openmsmq*: rpc_ACSendMessageEx of a recoverable message, rpc_ACReceiveMessageEx
-of one, both answered after `fdatasync`. *RabbitMQ*: durable queue, persistent messages, publisher confirms; a consumer
-with prefetch 1 that acknowledges each message (not synced there). *Redis*: appendfsync always; XADD, and RPOP from a
-list. *PostgreSQL*: default configuration; INSERT, and DELETE with SKIP LOCKED, as prepared statements. *Floor*: a
-program that only receives, appends, syncs and answers as many bytes as openmsmq does (`floor.c`): in place, by a thread
-that writes and syncs, and in place with 20 µs of computing for each message.
+load generator is the same for all: its bytes are prepared before, answers only counted. A client has one request
+under way, and *8 × 16 under way* are 8 connections with 16 each. *Send and receive* are senders and receivers at once
+on a queue that has messages, as many of each as the row says; what is counted is both. Messages have 1 KiB of body.
+*openmsmq*: rpc_ACSendMessageEx of a recoverable message, rpc_ACReceiveMessageEx of one, both answered after
+`fdatasync`. *RabbitMQ*: durable queue, persistent messages, publisher confirms; a consumer that acknowledges each
+message (not synced there) and whose prefetch is what may be under way. *Redis*: appendfsync always; XADD, and RPOP
+from a list; LPUSH and RPOP in both at once. *PostgreSQL*: default configuration, 200 connections; INSERT, and DELETE
+with SKIP LOCKED, as prepared statements. *Floor*: a program that only receives, appends, syncs and answers as many
+bytes as openmsmq does (`floor.c`): in place, by a thread that writes and syncs, and in place with 20 µs of computing
+for each message.
 """
 
 
-def write(bench: Bench, codec: Codec, stored: Stored, machine: str) -> str:
-    sections = [_head(bench, machine), *_rates(bench), *_others(bench), *_rest(bench, codec, stored)]
-    return "\n".join([*sections, *_bars(bench, codec, stored)]) + "\n"
+def write(bench: Bench, comparison: Comparison, codec: Codec, stored: Stored) -> str:
+    sections = [_head(bench, comparison), *_alone(bench), *_compared(comparison), *_rest(codec, stored)]
+    return "\n".join([*sections, *_bars(bench, comparison, codec, stored)]) + "\n"
 
 
-def _head(bench: Bench, machine: str) -> str:
+def _head(bench: Bench, comparison: Comparison) -> str:
     when = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    absent = f" Not installed here, so not compared: {', '.join(bench.missing)}." if bench.missing else ""
+    absent = f" Not installed here, so not compared: {', '.join(comparison.missing)}." if comparison.missing else ""
     return (
-        f"# Results\n\nMade by `make bench` on {when}; do not edit. {machine}, Python {platform.python_version()}; "
-        f"{bench.seconds:g} s for each rate.{absent}\n\n{NOTES}"
+        f"# Results\n\nMade by `make bench` on {when}; do not edit. {systems.machine()}, "
+        f"Python {platform.python_version()}; {bench.seconds:g} s for each rate.{absent}\n\n{NOTES}"
     )
 
 
-def _rates(bench: Bench) -> Iterator[str]:
-    yield "## openmsmq\n\n| | connections | per second | p50 µs | p99 µs | server CPU µs |\n|---|--:|--:|--:|--:|--:|"
-    for what, name in (
-        ("null", "null call"), ("express send", "express send"), ("durable send", "durable send"),
-        ("receive", "durable receive"),
-    ):  # fmt: skip
-        for connections in (1, 8, 64):
-            result = bench.results.get(("openmsmq", what, connections))
-            if result:
-                spent = bench.server_cpu.get((what, connections))
-                yield (
-                    f"| {name} | {connections} | {result['rate']:,.0f} | {result['p50']:,.0f} | {result['p99']:,.0f} "
-                    f"| {f'{spent:.0f}' if spent else ''} |"
-                )
+def _alone(bench: Bench) -> Iterator[str]:
+    yield "## openmsmq\n\n| | clients | per second | p50 µs | p99 µs | p99.9 µs | server CPU µs |"
+    yield "|---|--:|--:|--:|--:|--:|--:|"
+    for (what, connections), result in sorted(bench.results.items(), key=lambda item: _ORDER.index(item[0][0])):
+        yield (
+            f"| {what} | {connections} | {result['rate']:,.0f} | {result['p50']:,.0f} | {result['p99']:,.0f} "
+            f"| {result['p999']:,.0f} | {result['server'] / result['count'] * 1e6:.0f} |"
+        )
     yield ""
     for what, result in bench.delivered.items():
         yield (
@@ -78,23 +80,36 @@ def _sync(bench: Bench) -> float:
     return p50s[len(p50s) // 2]
 
 
-def _others(bench: Bench) -> Iterator[str]:
-    yield (
-        "## In the same run\n\n| | connections | " + " | ".join(SYSTEMS) + " |\n|---|--:" + "|--:" * len(SYSTEMS) + "|"
-    )
-    for what, name in (("durable send", "durable send"), ("receive", "durable receive")):
-        for connections in (1, 8, 64):
-            ours = bench.rate("openmsmq", what, connections)
-            cells = []
-            for system in SYSTEMS:
-                rate = bench.rate(system, what, connections)
-                ratio = f" ({ours / rate:.2f}×)" if rate and system != "openmsmq" else ""
-                cells.append(f"{rate:,.0f}{ratio}" if rate else "–")
-            yield f"| {name}, per second | {connections} | {' | '.join(cells)} |"
-    yield ("\nMedians of rounds in which all systems took turns. In brackets: how many times as many openmsmq does.\n")
+def _compared(comparison: Comparison) -> Iterator[str]:
+    def rate(row: Row, system: str, cell: Cell) -> str:
+        ratio = comparison.ratio(row, system)
+        return f"{cell.rate:,.0f}" + ("" if system == "openmsmq" else f" ({ratio:.2f}×)")
+
+    def latency(row: Row, system: str, cell: Cell) -> str:
+        return f"{cell.p50:,.0f} / {cell.p99:,.0f} / {cell.p999:,.0f}"
+
+    def processor(row: Row, system: str, cell: Cell) -> str:
+        return f"{cell.server:.0f} + {cell.generator:.0f}"
+
+    yield "## In the same run\n\nMedians of rounds in which all systems took turns.\n"
+    yield "Operations a second; in brackets how many times as many openmsmq does:\n"
+    yield from _table(comparison, rate)
+    yield "\nLatency of one in µs, p50 / p99 / p99.9:\n"
+    yield from _table(comparison, latency)
+    yield "\nProcessor time of one in µs, of the server with all its processes + of the load generator:\n"
+    yield from _table(comparison, processor)
+    yield ""
 
 
-def _rest(bench: Bench, codec: Codec, stored: Stored) -> Iterator[str]:
+def _table(comparison: Comparison, text: Callable[[Row, str, Cell], str]) -> Iterator[str]:
+    yield "| | clients | " + " | ".join(SYSTEMS) + " |\n|---|--:" + "|--:" * len(SYSTEMS) + "|"
+    for row in ROWS:
+        cells = [(system, comparison.median(row, system)) for system in SYSTEMS]
+        texts = [text(row, system, cell) if cell else "–" for system, cell in cells]
+        yield f"| {row.operation} | {row.clients} | {' | '.join(texts)} |"
+
+
+def _rest(codec: Codec, stored: Stored) -> Iterator[str]:
     yield (
         "## Codec\n\nThe request of rpc_ACSendMessageEx with 1 KiB of body, the same bytes, CPU of one call; impacket "
         "with byte arrays that are faster than its own.\n\n| | encode µs | decode µs |\n|---|--:|--:|\n"
@@ -110,28 +125,17 @@ def _rest(bench: Bench, codec: Codec, stored: Stored) -> Iterator[str]:
     )
 
 
-def _bars(bench: Bench, codec: Codec, stored: Stored) -> Iterator[str]:
-    def ratio(system: str, what: str, connections: int) -> float | None:
-        rate = bench.rate(system, what, connections)
-        return bench.rate("openmsmq", what, connections) / rate if rate else None
-
-    send1 = bench.results["openmsmq", "durable send", 1]
-    null1 = bench.results["openmsmq", "null", 1]
+def _bars(bench: Bench, comparison: Comparison, codec: Codec, stored: Stored) -> Iterator[str]:
+    send1, null1 = bench.results["durable send", 1], bench.results["null", 1]
     at_least, at_most = "≥", "≤"
     million = stored.messages >= 1_000_000
-    rows: list[tuple[str, float | None, str, float, str]] = [
-        *(
-            (
-                f"{name}, {connections}: {system}",
-                ratio(system, what, connections),
-                at_least,
-                0.7 if system == "floor" else 1,
-                "×",
-            )
-            for what, name in (("durable send", "durable send"), ("receive", "durable receive"))
-            for connections in (1, 8, 64)
-            for system in JUDGES
-        ),
+    rows: list[tuple[str, float | None, str, float, str]] = []
+    for row in ROWS:
+        rows.append((f"{_named(row)}: floor", comparison.ratio(row, "floor"), at_least, OF_FLOOR, "×"))
+        ratios = {peer: comparison.ratio(row, peer) for peer in PEERS}
+        fastest = min((ratio, peer) for peer, ratio in ratios.items() if ratio)
+        rows.append((f"{_named(row)}: the fastest of the others, {fastest[1]}", fastest[0], at_least, 1, "×"))
+    rows += [
         ("durable send, 1: p50 against bare `fdatasync`", send1["p50"] / _sync(bench), at_most, 1.5, "×"),
         ("null call p99", null1["p99"], at_most, 100, " µs"),
         (
@@ -155,6 +159,10 @@ def _bars(bench: Bench, codec: Codec, stored: Stored) -> Iterator[str]:
     ]
     yield "\nTargets on the way there:\n\n| | measured | target | |\n|---|--:|--:|---|"
     yield from _judged(steps)
+
+
+def _named(row: Row) -> str:
+    return f"{row.operation}, {row.clients}"
 
 
 def _judged(rows: list[tuple[str, float | None, str, float, str]]) -> Iterator[str]:

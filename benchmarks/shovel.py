@@ -49,8 +49,8 @@ def fill(port: int, messages: int, size: int) -> None:
 def measure(messages: int, size: int) -> dict[str, float]:
     with (
         tempfile.TemporaryDirectory() as text,
-        broker(Path(text) / "a", "rabbitmq_shovel") as (source, environment),
-        broker(Path(text) / "b") as (target, _),
+        broker(Path(text) / "a", "rabbitmq_shovel") as ((source, _), environment),
+        broker(Path(text) / "b") as ((target, _), _),
     ):
         fill(source, messages, size)
         definition: dict[str, object] = {

@@ -24,21 +24,34 @@ RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 START = 90.0
 
 
-class FloorOperation(NamedTuple):
-    """Bytes of a request, of what is written for it and of its answer."""
-
-    request: int
-    record: int
-    answer: int
-
-
-# What openmsmq receives, writes and answers for a message of 1 KiB.
-FLOOR_OPERATIONS = {"durable send": FloorOperation(1412, 1304, 52), "receive": FloorOperation(2740, 48, 1756)}
+class Server(NamedTuple):
+    port: int
+    pid: int
 
 
 def cpu(pid: int) -> float:
     """Seconds of processor time that a process has used: its clock (clock_getcpuclockid(3)), by nanoseconds."""
     return time.clock_gettime(~pid << 3 | 2)
+
+
+def cpu_of_all(pid: int) -> float:
+    """The same of a process and all that it has started, those that have ended among them."""
+    total, ticks = 0.0, os.sysconf("SC_CLK_TCK")
+    children: dict[int, list[int]] = {}
+    ended: dict[int, float] = {}
+    for directory in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile: its parent counts it
+            fields = (directory / "stat").read_text().rpartition(")")[2].split()  # from the third on, see proc(5)
+            children.setdefault(int(fields[1]), []).append(int(directory.name))
+            ended[int(directory.name)] = (int(fields[13]) + int(fields[14])) / ticks
+    left = [pid]
+    while left:
+        one = left.pop()
+        with contextlib.suppress(OSError):
+            total += cpu(one)
+        total += ended.get(one, 0.0)
+        left += children.get(one, ())
+    return total
 
 
 def machine() -> str:
@@ -88,25 +101,25 @@ def openmsmq(directory: Path) -> Iterator[Daemon]:
 
 
 @contextlib.contextmanager
-def floor(directory: Path, form: str, work: int, operation: FloorOperation) -> Iterator[tuple[int, int]]:
-    """The floor program: its port and process identifier. `work` in nanoseconds for each request."""
-    sizes = [str(size) for size in operation]
-    command = [str(program("floor")), str(directory / "floor"), form, str(work), *sizes]
+def floor(directory: Path, form: str, work: int) -> Iterator[Server]:
+    """The floor program in one of its forms; `work` in nanoseconds for each request."""
+    sizes = [",".join(map(str, operation)) for operation in wires.FLOOR_OPERATIONS.values()]
+    command = [str(program("floor")), str(directory / f"floor-{form}-{work}"), form, str(work), *sizes]
     with ended(process := subprocess.Popen(command, stdout=subprocess.PIPE)):
         assert process.stdout is not None
-        yield int(process.stdout.readline()), process.pid
+        yield Server(int(process.stdout.readline()), process.pid)
 
 
 @contextlib.contextmanager
-def rabbitmq(directory: Path, plugins: str = "") -> Iterator[int]:
-    """The port of a broker that lives in `directory`, with plugins by their names, separated by commas."""
-    with broker(directory, plugins) as (port, _):
-        yield port
+def rabbitmq(directory: Path) -> Iterator[Server]:
+    """A broker that lives in `directory`."""
+    with broker(directory) as (server, _):
+        yield server
 
 
 @contextlib.contextmanager
-def broker(directory: Path, plugins: str = "") -> Iterator[tuple[int, dict[str, str]]]:
-    """The same with the environment in which `rabbitmqctl` finds it."""
+def broker(directory: Path, plugins: str = "") -> Iterator[tuple[Server, dict[str, str]]]:
+    """The same with plugins, their names separated by commas; and the environment in which `rabbitmqctl` finds it."""
     port, distribution, mapper = free_port(), free_port(), free_port()
     home = directory / "rabbitmq"
     home.mkdir(parents=True)
@@ -125,11 +138,11 @@ def broker(directory: Path, plugins: str = "") -> Iterator[tuple[int, dict[str, 
         with ended(process):
             wait_for(lambda: wires.amqp_declare(port, "classic", "classic"), process)
             wires.amqp_declare(port, "quorum", "quorum")
-            yield port, environment
+            yield Server(port, process.pid), environment
 
 
 @contextlib.contextmanager
-def redis(directory: Path) -> Iterator[int]:
+def redis(directory: Path) -> Iterator[Server]:
     port, home = free_port(), directory / "redis"
     home.mkdir()
     options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(home), "--appendonly", "yes"]
@@ -137,7 +150,7 @@ def redis(directory: Path) -> Iterator[int]:
     process = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with ended(process):
         wait_for(lambda: socket.create_connection(("127.0.0.1", port), 1).close(), process)
-        yield port
+        yield Server(port, process.pid)
 
 
 def postgresql_programs() -> Path | None:
@@ -146,7 +159,7 @@ def postgresql_programs() -> Path | None:
 
 
 @contextlib.contextmanager
-def postgresql(directory: Path) -> Iterator[int]:
+def postgresql(directory: Path) -> Iterator[Server]:
     programs = postgresql_programs()
     assert programs is not None
     port, home = free_port(), directory / "postgresql"
@@ -159,14 +172,15 @@ def postgresql(directory: Path) -> Iterator[int]:
         [programs / "initdb", "-A", "trust", "-U", "postgres", "-D", data], user=user, cwd=home, check=True,
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
+    options = ["-p", str(port), "-k", home, "-h", "127.0.0.1", "-c", "max_connections=200"]
     process = subprocess.Popen(
-        [programs / "postgres", "-D", data, "-p", str(port), "-k", home, "-h", "127.0.0.1"],
+        [programs / "postgres", "-D", data, *options],
         user=user, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     with ended(process):
         table = "CREATE TABLE IF NOT EXISTS q (id bigserial PRIMARY KEY, b bytea NOT NULL)"
         wait_for(lambda: wires.postgresql_query(port, table), process)
-        yield port
+        yield Server(port, process.pid)
 
 
 def installed() -> dict[str, bool]:

@@ -32,6 +32,7 @@ class Wire(NamedTuple):
     """Attributes:
     requests: sent in turn, each after the answer to the one before.
     cut: how `load.c` distinguishes answers.
+    size: of each answer, where cut is "fixed".
     steps: how many answers make one operation.
     copies: from where in an answer to where in the next request how many bytes are copied.
     listens: the server speaks first.
@@ -41,6 +42,7 @@ class Wire(NamedTuple):
     sock: socket.socket
     requests: list[bytes]
     cut: str
+    size: int = 0
     steps: int = 1
     copies: tuple[int, int, int] = (0, 0, 0)
     listens: bool = False
@@ -50,11 +52,24 @@ class Wire(NamedTuple):
 # -- the floor program -----------------------------------------------------------------------------------------------
 
 
-def fixed(port: int, request: int, answer: int) -> Wire:
-    """Requests and answers of fixed sizes."""
+class FloorOperation(NamedTuple):
+    """Bytes of a request, of what is written for it and of its answer."""
+
+    request: int
+    record: int
+    answer: int
+
+
+# What openmsmq receives, writes and answers for a message of 1 KiB.
+FLOOR_OPERATIONS = {"durable send": FloorOperation(1412, 1304, 52), "receive": FloorOperation(2740, 48, 1756)}
+
+
+def floor(port: int, what: str, _: str) -> Wire:
+    """Requests of a size that begin with the number of their operation."""
     sock = socket.create_connection(("127.0.0.1", port), 30)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return Wire(sock, [bytes(request)], f"fixed:{answer}")
+    operation, number = FLOOR_OPERATIONS[what], list(FLOOR_OPERATIONS).index(what)
+    return Wire(sock, [bytes([number]) + bytes(operation.request - 1)], "fixed", operation.answer)
 
 
 # -- openmsmq --------------------------------------------------------------------------------------------------------
@@ -110,7 +125,9 @@ def two_phases(port: int, what: str, queue: str) -> Wire:
     starting, ending = prepared(start), prepared(end)
     # RemoteQMEndReceive begins with the handle that the answer begins with, each behind its header.
     copies = (0, 0, 0) if what == "remoteread" else (24, 24, 20)
-    return Wire(connection._socket, [starting, ending], "results", 2, copies, keep=(connection, start, end))
+    return Wire(
+        connection._socket, [starting, ending], "results", steps=2, copies=copies, keep=(connection, start, end)
+    )
 
 
 def _run(connection: client.Connection, steps: Any) -> Any:
@@ -134,7 +151,7 @@ def management(port: int, what: str, queue: str) -> Wire:
     return Wire(connection._socket, [connection.core.data_to_send()], "results", keep=connection)
 
 
-# -- RabbitMQ: AMQP 0-9-1, persistent messages with publisher confirms; a consumer with one message at a time ---------
+# -- RabbitMQ: AMQP 0-9-1, persistent messages with publisher confirms; a consumer with a bounded prefetch ------------
 
 
 def _frame(kind: int, channel: int, payload: bytes) -> bytes:
@@ -186,7 +203,7 @@ def amqp_declare(port: int, queue: str, kind: str) -> None:
     sock.close()
 
 
-def rabbitmq(port: int, what: str, queue: str) -> Wire:
+def rabbitmq(port: int, what: str, queue: str, prefetch: int = 1) -> Wire:
     sock = amqp_login(port)
     if what == "durable send":
         sock.sendall(_method(1, 85, 10, b"\0"))
@@ -194,7 +211,7 @@ def rabbitmq(port: int, what: str, queue: str) -> Wire:
         publish = _method(1, 60, 40, bytes(2) + _short("") + _short(queue) + b"\0")
         header = _frame(2, 1, struct.pack(">HHQHB", 60, 0, len(BODY), 1 << 12, 2))
         return Wire(sock, [publish + header + _frame(3, 1, BODY)], "acks")
-    sock.sendall(_method(1, 60, 10, struct.pack(">IHB", 0, 1, 0)))
+    sock.sendall(_method(1, 60, 10, struct.pack(">IHB", 0, prefetch, 0)))
     _amqp_answer(sock, 60, 11)
     sock.sendall(_method(1, 60, 20, bytes(2) + _short(queue) + _short("c") + b"\0" + bytes(4)))
     _amqp_answer(sock, 60, 21)
@@ -270,8 +287,16 @@ WIRES: dict[str, Callable[[int, str, str], Wire]] = {
     "openmsmq": openmsmq,
     "two phases": two_phases,
     "management": management,
-    "rabbitmq classic": rabbitmq,
-    "rabbitmq quorum": rabbitmq,
+    "floor": floor,
+    "floor, thread": floor,
+    "floor, 20 µs": floor,
     "redis": redis,
     "postgresql": postgresql,
 }
+
+
+def connect(system: str, port: int, what: str, queue: str, depth: int = 1) -> Wire:
+    """A connection for an operation of a system, with `depth` of them under way. Raises KeyError."""
+    if system.startswith("rabbitmq"):
+        return rabbitmq(port, what, queue, prefetch=depth)
+    return WIRES[system](port, what, queue)
