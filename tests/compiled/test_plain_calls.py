@@ -173,6 +173,16 @@ class SocketConnection(Connection):
         return b"".join(parts)
 
 
+class OneByOne:
+    """Has every call served by its interface, in the same order."""
+
+    def __init__(self, together: PlainCalls) -> None:
+        self.operations, self.by_operation = together.operations, together.by_operation
+
+    def serve(self, calls: list[Call]) -> int:
+        return 0
+
+
 class Door:
     """The queue manager behind an RPC server, and two clients."""
 
@@ -188,8 +198,8 @@ class Door:
         world.create("sealed", PRIV_LEVEL=2)
         random_bytes = random.Random(1).randbytes
         self.rpc = RpcServer(InterfaceTable(self.server.interfaces), random=random_bytes)
-        if together:
-            self.rpc.calls.together = PlainCalls(self.server.environment, self.server.interfaces)
+        plain_calls = PlainCalls(self.server.environment, self.server.interfaces)
+        self.rpc.calls.together = plain_calls if together else OneByOne(plain_calls)
         self.clients = [connection(self.server, self.rpc, caller) for caller in (UNAUTHENTICATED, ALICE)]
         self.handles = [[each.open(name, Access.SEND).phQueue for name in TARGETS] for each in self.clients]
         self.readers = [
@@ -316,25 +326,30 @@ def test_nothing_shows_whether_calls_are_served_together(number: int) -> None:
     in_a_loop(work)
 
 
+def counted(door: Door) -> list[int]:
+    """How many calls are served together, each time that this is tried: a list that grows."""
+    served: list[int] = []
+    together = door.rpc.calls.together
+    assert together is not None
+
+    class Counting:
+        operations, by_operation = together.operations, together.by_operation
+
+        def serve(self, calls: list[Call]) -> int:
+            served.append(together.serve(calls))
+            return served[-1]
+
+    door.rpc.calls.together = Counting()
+    return served
+
+
 @pytest.mark.parametrize("connection", [Connection, SocketConnection])
 def test_plain_sends_are_served_together(connection: type[Connection]) -> None:
     """Of different queues, and more than are gathered; the others would show nothing if nothing were plain."""
 
     def work() -> None:
         door = Door(True, connection)
-        served: list[int] = []
-        together = door.rpc.calls.together
-        assert together is not None
-
-        class Counting:
-            operations = together.operations
-
-            def serve(self, calls: list[Call], start: int) -> int:
-                end = together.serve(calls, start)
-                served.append(end - start)
-                return end
-
-        door.rpc.calls.together = Counting()
+        served = counted(door)
         ptb = send_buffer(Message(label="l", body=b"body", delivery_guarantee=1))
         for index in range(MOST_GATHERED + 10):
             request = m.rpc_ACSendMessageEx_Request(door.handles[0][index % 5], ptb, OBJECTID(bytes(16), 0))
@@ -342,6 +357,38 @@ def test_plain_sends_are_served_together(connection: type[Connection]) -> None:
         assert served == [0, MOST_GATHERED - 1]  # the first one reserves numbers
         door.settle()
         assert served[2:] == [10] and len(door.clients[0].answers()) == MOST_GATHERED + 10
+
+    in_a_loop(work)
+
+
+@pytest.mark.parametrize("connection", [Connection, SocketConnection])
+def test_calls_of_several_operations_and_kinds_are_all_served_together(connection: type[Connection]) -> None:
+    """As they come in turns from senders and receivers; none of them has to be served alone."""
+
+    def work() -> None:
+        door = Door(True, connection)
+        client, served = door.clients[0], counted(door)
+        stubs = {
+            guarantee: SEND.encode_request(m.rpc_ACSendMessageEx_Request(door.handles[0][0], send_buffer(
+                Message(label="l", body=b"body", delivery_guarantee=guarantee)), None))
+            for guarantee in (0, 1)
+        }  # fmt: skip
+        receive = RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(door.readers[0][0], receive_buffer(0, 0)))
+        for _ in range(20):
+            client.call(m.qmcomm2, SEND.opnum, stubs[1])
+        door.settle()
+        client.answers()
+        served.clear()
+        for _ in range(10):
+            client.call(m.qmcomm2, SEND.opnum, stubs[1])
+            client.call(m.qmcomm2, RECEIVE.opnum, receive)
+        door.settle()
+        assert served == [10, 10]
+        for guarantee in (0, 1, 1, 0, 1):
+            client.call(m.qmcomm2, SEND.opnum, stubs[guarantee])
+        door.settle()
+        assert served == [10, 10, 1, 2, 1, 1]
+        assert (len(door.server.world.queue("a")), len(client.answers())) == (25, 25)
 
     in_a_loop(work)
 

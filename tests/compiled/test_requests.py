@@ -39,6 +39,7 @@ from openmsmq.rpc.call import UNAUTHENTICATED, Call
 from openmsmq.rpc.client_connection import ClientConnection
 from openmsmq.rpc.dispatcher import MOST_GATHERED
 from openmsmq.rpc.pdu import SyntaxId
+from openmsmq.rpc.server import ServerLimits
 from openmsmq.rpc.timing import Timings
 from openmsmq.transfer.receive_buffer import receive_buffer
 from openmsmq.transfer.send_buffer import send_buffer
@@ -277,6 +278,83 @@ def test_a_timed_call_is_one_of_those_that_came_together() -> None:
     in_a_loop(work)
 
 
+def test_a_request_in_two_pieces_is_read_by_machine_code_wherever_it_was_cut() -> None:
+    def work() -> None:
+        door = Door(True, SocketConnection)
+        client = door.clients[0]
+        source, sent = source_of(client), request(1, SEND.opnum, send_stub(door), 77)
+        for at in range(1, len(sent)):
+            client.hear(sent + sent[:at] if at % 2 else sent[:at])
+            assert source.is_open and source.incomplete_since == source.heard
+            door.settle()
+            client.hear(sent[at:])
+            assert isinstance(door.rpc.calls._gathered[-1], requests.Request)
+            assert source.is_open and not source.incomplete_since
+            door.settle()
+            assert client.said().count(b"\5\0\2\3") == (2 if at % 2 else 1)  # responses
+
+    in_a_loop(work)
+
+
+@pytest.mark.parametrize("odd", [
+    {"auth": 1}, {"drep": 0x11}, {"flags": 1}, {"flags": 0x83}, {"call": 5}, {"kind": 11}, {"length": 0xFFFF},
+    {"length": 3}, {"context": 9}, {"opnum": 200},
+])  # fmt: skip
+def test_what_begins_like_a_request_and_is_none_ends_as_python_has_it(odd: dict[str, int]) -> None:
+    """Cut at any place: all that had come before goes with it."""
+
+    def work() -> None:
+        for at in range(1, 40):
+            said = []
+            for connection in (ReadByPython, SocketConnection):
+                door = Door(True, connection)
+                client = door.clients[0]
+                client.hear(request(1, SEND.opnum, send_stub(door), 5))
+                strange = request(odd.get("context", 1), odd.get("opnum", SEND.opnum), bytes(16), odd.get("call", 6))
+                changed = bytearray(strange)
+                for name, (place, size) in {
+                    "kind": (2, 1),
+                    "flags": (3, 1),
+                    "drep": (4, 1),
+                    "length": (8, 2),
+                    "auth": (10, 2),
+                }.items():
+                    if name in odd:
+                        changed[place : place + size] = odd[name].to_bytes(size, "little")
+                client.hear(bytes(changed[:at]))
+                client.hear(bytes(changed[at:]))
+                door.settle()
+                assert isinstance(client, SocketConnection)
+                said.append((client.said(), client.transport.closed))
+            assert said[0] == said[1]
+
+    in_a_loop(work)
+
+
+def test_a_request_that_does_not_get_on_closes_its_connection() -> None:
+    def work() -> None:
+        door = Door(True, SocketConnection)
+        client = door.clients[0]
+        assert isinstance(client, SocketConnection)
+        source, limits = source_of(client), ServerLimits(incomplete_pdu=60)
+        sent = request(1, SEND.opnum, send_stub(door), 77)
+        client.hear(sent[:10])
+        begun = source.incomplete_since
+        client.hear(sent[10:30])
+        client.hear(sent[30:31])
+        assert begun == source.incomplete_since < source.heard  # bytes are no progress
+        client.protocol.check_time(begun + 59, limits)
+        assert not client.transport.closed
+        client.hear(sent[31:] + sent[:10])
+        assert source.incomplete_since > begun  # a whole request is
+        client.protocol.check_time(begun + 60, limits)
+        assert not client.transport.closed
+        client.protocol.check_time(source.incomplete_since + 61, limits)
+        assert client.transport.closed
+
+    in_a_loop(work)
+
+
 @pytest.mark.parametrize(("kind", "answers"), [(CO_CANCEL, 2), (ORPHANED, 1)])
 def test_what_is_cancelled_is_answered_and_what_is_orphaned_is_not(kind: int, answers: int) -> None:
     """Both are served: they had come before."""
@@ -354,8 +432,8 @@ def test_arguments_that_are_none_are_refused() -> None:
         lambda: requests.answer((), ()), lambda: requests.flush([Odd()]), lambda: requests.flush(()),
         lambda: requests.stubs([Odd()]), lambda: requests.stubs(5), lambda: requests.leading_words([Odd()]),
         lambda: requests.held([Odd()], "kind"), lambda: requests.held((), "kind"), lambda: requests.any_abandoned(()),
-        lambda: requests.any_abandoned([Odd()]), lambda: requests.of_one_operation([Odd(), Odd()], 0),
-        lambda: requests.of_one_operation([], 0), lambda: requests.of_one_operation([1], -1),
+        lambda: requests.any_abandoned([Odd()]), lambda: requests.by_operation([Odd(), Odd()]),
+        lambda: requests.by_operation(()), lambda: requests.by_operation(5),
         requests.Request,
     ]  # fmt: skip
     for call in bad_calls:
@@ -403,7 +481,9 @@ def test_a_call_and_a_request_of_the_same_operation_go_together() -> None:
         assert isinstance(call, Call)
         assert (call.call_id, call.stub, call.interface) == (1, sent.stub, sent.interface)
         calls = [sent, call, sent, received]
-        assert requests.of_one_operation(calls, 0) == calls[:3]
+        assert requests.by_operation(calls) == [[sent, call, sent], [received]]
+        assert requests.by_operation([received, sent, received]) == [[received, received], [sent]]
+        assert requests.by_operation([]) == []
         assert requests.stubs(calls) == [sent.stub] * 3 + [received.stub]
         assert requests.leading_words([received]) == [door.readers[0][0]]
         assert len(requests.held([sent, call], "RPC_QUEUE_HANDLE")) == 2

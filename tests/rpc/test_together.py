@@ -47,8 +47,11 @@ class Plain:
     def operations(self, interface: object) -> tuple[int, ...]:
         return (PLAIN, ODD)
 
-    def serve(self, calls: list[Call], start: int) -> int:
-        at = start
+    def by_operation(self, calls: list[Call]) -> list[list[Call]]:
+        return [calls]
+
+    def serve(self, calls: list[Call]) -> int:
+        at = 0
         while at < len(calls) and calls[at].opnum == PLAIN:
             self.log.append(("together", calls[at].call_id))
             calls[at].reply(b"")
@@ -57,8 +60,8 @@ class Plain:
 
 
 class Broken(Plain):
-    def serve(self, calls: list[Call], start: int) -> int:
-        super().serve(calls[: start + 1], start)
+    def serve(self, calls: list[Call]) -> int:
+        super().serve(calls[:1])
         raise RuntimeError("a bug")
 
 

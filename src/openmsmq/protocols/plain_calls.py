@@ -74,9 +74,12 @@ class PlainCalls:
     def operations(self, interface: Interface) -> Collection[int]:
         return self._lanes.get(interface, ())
 
-    def serve(self, calls: list[Any], start: int) -> int:
-        some = requests.of_one_operation(calls, start)
-        return start + self._lanes[some[0].interface][some[0].opnum].serve(some)
+    def by_operation(self, calls: list[Any]) -> list[list[Any]]:
+        return requests.by_operation(calls)
+
+    def serve(self, calls: list[Any]) -> int:
+        first = calls[0]
+        return self._lanes[first.interface][first.opnum].serve(calls)
 
 
 class PlainSends:

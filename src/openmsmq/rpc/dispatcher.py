@@ -69,10 +69,13 @@ class Together(Protocol):
     def operations(self, interface: Interface) -> Collection[int]:
         """The numbers of the operations of an interface whose calls are served together."""
 
-    def serve(self, calls: list[Any], start: int) -> int:
-        """Serve calls from index `start` on, as many as it can: each is a `Call`, or a `requests.Request`, which has
-        `stub`, `handles` and `caller` as well. Returns the index of the first one that is left: its interface serves
-        it, then this goes on behind it."""
+    def by_operation(self, calls: list[Any]) -> list[list[Any]]:
+        """Calls, each a `Call`, or a `requests.Request`, which has `stub`, `handles` and `caller` as well: lists of
+        those of the same operation. All of them are under way at once, so nobody knows which comes before which."""
+
+    def serve(self, calls: list[Any]) -> int:
+        """Serve calls of one operation, the first ones of those given, as many as it can. Returns how many: if none, the
+        first one is served by its interface. Then this goes on with those that are left."""
 
 
 class Turn(Protocol):
@@ -227,19 +230,22 @@ class Dispatcher:
             return
         self._gathered = []
         self._replies.hold()
-        at = 0
-        while at < len(calls):
+        for some in together.by_operation(calls):
+            self._serve_together(together, some)
+        self._replies.flush()
+
+    def _serve_together(self, together: Together, calls: list[Any]) -> None:
+        while calls:
             try:
-                at = together.serve(calls, at)
+                served = together.serve(calls)
             except Exception:  # a bug: nobody knows which of them were served, so none is served again
                 log.exception("calls can't be served together")
-                for call in calls[at:]:
+                for call in calls:
                     self._refuse(_call_of(call), NCA_S_FAULT_UNSPEC)
-                break
-            if at < len(calls):
-                self._serve(_call_of(calls[at]))
-                at += 1
-        self._replies.flush()
+                return
+            if not served:
+                self._serve(_call_of(calls[0]))
+            calls = calls[served or 1 :]
 
     def _admits(self, caller: Caller, interface: Interface, opnum: int) -> bool:
         """Whether a caller may call an operation."""

@@ -2,8 +2,9 @@
 
    A `Source` is a connection of which nothing but whole requests without a verifier is expected. A `Poller` reads the
    sockets of many, and makes `Request` objects of what they brought, as long as these are of operations that are served
-   together; `answer` puts their answers where `flush` sends them. All else is for `openmsmq.rpc.server` and `openmsmq.rpc.server_connection`, which make a `Call` of any other request. A request is
-   among the pending calls of its connection until it is answered, so both ways know what the other one has. */
+   together; `answer` puts their answers where `flush` sends them. All else is for `openmsmq.rpc.server` and
+   `openmsmq.rpc.server_connection`, which make a `Call` of any other request. A request is among the pending calls of
+   its connection until it is answered, so both ways know what the other one has. */
 
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE /* POLLRDHUP */
@@ -43,7 +44,9 @@ typedef struct {
     int context_count, descriptor;
     char is_open;
     Py_ssize_t most_bytes, most_pending, most_reply;
-    double heard;
+    double heard, incomplete_since;
+    char *kept; /* the beginning of a request */
+    Py_ssize_t kept_size;
     Answer *answers;
     Py_ssize_t answer_count, answer_room;
 } Source;
@@ -211,6 +214,7 @@ static void source_dealloc(Source *self)
     drop_contexts(self);
     drop_answers(self);
     PyMem_Free(self->answers);
+    PyMem_Free(self->kept);
     PyObject *all[] = {self->owner, self->transport, self->pending, self->output, self->ready, self->caller,
                        self->handles, self->entries, self->holder};
     for (size_t index = 0; index < sizeof all / sizeof *all; index++)
@@ -315,6 +319,31 @@ static Py_ssize_t take_all(Source *self, const char *data, Py_ssize_t size, PyOb
     return at;
 }
 
+/* Keeps the beginning of a request until the rest of it comes. `is_next`: another one came whole before it. Returns -1
+   with an error. */
+static int keep(Source *self, const char *data, Py_ssize_t size, int is_next)
+{
+    char *kept = PyMem_Realloc(self->kept, (size_t)size);
+    if (kept == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memcpy(kept, data, (size_t)size);
+    self->kept = kept;
+    self->kept_size = size;
+    if (is_next || !self->incomplete_since)
+        self->incomplete_since = self->heard;
+    return 0;
+}
+
+static void keep_nothing(Source *self)
+{
+    PyMem_Free(self->kept);
+    self->kept = NULL;
+    self->kept_size = 0;
+    self->incomplete_since = 0;
+}
+
 static PyMethodDef source_methods[] = {
     {"know", (PyCFunction)(void (*)(void))source_know, METH_FASTCALL,
      "know(contexts, caller, handles, most_reply): what was negotiated"},
@@ -324,6 +353,8 @@ static PyMethodDef source_methods[] = {
 static PyMemberDef source_members[] = {
     {"is_open", T_BOOL, offsetof(Source, is_open), 0, "whether nothing but whole requests is expected"},
     {"heard", T_DOUBLE, offsetof(Source, heard), READONLY, "when it brought something: seconds of the monotonic clock"},
+    {"incomplete_since", T_DOUBLE, offsetof(Source, incomplete_since), READONLY,
+     "since when it has the beginning of a request that is not all there, by the same clock; 0 if there is none"},
     {"descriptor", T_INT, offsetof(Source, descriptor), 0, "of the socket; -1 when it is closed"},
     {"owner", T_OBJECT, offsetof(Source, owner), READONLY, NULL},
     {NULL},
@@ -361,25 +392,34 @@ static int same_operation(PyObject *one, PyObject *other)
     return same;
 }
 
-static PyObject *of_one_operation(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+/* Puts a call to those of its operation. Returns -1 with an error. */
+static int sort_in(PyObject *sorted, PyObject *call)
+{
+    for (Py_ssize_t index = 0; index < PyList_GET_SIZE(sorted); index++) {
+        PyObject *list = PyList_GET_ITEM(sorted, index);
+        int same = same_operation(PyList_GET_ITEM(list, 0), call);
+        if (same)
+            return same < 0 ? -1 : PyList_Append(list, call);
+    }
+    PyObject *list = PyList_New(1);
+    if (list == NULL)
+        return -1;
+    PyList_SET_ITEM(list, 0, Py_NewRef(call));
+    int failed = PyList_Append(sorted, list);
+    Py_DECREF(list);
+    return failed;
+}
+
+static PyObject *by_operation(PyObject *module, PyObject *calls)
 {
     (void)module;
-    if (count != 2 || !PyList_Check(arguments[0]))
-        return PyErr_Format(PyExc_TypeError, "of_one_operation(calls, start)");
-    Py_ssize_t start = PyLong_AsSsize_t(arguments[1]), size = PyList_GET_SIZE(arguments[0]);
-    if (PyErr_Occurred())
-        return NULL;
-    if (start < 0 || start >= size)
-        return PyErr_Format(PyExc_IndexError, "there is no call %zd", start);
-    Py_ssize_t end = start + 1;
-    for (; end < size; end++) {
-        int same = same_operation(PyList_GET_ITEM(arguments[0], start), PyList_GET_ITEM(arguments[0], end));
-        if (same < 0)
-            return NULL;
-        if (!same)
-            break;
-    }
-    return PyList_GetSlice(arguments[0], start, end);
+    if (!PyList_Check(calls))
+        return PyErr_Format(PyExc_TypeError, "by_operation(calls)");
+    PyObject *sorted = PyList_New(0);
+    for (Py_ssize_t index = 0; sorted != NULL && index < PyList_GET_SIZE(calls); index++)
+        if (sort_in(sorted, PyList_GET_ITEM(calls, index)) < 0)
+            Py_CLEAR(sorted);
+    return sorted;
 }
 
 static PyObject *stub_of(PyObject *call)
@@ -807,17 +847,26 @@ static int leave(PyObject *left, PyObject *source, const char *rest, Py_ssize_t 
 /* Reads what one source has. Returns -1 with an error. */
 static int read_one(Poller *self, Source *source, PyObject *gathered, Py_ssize_t most, PyObject *left)
 {
-    ssize_t size = recv(source->descriptor, self->buffer, sizeof self->buffer, MSG_DONTWAIT);
+    Py_ssize_t kept = source->kept_size;
+    ssize_t size = recv(source->descriptor, self->buffer + kept, sizeof self->buffer - (size_t)kept, MSG_DONTWAIT);
     if (size < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (size <= 0)
         return leave(left, (PyObject *)source, NULL, 0);
+    if (kept)
+        memcpy(self->buffer, source->kept, (size_t)kept);
+    size += kept;
     self->portions++;
     source->heard = now();
     Py_ssize_t taken = take_all(source, self->buffer, size, gathered, most);
     if (taken < 0)
         return -1;
-    return taken == size ? 0 : leave(left, (PyObject *)source, self->buffer + taken, size - taken);
+    const char *rest = self->buffer + taken;
+    if (taken < size && source->is_open && is_beginning_of_whole_request(rest, size - taken, source->most_bytes))
+        return keep(source, rest, size - taken, taken > 0);
+    if (kept)
+        keep_nothing(source);
+    return taken == size ? 0 : leave(left, (PyObject *)source, rest, size - taken);
 }
 
 static PyObject *poller_read(Poller *self, PyObject *const *arguments, Py_ssize_t count)
@@ -879,8 +928,8 @@ static PyTypeObject poller_type = {
 };
 
 static PyMethodDef functions[] = {
-    {"of_one_operation", (PyCFunction)(void (*)(void))of_one_operation, METH_FASTCALL,
-     "of_one_operation(calls, start): the calls from there on that are of the same operation as the first one"},
+    {"by_operation", by_operation, METH_O,
+     "by_operation(calls): lists of those of the same operation; the first ones of each are in their order"},
     {"stubs", stubs, METH_O, "stubs(calls): the stub of each"},
     {"leading_words", leading_words, METH_O,
      "leading_words(calls): the first four bytes of stubs as numbers, up to one that is shorter"},

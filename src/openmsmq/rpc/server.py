@@ -510,7 +510,7 @@ class _Connection(asyncio.Protocol):
             return
         reasons = (
             ("it has not bound", None if core.bound else self._connected, limits.first_pdu),
-            ("a PDU is incomplete", self._incomplete_since, limits.incomplete_pdu),
+            ("a PDU is incomplete", self._waits_since, limits.incomplete_pdu),
             ("it does not read its replies", self._paused_since, limits.unread_replies),
             ("it is idle", None if core.pending else self._last_heard, limits.idle),
         )
@@ -519,6 +519,12 @@ class _Connection(asyncio.Protocol):
                 log.info("connection from %s closed: %s for %.0f s", core.peer_host, reason, now - since)
                 self.close()
                 return
+
+    @property
+    def _waits_since(self) -> float | None:
+        """Since when a PDU is incomplete."""
+        since = self._incomplete_since
+        return since if since is not None or self._source is None else self._source.incomplete_since or None
 
     @property
     def _last_heard(self) -> float:

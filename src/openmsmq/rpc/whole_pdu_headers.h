@@ -1,6 +1,7 @@
 /* Headers of requests and responses of one fragment without a verifier (C706 12.6.4.9 and 12.6.4.10). */
 
 #include <endian.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -25,6 +26,19 @@ static inline int is_whole_request(const char *data, Py_ssize_t size, Py_ssize_t
     return header->version_type_flags == REQUEST && header->data_representation == LITTLE_ENDIAN_ASCII_IEEE
            && !header->auth_length && header->length >= sizeof *header && header->length <= size
            && header->length <= most;
+}
+
+/* Whether such a request begins there of which not everything has come, so that its beginning is all there is. */
+static inline int is_beginning_of_whole_request(const char *data, Py_ssize_t size, Py_ssize_t most)
+{
+    Header header = {.version_type_flags = REQUEST, .data_representation = LITTLE_ENDIAN_ASCII_IEEE};
+    size_t fixed = offsetof(Header, length);
+    if (memcmp(data, &header, (size_t)size < fixed ? (size_t)size : fixed) != 0)
+        return 0;
+    if (size < (Py_ssize_t)sizeof header)
+        return 1;
+    memcpy(&header, data, sizeof header);
+    return !header.auth_length && header.length > size && header.length <= most;
 }
 
 /* Of a response that has room in one fragment. */
