@@ -20,7 +20,7 @@ from openmsmq.model.constants import Access, Action
 from openmsmq.model.message import Message
 from openmsmq.ndr import Interface, Operation
 from openmsmq.protocols.plain_calls import PlainCalls
-from openmsmq.protocols.remote_read import RR_ACK, RR_NACK
+from openmsmq.protocols.remote_read import CLEANUP_TIMEOUT, RR_ACK, RR_NACK
 from openmsmq.rpc import requests
 from openmsmq.rpc.call import UNAUTHENTICATED, Call, Caller, InterfaceTable
 from openmsmq.rpc.client_connection import ClientConnection
@@ -225,7 +225,7 @@ class Door:
             found.append(f"{name}: {queue.total_bytes} {list(queue.available)} {sorted(queue.locked)}")
             found.append(f"{queue.came} {queue.left} {queue.waiters}")
             found += [repr(queue.message(key)) for key in queue.available]
-        found += [f"{timer.seconds} {timer.cancelled}" for timer in self.server.timers]
+        found += [f"due at {timer.due}" for timer in self.server.timers]
         return found
 
 
@@ -257,9 +257,7 @@ def step_remotely(door: Door, chance: random.Random, number: int) -> None:
             client.call(ms_mqrr.RemoteRead, END.opnum, some_end(chance, handle, request))
     else:
         door.rpc.calls.serve_gathered()
-        running = [timer for timer in door.server.timers if not timer.cancelled]
-        if running:
-            chance.choice(running).action()
+        door.server.pass_time(chance.choice((1, 100, 300)))
 
 
 def step(door: Door, chance: random.Random) -> None:
@@ -443,6 +441,7 @@ def test_plain_receives_in_two_phases_are_served_together(connection: type[Conne
             client.call(ms_mqrr.RemoteRead, END.opnum, stub)
         door.settle()
         assert (removals, len(queue), len(client.answers())) == ([20], 0, 20)
-        assert all(timer.cancelled for timer in door.server.timers)
+        door.server.pass_time(CLEANUP_TIMEOUT)
+        assert not door.server.timers
 
     in_a_loop(work)

@@ -68,14 +68,8 @@ class Pending:
 
 @dataclass
 class FakeTimer:
-    """Runs when the test says that its time has come."""
-
-    seconds: float
+    due: float
     action: Callable[[], None]
-    cancelled: bool = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
 
 
 class Server:
@@ -83,6 +77,7 @@ class Server:
         self.world = World()
         self.waiting_for_disk: list[Callable[[], object]] = []
         self.timers: list[FakeTimer] = []
+        self.seconds = 0.0
         self.tidied: list[bool] = []
         self.administrators: set[str | None] = set()  # SIDs; None for anonymous callers
         self.environment = Environment(
@@ -91,6 +86,7 @@ class Server:
             self.when_durable,
             {0: 2103},
             later=self.later,
+            seconds=lambda: self.seconds,
             tidy=lambda: self.tidied.append(True),
             is_administrator=lambda sid: sid in self.administrators,
         )
@@ -111,10 +107,16 @@ class Server:
         for reply in waiting:
             reply()
 
-    def later(self, seconds: float, action: Callable[[], None]) -> FakeTimer:
-        timer = FakeTimer(seconds, action)
-        self.timers.append(timer)
-        return timer
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.timers.append(FakeTimer(self.seconds + seconds, action))
+
+    def pass_time(self, seconds: float) -> None:
+        """Timers whose time comes meanwhile run."""
+        self.seconds += seconds
+        while due := [timer for timer in self.timers if timer.due <= self.seconds]:
+            for timer in due:
+                self.timers.remove(timer)
+                timer.action()
 
     def client(self) -> Client:
         return Client(self)

@@ -142,8 +142,10 @@ def test_the_loss_of_the_client_puts_the_message_back(client: Client, server: Se
     reader = server.client()
     read(reader, opened(reader))
     reader.leave()
-    assert label(read(client, opened(client))) == "a"
-    assert server.timers[0].cancelled
+    handle = opened(client)
+    assert label(read(client, handle)) == "a"
+    server.pass_time(CLEANUP_TIMEOUT - 1)
+    assert end(client, handle) == H.MQ_OK, "the time of the old lock is nothing to the new one"
 
 
 def test_closing_the_queue_puts_the_message_back_and_cancels_what_waits(client: Client, server: Server) -> None:
@@ -160,15 +162,16 @@ def test_the_cleanup_timer_puts_the_message_back(client: Client, server: Server)
     put(client, "a")
     handle = opened(client)
     read(client, handle)
-    (timer,) = server.timers
-    assert timer.seconds == CLEANUP_TIMEOUT
-    timer.action()
+    server.pass_time(CLEANUP_TIMEOUT - 1)
+    assert read(client, handle, request=2).result == H.MQ_ERROR_IO_TIMEOUT
+    server.pass_time(1)
     assert end(client, handle) == H.MQ_ERROR_INVALID_HANDLE
     assert label(read(client, handle)) == "a"
-    timer.action()
-    assert read(client, handle, request=2).result == H.MQ_ERROR_IO_TIMEOUT, "the old timer leaves the new lock alone"
+    server.pass_time(CLEANUP_TIMEOUT - 1)
+    assert read(client, handle, request=2).result == H.MQ_ERROR_IO_TIMEOUT, "each lock has a time of its own"
     assert end(client, handle) == H.MQ_OK
-    assert server.timers[1].cancelled
+    server.pass_time(2 * CLEANUP_TIMEOUT)
+    assert not server.timers
 
 
 def test_a_receive_waits_for_a_message(client: Client) -> None:
@@ -368,7 +371,7 @@ def test_a_deleted_queue_says_so(client: Client, server: Server) -> None:
     client.call("R_QMDeleteObject", pObjectFormat=object_format())
     assert end(client, handle) == H.MQ_ERROR_QUEUE_DELETED
     assert read(client, handle, request=2).result == H.MQ_ERROR_QUEUE_DELETED
-    server.timers[0].action()
+    server.pass_time(CLEANUP_TIMEOUT)
 
 
 def for_move(client: Client, name: str = "q;s", **more: Any) -> tuple[int, bytes]:
@@ -512,8 +515,7 @@ class TestInTransactions:
         if how == "close":
             client.call("R_CloseQueue", pphContext=handle)
         else:
-            (timer,) = client.server.timers
-            timer.action()
+            client.server.pass_time(CLEANUP_TIMEOUT)
         assert client.server.world.labels("x") == ["a", "b"]
         self.commit(client, work)
         assert client.server.world.labels("x") == ["a", "b"]

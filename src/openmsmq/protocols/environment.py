@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
@@ -38,12 +39,6 @@ class StoreView(Protocol):
 
     @property
     def durable_end(self) -> int: ...
-
-
-class Timer(Protocol):
-    """An action to come."""
-
-    def cancel(self) -> None: ...
 
 
 class WhenDurable(Protocol):
@@ -83,8 +78,10 @@ class Environment:
     store: StoreView
     when_durable: WhenDurable
     ports: dict[int, int] = field(default_factory=dict)
-    # Runs an action after so many seconds; what it returns can be cancelled.
-    later: Callable[[float, Callable[[], None]], Timer] = field(kw_only=True)
+    # Runs an action after so many seconds.
+    later: Callable[[float, Callable[[], None]], object] = field(kw_only=True)
+    # Of a clock that only advances, and by which `later` goes.
+    seconds: Callable[[], float] = field(default=time.monotonic)
     # Makes the store release what it does not need ([MS-MQMR] 3.1.4.2, TIDY); may take long, deletes no message.
     tidy: Callable[[], None] = field(kw_only=True)
     # Takes the number of calls that do not wait for the disk, and whose clients a sync in place may delay.

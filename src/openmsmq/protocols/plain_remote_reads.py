@@ -72,14 +72,13 @@ class PlainStarts:
             if answer is None:
                 break
             answers.append(answer)
-            reader.pending[request] = PendingRequestEntry()
+            entry = reader.pending[request] = PendingRequestEntry(reader, request)
+            interface.keep_until_ended(entry, position)
         count = len(answers)
         if not count:
             return 0
         positions = found.positions[:count]
         reading.start_plain([reader.descriptor for reader in readers[:count]], queues[:count], positions)
-        for reader, request, position in zip(readers, numbers, positions, strict=False):
-            interface.keep_until_ended(reader, request, reader.pending[request], position)
         durable = environment.store.durable_end  # what was seen must not vanish in a crash
         waits = [location is not None and location >= durable for location in found.locations[:count]]
         environment.may_hold_up(count - sum(waits))  # what they received they will acknowledge
@@ -99,8 +98,7 @@ class PlainEnds:
         """See `plain_calls.Lane`."""
         environment, interface = self._environment, self._interface
         reading = environment.manager.reading
-        readers: list[RemoteQueue] = []
-        numbers: list[int] = []
+        entries: list[PendingRequestEntry] = []
         queues: list[Queue] = []
         positions: list[int] = []
         ended: set[int] = set()
@@ -118,16 +116,15 @@ class PlainEnds:
             if queue is None or position in ended:
                 break
             ended.add(position)
-            readers.append(reader)
-            numbers.append(request)
+            entries.append(entry)
             queues.append(queue)
             positions.append(position)
         waits = [location is not None for location in locations_of(queues, positions)]
-        descriptors = [reader.descriptor for reader in readers]
+        descriptors = [entry.queue.descriptor for entry in entries]
         if not queues or not reading.end_plain(descriptors, queues, positions):
             return 0
-        for reader, request in zip(readers, numbers, strict=True):
-            reader.forget(request)
+        for entry in entries:
+            interface.forget(entry)
         count = len(queues)
         answer_all(environment, calls[:count], [_OK] * count, waits)
         return count

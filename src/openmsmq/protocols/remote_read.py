@@ -21,8 +21,9 @@ from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueDelete
 from openmsmq.model.message import Message
 from openmsmq.ndr import Operation
 from openmsmq.packet.sections import divide
+from openmsmq.protocols.cleanups import Cleanups
 from openmsmq.protocols.dispatch import NdrInterface, check, owned_transaction, present
-from openmsmq.protocols.environment import Environment, Timer
+from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.descriptors import Cursor, OpenQueueDescriptor, WaitingMessageReadOperation
 from openmsmq.queueing.unit_of_work import Transaction
@@ -50,11 +51,12 @@ class PendingRequestEntry:
     """3.1.1.2. Waiting for a message while `reader` is set; afterwards `lookup_identifier` is locked for the client,
     or for the `transaction` that received it."""
 
-    def __init__(self, transaction: Transaction | None = None) -> None:
+    def __init__(self, queue: RemoteQueue, request: int, transaction: Transaction | None = None) -> None:
+        self.queue = queue
+        self.request = request
         self.transaction = transaction
         self.reader: WaitingMessageReadOperation | None = None
         self.lookup_identifier = 0
-        self.cleanup: Timer | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -79,12 +81,6 @@ class RemoteQueue:
         """Where the store has a message; None if it is not in the store, or in the queue no more."""
         queue = self.descriptor.queue
         return queue.location(position) if queue is not None and position in queue.entries else None
-
-    def forget(self, request: int) -> None:
-        """A receive has ended."""
-        entry = self.pending.pop(request)
-        if entry.cleanup is not None:
-            entry.cleanup.cancel()
 
 
 class PendingReceive:
@@ -128,7 +124,7 @@ class PendingReceive:
         if message is None or not self._destructive:
             queue.pending.pop(request, None)
         else:
-            interface.keep_until_ended(queue, request, self._entry, message.lookup_identifier)
+            interface.keep_until_ended(self._entry, message.lookup_identifier)
         if message is None:
             interface.finish(self._call, self._operation, self._response(status), durable=False)
         else:
@@ -152,6 +148,7 @@ class RemoteRead(NdrInterface):
 
     def __init__(self, environment: Environment, minimum_level: AuthLevel = AuthLevel.NONE) -> None:
         super().__init__(environment, minimum_level)
+        self._cleanups = Cleanups(environment, CLEANUP_TIMEOUT, self._clean_up)
         self._targets: dict[int, RemoteQueue] = {}  # by move context
         self._unprotected: Counter[Association] = Counter()  # open queues whose callers need no protection
 
@@ -227,8 +224,7 @@ class RemoteRead(NdrInterface):
         entries = list(queue.pending.values())
         queue.pending.clear()
         for entry in entries:
-            if entry.cleanup is not None:
-                entry.cleanup.cancel()
+            self._cleanups.discard(entry)
             if entry.transaction is not None and entry.lookup_identifier:  # never acknowledged
                 self.manager.transactions.withdraw(entry.transaction, queue.descriptor.queue, entry.lookup_identifier)
         self.manager.handles.close_queue(queue.descriptor)
@@ -286,7 +282,9 @@ class RemoteRead(NdrInterface):
             )
         check(q.dwRequestId not in queue.pending, f"dwRequestId {q.dwRequestId} is in use")
         manager = self.manager
-        entry = PendingRequestEntry(transaction)  # deviation D-36: for every request, not for receives only
+        entry = PendingRequestEntry(
+            queue, q.dwRequestId, transaction
+        )  # deviation D-36: for every request, not for receives only
         queue.pending[q.dwRequestId] = entry
         receive = PendingReceive(self, call, q, operation, queue, entry, destructive)
         if isinstance(action, LookupAction):
@@ -312,28 +310,32 @@ class RemoteRead(NdrInterface):
     def _cancel(self, reader: WaitingMessageReadOperation) -> None:
         self.manager.reading.cancel(reader)
 
-    def keep_until_ended(self, queue: RemoteQueue, request: int, entry: PendingRequestEntry, key: int) -> None:
+    def keep_until_ended(self, entry: PendingRequestEntry, key: int) -> None:
         """The message is locked for the client, which has a limited time to end the receive."""
         entry.lookup_identifier = key
-        entry.cleanup = self.environment.later(CLEANUP_TIMEOUT, partial(self._clean_up, queue, request, entry))
+        self._cleanups.add(entry)
 
-    def _clean_up(self, queue: RemoteQueue, request: int, entry: PendingRequestEntry) -> None:
+    def forget(self, entry: PendingRequestEntry) -> None:
+        """The receive has ended."""
+        del entry.queue.pending[entry.request]
+        self._cleanups.discard(entry)
+
+    def _clean_up(self, entry: PendingRequestEntry) -> None:
         """3.1.5.1: nobody has ended the receive, so the message is put back. Deviation D-35: the timer started when the
         message was locked, not with the request."""
-        if queue.pending.get(request) is entry:
-            del queue.pending[request]
+        if entry.queue.pending.pop(entry.request, None) is not None:
             with suppress(QueueDeleted):
-                self._end(queue, entry, RR_NACK)
+                self._end(entry, RR_NACK)
 
-    def _end(self, queue: RemoteQueue, entry: PendingRequestEntry, acknowledgment: int) -> None:
+    def _end(self, entry: PendingRequestEntry, acknowledgment: int) -> None:
         """Dequeue Message End, [MS-MQDMPR] 3.1.7.1.12. A message that a transaction received stays locked; one that
         did not arrive leaves the transaction and is available again, as the table of dwAck in 3.1.4.15 has it
         (D-69)."""
-        manager, key = self.manager, entry.lookup_identifier
+        manager, descriptor, key = self.manager, entry.queue.descriptor, entry.lookup_identifier
         if entry.transaction is None:
-            manager.reading.end_two_phase(queue.descriptor, key, delete=acknowledgment == RR_ACK)
+            manager.reading.end_two_phase(descriptor, key, delete=acknowledgment == RR_ACK)
         elif acknowledgment == RR_NACK:
-            manager.transactions.withdraw(entry.transaction, queue.descriptor.queue, key)
+            manager.transactions.withdraw(entry.transaction, descriptor.queue, key)
 
     def R_CancelReceive(self, call: Call, q: m.R_CancelReceive_Request) -> m.R_CancelReceive_Response:
         """3.1.4.8: ends the waiting R_StartReceive. One that has its message already is not cancelled but ended."""
@@ -365,8 +367,8 @@ class RemoteRead(NdrInterface):
             f"{queue.descriptor.name}: the receive {q.dwRequestId} is still waiting",
             HResult.MQ_ERROR_MESSAGE_NOT_FOUND,
         )
-        self._end(queue, entry, q.dwAck)
-        queue.forget(q.dwRequestId)
+        self._end(entry, q.dwAck)
+        self.forget(entry)
 
     def R_MoveMessage(self, call: Call, q: m.R_MoveMessage_Request) -> m.R_MoveMessage_Response:
         """3.1.4.10: between a queue and its subqueues, at once or when the transaction commits."""

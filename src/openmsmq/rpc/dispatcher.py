@@ -74,8 +74,8 @@ class Together(Protocol):
         those of the same operation. All of them are under way at once, so nobody knows which comes before which."""
 
     def serve(self, calls: list[Any]) -> int:
-        """Serve calls of one operation, the first ones of those given, as many as it can. Returns how many: if none, the
-        first one is served by its interface. Then this goes on with those that are left."""
+        """Serve calls of one operation, the first ones of those given, as many as it can. Returns how many: if none,
+        the first one is served by its interface. Then this goes on with those that are left."""
 
 
 class Turn(Protocol):

@@ -1,0 +1,58 @@
+"""Receives in two phases whose client has a limited time to end them ([MS-MQRR] 3.1.2.2)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+from openmsmq.protocols.environment import Environment
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Hashable)
+
+# Seconds. One timer for all of them: each is cleaned up that much later at most.
+GRAIN: Final = 1.0
+
+
+class Cleanups(Generic[T]):
+    """All have the same time, so they are due in the order in which they were added, and one timer is enough."""
+
+    def __init__(self, environment: Environment, seconds: float, clean_up: Callable[[T], None]) -> None:
+        """`clean_up` is called with what is still there after so many seconds."""
+        self._environment: Final = environment
+        self._seconds: Final = seconds
+        self._clean_up: Final = clean_up
+        self._due: dict[T, float] = {}
+        self._is_running = False
+
+    def add(self, item: T) -> None:
+        """Clean up an item, which is there once at most, when its time is over."""
+        self._due[item] = self._environment.seconds() + self._seconds
+        if not self._is_running:
+            self._run(self._seconds)
+
+    def discard(self, item: T) -> None:
+        """It has ended, or had none to wait for."""
+        self._due.pop(item, None)
+
+    def _run(self, seconds: float) -> None:
+        self._is_running = True
+        self._environment.later(seconds, self._clean)
+
+    def _clean(self) -> None:
+        self._is_running = False
+        now, over = self._environment.seconds(), []
+        for item, due in self._due.items():
+            if due > now:
+                self._run(max(due - now, GRAIN))
+                break
+            over.append(item)
+        for item in over:
+            del self._due[item]
+        for item in over:
+            try:
+                self._clean_up(item)
+            except Exception:  # a bug: the time of the others is over as well
+                logger.exception("a receive that was not ended can't be undone")
