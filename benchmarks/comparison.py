@@ -119,10 +119,10 @@ class Comparison:
         result = load.load(port=port, what=what, queue=queue, system=system, connections=64, seconds=self._seconds)
         return max(1, int(0.9 * result["count"]))
 
-    def _measure(self, row: Row, system: str, whats: list[str], count: int = load.ENDLESS) -> None:
+    def _measure(self, row: Row, system: str, operations: list[str], count: int = load.ENDLESS) -> None:
         server, (connections, depth) = self._servers[system], row.clients
         wires = (
-            connect(system, server.port, what, _queue(system), depth) for what in whats for _ in range(connections)
+            connect(system, server.port, what, _queue(system), depth) for what in operations for _ in range(connections)
         )
         with load.opened(wires) as ready:
             before = systems.cpu_of_all(server.pid)
