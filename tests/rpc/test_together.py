@@ -43,6 +43,7 @@ class Plain:
 
     def __init__(self, log: Log) -> None:
         self.log = log
+        self.attempts = 0
 
     def operations(self, interface: object) -> tuple[int, ...]:
         return (PLAIN, ODD)
@@ -51,6 +52,7 @@ class Plain:
         return [calls]
 
     def serve(self, calls: list[Call]) -> int:
+        self.attempts += 1
         at = 0
         while at < len(calls) and calls[at].opnum == PLAIN:
             self.log.append(("together", calls[at].call_id))
@@ -100,6 +102,16 @@ def test_they_wait_for_the_next_turn_and_keep_their_order() -> None:
     server.calls.together = Plain(log)
     in_a_loop(lambda: (dispatched(server, log, PLAIN, PLAIN, ODD, PLAIN), log.append(("the turn ends", 0))))
     assert log == [("the turn ends", 0), ("together", 0), ("together", 1), ("alone", 2), ("together", 3)]
+
+
+def test_those_of_which_none_is_plain_cost_few_attempts() -> None:
+    log: Log = []
+    server = RpcServer()
+    server.calls.together = plain = Plain(log)
+    in_a_loop(lambda: dispatched(server, log, *[ODD] * 100, *[PLAIN] * 100))
+    assert [number for _, number in log] == list(range(200))
+    assert [how for how, _ in log].count("alone") < 130 and log[-1] == ("together", 199)
+    assert plain.attempts <= 8
 
 
 def test_an_observer_is_notified_before_and_after_the_calls_of_a_turn() -> None:

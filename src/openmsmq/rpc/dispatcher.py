@@ -75,7 +75,7 @@ class Together(Protocol):
 
     def serve(self, calls: list[Any]) -> int:
         """Serve calls of one operation, the first ones of those given, as many as it can. Returns how many: if none,
-        the first one is served by its interface. Then this goes on with those that are left."""
+        some are served by their interface. Then this goes on with those that are left."""
 
 
 class Turn(Protocol):
@@ -235,6 +235,9 @@ class Dispatcher:
         self._replies.flush()
 
     def _serve_together(self, together: Together, calls: list[Any]) -> None:
+        """Each attempt costs a look at all calls that are left. So after one that served none, one call is served alone,
+        then two, four and so on: those of which none is plain cost few attempts."""
+        alone = 1
         while calls:
             try:
                 served = together.serve(calls)
@@ -243,9 +246,12 @@ class Dispatcher:
                 for call in calls:
                     self._refuse(_call_of(call), NCA_S_FAULT_UNSPEC)
                 return
-            if not served:
-                self._serve(_call_of(calls[0]))
-            calls = calls[served or 1 :]
+            if served:
+                calls, alone = calls[served:], 1
+                continue
+            for call in calls[:alone]:
+                self._serve(_call_of(call))
+            calls, alone = calls[alone:], 2 * alone
 
     def _admits(self, caller: Caller, interface: Interface, opnum: int) -> bool:
         """Whether a caller may call an operation."""
