@@ -41,6 +41,7 @@ WRITTEN_IN_C: Final = (
     "protocols.receive_stubs",
     "protocols.send_stubs",
     "protocols.start_receive_stubs",
+    "queueing.deadline_heap",
     "queueing.packing",
     "queueing.positions",
     "rpc.requests",

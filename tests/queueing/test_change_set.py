@@ -23,7 +23,11 @@ def world() -> World:
 
 def send(world: World, guarantee: int) -> None:
     """The queues take the message, the timers do not."""
-    world.manager.changes.deadlines._heap.append(("a mistake",))  # type: ignore[arg-type]
+
+    def fails(*_: object) -> None:
+        raise TypeError("a mistake")
+
+    world.manager.changes.deadlines.add = fails  # type: ignore[method-assign]
     world.send("q", "x", delivery_guarantee=guarantee, time_to_be_received=1)
 
 

@@ -16,7 +16,8 @@ from memory import kept_by
 from openmsmq import compiled
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.model.message import Message
-from openmsmq.queueing.entries import LOCATION_MASK, CapturedEntries, Entries, EntriesInPython, stored
+from openmsmq.queueing.deadlines import Deadlines
+from openmsmq.queueing.entries import LOCATION_MASK, CapturedEntries, Entries, EntriesInPython, ready_room, stored
 from seeds import chance
 
 LARGEST = 7 << 56 | (1 << 56) - 1
@@ -183,9 +184,17 @@ def test_columns(content: dict[int, Any], data: st.DataObject) -> None:
     some = st.sampled_from(sorted(content) or [0])
     times = data.draw(st.dictionaries(some, st.integers(0, (1 << 56) - 1)))
     left_out = data.draw(st.sets(some))
-    made = CapturedEntries(filled(Entries, content).capture(), left_out, times).columns()
+    others = data.draw(st.dictionaries(some, st.integers(0, (1 << 56) - 1)))
+    deadlines = Deadlines(lambda key, number: True, lambda: None)
+    for key, time in times.items():
+        deadlines.add(time, key, 7)
+        deadlines.add(time + 1, key, 8)  # of another queue
+    room = data.draw(st.none() | st.integers(0, 1000).map(ready_room))
+    captured = filled(Entries, content).capture(room)
+    made = CapturedEntries(7, captured, left_out, deadlines.capture(), others).columns()
     expected = filled(EntriesInPython, content)
-    columns = EntriesInPython.columns(expected.capture(), left_out, times)
+    columns = EntriesInPython.columns(expected.capture(None), left_out, deadlines.capture().of_queue(7), others)
+    times |= others
     expected.clear()  # what is captured is a copy
     assert [column.tobytes() for column in (made.keys, made.locations, made.sizes, made.deadlines)] == list(columns)
     assert list(made.keys) == sorted(made.keys)
@@ -219,7 +228,12 @@ def test_nothing_is_kept() -> None:
 
     def work() -> None:
         entries = filled(Entries, content)
-        made = CapturedEntries(entries.capture(), set(list(entries)[:3]), times).columns()
+        captured = entries.capture(ready_room(30_000))
+        deadlines = Deadlines(lambda key, number: True, lambda: None)
+        for key in list(entries)[3:500]:
+            deadlines.add(9, key, 1)
+        captured_deadlines = deadlines.capture(ready_room(30_000))
+        made = CapturedEntries(1, captured, set(list(entries)[:3]), captured_deadlines, times).columns()
         assert len(made) == 1006 and made.find(17) is not None
         entries.places(list(entries), 0, 500, 1 << 30)
         with pytest.raises(KeyError):

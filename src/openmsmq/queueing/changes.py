@@ -10,6 +10,7 @@ from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, MessageClass
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import NULL_IDENTIFIER, Message
+from openmsmq.queueing.deadlines import Deadlines
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outbox import Outbox
 from openmsmq.queueing.outgoing_queues import OutgoingQueue
@@ -46,7 +47,7 @@ class Changes:
         self.machine: Final[Machine] = registry.machine
         self.sequence = store.high_key
         self._reserved = store.high_key
-        self.deadlines: Timers[int] = Timers(self._is_present, outbox.deadline_changed)
+        self.deadlines: Deadlines = Deadlines(self._is_present, outbox.deadline_changed)
         self.looks: Timers[OutgoingQueue] = Timers(_is_kept, outbox.deadline_changed)
         self.throttled = False
         self.discarded = 0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from openmsmq.model.lookup_id import LAST_SEQUENCE
+from openmsmq.queueing.deadlines import CapturedDeadlines
 from openmsmq.store import QueueColumns
 
 LOCATION_BITS: Final = 64
@@ -69,9 +70,9 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
         """Remove entries. Returns the bytes of their messages. Raises KeyError."""
         return sum([self.remove(key) for key in keys])
 
-    def capture(self) -> bytes:
+    def capture(self, room: bytearray | None) -> bytes | memoryview:
         """A copy of what is in the store, for `columns`: lookup identifier, location and size (u64) of each message, in
-        any order."""
+        any order; in `room`, of `ready_room`, where it is large enough."""
         words = array("Q")
         for key, entry in self.data.items():
             if isinstance(entry, int):
@@ -80,7 +81,7 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
 
     @staticmethod
     def columns(
-        captured: bytes, left_out: set[int], deadlines: dict[int, int]
+        captured: bytes | memoryview, left_out: set[int], deadlines: bytes | memoryview, others: dict[int, int]
     ) -> tuple[bytes, bytes, bytes, bytes]:  # fmt: skip
         """What the store keeps of messages that were captured, by sequence: sequences, locations (u64), sizes (u32),
         and priority with deadline (u64). In any thread.
@@ -88,18 +89,20 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
         Args:
             captured: what `capture` returned.
             left_out: lookup identifiers of those that are not committed.
-            deadlines: times of expiry by lookup identifier, of those that have one.
+            deadlines: times of expiry; see `CapturedDeadlines.of_queue`.
+            others: times of expiry by lookup identifier that are not among these.
         """
-        words = array("Q", captured)
+        words, times = array("Q", bytes(captured)), array("Q", bytes(deadlines))
+        due = {**dict(zip(times[1::3], times[2::3], strict=True)), **others}
         rows = sorted(
-            (key & LAST_SEQUENCE, location, size, key & ~LAST_SEQUENCE | deadlines.get(key, 0))
+            (key & LAST_SEQUENCE, location, size, key & ~LAST_SEQUENCE | due.get(key, 0))
             for key, location, size in zip(words[::3], words[1::3], words[2::3], strict=True)
             if key not in left_out
         )
-        keys, locations, sizes, times = zip(*rows, strict=True) if rows else ((), (), (), ())
+        keys, locations, sizes, last = zip(*rows, strict=True) if rows else ((), (), (), ())
         return (
             array("Q", keys).tobytes(), array("Q", locations).tobytes(), array("I", sizes).tobytes(),
-            array("Q", times).tobytes(),
+            array("Q", last).tobytes(),
         )  # fmt: skip
 
     def places(self, keys: list[int], start: int, most: int, volume: int) -> tuple[bytes, bytes, int]:
@@ -140,22 +143,60 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
 
 if TYPE_CHECKING:
     Entries = EntriesInPython
+
+    def ready_room(size: int) -> bytearray:
+        """Memory that is ready to be written to, which the kernel makes of new memory page by page. In any thread."""
+
 else:
     try:
         from openmsmq.queueing.positions import Positions as Entries
+        from openmsmq.queueing.positions import ready_room
     except ImportError:  # not built here: see openmsmq.compiled
-        Entries = EntriesInPython
+        Entries, ready_room = EntriesInPython, bytearray
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedEntries:
     """The stored messages of a queue as they were at one moment; see `EntriesInPython.columns`."""
 
-    captured: bytes
+    number: int
+    captured: bytes | memoryview
     left_out: set[int]
-    deadlines: dict[int, int]
+    deadlines: CapturedDeadlines
+    others: dict[int, int]
 
     def columns(self) -> QueueColumns:
         """For the store. Takes a quarter of a second for a million messages, in any thread."""
-        keys, locations, sizes, words = Entries.columns(self.captured, self.left_out, self.deadlines)
+        deadlines = self.deadlines.of_queue(self.number)
+        keys, locations, sizes, words = Entries.columns(self.captured, self.left_out, deadlines, self.others)
         return QueueColumns(array("Q", keys), array("Q", locations), array("I", sizes), array("Q", words))
+
+
+LARGE: Final = 1 << 16  # entries: memory for fewer is ready in no time
+CAPTURED_SIZE: Final = 24  # bytes of an entry, or of a deadline, that is captured
+_SPARE: Final = 8  # an eighth more: what comes until the room is used
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """For what a checkpoint copies of large queues while the event loop waits.
+
+    Attributes:
+        queues: rooms by number of queue.
+        deadlines: room for the deadlines.
+    """
+
+    queues: dict[int, bytearray]
+    deadlines: bytearray | None
+
+    @classmethod
+    def ready(cls, entries: dict[int, int], deadlines: int) -> Rooms:
+        """Rooms for so many entries of queues, and for so many deadlines. In any thread."""
+        return cls({number: _room(count) for number, count in entries.items()}, _room(deadlines))
+
+
+def _room(count: int) -> bytearray:
+    return ready_room((count + count // _SPARE) * CAPTURED_SIZE)
+
+
+NO_ROOMS: Final = Rooms({}, None)

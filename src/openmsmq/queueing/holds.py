@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from openmsmq.model.constants import MessageClass
@@ -16,7 +17,7 @@ from openmsmq.model.errors import MessageStorageFailed
 from openmsmq.model.message import Message
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
-from openmsmq.queueing.entries import CapturedEntries
+from openmsmq.queueing.entries import LARGE, NO_ROOMS, CapturedEntries, Rooms
 from openmsmq.queueing.outbox import Outbox
 from openmsmq.queueing.queue import Lock, LockKind, Queue
 from openmsmq.queueing.registry import Registry
@@ -157,17 +158,23 @@ class Holds:
         elif lock.overdue is not None:
             lock.overdue.add(lookup_identifier)
 
-    def capture(self) -> Iterator[tuple[int, CapturedEntries]]:
+    def rooms(self) -> Callable[[], Rooms]:
+        """What makes rooms for `capture` ready, in any thread; soon, for they are as large as is needed now."""
+        large = {
+            queue.number: len(queue.entries) for queue in self._registry.queues.values() if len(queue.entries) >= LARGE
+        }
+        return partial(Rooms.ready, large, len(self._changes.deadlines))
+
+    def capture(self, rooms: Rooms = NO_ROOMS) -> Iterator[tuple[int, CapturedEntries]]:
         """The live messages for a checkpoint, by queue number: committed ones, held or not."""
-        deadlines: dict[int, dict[int, int]] = {}
-        for deadline, key, number in self._changes.deadlines:
-            deadlines.setdefault(number, {})[key] = deadline
+        deadlines = self._changes.deadlines.capture(rooms.deadlines)
         for queue in self._registry.queues.values():
             if not queue.entries:
                 continue
+            others: dict[int, int] = {}
             for key, lock in queue.locked.items():  # the timer of one whose time came while it was held is gone
                 known = key not in lock.overdue if lock.overdue is not None else lock.kind is LockKind.ENQUEUE
                 if not known:
                     with suppress(*UNREADABLE):
-                        deadlines.setdefault(queue.number, {})[key] = queue.deadline_of(queue.message(key))
-            yield queue.number, queue.capture(deadlines.get(queue.number, {}))
+                        others[key] = queue.deadline_of(queue.message(key))
+            yield queue.number, queue.capture(deadlines, others, rooms.queues.get(queue.number))

@@ -18,7 +18,7 @@ from openmsmq.queueing.authorization import Authorization, default_machine_secur
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.consumer_group import GROUP_PREFIX
 from openmsmq.queueing.consumer_groups import ConsumerGroups
-from openmsmq.queueing.entries import CapturedEntries
+from openmsmq.queueing.entries import NO_ROOMS, CapturedEntries, Rooms
 from openmsmq.queueing.handles import Handles
 from openmsmq.queueing.holds import Holds
 from openmsmq.queueing.machine import Machine
@@ -183,9 +183,13 @@ class QueueManager:
 
     # -- what checkpoints and compaction ask -------------------------------------------------------------------
 
-    def capture(self) -> Iterator[tuple[int, CapturedEntries]]:
+    def rooms(self) -> Callable[[], Rooms]:
+        """See `Holds.rooms`."""
+        return self.holds.rooms()
+
+    def capture(self, rooms: Rooms = NO_ROOMS) -> Iterator[tuple[int, CapturedEntries]]:
         """The live messages for a checkpoint, by queue number: committed ones, held or not."""
-        return self.holds.capture()
+        return self.holds.capture(rooms)
 
     def is_live(self, number: int, sequence: int, word: int, location: int) -> bool:
         """For compaction: whether the store's message at this location is still one of ours."""

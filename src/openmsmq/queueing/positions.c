@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../store/column.h"
+#include "captured.h"
 
 typedef struct {
     uint64_t key, place; /* of a message that is held in memory, the place is a reference to it */
@@ -443,27 +444,48 @@ typedef struct {
     uint64_t key, deadline;
 } Due;
 
+typedef struct { /* as `deadline_heap.c` has it */
+    uint64_t number, key, deadline;
+} Deadline;
+
 static int by_key(const void *one, const void *other)
 {
     return ascending(one, other); /* the key comes first in all of these */
 }
 
 /* A copy of the messages in the store, in no order: what `columns` are made of when there is time. */
-static PyObject *capture(PyObject *object, PyObject *nothing)
+static PyObject *capture(PyObject *object, PyObject *room)
 {
-    (void)nothing;
     const Positions *self = (Positions *)object;
-    PyObject *captured = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(self->count * sizeof(Captured)));
+    Captured *rows;
+    PyObject *captured = new_capture(room, (Py_ssize_t)(self->count * sizeof(Captured)), &rows);
     if (captured == NULL)
         return NULL;
-    Captured *rows = (Captured *)PyBytes_AS_STRING(captured);
     size_t count = 0;
     for (size_t at = 0; at < self->capacity; at++)
         if (self->sizes[at] != EMPTY && self->sizes[at] != HELD)
             rows[count++] = (Captured){self->slots[at].key, self->slots[at].place, self->sizes[at]};
-    if (count != self->count)
-        _PyBytes_Resize(&captured, (Py_ssize_t)(count * sizeof(Captured)));
-    return captured;
+    if (count == self->count)
+        return captured;
+    PyObject *part = PySequence_GetSlice(captured, 0, (Py_ssize_t)(count * sizeof(Captured)));
+    Py_DECREF(captured);
+    return part;
+}
+
+/* Memory that is ready to be written to: new memory is made so by the kernel when it is first used, page by page, which
+   takes longer than to copy what goes there. Other threads run meanwhile. */
+static PyObject *ready_room(PyObject *module, PyObject *wanted)
+{
+    (void)module;
+    Py_ssize_t size = PyLong_AsSsize_t(wanted);
+    PyObject *room = PyErr_Occurred() ? NULL : PyByteArray_FromStringAndSize(NULL, size);
+    if (room != NULL && size) {
+        char *at = PyByteArray_AS_STRING(room);
+        Py_BEGIN_ALLOW_THREADS
+        memset(at, 0, (size_t)size);
+        Py_END_ALLOW_THREADS
+    }
+    return room;
 }
 
 /* The integers of a set, or of a dictionary with what they lead to, in ascending order. NULL for an error. */
@@ -492,6 +514,17 @@ static Due *sorted_dues(PyObject *of, Py_ssize_t size)
 static const Due *due_of(const Due *dues, Py_ssize_t count, uint64_t key)
 {
     return count ? bsearch(&key, dues, (size_t)count, sizeof(Due), by_key) : NULL;
+}
+
+static int by_lookup_identifier(const void *key, const void *entry)
+{
+    return ascending(key, &((const Deadline *)entry)->key);
+}
+
+static const Deadline *deadline_of(const Py_buffer *deadlines, uint64_t key)
+{
+    size_t count = (size_t)deadlines->len / sizeof(Deadline);
+    return count ? bsearch(&key, deadlines->buf, count, sizeof(Deadline), by_lookup_identifier) : NULL;
 }
 
 /* Four bytes objects for `count` rows. */
@@ -524,13 +557,14 @@ static void fill_columns(PyObject *columns, const Row *rows, Py_ssize_t count)
 static PyObject *columns(PyObject *nothing, PyObject *arguments)
 {
     (void)nothing;
-    PyObject *captured, *left_out, *deadlines, *result = NULL;
-    if (!PyArg_ParseTuple(arguments, "SO!O!", &captured, &PySet_Type, &left_out, &PyDict_Type, &deadlines))
+    Py_buffer captured, deadlines;
+    PyObject *left_out, *others, *result = NULL;
+    if (!PyArg_ParseTuple(arguments, "y*O!y*O!", &captured, &PySet_Type, &left_out, &deadlines, &PyDict_Type, &others))
         return NULL;
-    const Captured *from = (const Captured *)PyBytes_AS_STRING(captured);
-    Py_ssize_t most = PyBytes_GET_SIZE(captured) / (Py_ssize_t)sizeof(Captured), count = 0;
-    Py_ssize_t outs = PySet_GET_SIZE(left_out), times = PyDict_GET_SIZE(deadlines);
-    Due *out = sorted_dues(left_out, outs), *due = out != NULL ? sorted_dues(deadlines, times) : NULL;
+    const Captured *from = captured.buf;
+    Py_ssize_t most = captured.len / (Py_ssize_t)sizeof(Captured), count = 0;
+    Py_ssize_t outs = PySet_GET_SIZE(left_out), times = PyDict_GET_SIZE(others);
+    Due *out = sorted_dues(left_out, outs), *due = out != NULL ? sorted_dues(others, times) : NULL;
     Row *rows = due != NULL ? PyMem_RawMalloc((size_t)(most + 1) * sizeof(Row)) : NULL;
     if (rows == NULL) {
         if (due != NULL)
@@ -542,8 +576,9 @@ static PyObject *columns(PyObject *nothing, PyObject *arguments)
         uint64_t key = from[at].key;
         if (due_of(out, outs, key) != NULL)
             continue;
-        const Due *time = due_of(due, times, key);
-        uint64_t word = (key & ~SEQUENCE) | (time != NULL ? time->deadline : 0);
+        const Due *other = due_of(due, times, key);
+        const Deadline *time = other == NULL ? deadline_of(&deadlines, key) : NULL;
+        uint64_t word = (key & ~SEQUENCE) | (other != NULL ? other->deadline : time != NULL ? time->deadline : 0);
         rows[count++] = (Row){key & SEQUENCE, from[at].place, word, (uint32_t)from[at].size};
     }
     qsort(rows, (size_t)count, sizeof(Row), by_key);
@@ -555,6 +590,8 @@ static PyObject *columns(PyObject *nothing, PyObject *arguments)
         Py_END_ALLOW_THREADS
     }
 end:
+    PyBuffer_Release(&captured);
+    PyBuffer_Release(&deadlines);
     PyMem_RawFree(out);
     PyMem_RawFree(due);
     PyMem_RawFree(rows);
@@ -678,9 +715,9 @@ static PyMethodDef methods[] = {
     {"remove_all", remove_all, METH_O, "remove_all(keys): `remove` each; the sum of the sizes"},
     {"update", update, METH_O, "update(entries): add or replace entries of a dictionary"},
     {"clear", clear, METH_NOARGS, "clear(): remove all"},
-    {"capture", capture, METH_NOARGS, "capture(): a copy of what is in the store"},
+    {"capture", capture, METH_O, "capture(room): a copy of what is in the store"},
     {"columns", columns, METH_VARARGS | METH_STATIC,
-     "columns(captured, left_out, deadlines): keys, locations, sizes, deadlines"},
+     "columns(captured, left_out, deadlines, others): keys, locations, sizes, deadlines"},
     {"places", places, METH_VARARGS, "places(keys, start, most, volume): locations, sizes, bytes"},
     {"load", load, METH_VARARGS, "load(keys, locations, sizes, deadlines): sorted lookup identifiers, bytes, deadlines"},
     {NULL},
@@ -701,8 +738,13 @@ static PyType_Spec specification = {
     "openmsmq.queueing.positions.Positions", sizeof(Positions), 0, Py_TPFLAGS_DEFAULT, slots,
 };
 
+static PyMethodDef functions[] = {
+    {"ready_room", ready_room, METH_O, "ready_room(size): a bytearray whose memory is ready to be written to"},
+    {NULL},
+};
+
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "openmsmq.queueing.positions", "Where the messages of a queue are.", -1, NULL,
+    PyModuleDef_HEAD_INIT, "openmsmq.queueing.positions", "Where the messages of a queue are.", -1, functions,
 };
 
 PyMODINIT_FUNC PyInit_positions(void)

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from openmsmq.model.constants import INFINITE, Acknowledge, MessageClass
 from openmsmq.model.lookup_id import PRIORITY_PARTS, PRIORITY_STEP, sequence_of
 from openmsmq.model.message import Message
+from openmsmq.queueing.deadlines import CapturedDeadlines
 from openmsmq.queueing.entries import CapturedEntries, Entries, Stored
 from openmsmq.queueing.message_record import decode_message
 from openmsmq.queueing.properties import QueueProperties
@@ -437,10 +438,11 @@ class Queue:
             self.asking.difference_update(lookup_identifiers)
         self.left += len(lookup_identifiers)
 
-    def capture(self, deadlines: dict[int, int]) -> CapturedEntries:
-        """What the store keeps of the queue, uncommitted sends left out; `deadlines` by lookup identifier."""
+    def capture(self, deadlines: CapturedDeadlines, others: dict[int, int], room: bytearray | None) -> CapturedEntries:
+        """What the store keeps of the queue, uncommitted sends left out; `others` are deadlines by lookup
+        identifier."""
         left_out = {key for key, lock in self.locked.items() if lock.kind is LockKind.ENQUEUE}
-        return CapturedEntries(self.entries.capture(), left_out, deadlines)
+        return CapturedEntries(self.number, self.entries.capture(room), left_out, deadlines, others)
 
 
 def runs(queues: list[Queue]) -> list[tuple[Queue, int, int]]:

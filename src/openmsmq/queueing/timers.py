@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -21,10 +21,6 @@ class Timers(Generic[T]):
         self._is_pending = is_pending
         self._head_changed = head_changed
         self._limit = _STALE_ALLOWED
-
-    def __iter__(self) -> Iterator[tuple[int, int, T]]:
-        """All entries, in no order; some may be stale."""
-        return iter(self._heap)
 
     def add(self, deadline: int, number: int, item: T) -> None:
         is_first = not self._heap or deadline < self._heap[0][0]

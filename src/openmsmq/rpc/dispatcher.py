@@ -235,8 +235,8 @@ class Dispatcher:
         self._replies.flush()
 
     def _serve_together(self, together: Together, calls: list[Any]) -> None:
-        """Each attempt costs a look at all calls that are left. So after one that served none, one call is served alone,
-        then two, four and so on: those of which none is plain cost few attempts."""
+        """Each attempt costs a look at all calls that are left. So after one that served none, one call is served
+        alone, then two, four and so on: those of which none is plain cost few attempts."""
         alone = 1
         while calls:
             try:

@@ -17,6 +17,7 @@ from openmsmq.dcom.server import ComServer
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.classes import com_server
 from openmsmq.rpc.call import InterfaceTable
+from openmsmq.server.background import in_background
 from openmsmq.server.config import Configuration
 
 
@@ -67,7 +68,7 @@ class AutomationObjects:
     def start(self, port: int, resolver_port: int) -> None:
         """Calls to objects and to the object resolver arrive at these ports now."""
         self.server.port, self.server.resolver_port = port, resolver_port
-        self._collecting = asyncio.create_task(self._collect())
+        self._collecting = in_background("ending abandoned automation objects", self._collect())
 
     def stop(self) -> None:
         """End all objects."""

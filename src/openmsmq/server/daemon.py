@@ -52,6 +52,7 @@ from openmsmq.server.addresses import local_addresses
 from openmsmq.server.alarms import AlarmWatch
 from openmsmq.server.auditing import Audit, RpcLogins
 from openmsmq.server.automation import AutomationObjects
+from openmsmq.server.background import in_background
 from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
 from openmsmq.server.directory import connect_to_directory, identifier_drawing, keep_in_step
 from openmsmq.server.domain_names import domain_names, names_of_domain, resolve
@@ -258,7 +259,7 @@ class Daemon:
         environment.coordinator = Coordinator(
             self.manager, self._peers, self._whereabouts(address, port), committer.when_durable
         )
-        self._resolving = asyncio.create_task(environment.coordinator.run(loop.time))
+        self._resolving = in_background("resolving transactions in doubt", environment.coordinator.run(loop.time))
         if configuration.flight:
             await self._start_flight(committer, users, environment)
         self._alarms = AlarmWatch(
@@ -290,13 +291,15 @@ class Daemon:
             Thresholds(configuration.checkpoint_megabytes << 20, configuration.minimum_free_megabytes << 20),
             configuration.data_dir, self._is_owner,
         )  # fmt: skip
-        self._maintenance = asyncio.create_task(maintenance.run())
-        self._watching = asyncio.create_task(self._alarms.run())
-        self._following = asyncio.create_task(keep_in_step(environment.public_queues))
+        self._maintenance = in_background("maintenance of the store", maintenance.run())
+        self._watching = in_background("watching for alarms", self._alarms.run())
+        self._following = in_background("keeping public queues in step", keep_in_step(environment.public_queues))
         waiting = names_of_domain(configuration, reader_names(configuration))
         if domain is not None and waiting:
             add = self._machine_security.add_reader
-            self._naming = asyncio.create_task(resolve("system_queue_readers", waiting, domain, add))
+            self._naming = in_background(
+                "finding system_queue_readers", resolve("system_queue_readers", waiting, domain, add)
+            )
 
     async def _start_messages(self, committer: Committer, public_queues: PublicQueues, users: UsersFile) -> None:
         """Take messages of other queue managers, and send those for them. Raises OSError when the port can't be had."""
@@ -353,7 +356,7 @@ class Daemon:
             log_level=configuration.log_level, log_format=configuration.log_format,
         )  # fmt: skip
         await self._flight.start()
-        self._dropping = asyncio.create_task(control.drop_abandoned())
+        self._dropping = in_background("dropping abandoned stages", control.drop_abandoned())
         self.endpoints["flight"] = configuration.listen, self._flight.port
 
     def _whereabouts(self, address: str, port: int) -> Whereabouts:

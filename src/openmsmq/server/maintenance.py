@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 PERIOD: Final = 1.0  # seconds between looks
 COMPACTION_PAUSE: Final = 0.005  # seconds between steps of compaction, for everybody else
 CHECKPOINTS_SHARE: Final = 0.05  # of the event loop's time, at most, that checkpoints of many messages may hold it
+AFTER_A_BUG: Final = 60.0  # seconds until the next checkpoint is tried
 WORTH_RETURNING: Final = 16 << 20  # bytes of requests that are gone; asking for them back takes milliseconds
 
 
@@ -71,6 +72,9 @@ class Maintenance:
                 logger.error("checkpoint or compaction failed: %s", error)
             except StoreFailed:
                 return  # the committer has logged it already
+            except Exception:  # a bug: the disk is watched and a take-over noticed all the same
+                logger.exception("checkpoint or compaction failed, next try in %.0f s", AFTER_A_BUG)
+                self._no_checkpoint_before = time.monotonic() + AFTER_A_BUG
 
     def _throttle(self) -> None:
         """No messages are accepted while the disk is nearly full, so that there is room for receiving, committing and
@@ -101,12 +105,14 @@ class Maintenance:
         written = self._store.end - self._checkpointed
         if written < self._thresholds.checkpoint or time.monotonic() < self._no_checkpoint_before:
             return
+        loop = asyncio.get_running_loop()
+        rooms = await loop.run_in_executor(None, self._manager.rooms())
         started = time.monotonic()
-        job = self._store.capture_checkpoint(self._manager.capture())
+        job = self._store.capture_checkpoint(self._manager.capture(rooms))
         self._checkpointed = job.position
         held = time.monotonic() - started
         self._no_checkpoint_before = started + held / CHECKPOINTS_SHARE
-        await asyncio.get_running_loop().run_in_executor(None, job.write)
+        await loop.run_in_executor(None, job.write)
         await self._committer.drain()
         self._store.finish_checkpoint(job)
         logger.info("checkpoint written in %.2f s (event loop blocked for %.2f s)", time.monotonic() - started, held)

@@ -24,6 +24,7 @@ from openmsmq.rpc.tickets import ticket_acceptor
 from openmsmq.rpc.timing import Timings
 from openmsmq.rpc.unix_sockets import bind_unix
 from openmsmq.rpc.users import UsersFile
+from openmsmq.server.background import in_background
 from openmsmq.server.config import Configuration
 from openmsmq.server.interfaces import SERVED
 from openmsmq.store import Store
@@ -78,8 +79,11 @@ class WebServer:
         data_dir = configuration.data_dir.resolve()
         path = data_dir / _SOCKET
         await self._rpc.listen_unix(bind_unix(path))
-        watched = self._door.delay.watch(), self._door.growth.watch(), self._write_uses()
-        self._watching = [asyncio.create_task(watch) for watch in watched]
+        self._watching = [
+            in_background("measuring the loop's delay", self._door.delay.watch()),
+            in_background("measuring the growth of queues", self._door.growth.watch()),
+            in_background("writing when tokens were used", self._write_uses()),
+        ]
         certificate, key = (str(path or "") for path in (configuration.web_certificate, configuration.web_key))
         outside = [
             str(path)

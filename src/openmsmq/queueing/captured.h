@@ -1,0 +1,25 @@
+/* Where a copy goes of what a checkpoint needs. */
+
+#ifndef OPENMSMQ_CAPTURED_H
+#define OPENMSMQ_CAPTURED_H
+
+#include <Python.h>
+
+/* A capture of so many bytes: a part of `room`, a bytearray whose memory is ready, or new bytes where that is None or too
+   small. `at`: where they are. NULL with an error. */
+static PyObject *new_capture(PyObject *room, Py_ssize_t size, void *at)
+{
+    if (room != Py_None && !PyByteArray_Check(room))
+        return PyErr_Format(PyExc_TypeError, "room is a bytearray or None, not %.80s", Py_TYPE(room)->tp_name);
+    if (room == Py_None || PyByteArray_GET_SIZE(room) < size) {
+        PyObject *bytes = PyBytes_FromStringAndSize(NULL, size);
+        *(void **)at = bytes == NULL ? NULL : PyBytes_AS_STRING(bytes);
+        return bytes;
+    }
+    PyObject *all = PyMemoryView_FromObject(room), *part = all == NULL ? NULL : PySequence_GetSlice(all, 0, size);
+    Py_XDECREF(all);
+    *(void **)at = PyByteArray_AS_STRING(room);
+    return part;
+}
+
+#endif

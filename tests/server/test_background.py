@@ -1,0 +1,82 @@
+"""Work beside the calls: the log says that it has failed, and one failure does not end what the store needs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openmsmq.rpc.assembly import Budget
+from openmsmq.server import maintenance as module
+from openmsmq.server.background import in_background
+from openmsmq.server.maintenance import Maintenance, Thresholds
+
+
+def test_the_log_says_what_has_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails() -> None:
+        raise RuntimeError("a bug")
+
+    async def scenario() -> None:
+        task = in_background("counting sheep", fails())
+        await asyncio.wait([task])
+        sleeping = in_background("sleeping", asyncio.sleep(100))
+        await asyncio.sleep(0)
+        sleeping.cancel()
+        await asyncio.wait([sleeping])
+        await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    assert [record.getMessage() for record in caplog.records] == [
+        "counting sheep has stopped until the daemon is started again: a bug"
+    ]
+    assert caplog.records[0].exc_info
+
+
+class Anything:
+    """Stands for the queue manager, its store and its committer, of which nothing works but what is read here."""
+
+    end = durable_end = 1 << 30
+    authorization: Any = None
+    machine = None
+
+    def rooms(self) -> Any:
+        raise TypeError("a bug")
+
+
+def test_a_failure_does_not_end_the_maintenance_of_the_store(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PERIOD", 0.01)
+    anything: Any = Anything()
+    anything.authorization = anything
+    looks = 0
+
+    def is_owner() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks < 5
+
+    async def scenario() -> None:
+        maintenance = Maintenance(
+            anything,
+            anything,
+            anything,
+            lambda: anything,
+            Budget(1),
+            asyncio.Event(),
+            Thresholds(1, 0),
+            tmp_path,
+            is_owner,
+        )
+        maintenance._checkpointed = 0
+        await maintenance.run()
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(scenario())
+    assert looks == 5
+    assert [record.getMessage() for record in caplog.records][:1] == [
+        "checkpoint or compaction failed, next try in 60 s"
+    ]
