@@ -52,11 +52,11 @@ def test_what_no_queue_has_is_refused() -> None:
         entries.place(1, 2)  # type: ignore[call-arg]
     entries[1] = 1
     with pytest.raises(OverflowError):
-        entries.columns(entries.capture(), set(), {1: 1 << 64})
+        entries.columns(entries.capture(None), set(), b"", {1: 1 << 64})
     with pytest.raises(OverflowError):
-        entries.columns(entries.capture(), {-1}, {})
+        entries.columns(entries.capture(None), {-1}, b"", {})
     with pytest.raises(TypeError):
-        entries.columns("text", set(), {})  # type: ignore[arg-type]
+        entries.columns("text", set(), b"", {})  # type: ignore[arg-type]
     for start, most in ((2, 1), (-1, 1), (0, -1)):
         with pytest.raises(ValueError, match="keys"):
             entries.places([1], start, most, 1)
