@@ -20,7 +20,7 @@ def test_the_log_says_what_has_stopped(caplog: pytest.LogCaptureFixture) -> None
         raise RuntimeError("a bug")
 
     async def scenario() -> None:
-        task = in_background("counting sheep", fails())
+        task = in_background("counting", fails())
         await asyncio.wait([task])
         sleeping = in_background("sleeping", asyncio.sleep(100))
         await asyncio.sleep(0)
@@ -30,7 +30,7 @@ def test_the_log_says_what_has_stopped(caplog: pytest.LogCaptureFixture) -> None
 
     asyncio.run(scenario())
     assert [record.getMessage() for record in caplog.records] == [
-        "counting sheep has stopped until the daemon is started again: a bug"
+        "counting has stopped until the daemon is started again: a bug"
     ]
     assert caplog.records[0].exc_info
 
