@@ -129,8 +129,12 @@ class Daemon:
             self.stop()
 
 
-# Each port of this process once before any comes again: a daemon with six of them must not get one twice.
-_PORTS = cycle(secrets.SystemRandom().sample(range(20_000, 32_000), 12_000))
+# Each worker of pytest has ports of its own: two that look at the same moment would both find one free. Each port of
+# this process once before any comes again: a daemon with six of them must not get one twice.
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_OWN = range(20_000 + _WORKER, 32_000, _WORKERS)
+_PORTS = cycle(secrets.SystemRandom().sample(_OWN, len(_OWN)))
 
 
 def free_port(*hosts: str) -> int:
