@@ -9,7 +9,7 @@ SEED ?= $(shell date -u +%Y%m%d)
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --hypothesis-seed=$(SEED)
 export TEST_SEED := $(SEED)
 # Tests of what is there among compiled modules only, and by night all whose modules are compiled and take no test doubles.
-NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py
+NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py tests/queueing/test_deadlines.py tests/queueing/test_entries.py
 COMPILED_TESTS := tests/bulk/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
 
 .PHONY: setup deb package-test java samba nftables domain browser prometheus deployments compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean

@@ -28,19 +28,14 @@ class Clients(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An operation; `both` are senders and receivers at once, of each as many as there are clients."""
+    """An operation; where it is `BOTH`, senders and receivers at once, of each as many as there are clients."""
 
     operation: str
     clients: Clients
 
 
-ONE_AT_A_TIME = tuple(Clients(connections) for connections in (1, 8, 64))
-PIPELINED = (Clients(1, 64), Clients(8, 16))
-ROWS = tuple(
-    Row(operation, clients)
-    for operation in ("durable send", "receive", BOTH)
-    for clients in (*ONE_AT_A_TIME, *PIPELINED)
-)
+CLIENTS = (Clients(1), Clients(8), Clients(64), Clients(1, 64), Clients(8, 16))
+ROWS = tuple(Row(operation, clients) for operation in ("durable send", "receive", BOTH) for clients in CLIENTS)
 
 
 class Cell(NamedTuple):
@@ -71,7 +66,7 @@ class Comparison:
         with contextlib.ExitStack() as stack:
             self._start(stack)
             for _ in range(ROUNDS):
-                for clients in (*ONE_AT_A_TIME, *PIPELINED):
+                for clients in CLIENTS:
                     for system in self._servers:
                         self._turn(system, clients)
 

@@ -9,8 +9,10 @@ collect_ignore = (
     if compiled.is_native()
     else [
         "test_arguments.py",
+        "test_captures.py",
         "test_differential.py",
         "test_plain_calls.py",
+        "test_request_streams.py",
         "test_requests.py",
         "test_ring.py",
         "test_stubs.py",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from array import array
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 
 from openmsmq.bulk.segment_reader import checksums_of
+from openmsmq.queueing.deadlines import Heap
 from openmsmq.queueing.entries import Entries
 from openmsmq.queueing.stamping import stamp_records
 from openmsmq.rpc.whole_pdus import request, response
@@ -109,3 +111,30 @@ def test_headers_of_what_is_no_pdu_are_refused() -> None:
     for arguments in ((-1, 0, b""), (1 << 32, 0, b""), (1, 1 << 16, b""), (1, 1, bytes(65512))):
         with pytest.raises((ValueError, OverflowError)):
             response(*arguments)
+
+
+def test_deadlines_that_are_no_integers_are_refused() -> None:
+    heap: Any = Heap()
+    with pytest.raises(IndexError):
+        heap.drop_first()
+    for bad in ((1, 2), (1, 2, "3"), (-1, 2, 3), (1 << 64, 2, 3)):
+        with pytest.raises((TypeError, OverflowError)):
+            heap.add(*bad)
+    with pytest.raises(TypeError, match="room is a bytearray or None"):
+        heap.capture(b"")
+    for key in range(5000):
+        heap.add(key, key, 1)
+
+    def fails(key: int, number: int) -> bool:
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError):
+        heap.tidy(fails)
+
+    def clears(key: int, number: int) -> bool:  # it changes while it is looked at
+        while len(heap) > 10:
+            heap.drop_first()
+        return False
+
+    heap.tidy(clears)
+    assert len(heap) == 10 and heap.first() == (4990, 4990, 1)

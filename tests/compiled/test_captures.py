@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 from openmsmq.model.lookup_id import lookup_id, sequence_of
-from openmsmq.queueing.entries import LARGE, Entries, EntriesInPython
+from openmsmq.queueing.entries import LARGE
 from queueing.world import World
 
 
@@ -28,8 +28,7 @@ def test_a_capture_goes_where_memory_is_ready_and_is_the_same() -> None:
     assert set(rooms.queues) == {queue.number} and rooms.deadlines is not None
     captured = list(world.manager.capture(rooms))
     entries = dict(captured)[queue.number].captured
-    if Entries is not EntriesInPython:  # which has no use for rooms
-        assert isinstance(entries, memoryview) and entries.obj is rooms.queues[queue.number]
+    assert isinstance(entries, memoryview) and entries.obj is rooms.queues[queue.number]
     after = [capture.columns() for _, capture in captured]
     assert [list(columns.rows()) for columns in before] == [list(columns.rows()) for columns in after]
     (large,) = (columns for columns in after if len(columns) == count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import gc
 import os
@@ -10,7 +9,7 @@ import random
 import socket
 import struct
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ import pytest
 import seeds
 from compiled.test_plain_calls import (
     END,
-    OPEN,
     RECEIVE,
     SEND,
     START,
@@ -31,22 +29,20 @@ from compiled.test_plain_calls import (
 )
 from compiled.test_stubs import some_receive, some_send
 from openmsmq.interfaces import ms_mqmp as m
-from openmsmq.interfaces import ms_mqrr
 from openmsmq.model.constants import Access
 from openmsmq.model.message import Message
 from openmsmq.rpc import requests
 from openmsmq.rpc.call import UNAUTHENTICATED, Call
-from openmsmq.rpc.client_connection import ClientConnection
 from openmsmq.rpc.dispatcher import MOST_GATHERED
-from openmsmq.rpc.pdu import SyntaxId
 from openmsmq.rpc.server import ServerLimits
 from openmsmq.rpc.timing import Timings
 from openmsmq.transfer.receive_buffer import receive_buffer
 from openmsmq.transfer.send_buffer import send_buffer
-from protocols.clients import queue_format
 
 STREAMS = 12
 CO_CANCEL, ORPHANED = 18, 19  # PDUs
+# Place and size of what the header of a PDU has.
+FIELDS = {"kind": (2, 1), "flags": (3, 1), "drep": (4, 1), "length": (8, 2), "auth": (10, 2)}
 
 
 class ReadByPython(SocketConnection):
@@ -71,6 +67,11 @@ def send_stub(door: Door, body: bytes = b"body", number: int = 0) -> bytes:
 
 def receive_stub(door: Door, number: int = 0) -> bytes:
     return RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(door.readers[number][0], receive_buffer(0, 0)))
+
+
+def express(handle: bytes) -> bytes:
+    ptb = send_buffer(Message(label="l", body=b"body", delivery_guarantee=0))
+    return SEND.encode_request(m.rpc_ACSendMessageEx_Request(handle, ptb, None))
 
 
 def pdu(kind: int, call: int, body: bytes, *, flags: int = 3, drep: int = 0x10, auth: int = 0) -> bytes:
@@ -312,13 +313,7 @@ def test_what_begins_like_a_request_and_is_none_ends_as_python_has_it(odd: dict[
                 client.hear(request(1, SEND.opnum, send_stub(door), 5))
                 strange = request(odd.get("context", 1), odd.get("opnum", SEND.opnum), bytes(16), odd.get("call", 6))
                 changed = bytearray(strange)
-                for name, (place, size) in {
-                    "kind": (2, 1),
-                    "flags": (3, 1),
-                    "drep": (4, 1),
-                    "length": (8, 2),
-                    "auth": (10, 2),
-                }.items():
+                for name, (place, size) in FIELDS.items():
                     if name in odd:
                         changed[place : place + size] = odd[name].to_bytes(size, "little")
                 client.hear(bytes(changed[:at]))
@@ -491,170 +486,3 @@ def test_a_call_and_a_request_of_the_same_operation_go_together() -> None:
         assert not requests.any_abandoned(calls)
 
     in_a_loop(work)
-
-
-# -- through an event loop -----------------------------------------------------------------------------------------
-
-
-class Stream:
-    """A client by TCP."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    @classmethod
-    async def open(cls, address: tuple[str, int], room: int = 1 << 16) -> Stream:
-        """`room` in bytes for what has arrived."""
-        sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
-        sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, address)
-        stream, core = cls(*await asyncio.open_connection(sock=sock)), ClientConnection()
-        for interface in (m.qmcomm, m.qmcomm2, ms_mqrr.RemoteRead):
-            core.bind([SyntaxId(interface.uuid, interface.version)])
-            stream.writer.write(core.data_to_send())
-            core.receive_data(await stream.pdu())
-        return stream
-
-    async def pdu(self) -> bytes:
-        head = await self.reader.readexactly(16)
-        return head + await self.reader.readexactly(int.from_bytes(head[8:10], "little") - len(head))
-
-    async def ask(self, opnum: int, stub: bytes, call: int) -> bytes:
-        self.writer.write(request(1, opnum, stub, call))
-        answer = await asyncio.wait_for(self.pdu(), 10)
-        assert answer[2] == 2 and answer[12] == call
-        return answer
-
-    async def ready(self) -> None:
-        """Open a queue, and be one whom machine code reads."""
-        target = queue_format("a")
-        opening = m.rpc_QMOpenQueueInternal_Request(target, Access.SEND, 0, 0, None, 0, bytes(16), "", 0, 0)
-        self.writer.write(request(0, OPEN.opnum, OPEN.encode_request(opening), 1))
-        answer = await asyncio.wait_for(self.pdu(), 10)
-        self.handle = OPEN.decode_response(answer[24:]).phQueue
-        await self.send(2)
-
-    async def send(self, call: int) -> None:
-        """One express message."""
-        answer = await self.ask(SEND.opnum, express(self.handle), call)
-        assert answer[-4:] == bytes(4)
-
-
-def express(handle: bytes) -> bytes:
-    ptb = send_buffer(Message(label="l", body=b"body", delivery_guarantee=0))
-    return SEND.encode_request(m.rpc_ACSendMessageEx_Request(handle, ptb, None))
-
-
-def through_a_loop(scenario: Callable[[Door, tuple[str, int]], Coroutine[Any, Any, None]]) -> None:
-    """Run a scenario with a server that listens."""
-
-    async def run() -> None:
-        door, loop = Door(True), asyncio.get_running_loop()
-
-        def when_durable(callback: Callable[[], object], calls: int = 1) -> None:
-            loop.call_soon(synced, callback)
-
-        def synced(callback: Callable[[], object]) -> None:
-            callback()
-            door.rpc.flush()
-
-        door.server.environment.when_durable = when_durable
-        address = await door.rpc.listen("127.0.0.1", 0)
-        try:
-            await scenario(door, address)
-        finally:
-            door.rpc.close()
-            await until(lambda: not door.rpc.connections)
-
-    asyncio.run(run())
-
-
-def test_more_sockets_than_one_look_shows_are_all_read() -> None:
-    async def scenario(door: Door, address: tuple[str, int]) -> None:
-        streams = [await Stream.open(address) for _ in range(150)]
-        for stream in streams:
-            await stream.ready()
-        before = len(door.server.world.queue("a"))
-        await asyncio.gather(*(stream.send(5) for stream in streams))
-        assert len(door.server.world.queue("a")) == before + 150
-        for stream in streams:
-            stream.writer.close()
-        await until(lambda: not door.rpc.connections)
-
-    through_a_loop(scenario)
-
-
-async def until(look: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if look():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not happen in time")
-
-
-@pytest.mark.parametrize("rude", [False, True])
-def test_whoever_goes_is_gone_and_the_others_are_served(rude: bool) -> None:
-    async def scenario(door: Door, address: tuple[str, int]) -> None:
-        going, staying = await Stream.open(address), await Stream.open(address)
-        for stream in (going, staying):
-            await stream.ready()
-        if rude:
-            sock = going.writer.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        going.writer.close()
-        await until(lambda: len(door.rpc.connections) == 1)
-        for call in range(5):
-            await staying.send(call + 3)
-        staying.writer.write_eof()
-        assert await asyncio.wait_for(staying.reader.read(), 10) == b""
-        await until(lambda: not door.rpc.connections)
-
-    through_a_loop(scenario)
-
-
-def test_a_request_in_pieces_and_whole_ones_behind_it_are_answered() -> None:
-    async def scenario(door: Door, address: tuple[str, int]) -> None:
-        stream = await Stream.open(address)
-        await stream.ready()
-        pdus = b"".join(request(1, SEND.opnum, express(stream.handle), 10 + call) for call in range(6))
-        for end in (5, 30, 700, 701, len(pdus)):
-            read = door.rpc.statistics.packets_in
-            stream.writer.write(pdus[:end])
-            pdus = pdus[end:]
-            await until(lambda read=read: door.rpc.statistics.packets_in > read)  # type: ignore[misc]
-        answers = [(await asyncio.wait_for(stream.pdu(), 10))[12] for _ in range(6)]
-        assert answers == list(range(10, 16))
-        await stream.send(77)
-        stream.writer.close()
-
-    through_a_loop(scenario)
-
-
-def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does() -> None:
-    async def scenario(door: Door, address: tuple[str, int]) -> None:
-        stream = await Stream.open(address, room=4096)
-        await stream.ready()
-        (connection,) = door.rpc.connections
-        transport: Any = connection._transport
-        transport.set_write_buffer_limits(high=0)
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        stream.reader._transport.pause_reading()  # type: ignore[attr-defined]
-        count = 6000
-        for call in range(count):
-            stream.writer.write(request(1, SEND.opnum, express(stream.handle), 100 + call))
-        seen: list[int] = []
-
-        def is_still() -> bool:
-            """Nothing has come for a second, while the connection is paused."""
-            seen.append(len(door.server.world.queue("a")))
-            return connection._paused_since is not None and seen[-100:] == [seen[-1]] * 100
-
-        await until(is_still)
-        assert seen[-1] < count
-        stream.reader._transport.resume_reading()  # type: ignore[attr-defined]
-        calls = [int.from_bytes((await asyncio.wait_for(stream.pdu(), 10))[12:16], "little") for _ in range(count)]
-        assert calls == list(range(100, 100 + count))
-        stream.writer.close()
-
-    through_a_loop(scenario)

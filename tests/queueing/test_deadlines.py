@@ -127,31 +127,3 @@ def test_a_copy_stays_as_it_was(heap_type: object) -> None:
     model.deadlines.pop(5)
     model.add(6, 18)
     assert bytes(captured.of_queue(1)) == b"".join(word.to_bytes(8, "little") for word in (1, 17, 5))
-
-
-@pytest.mark.skipif(len(BOTH) == 1, reason="the machine code is not built here")
-def test_what_is_wrong_is_refused() -> None:
-    heap: Any = Heap()
-    with pytest.raises(IndexError):
-        heap.drop_first()
-    for bad in ((1, 2), (1, 2, "3"), (-1, 2, 3), (1 << 64, 2, 3)):
-        with pytest.raises((TypeError, OverflowError)):
-            heap.add(*bad)
-    with pytest.raises(TypeError, match="room is a bytearray or None"):
-        heap.capture(b"")
-    for key in range(5000):
-        heap.add(key, key, 1)
-
-    def fails(key: int, number: int) -> bool:
-        raise RuntimeError("a bug")
-
-    with pytest.raises(RuntimeError):
-        heap.tidy(fails)
-
-    def clears(key: int, number: int) -> bool:  # it changes while it is looked at
-        while len(heap) > 10:
-            heap.drop_first()
-        return False
-
-    heap.tidy(clears)
-    assert len(heap) == 10 and heap.first() == (4990, 4990, 1)

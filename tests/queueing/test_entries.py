@@ -187,7 +187,8 @@ def test_columns(content: dict[int, Any], data: st.DataObject) -> None:
     others = data.draw(st.dictionaries(some, st.integers(0, (1 << 56) - 1)))
     deadlines = Deadlines(lambda key, number: True, lambda: None)
     for key, time in times.items():
-        deadlines.add(time, key, 7)
+        for earlier in sorted({time, time // 2, time // 3}):  # the latest one counts
+            deadlines.add(earlier, key, 7)
         deadlines.add(time + 1, key, 8)  # of another queue
     room = data.draw(st.none() | st.integers(0, 1000).map(ready_room))
     captured = filled(Entries, content).capture(room)

@@ -282,9 +282,8 @@ class RemoteRead(NdrInterface):
             )
         check(q.dwRequestId not in queue.pending, f"dwRequestId {q.dwRequestId} is in use")
         manager = self.manager
-        entry = PendingRequestEntry(
-            queue, q.dwRequestId, transaction
-        )  # deviation D-36: for every request, not for receives only
+        # Deviation D-36: for every request, not for receives only.
+        entry = PendingRequestEntry(queue, q.dwRequestId, transaction)
         queue.pending[q.dwRequestId] = entry
         receive = PendingReceive(self, call, q, operation, queue, entry, destructive)
         if isinstance(action, LookupAction):

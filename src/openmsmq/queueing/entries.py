@@ -89,7 +89,7 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
         Args:
             captured: what `capture` returned.
             left_out: lookup identifiers of those that are not committed.
-            deadlines: times of expiry; see `CapturedDeadlines.of_queue`.
+            deadlines: times of expiry, of which the latest one of a message counts; see `CapturedDeadlines.of_queue`.
             others: times of expiry by lookup identifier that are not among these.
         """
         words, times = array("Q", bytes(captured)), array("Q", bytes(deadlines))

@@ -521,10 +521,16 @@ static int by_lookup_identifier(const void *key, const void *entry)
     return ascending(key, &((const Deadline *)entry)->key);
 }
 
+/* The latest one of a message, which may have several: one that could not be removed in time is tried again later. */
 static const Deadline *deadline_of(const Py_buffer *deadlines, uint64_t key)
 {
     size_t count = (size_t)deadlines->len / sizeof(Deadline);
-    return count ? bsearch(&key, deadlines->buf, count, sizeof(Deadline), by_lookup_identifier) : NULL;
+    const Deadline *all = deadlines->buf, *found = NULL;
+    if (count)
+        found = bsearch(&key, all, count, sizeof(Deadline), by_lookup_identifier);
+    while (found != NULL && found + 1 < all + count && found[1].key == key)
+        found++;
+    return found;
 }
 
 /* Four bytes objects for `count` rows. */

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 PERIOD: Final = 1.0  # seconds between looks
 COMPACTION_PAUSE: Final = 0.005  # seconds between steps of compaction, for everybody else
 CHECKPOINTS_SHARE: Final = 0.05  # of the event loop's time, at most, that checkpoints of many messages may hold it
-AFTER_A_BUG: Final = 60.0  # seconds until the next checkpoint is tried
+AFTER_A_BUG: Final = 60.0  # seconds until checkpoint and compaction are tried again
 WORTH_RETURNING: Final = 16 << 20  # bytes of requests that are gone; asking for them back takes milliseconds
 
 
@@ -50,7 +50,7 @@ class Maintenance:
         self._machine, self._budget, self._tidy = machine, budget, tidy
         self._thresholds, self._data_dir, self._is_owner = thresholds, data_dir, is_owner
         self._checkpointed = store.end
-        self._no_checkpoint_before = 0.0  # monotonic seconds
+        self._no_checkpoint_before = self._no_work_before = 0.0  # monotonic seconds
 
     async def run(self) -> None:
         """Until it is cancelled, the store fails or another daemon has taken it over."""
@@ -65,6 +65,8 @@ class Maintenance:
                     await self._tidy.wait()
             thorough = self._tidy.is_set()
             self._tidy.clear()
+            if time.monotonic() < self._no_work_before:
+                continue
             try:
                 await self._checkpoint_if_due()
                 await self._compact(thorough)
@@ -74,7 +76,7 @@ class Maintenance:
                 return  # the committer has logged it already
             except Exception:  # a bug: the disk is watched and a take-over noticed all the same
                 logger.exception("checkpoint or compaction failed, next try in %.0f s", AFTER_A_BUG)
-                self._no_checkpoint_before = time.monotonic() + AFTER_A_BUG
+                self._no_work_before = time.monotonic() + AFTER_A_BUG
 
     def _throttle(self) -> None:
         """No messages are accepted while the disk is nearly full, so that there is room for receiving, committing and
