@@ -14,7 +14,6 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.model.lookup_id import sequence_of
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.consumer_group import Group
-from openmsmq.queueing.message_record import encode_message
 from openmsmq.queueing.queue import Queue
 
 _MOST_RANGES = 100_000  # of a plan, however many were asked for: one answer has them all
@@ -49,7 +48,8 @@ class Slice:
             most, room = _SLICE_ROWS - len(self.keys), _SLICE_BYTES - self._volume
             places, sizes, volume = queue.entries.places(keys, at, most, room)
             if not places:
-                record = encode_message(queue.message(keys[at]))
+                record = queue.held_record(keys[at])
+                assert record is not None  # available, and not in the store
                 places, sizes, volume = bytes(8), len(record).to_bytes(4, sys.byteorder), len(record)
                 self._records.append(record + bytes(-volume % 8))
             self._places.append(places)

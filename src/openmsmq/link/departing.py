@@ -319,9 +319,8 @@ class Departing:
 
 
 def _token(queue: OutgoingQueue, message: Message, number: int | None) -> Token:
-    """What has to be known of a message until it is acknowledged: its body only for a journal copy. One that is stored
-    is ours alone, as it was read; an express one is in its queue."""
-    if message.recoverable and not message.journaling_requested:
+    """What has to be known of a message until it is acknowledged: its body only for a journal copy."""
+    if not message.journaling_requested:
         message.body = b""
     return Token(queue, message, number)
 

@@ -25,7 +25,7 @@ from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.entries import Stored
 from openmsmq.queueing.message_record import encode_message
 from openmsmq.queueing.outgoing_queues import can_go_out
-from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind
+from openmsmq.queueing.queue import APPLICATION_QUEUES, HeldRecord, Queue, QueueKind
 from openmsmq.queueing.records import (
     abort_definition,
     deadline_word,
@@ -80,8 +80,8 @@ class ChangeSet:
         self._operations: list[Operation] = []
         self._stored: list[tuple[int, int]] = []  # lookup identifier and bytes of the record, of each Insert and Move
         self._removals: list[tuple[Queue, int]] = []
-        # Queue, message, its size, when it expires, and whether it is stored.
-        self._inserts: list[tuple[Queue, Message, int, int, bool]] = []
+        # Queue, message, its size, when it expires, and its record unless it is stored.
+        self._inserts: list[tuple[Queue, Message, int, int, HeldRecord | None]] = []
         self._held: _Held | None = None
         self._leaves_subqueue = False
         self._added: dict[int, int] = {}  # bytes by queue number, for quotas within the change
@@ -125,10 +125,12 @@ class ChangeSet:
     def insert(self, queue: Queue, message: Message, size: int) -> None:
         """Put a message, whose lookup identifier is set, into a queue."""
         number, deadline = queue.number, queue.deadline_of(message)
-        is_stored = message.delivery_guarantee == _RECOVERABLE
-        if is_stored:
+        held: HeldRecord | None = None
+        if message.delivery_guarantee == _RECOVERABLE:
             self._store(queue, message, deadline)
-        self._inserts.append((queue, message, size, deadline, is_stored))
+        else:
+            held = HeldRecord(encode_message(message), size)
+        self._inserts.append((queue, message, size, deadline, held))
         self._added[number] = self._added.get(number, 0) + size
 
     def _store(self, queue: Queue, message: Message, deadline: int) -> None:
@@ -249,7 +251,7 @@ class ChangeSet:
         return size
 
     def _vacate(self, queue: Queue, lookup_identifier: int) -> None:
-        if lookup_identifier in queue.aborts:
+        if lookup_identifier in queue.aborts and queue.location(lookup_identifier) is not None:
             self._operations.append(Drop(abort_definition(queue.number, lookup_identifier)))
         self._removals.append((queue, lookup_identifier))
         if queue.parent is not None:
@@ -272,13 +274,16 @@ class ChangeSet:
 
     def _place(self, queue: Queue, lookup_identifier: int, moved: Message, target: Queue) -> None:
         location, deadline = queue.location(lookup_identifier), target.deadline_of(moved)
-        if location is not None:
-            sequence, payload = sequence_of(lookup_identifier), encode_message(moved)
+        payload, held = encode_message(moved), None
+        if location is None:
+            held = HeldRecord(payload, moved.size)
+        else:
+            sequence = sequence_of(lookup_identifier)
             word = deadline_word(lookup_identifier, deadline)
             self._operations.append(Move(sequence, location, target.number, sequence, word, payload))
             self._stored.append((lookup_identifier, len(payload)))
         self._vacate(queue, lookup_identifier)
-        self._inserts.append((target, moved, moved.size, deadline, location is not None))
+        self._inserts.append((target, moved, moved.size, deadline, held))
 
     def also(self, operations: Iterable[Operation]) -> None:
         """Write something else in the same batch."""
@@ -474,13 +479,13 @@ class ChangeSet:
             queue.remove(key)
         if self._held is not None:
             arrived = self._apply_held(self._held, placed)
-        for queue, message, size, deadline, is_stored in self._inserts:
+        for queue, message, size, deadline, held in self._inserts:
             key = message.lookup_identifier
-            if is_stored:
+            if held is None:
                 location, size = placed[key]
                 queue.insert(message, location, size)
             else:
-                queue.insert(message, None, size)
+                queue.insert(message, held, size)
             if deadline:
                 deadlines.add(deadline, key, queue.number)
             if queue.waiters or queue.kind is QueueKind.OUTGOING:

@@ -27,6 +27,7 @@ from openmsmq.store import QueueColumns
 SYSTEM_JOURNAL: Final = 0x7FFFFFF1  # numbers of the system queues
 SYSTEM_DEADLETTER: Final = 0x7FFFFFF2
 SYSTEM_DEADXACT: Final = 0x7FFFFFF3
+MOST_ABORTS: Final = 0xFFFF  # counted of a message: the field of its record has 16 bits
 _POS_RECEIVE = int(Acknowledge.POS_RECEIVE)  # members of an IntFlag are slow
 
 
@@ -88,7 +89,8 @@ class Lock:
 
 
 class HeldRecord:
-    """An express message whose record nobody has decoded yet, and the bytes that it counts for."""
+    """An express message in memory: its record, and the bytes that it counts for in quotas. A queue never holds a
+    `Message`, so nothing that a reader does to one reaches the queue."""
 
     def __init__(self, record: bytes, size: int) -> None:
         self.record: Final = record
@@ -99,7 +101,7 @@ class Queue:
     """`number` names the queue in the store. `journal` is None for journals and system queues; a subqueue has its
     parent's. `subqueues` by lower-case name. `exactly_once` is, of a connector queue for messages without transaction,
     the one for the others. `owner` is, of a journal, the queue that it belongs to. `aborts` counts receives and moves
-    that were rolled back, by lookup identifier, of stored messages; the log has it too, see
+    that were rolled back, by lookup identifier; for stored messages the log has it too, see
     `records.abort_definition`. `asking` are those whose receipt is to be acknowledged; of messages up to the sequence
     `recovered_until` only their records say it.
 
@@ -191,17 +193,19 @@ class Queue:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def message(self, lookup_identifier: int) -> Message:
-        """The message at a position. Raises KeyError, or what the store raises when it can't be read."""
+        """The message at a position, the caller's own. Raises KeyError, or what the store raises when it can't be
+        read."""
         location = self.entries.location(lookup_identifier)
         if location is None:
             held = self.entries[lookup_identifier]
-            if isinstance(held, HeldRecord):
-                return decode_message(held.record, lookup_identifier)
-            assert isinstance(held, Message)
-            return held
-        message = decode_message(self.read(location), lookup_identifier)
+            if not isinstance(held, HeldRecord):  # a send of a transaction, which keeps it until the commit
+                assert isinstance(held, Message)
+                return held.copy()
+            message = decode_message(held.record, lookup_identifier)
+        else:
+            message = decode_message(self.read(location), lookup_identifier)
         if self.aborts:
-            message.abort_count = self.aborts.get(lookup_identifier, 0)
+            message.abort_count = self.aborts.get(lookup_identifier, message.abort_count)
         return message
 
     def location(self, lookup_identifier: int) -> int | None:
@@ -209,7 +213,7 @@ class Queue:
         return self.entries.location(lookup_identifier)
 
     def held_record(self, lookup_identifier: int) -> bytes | None:
-        """The record of an express message, if that is what is held of it."""
+        """The record of an express message; None for a send of a transaction that has not committed."""
         held = self.entries.get(lookup_identifier)
         return held.record if isinstance(held, HeldRecord) else None
 
@@ -309,13 +313,16 @@ class Queue:
 
     # -- changing --------------------------------------------------------------------------------------------
 
-    def insert(self, message: Message, location: int | None, size: int, lock: Lock | None = None) -> None:
-        """Add a position; `location` None keeps the message itself."""
+    def insert(
+        self, message: Message, content: int | HeldRecord | Message, size: int, lock: Lock | None = None
+    ) -> None:  # fmt: skip
+        """Add a position for `message`. `content` is where the store has it, its record if it stays in memory, or the
+        message itself while only its transaction sees it."""
         key = message.lookup_identifier
-        if location is None:
-            self.entries[key] = message
+        if isinstance(content, int):
+            self.entries.place(key, content, size)
         else:
-            self.entries.place(key, location, size)
+            self.entries[key] = content
         self.total_bytes += size
         if message.acknowledgements_requested & _POS_RECEIVE:
             self.asking.add(key)
@@ -395,15 +402,11 @@ class Queue:
         return lock
 
     def note_abort(self, lookup_identifier: int) -> int:
-        """A receive or move of the message was rolled back. Returns how many are to be remembered in the log: none of
-        an express message."""
-        if self.entries.location(lookup_identifier) is None:
-            message = self.message(lookup_identifier)
-            message.abort_count += 1
-            self.entries[lookup_identifier] = message
-            return 0
-        self.aborts[lookup_identifier] = count = self.aborts.get(lookup_identifier, 0) + 1
-        return count
+        """A receive or move of the message was rolled back. Returns the count for the log; 0 for an express message,
+        which the log does not have."""
+        count = min(self.aborts.get(lookup_identifier, 0) + 1, MOST_ABORTS)
+        self.aborts[lookup_identifier] = count
+        return count if self.entries.location(lookup_identifier) is not None else 0
 
     def remove(self, lookup_identifier: int) -> None:
         """Delete a position, available or locked."""

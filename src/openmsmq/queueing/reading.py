@@ -274,12 +274,13 @@ class Reading:
 
     def deliver(self, queue: Queue, limit: int) -> int:
         """Message Position Available, [MS-MQDMPR] 3.1.7.2.2: offer what arrived to waiting readers, first come first
-        served; all that peek see it, one that receives takes it. Returns how many positions were offered."""
+        served; all that peek see it, one that receives takes it. Each reader gets a message of its own. Returns how
+        many positions were offered."""
         count = 0
         while queue.arrived and queue.waiters and count < limit:
             key, message = queue.arrived.popleft()
             if message is not None and queue.aborts:
-                message.abort_count = queue.aborts.get(key, 0)
+                message.abort_count = queue.aborts.get(key, message.abort_count)
             count += 1
             line, number = self._lines[queue.number], 0
             last = line.last_number  # who joins meanwhile has looked at the queue
@@ -289,6 +290,7 @@ class Reading:
                     break
                 number = reader.number
                 self._offer(reader, queue, key, message)
+                message = None  # it is that reader's now
         if queue.arrived and not queue.waiters:
             queue.arrived.clear()
         return count

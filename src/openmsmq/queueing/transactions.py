@@ -106,7 +106,7 @@ class Transactions:
         for queue, message, size in copies:
             message.first_in_transaction = transaction.last_send is None
             send = Enqueued(queue, message, size)
-            queue.insert(message, None, size, Lock(LockKind.ENQUEUE, transaction))
+            queue.insert(message, message, size, Lock(LockKind.ENQUEUE, transaction))
             transaction.operations.append(send)
             transaction.last_send = send
 
