@@ -15,6 +15,7 @@ from openmsmq.link.arrival import MAXIMUM_HOPS, Arrival, Fate, Origin, Policy, V
 from openmsmq.model import security
 from openmsmq.model.constants import INFINITE, Delivery, MessageClass, PropId
 from openmsmq.model.message import Message
+from openmsmq.model.names import DirectFormatName, parse_format_name
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.packet import UserMessage
 from openmsmq.packet.headers import TransactionHeader
@@ -23,6 +24,7 @@ from openmsmq.packet.queue_names import NameType, QueueName
 from openmsmq.protection.arrival import Accepted
 from openmsmq.queueing.arrivals import Arriving
 from openmsmq.queueing.authorization import SYSTEM, QueueAccessMask
+from openmsmq.queueing.outgoing_queues import meant_machine, wire_name
 from openmsmq.transfer.packets import user_message_of
 from openmsmq.transport.sequence import SequenceId
 
@@ -56,7 +58,7 @@ def arrival(pair: Pair) -> Arrival:
 
 def judge(arrival: Arrival, packet: UserMessage, origin: Origin) -> Verdict:
     """The verdict about a packet that comes alone."""
-    batch = arrival.begin()
+    batch = arrival.begin(ORIGIN)
     verdict = arrival.receive(packet, origin, batch)
     assert arrival.finish(batch)
     return verdict
@@ -179,7 +181,10 @@ def test_order_acknowledgments_go_where_a_message_came_from_or_to_its_source() -
     direct, private, nameless = numbered(1, 0), numbered(2, 1), numbered(3, 2)
     private.user.destination = QueueName(NameType.PRIVATE_ON_DESTINATION, number=7)
     nameless.user.destination = None
-    assert reply_to(direct, ORIGIN) == "DIRECT=TCP:127.0.0.44\\private$\\order_queue$"
+    assert reply_to(direct, ORIGIN) == "DIRECT=TCP:127.0.0.44\\private$\\order_queue$;irceirceirceirceirceirceiq"
+    name = parse_format_name(reply_to(direct, ORIGIN))
+    assert isinstance(name, DirectFormatName) and meant_machine(name) == SOURCE
+    assert wire_name(name) == "DIRECT=TCP:127.0.0.44\\private$\\order_queue$"
     assert reply_to(private, ORIGIN) == reply_to(nameless, ORIGIN) == f"PRIVATE={UUID(bytes_le=SOURCE)}\\00000004"
 
 

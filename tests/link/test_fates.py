@@ -431,6 +431,39 @@ def test_a_failure_amid_a_batch_loses_no_message(pair: Pair, monkeypatch: pytest
     pair.run(story)
 
 
+@pytest.mark.parametrize(("target", "transactional"), [(PLAIN, False), (TX, True)], ids=["plain", "transactional"])
+def test_a_message_that_makes_the_receiver_fail_is_refused_alone(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, target: str, transactional: bool
+) -> None:
+    judge = Arrival.receive
+
+    def receive(self: Arrival, packet: Any, *arguments: Any) -> Any:
+        if packet.properties.label == "poison":
+            raise RuntimeError("a defect")
+        return judge(self, packet, *arguments)
+
+    monkeypatch.setattr(Arrival, "receive", receive)
+    labels = [str(n) for n in range(4)] + ["poison"] + [str(n) for n in range(4, 9)]
+
+    async def story() -> None:
+        await pair.alpha.send(
+            target, [message(label, journaling_requested=int(Journal.DEADLETTER)) for label in labels],
+            transactional=transactional,
+        )  # fmt: skip
+        await pair.alpha.send(OTHER, [message("of another queue")])
+        await settled(120)
+        assert pair.beta.labels("tx" if transactional else "plain") == [each for each in labels if each != "poison"]
+        assert pair.beta.labels("other") == ["of another queue"]
+        assert not any(queue.entries for queue in pair.alpha.manager.registry.outgoing.values())
+        assert pair.beta.service._arrival.rejected == 1
+        if transactional:  # its sender has the final acknowledgment
+            dead = pair.alpha.manager.registry.transactional_dead_letters
+            assert [dead.message(key).label for key in dead.available] == ["poison"]
+
+    pair.run(story)
+    assert [record.exc_text is not None for record in caplog.records if "made the receiver fail" in record.message]
+
+
 def test_destinations_of_dropped_queues_are_forgotten(pair: Pair) -> None:
     async def story() -> None:
         for number in range(20):

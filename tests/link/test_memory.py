@@ -10,6 +10,7 @@ from openmsmq.link.memory import Duplicates, Source, Sources
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.store import Operation
+from openmsmq.transport.history import LIFETIME
 from openmsmq.transport.sequence import Incoming, Position, SequenceId
 
 SOURCE = b"\x11" * 16
@@ -19,11 +20,11 @@ def identifier(number: int) -> bytes:
     return SOURCE + number.to_bytes(4, "little")
 
 
-def come(told: Duplicates, *numbers: int) -> list[Operation]:
+def come(told: Duplicates, *numbers: int, now: float = 0) -> list[Operation]:
     """Recoverable messages come together. Returns what is stored of them."""
     for number in numbers:
         told.add(identifier(number), 0)
-    return told.operations([identifier(number) for number in numbers])
+    return told.operations([identifier(number) for number in numbers], now)
 
 
 def known(told: Duplicates, count: int) -> list[int]:
@@ -35,7 +36,7 @@ def test_recoverable_messages_are_known_after_a_restart_and_express_ones_are_not
     before = Duplicates(disk.definitions, 0)
     disk.write(come(before, 1))
     before.add(identifier(2), 0)
-    assert before.operations([]) == []
+    assert before.operations([], 0) == []
     assert known(before, 4) == [1, 2]
     assert known(Duplicates(disk.definitions, 0), 4) == [1]
 
@@ -44,7 +45,7 @@ def test_what_was_passed_on_is_known_with_its_hops() -> None:
     disk, passed = Disk(), identifier(1) + b"\x03"
     before = Duplicates(disk.definitions, 0)
     before.add(passed, 0)
-    disk.write(before.operations([passed, identifier(2)]))
+    disk.write(before.operations([passed, identifier(2)], 0))
     after = Duplicates(disk.definitions, 0)
     assert after.seen(passed, 1) and after.seen(identifier(2), 1)
     assert not after.seen(identifier(1), 1) and not after.seen(identifier(1) + b"\x04", 1)
@@ -63,7 +64,7 @@ def test_the_latest_are_known_after_a_restart_however_often_there_was_one(
     monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
     """At least four messages are kept, as few definitions as that takes."""
-    monkeypatch.setattr(memory, "MAXIMUM_ENTRIES", 4)
+    monkeypatch.setattr(memory, "MOST_STORED", 4)
     disk, count = Disk(), 0
     for _ in range(7):
         told = Duplicates(disk.definitions, 0)
@@ -85,6 +86,31 @@ def test_management_sees_where_a_source_stands() -> None:
     assert info == type(info)("name", SOURCE, 7 * 2**32 + 9, 3, 77, 2)
 
 
+def test_a_stored_message_is_forgotten_after_half_an_hour() -> None:
+    disk = Disk()
+    told = Duplicates(disk.definitions, 0)
+    disk.write(come(told, 1))
+    disk.write(come(told, 2, now=LIFETIME - 1))
+    assert len(disk.names) == 2
+    disk.write(come(told, 3, now=LIFETIME))
+    assert known(Duplicates(disk.definitions, 0), 5) == [2, 3]
+
+
+def test_messages_that_come_one_by_one_do_not_fill_the_store_with_definitions() -> None:
+    disk = Disk()
+    told = Duplicates(disk.definitions, 0)
+    for number in range(3000):
+        disk.write(come(told, number))
+        assert len(disk.names) <= 2 * memory.MERGED
+    assert known(Duplicates(disk.definitions, 0), 3000) == list(range(3000))
+
+
+def taken(sources: Sources, disk: Disk, source: Source, address: str = "") -> None:
+    """A message of a source is accepted."""
+    disk.write(source.operations())
+    sources.keep(source, address)
+
+
 def test_where_a_source_stands_is_known_after_a_restart() -> None:
     disk, queue, gone = Disk(), transactional(5), transactional(6)
     sources = Sources(disk.definitions, {5: queue, 6: gone})
@@ -92,8 +118,9 @@ def test_where_a_source_stands_is_known_after_a_restart() -> None:
         source = sources.of(SOURCE, one)
         source.sequence.receive(SequenceId(7, 9), 1, 0, 0)
         source.accessed = 77
-        disk.write([*sources.keep(source), *source.operations()])
-        assert sources.keep(source) == [] and sources.of(SOURCE, one) is source
+        assert not sources.is_kept(source)
+        taken(sources, disk, source)
+        assert sources.is_kept(source) and sources.of(SOURCE, one) is source
     after = Sources(disk.definitions, {5: queue})
     known = after.of(SOURCE, queue)
     assert (known.sequence.position, known.accessed) == (Position(SequenceId(7, 9), 1), 77)
@@ -102,14 +129,30 @@ def test_where_a_source_stands_is_known_after_a_restart() -> None:
     assert disk.names == {durable.INCOMING_PREFIX + SOURCE.hex().encode() + b"/5"}
 
 
-def test_of_too_many_sources_the_one_that_was_quiet_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "MAXIMUM_INCOMING", 3)
+def test_a_sequence_is_never_forgotten_for_others_which_have_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MOST_INCOMING", 5)
+    monkeypatch.setattr(memory, "INCOMING_OF_ADDRESS", 3)
     disk, queue = Disk(), transactional(5)
     sources = Sources(disk.definitions, {5: queue})
-    for number, accessed in enumerate((30, 10, 20, 40)):
-        assert len(disk.names) == number if number < 3 else len(disk.names) == 3
+    first = sources.of(bytes([1]) * 16, queue)
+    for number, address in ((1, "known"), (2, "stranger"), (3, "stranger"), (4, "stranger")):
         source = sources.of(bytes([number]) * 16, queue)
-        source.accessed = accessed
-        disk.write([*source.operations(), *sources.keep(source)])
-    left = {int(name.rpartition(b"/")[0][-2:], 16) for name in disk.names}
-    assert left == {0, 2, 3}
+        assert sources.has_room(source, address)
+        taken(sources, disk, source, address)
+    another = sources.of(bytes([5]) * 16, queue)
+    assert not sources.has_room(another, "stranger") and sources.has_room(another, "somebody else")
+    assert sources.has_room(sources.of(bytes([1]) * 16, queue), "stranger"), "it is known"
+    taken(sources, disk, another, "somebody else")
+    late = sources.of(bytes([6]) * 16, queue)
+    assert not sources.has_room(late, "known") and sources.knows(bytes([1]) * 16)
+    disk.write(sources.forget(sources.of(bytes([2]) * 16, queue)))
+    assert sources.has_room(late, "stranger") and not sources.knows(bytes([2]) * 16)
+    assert first.queue == 5 and sources.count == 4
+
+
+def test_100_000_sources_that_are_refused_take_no_more_than_their_table() -> None:
+    queue = transactional(5)
+    sources = Sources({}, {5: queue})
+    for number in range(100_000):
+        sources.try_out(sources.of(number.to_bytes(16, "little"), queue))
+    assert len(sources._tentative) == memory.MOST_TENTATIVE and sources.count == 0

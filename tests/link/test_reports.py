@@ -147,7 +147,7 @@ def test_a_report_comes_once_however_often_its_message_does(pair: Pair) -> None:
         sent = pair.alpha.service._departing._packet(pair.alpha.manager.registry.outgoing[PLAIN.lower()], again)
         arrival = pair.beta.service._arrival
         origin = Origin(pair.alpha.machine.identifier, pair.alpha.address)
-        verdict = arrival.receive(sent, origin, arrival.begin())
+        verdict = arrival.receive(sent, origin, arrival.begin(origin))
         assert verdict.fate.name == "DUPLICATE" and len(said(queue)) == 1
         await pair.alpha.send(TX, [message("refused", tracing_requested=1)])
         await settled()

@@ -135,10 +135,13 @@ def test_prefixes_suffixes_and_hexadecimal_digits_are_read_in_any_case() -> None
     assert str(names.parse_format_name(r"direct=os:Host\Private$\Q;Journal")) == r"DIRECT=os:Host\Private$\Q;JOURNAL"
 
 
-def test_the_slashes_of_a_url_become_backslashes() -> None:
-    name = names.parse_format_name("DIRECT=HTTP://host/msmq/private$/q")
-    assert str(name) == r"DIRECT=HTTP://host/msmq\private$\q"
-    assert names.parse_format_name(str(name)) == name
+@pytest.mark.parametrize("text", [
+    "DIRECT=HTTP://host/msmq/private$/q", r"DIRECT=HTTPS://host:81/msmq\private$\q", "DIRECT=http://host/msmq/q;sub",
+])  # fmt: skip
+def test_a_name_of_http_stays_as_it_was_written(text: str) -> None:
+    name = names.parse_format_name(text)
+    assert str(name) == text and isinstance(name, names.DirectFormatName)
+    assert name.path == (r"private$\q" if "private" in text else "q")
 
 
 @pytest.mark.parametrize(

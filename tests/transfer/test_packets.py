@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from openmsmq.model.constants import INFINITE
-from openmsmq.model.message import NULL_IDENTIFIER, Message
+from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
 from openmsmq.packet.message_packet import MessagePacket
-from openmsmq.packet.queue_names import NameType
+from openmsmq.packet.queue_names import NameType, QueueName
+from openmsmq.packet.reader import Reader
+from openmsmq.packet.user_message import UserMessage
 from openmsmq.transfer.packets import message_of, packet_of, user_message_of
 
 MACHINE = bytes(range(16))
@@ -156,3 +159,45 @@ def test_each_packet_names_its_own_destination_and_lists_all() -> None:
         back = through_a_packet(message)
         assert back.destination_queue_format_name == own
         assert back.destination_multi_queue_format_name == several
+
+
+SOURCE, ADDRESS, ALIEN, HERE = (bytes([n]) * 16 for n in (1, 2, 3, 4))
+_ADMINISTRATION = {
+    NameType.NONE: (None, None),
+    NameType.PRIVATE_ON_SOURCE: (QueueName(NameType.PRIVATE_ON_SOURCE, number=7), SOURCE),
+    NameType.PRIVATE_ON_DESTINATION: (QueueName(NameType.PRIVATE_ON_DESTINATION, number=7), ADDRESS),
+    NameType.PUBLIC: (QueueName(NameType.PUBLIC, guid=ALIEN), None),
+    NameType.PRIVATE: (QueueName(NameType.PRIVATE, guid=ALIEN, number=7), ALIEN),
+    NameType.DIRECT: (QueueName(NameType.DIRECT, direct="OS:x\\private$\\a"), None),
+}
+
+
+@pytest.mark.parametrize("administration", _ADMINISTRATION)
+@pytest.mark.parametrize("response", NameType)
+@pytest.mark.parametrize("address", [ADDRESS, NULL_GUID], ids=["addressed", "direct"])
+def test_every_pair_of_administration_and_response_queue_that_the_header_allows_is_read(
+    administration: NameType, response: NameType, address: bytes
+) -> None:
+    """UserHeader.Flags.AQ and RQ, [MS-MQMQ] 2.2.19.2. A host that the packet does not name is left out (D-180)."""
+    name, host = _ADMINISTRATION[administration]
+    if host == ADDRESS and address == NULL_GUID:
+        host = HERE
+    hosts = {
+        NameType.PRIVATE_ON_SOURCE: SOURCE,
+        NameType.PRIVATE_ON_DESTINATION: ADDRESS if address != NULL_GUID else HERE,
+        NameType.PRIVATE_ON_ADMINISTRATION: host,
+        NameType.PRIVATE: ALIEN,
+    }
+    made = user_message_of(Message(destination_queue_format_name="DIRECT=OS:x\\private$\\q"))
+    made.user.source_queue_manager, made.user.queue_manager_address = SOURCE, address
+    made.user.administration = name
+    made.user.response = None if response is NameType.NONE else QueueName(response, ALIEN, 9, "OS:x\\private$\\r")
+    read = message_of(MessagePacket(UserMessage.unpack(Reader(made.pack()))), here=HERE)
+    if response in hosts:
+        of = hosts[response]
+        assert read.response_queue_format_name == (f"PRIVATE={UUID(bytes_le=of)}\\00000009" if of else "")
+    elif response is NameType.SAME_AS_ADMINISTRATION:
+        assert read.response_queue_format_name == read.administration_queue_format_name
+    else:
+        expected = {NameType.PUBLIC: f"PUBLIC={UUID(bytes_le=ALIEN)}", NameType.DIRECT: "DIRECT=OS:x\\private$\\r"}
+        assert read.response_queue_format_name == expected.get(response, "")

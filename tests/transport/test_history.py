@@ -24,24 +24,53 @@ def test_one_message_id_of_two_sources_is_two_messages() -> None:
 def test_entries_are_forgotten_after_30_minutes_and_a_duplicate_renews_them() -> None:
     history = History()
     history.add(ALICE, 1, 0)
-    history.add(ALICE, 2, 0)
+    history.add(BOB, 2, 0)
     assert history.seen(ALICE, 1, 1_000_000)
-    assert history.next_deadline == 1_800_000
     history.tick(1_800_000)
-    assert len(history) == 1 and history.next_deadline == 2_800_000
-    assert not history.seen(ALICE, 2, 1_800_001) and history.seen(ALICE, 1, 1_800_001)
+    assert len(history) == 1
+    assert not history.seen(BOB, 2, 1_800_001) and history.seen(ALICE, 1, 1_800_001)
+    history.tick(3_600_001)
+    assert len(history) == 0
+
+
+def test_everything_that_many_sessions_may_have_under_way_is_known() -> None:
+    """170 senders, 64 messages each, all of which come again after a cut."""
+    history = History(maximum=170 * 64)
+    everything = [(sender.to_bytes(16, "little"), number) for number in range(64) for sender in range(170)]
+    for source, number in everything:
+        assert not history.seen(source, number, 0)
+        history.add(source, number, 0)
+    assert all(history.seen(source, number, 1) for source, number in everything)
 
 
 def test_a_source_that_floods_displaces_its_own_entries() -> None:
-    history = History(maximum=10)
-    for number in range(4):
+    history = History(maximum=1000, of_source=100)
+    for number in range(40):
         history.add(ALICE, number, 0)
-    for number in range(1000):
+    for number in range(10_000):
         history.add(BOB, number, 1)
-    assert all(history.seen(ALICE, number, 2) for number in range(4))
-    assert history.seen(BOB, 999, 2) and not history.seen(BOB, 993, 2)
-    history.add(CAROL, 1, 2)
-    assert len(history) == 10
+    assert all(history.seen(ALICE, number, 2) for number in range(40))
+    assert history.seen(BOB, 9_999, 2) and history.seen(BOB, 9_930, 2) and not history.seen(BOB, 9_800, 2)
+    assert len(history) <= 140
+
+
+def test_duplicates_without_end_take_no_memory() -> None:
+    history = History(maximum=1000, of_source=100)
+    for number in range(30):
+        history.add(ALICE, number, 0)
+    for round_ in range(1000):
+        assert all(history.seen(ALICE, number, round_) for number in range(30))
+    assert sum(len(chunk.messages) for chunk in history._sources[ALICE].chunks) <= 200
+
+
+def test_of_too_many_sources_the_one_that_was_quiet_for_longest_loses_its_entries() -> None:
+    history = History(maximum=100)
+    for sender in range(100):
+        history.add(sender.to_bytes(16, "little"), 1, sender)
+    assert history.seen(bytes(16), 1, 100)  # it is not quiet any more
+    history.add(ALICE, 1, 101)
+    assert len(history) == 100 and history.seen(bytes(16), 1, 102)
+    assert not history.seen((1).to_bytes(16, "little"), 1, 102)
 
 
 sources = st.sampled_from([ALICE, BOB, CAROL])
@@ -55,8 +84,9 @@ def test_the_table_has_a_bound_and_only_what_came_within_the_lifetime(steps: lis
     for source, message_id, passed in steps:
         now += passed
         if history.seen(source, message_id, now):
-            assert now - last[source, message_id] < 100
+            assert (source, message_id) in last
         else:
             history.add(source, message_id, now)
         last[source, message_id] = now
         assert history.seen(source, message_id, now) and len(history) <= 8
+        assert len(history) == sum(len(known.chunk_of) for known in history._sources.values())

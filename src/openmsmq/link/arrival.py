@@ -17,9 +17,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from openmsmq.link.durable import Route
-from openmsmq.link.memory import Duplicates, Source, Sources
+from openmsmq.link.memory import INCOMING_OF_ADDRESS, MOST_INCOMING, Duplicates, Source, Sources
 from openmsmq.model import names
-from openmsmq.model.constants import INFINITE, MessageClass
+from openmsmq.model.constants import INFINITE, Delivery, MessageClass
 from openmsmq.model.errors import (
     IllegalFormatName,
     InsufficientResources,
@@ -32,19 +32,27 @@ from openmsmq.packet import UserMessage
 from openmsmq.packet.headers import TransactionHeader
 from openmsmq.packet.internal import FinalAckBody
 from openmsmq.packet.message_packet import MessagePacket
-from openmsmq.packet.queue_names import ORDER_QUEUE_NUMBER, ORDER_QUEUE_PATH
+from openmsmq.packet.queue_names import ORDER_QUEUE_NUMBER, NameType
 from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands, Rejected
 from openmsmq.queueing.arrivals import Arriving
 from openmsmq.queueing.authorization import Caller, Right
+from openmsmq.queueing.change_set import ORDER_LABEL
 from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.outgoing_queues import order_queue_of, wire_name
 from openmsmq.queueing.queue import Queue
-from openmsmq.transfer.packets import NAMES_KEPT, message_of
+from openmsmq.queueing.records import split_final_ack
+from openmsmq.queueing.storage import storing
+from openmsmq.transfer.packets import NAMES_KEPT, message_of, user_message_of
+from openmsmq.transport.rate import Rate
 from openmsmq.transport.routing import Routing
 from openmsmq.transport.sequence import Position, SequenceId
 
 logger = logging.getLogger(__name__)
 
 MAXIMUM_HOPS = 0x1D  # UserHeader.Flags.RC, [MS-MQMQ] 2.2.19.2
+
+
+WARNINGS_PER_SECOND = 1  # that strangers can cause
 
 
 class Fate(Enum):
@@ -57,14 +65,20 @@ class Fate(Enum):
     COMES_AGAIN = "comes again"  # there is no room: the session is to be closed without acknowledging it
 
 
+_RECOVERABLE = int(Delivery.RECOVERABLE)
+_NOT_TAKEN = (Fate.COMES_AGAIN, Fate.OUT_OF_ORDER)
+
+
 class Verdict(NamedTuple):
     """`is_stored` says that something was written, which has to be durable before the packet is acknowledged.
-    `source` is, of a transactional message that was accepted or rejected in its order, where its source stands."""
+    `source` is, of a transactional message that was accepted or rejected in its order, where its source stands.
+    `answer` goes back on the session that brought the message, and is kept nowhere."""
 
     fate: Fate
     message_class: MessageClass | None = None
     is_stored: bool = False
     source: Source | None = None
+    answer: UserMessage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +110,25 @@ class Arrived(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """What came together, and is carried out together. `met` are the sources of transactional messages, by identifier
-    and queue, of which not all are known otherwise; `sources` are the sequences that advance, with what they were
-    before; `identifiers` what was added to the history, and `recoverable` those that the store is to remember;
-    `arrived` what management shows; `allowed` whether a sender, authenticated or not, may send to a queue, by its
-    number."""
+    """What came together, and is carried out together.
+
+    Attributes:
+        address: that of the session.
+        met: the sources of transactional messages, by identifier and queue, of which not all are known otherwise.
+        sources: the sequences that advance, with what they were before.
+        tried: the same of sequences of which nothing was ever accepted.
+        identifiers: what was added to the history.
+        recoverable: those of them that the store is to remember.
+        arrived: what management shows.
+        allowed: whether a sender, authenticated or not, may send to a queue, by its number.
+    """
 
     work: Arriving
+    address: str
     is_empty: bool = True
     met: dict[tuple[bytes, int], Source] = field(default_factory=dict)
     sources: dict[Source, tuple[Position, int]] = field(default_factory=dict)
+    tried: dict[Source, tuple[Position, int]] = field(default_factory=dict)
     identifiers: list[bytes] = field(default_factory=list)
     recoverable: list[bytes] = field(default_factory=list)
     arrived: list[tuple[Queue, Source, str]] = field(default_factory=list)
@@ -129,11 +152,19 @@ class Arrival:
         self._routing, self._protection = routing, protection
         self._manager, self._duplicates, self._sources = manager, duplicates, sources
         self._policy, self._monotonic = policy, monotonic
+        self._warnings = Rate(WARNINGS_PER_SECOND)
         self.rejected = 0
 
-    def begin(self) -> Batch:
-        """Packets have come together: what becomes of them is one change."""
-        return Batch(self._manager.arrivals.begin())
+    def begin(self, origin: Origin) -> Batch:
+        """Packets have come together: what becomes of them is one change. The outgoing queues that answers to them
+        need count for the host that sent them, unless it is a queue manager that is known."""
+        known = self._is_known(origin.peer)
+        return Batch(self._manager.arrivals.begin("" if known else origin.address), origin.address)
+
+    def _is_known(self, identifier: bytes) -> bool:
+        """Whether a queue manager is in the routing table, or has brought transactional messages before that were
+        accepted."""
+        return self._routing.host(identifier) is not None or self._sources.knows(identifier)
 
     def receive(self, packet: UserMessage, origin: Origin, batch: Batch) -> Verdict:
         """Decide about one packet; `finish` carries it out."""
@@ -143,19 +174,35 @@ class Arrival:
             logger.warning("a message of queue manager %s has no room, and comes again: %s", _text(origin.peer), error)
             return Verdict(Fate.COMES_AGAIN)
 
+    def refuse_unread(self, packet: UserMessage, origin: Origin, batch: Batch) -> Verdict:
+        """Refuse a packet about which `receive` failed, which is a fault of this program. Only what the headers say is
+        used: a source that waits for it is told that there is no such queue."""
+        source = packet.user.source_queue_manager
+        message = Message(
+            identifier=source + packet.user.message_id.to_bytes(4, "little"), source_machine_identifier=source,
+            destination_queue_format_name="(not read)",
+        )  # fmt: skip
+        arrived = Arrived(packet, message, origin, message.identifier, self._monotonic())
+        return self._reject(arrived, MessageClass.NACK_BAD_DST_Q, None, batch)
+
     def finish(self, batch: Batch) -> bool:
         """Carry out what was decided. False if that could not be stored: then nothing has happened, and all packets of
         the batch come again."""
         if not batch.is_empty:
-            also = self._duplicates.operations(batch.recoverable)
+            also = self._duplicates.operations(batch.recoverable, self._monotonic())
             for source in batch.sources:
-                also += [*self._sources.keep(source), *source.operations()]
+                also += source.operations()
             try:
                 batch.work.commit(also)
             except MessageStorageFailed as error:
                 logger.warning("messages of another queue manager have no room, and come again: %s", error)
                 self.withdraw(batch)
                 return False
+        for source in batch.sources:
+            self._sources.keep(source, batch.address)
+        for source in batch.tried:
+            if source not in batch.sources:
+                self._sources.try_out(source)
         for queue, source, format_name in batch.arrived:
             queue.incoming[source.source] = source.info(format_name)
         return True
@@ -164,14 +211,15 @@ class Arrival:
         """Nothing of this has come: when it comes again, it must not be taken for duplicates."""
         for identifier in batch.identifiers:
             self._duplicates.forget(identifier)
-        for source, (position, reject_count) in batch.sources.items():
+        for source, (position, reject_count) in (*batch.sources.items(), *batch.tried.items()):
             source.sequence.position, source.sequence.reject_count = position, reject_count
 
     def _receive(self, packet: UserMessage, origin: Origin, batch: Batch) -> Verdict:
         now = self._monotonic()
-        message = message_of(MessagePacket(packet), absolute=False)
         transaction = packet.transaction
         is_local = self._is_local(packet)
+        here = self._manager.machine.identifier if is_local else NULL_GUID
+        message = message_of(MessagePacket(packet), absolute=False, here=here)
         passes = not is_local and self._routing.is_router
         identifier = message.identifier + bytes([packet.user.routing_count]) if passes else message.identifier
         if transaction is None and self._duplicates.seen(identifier, now):
@@ -195,19 +243,24 @@ class Arrival:
         identifier = SequenceId(header.sequence_timestamp, header.sequence_ordinal)
         number, previous = header.sequence_number, header.previous_sequence_number
         accepted = source.sequence.receive(identifier, number, previous, arrived.now)
-        self._sources.due.add(source)
+        is_kept = source in batch.sources or self._sources.is_kept(source)
+        if is_kept:
+            self._sources.due.add(source)
         if not accepted:
             if source.source in queue.incoming:
                 batch.arrived.append((queue, source, arrived.message.destination_queue_format_name))
             return Verdict(Fate.OUT_OF_ORDER, source=source)
         verdict = Verdict(Fate.COMES_AGAIN)
         try:
-            verdict = self._decide(arrived, queue, source, batch)
+            verdict = self._decide(arrived, queue, source, batch, is_kept)
         finally:
-            if verdict.fate is Fate.COMES_AGAIN:  # nor must it be taken for one that has come
+            if verdict.fate in _NOT_TAKEN:  # nor must it be taken for one that has come
                 source.sequence.position, source.sequence.reject_count = before
+            elif is_kept or verdict.fate is Fate.ACCEPTED:
+                batch.sources.setdefault(source, batch.tried.get(source, before))
+                self._sources.due.add(source)
             else:
-                batch.sources.setdefault(source, before)
+                batch.tried.setdefault(source, before)
         return verdict
 
     def _pass_on(self, arrived: Arrived, batch: Batch) -> Verdict:
@@ -219,11 +272,11 @@ class Arrival:
             return self._reject(arrived, MessageClass.NACK_HOP_COUNT_EXCEEDED, None, batch)
         if self._has_expired(message):
             return self._reject(arrived, MessageClass.NACK_REACH_QUEUE_TIMEOUT, None, batch)
-        name = _private_name(message.destination_queue_format_name)
+        name = _name_elsewhere(message.destination_queue_format_name)
         if name is None:
             return self._reject(arrived, MessageClass.NACK_BAD_DST_Q, None, batch)
         try:
-            queue = self._manager.changes.outgoing_for(name)
+            queue = self._manager.changes.outgoing_for(name, batch.work.charged_to)
         except InsufficientResources as error:
             raise MessageStorageFailed(detail=str(error)) from error
         size = message.size
@@ -234,7 +287,10 @@ class Arrival:
         self._remember(arrived, None, batch)
         return Verdict(Fate.ACCEPTED, is_stored=True)
 
-    def _decide(self, arrived: Arrived, queue: Queue | None, source: Source | None, batch: Batch) -> Verdict:
+    def _decide(
+        self, arrived: Arrived, queue: Queue | None, source: Source | None, batch: Batch, is_kept: bool = True
+    ) -> Verdict:
+        """`is_kept`: a message of this sequence was accepted before."""
         packet, message = arrived.packet, arrived.message
         refusal = self._refusal(packet, message, queue, batch)
         if refusal is None:
@@ -242,6 +298,8 @@ class Arrival:
             size = message.size
             if not batch.work.may_store(queue, size):
                 return Verdict(Fate.COMES_AGAIN)
+            if source is not None and not is_kept and not self._has_room_for(source, queue, arrived.origin):
+                return Verdict(Fate.OUT_OF_ORDER)
             try:
                 batch.work.accept(queue, message, size, _final_ack(packet, message, arrived.origin))
             except MessageStorageFailed:
@@ -254,15 +312,30 @@ class Arrival:
                     batch.arrived.append((queue, source, message.destination_queue_format_name))
                 self._remember(arrived, source, batch)
                 return Verdict(Fate.ACCEPTED, is_stored=message.recoverable, source=source)
-        return self._reject(arrived, refusal, source, batch)
+        return self._reject(arrived, refusal, source if is_kept else None, batch)
 
-    def _remember(self, arrived: Arrived, source: Source | None, batch: Batch) -> None:
-        """That the message has come: part of its batch."""
+    def _has_room_for(self, source: Source, queue: Queue, origin: Origin) -> bool:
+        """Whether one more transactional sequence can be remembered. If not, its messages stay with their sender."""
+        if self._sources.has_room(source, origin.address):
+            return True
+        if self._warnings.allows(self._monotonic()):
+            logger.warning(
+                "no transactional messages of queue manager %s are accepted for %s: there are %d sequences, at most %d "
+                "of those that sessions from %s have begun since the start, %d in all; "
+                "`openmsmq sequence forget` removes sequences of queue managers that are no more",
+                _text(source.source), queue.properties.path_name, self._sources.count, INCOMING_OF_ADDRESS,
+                origin.address, MOST_INCOMING,
+            )  # fmt: skip
+        return False
+
+    def _remember(self, arrived: Arrived, source: Source | None, batch: Batch, *, is_refused: bool = False) -> None:
+        """That the message has come: part of its batch. One that was refused is refused again after a restart, so
+        memory is enough for it."""
         batch.is_empty = False
         if source is None and arrived.packet.transaction is None:
             self._duplicates.add(arrived.identifier, arrived.now)
             batch.identifiers.append(arrived.identifier)
-            if arrived.message.recoverable:
+            if arrived.message.recoverable and not is_refused:
                 batch.recoverable.append(arrived.identifier)
 
     def _reject(self, arrived: Arrived, reason: MessageClass, source: Source | None, batch: Batch) -> Verdict:
@@ -274,14 +347,34 @@ class Arrival:
         )  # fmt: skip
         if not self._protection.acknowledges(packet, reason):
             message.acknowledgements_requested = 0
+        answer: UserMessage | None = None
         final_ack = _final_ack(packet, message, arrived.origin, always=True)
+        if final_ack and source is None and not self._is_known(packet.user.source_queue_manager):
+            answer, final_ack = self._answer(final_ack, reason, arrived), b""
         dead_letter = (
             reason is MessageClass.NACK_Q_EXCEED_QUOTA and packet.transaction is None
             and packet.user.negative_journaling
         )  # fmt: skip
         batch.work.reject(message, reason, final_ack, dead_letter)
-        self._remember(arrived, source, batch)
-        return Verdict(Fate.REJECTED, reason, is_stored=True, source=source)
+        self._remember(arrived, source, batch, is_refused=not dead_letter)
+        return Verdict(Fate.REJECTED, reason, is_stored=True, source=source, answer=answer)
+
+    def _answer(self, final_ack: bytes, reason: MessageClass, arrived: Arrived) -> UserMessage | None:
+        """The final acknowledgment for a source that is not known, of whose sequence nothing is kept: it goes back on
+        the session, and if it is lost, the message comes again and is refused again. None if the source is not at the
+        other end of the session, because nobody knows where it is."""
+        packet, origin = arrived.packet, arrived.origin
+        direct = packet.user.destination is not None and packet.user.destination.direct
+        if not direct and packet.user.source_queue_manager != origin.peer:
+            return None
+        body, name = split_final_ack(final_ack)
+        message = Message(
+            message_class=reason, label=ORDER_LABEL, body=body, destination_queue_format_name=wire_name(name),
+            priority=0, delivery_guarantee=_RECOVERABLE, time_to_reach_queue=self._manager.changes.longest_way,
+        )  # fmt: skip
+        with storing():
+            self._manager.changes.stamp(message)
+        return user_message_of(message)
 
     # -- the checks --------------------------------------------------------------------------------------------
 
@@ -359,22 +452,24 @@ def _named_here(format_name: str, identifier: bytes) -> names.SingleFormatName |
     return None if isinstance(name, names.MultipleElementFormatName) else name
 
 
-def _private_name(format_name: str) -> names.PrivateFormatName | None:
-    """The name of a private queue of another machine; only these, and public ones, are passed on."""
+def _name_elsewhere(format_name: str) -> names.PrivateFormatName | names.PublicFormatName | None:
+    """The name of a private or public queue of another machine; only these are passed on (3.1.5.8.2, 3.1.5.8.5)."""
     try:
         name = names.parse_format_name(format_name)
     except IllegalFormatName:
         return None
-    return name if isinstance(name, names.PrivateFormatName) else None
+    return name if isinstance(name, (names.PrivateFormatName, names.PublicFormatName)) else None
 
 
 def _route(packet: UserMessage, hops: int) -> Route:
     header, report_queue = packet.transaction, (packet.debug and packet.debug.queue) or b""
+    is_public = packet.user.destination is not None and packet.user.destination.type is NameType.PUBLIC
+    machine = packet.user.queue_manager_address if is_public else b""
     if header is None:
-        return Route(hops, report_queue=report_queue)
+        return Route(hops, report_queue=report_queue, machine=machine)
     return Route(
         hops, header.final_ack_required, header.sequence_ordinal, header.sequence_timestamp, header.sequence_number,
-        header.previous_sequence_number, report_queue,
+        header.previous_sequence_number, report_queue, machine,
     )  # fmt: skip
 
 
@@ -394,9 +489,11 @@ def _final_ack(packet: UserMessage, message: Message, origin: Origin, *, always:
 
 
 def reply_to(packet: UserMessage, origin: Origin) -> str:
-    """The queue that order acknowledgments of a message go to (3.1.7.17; deviation D-106)."""
+    """The outgoing queue for order acknowledgments of a message (3.1.7.17; deviation D-106). For a direct format name
+    it has the address of the session, and the queue manager at its other end, of which there may be several behind one
+    address; `wire_name` is what packets say."""
     if packet.user.destination is not None and packet.user.destination.direct:
-        return f"DIRECT=TCP:{origin.address}\\{ORDER_QUEUE_PATH}"
+        return order_queue_of(origin.address, origin.peer)
     return str(names.PrivateFormatName(UUID(bytes_le=packet.user.source_queue_manager), ORDER_QUEUE_NUMBER))
 
 

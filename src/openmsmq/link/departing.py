@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 from openmsmq.link.durable import Route
 from openmsmq.link.sequences import QueueSequence, Sequences
@@ -43,6 +44,9 @@ class Token(NamedTuple):
     queue: OutgoingQueue
     message: Message
     number: int | None
+
+
+Sent: TypeAlias = Token | None  # what a session knows of a packet; None for an answer of which nothing is kept
 
 
 class Departing:
@@ -135,8 +139,7 @@ class Departing:
             )
         packet = user_message_of(message)
         if packet.user.destination is not None and packet.user.destination.type is NameType.PUBLIC:
-            place = self._manager.registry.place_of(queue.destination)
-            packet.user.queue_manager_address = place.machine if place is not None else NO_GUID
+            packet.user.queue_manager_address = self.machine_of(queue.destination, None)
         if packet.debug is not None and self._report_queue:
             packet.debug = DebugHeader(self._report_queue)
         return packet
@@ -155,7 +158,23 @@ class Departing:
                 header.sequence_ordinal, header.sequence_timestamp = route.ordinal, route.timestamp
                 header.sequence_number, header.previous_sequence_number = route.number, route.previous
                 header.final_ack_required = route.final_ack
+        destination = packet.user.destination
+        if destination is not None and destination.type is NameType.PUBLIC:
+            packet.user.queue_manager_address = self.machine_of(
+                names.PublicFormatName(UUID(bytes_le=destination.guid)), message.lookup_identifier
+            )
         return packet
+
+    def machine_of(self, name: names.SingleFormatName, lookup_identifier: int | None) -> bytes:
+        """The queue manager that a public queue is on: what the directory says, else what the packet of a message on
+        its way said; 16 bytes of zeros if neither is known."""
+        place = self._manager.registry.place_of(name)
+        if place is not None:
+            return place.machine
+        value = None
+        if lookup_identifier is not None:
+            value = self._manager.store.definitions.get(route_definition(lookup_identifier))
+        return (Route.unpack(value).machine if value is not None else b"") or NO_GUID
 
     def _numbered_packet(
         self, sequence: QueueSequence, message: Message, number: int, peer: bytes
@@ -227,11 +246,11 @@ class Departing:
 
     # -- acknowledgments -----------------------------------------------------------------------------------------
 
-    def arrived(self, tokens: Iterable[Token]) -> None:
+    def arrived(self, tokens: Iterable[Sent]) -> None:
         """The other side has these. Transactional messages wait for their OrderAck besides."""
         by_queue: dict[OutgoingQueue, list[Message]] = {}
         for token in tokens:
-            if token.number is None and not token.queue.deleted:
+            if token is not None and token.number is None and not token.queue.deleted:
                 by_queue.setdefault(token.queue, []).append(token.message)
         for queue, messages in by_queue.items():
             present = [message for message in messages if message.lookup_identifier in queue.entries]

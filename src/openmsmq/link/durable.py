@@ -84,8 +84,8 @@ def incoming_of(name: bytes, value: bytes) -> tuple[bytes, int, Position, int, i
 
 
 class Route(NamedTuple):
-    """What a packet that is passed on says beside its message: hops made, the sequence of its source, and the
-    DebugHeader's queue (16 bytes, or none)."""
+    """What a packet that is passed on says beside its message: hops made, the sequence of its source, the DebugHeader's
+    queue (16 bytes, or none), and the queue manager that a public queue is on (16 bytes, or none)."""
 
     hops: int
     final_ack: bool = False
@@ -94,13 +94,17 @@ class Route(NamedTuple):
     number: int = 0
     previous: int = 0
     report_queue: bytes = b""
+    machine: bytes = b""
 
     def pack(self) -> bytes:
-        return _ROUTE.pack(*self[:-1]) + self.report_queue
+        report_queue = self.report_queue or (bytes(16) if self.machine else b"")
+        return _ROUTE.pack(*self[:-2]) + report_queue + self.machine
 
     @classmethod
     def unpack(cls, value: bytes) -> Route:
-        return cls._make((*_ROUTE.unpack_from(value), value[_ROUTE.size :]))
+        """Records from before public queues were passed on end with the report queue."""
+        report_queue, machine = value[_ROUTE.size : _ROUTE.size + 16], value[_ROUTE.size + 16 :]
+        return cls._make((*_ROUTE.unpack_from(value), report_queue if any(report_queue) else b"", machine))
 
 
 def put_history(number: int, identifiers: Sequence[bytes]) -> Put:

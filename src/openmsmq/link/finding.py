@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from openmsmq.link.connection import CLOCK_STEP, Connection
-from openmsmq.link.departing import Token
+from openmsmq.link.departing import Sent
 from openmsmq.link.destination import Destination
 from openmsmq.link.limits import Limits
 from openmsmq.link.options import Options
@@ -33,7 +33,7 @@ class Sessions(Protocol):
     def take(self, destination: Destination, connection: Connection) -> None:
         """Messages for a destination go by an open session."""
 
-    def make(self, make_session: Callable[[float], Session[Token]]) -> Connection:
+    def make(self, make_session: Callable[[float], Session[Sent]]) -> Connection:
         """The protocol of a new connection."""
 
     def connected_for(self, destination: Destination, connection: Connection) -> None:
@@ -159,7 +159,7 @@ class Finder:
         return source if source and (":" in source) == (":" in hop.address) else ""
 
     async def _connect(self, destination: Destination, hop: NextHop, without_ping: bool) -> None:
-        def make(now: float) -> Session[Token]:
+        def make(now: float) -> Session[Sent]:
             return Session.initiator(self._settings, now, hop.identifier, without_ping)
 
         destination.show(OutgoingState.WAITING)

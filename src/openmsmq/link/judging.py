@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
-from openmsmq.link.arrival import Arrival, Batch, Fate, Origin, reply_to
+from openmsmq.link.arrival import Arrival, Batch, Fate, Origin
 from openmsmq.link.connection import Connection
 from openmsmq.link.departing import Departing
 from openmsmq.link.memory import Source
 from openmsmq.link.order_acks import OrderAcks
 from openmsmq.link.reports import Reports
 from openmsmq.packet import UserMessage
-from openmsmq.packet.queue_names import NameType
 from openmsmq.transport import MessageReceived
 from openmsmq.transport.sequence import Position
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class Outcome:
+    """What was decided about messages that came together. `receipts` are acknowledged, and `moved` are sequences whose
+    positions may be acknowledged, once the change is durable. `answers` go back at once. With `comes_again` there was
+    no room for one of the messages."""
+
+    receipts: list[int] = field(default_factory=list)
+    moved: dict[Source, Position] = field(default_factory=dict)
+    answers: list[UserMessage | None] = field(default_factory=list)
+    comes_again: bool = False
+
+
 class Judge:
     """Gives messages to queues (`arrival`), and acknowledgments to what they acknowledge (`departing`). `answers_by` is
-    told that answers to a format name may go back to a peer, by its identifier."""
+    told that a session brings transactional messages, so that the acknowledgments for its peer go back on it."""
 
     def __init__(
         self,
@@ -31,67 +43,103 @@ class Judge:
         order_acks: OrderAcks,
         reports: Reports | None,
         when_durable: Callable[[Callable[[], object]], None],
-        answers_by: Callable[[str, bytes], None],
+        answers_by: Callable[[Connection], None],
     ) -> None:
         self._arrival, self._departing, self._order_acks, self._reports = arrival, departing, order_acks, reports
         self._when_durable, self._answers_by = when_durable, answers_by
 
     def judge(self, connection: Connection, messages: Sequence[MessageReceived]) -> None:
-        """Decide about messages, as one change. Whatever goes wrong ends this connection, and they come again."""
-        batch = self._arrival.begin()
+        """Decide about messages, as one change. If that fails, each message is decided about on its own, so that one
+        that makes this program fail is refused alone and keeps no other back."""
+        if self._judge_safely(connection, messages):
+            return
+        for received in messages:
+            if connection.is_over:
+                return
+            if not self._judge_safely(connection, [received]):
+                self._refuse(connection, received)
+
+    def _judge_safely(self, connection: Connection, messages: Sequence[MessageReceived]) -> bool:
+        """Decide about messages as one change. False if that failed; then nothing has changed."""
+        batch, outcome = self._arrival.begin(_origin(connection)), Outcome()
         try:
-            self._judge_together(connection, messages, batch)
+            self._decide(connection, messages, batch, outcome)
+            stored = self._arrival.finish(batch)
         except Exception:  # what the batch has taken note of would make duplicates of messages that nobody has
-            logger.exception("messages from %s can't be judged; the connection is closed", connection.address)
+            if len(messages) == 1:
+                logger.exception("a message from %s made the receiver fail", connection.address)
+            self._arrival.withdraw(batch)
+            return False
+        if stored:
+            _answer(connection, outcome.answers)
+        if outcome.comes_again or not stored:
+            connection.close()
+        if stored and (outcome.receipts or outcome.moved):
+            self._when_durable(partial(self._stored, connection, outcome.receipts, outcome.moved))
+        if stored:
+            self._order_acks.arm()
+        return True
+
+    def _refuse(self, connection: Connection, received: MessageReceived) -> None:
+        """Refuse a message that made this program fail: resent again and again, it would block its sender for ever."""
+        origin = _origin(connection)
+        batch = self._arrival.begin(origin)
+        try:
+            verdict = self._arrival.refuse_unread(received.message, origin, batch)
+        except Exception:
+            logger.exception("a message from %s can't be refused; closing the connection", connection.address)
             self._arrival.withdraw(batch)
             connection.close()
-
-    def _judge_together(self, connection: Connection, messages: Sequence[MessageReceived], batch: Batch) -> None:
-        receipts: list[int] = []
-        moved: dict[Source, Position] = {}
-        origin = Origin(connection.session.peer, connection.address)
-        again = False
-        for received in messages:
-            if connection.is_over and received.receipt is None:
-                continue
-            fate, source = self._judge_one(connection, received.message, origin, batch)
-            if fate is Fate.COMES_AGAIN:
-                again = True
-                break
-            if source is not None and fate is not Fate.OUT_OF_ORDER:
-                moved[source] = source.sequence.position
-            if received.receipt is not None:
-                receipts.append(received.receipt)
+            return
         if not self._arrival.finish(batch):
             connection.close()
             return
-        if again:
-            connection.close()
-        if receipts or moved:
-            self._when_durable(partial(self._stored, connection, receipts, moved))
-        self._order_acks.arm()
+        _answer(connection, [verdict.answer])
+        if received.receipt is not None:
+            self._when_durable(partial(self._stored, connection, [received.receipt], {}))
+
+    def _decide(
+        self, connection: Connection, messages: Sequence[MessageReceived], batch: Batch, outcome: Outcome
+    ) -> None:  # fmt: skip
+        origin = _origin(connection)
+        for received in messages:
+            if connection.is_over and received.receipt is None:
+                continue
+            fate, source, answer = self._judge_one(connection, received.message, origin, batch)
+            if fate is Fate.COMES_AGAIN:
+                outcome.comes_again = True
+                break
+            if source is not None and fate is not Fate.OUT_OF_ORDER:
+                outcome.moved[source] = source.sequence.position
+            outcome.answers.append(answer)
+            if received.receipt is not None:
+                outcome.receipts.append(received.receipt)
 
     def _judge_one(
         self, connection: Connection, packet: UserMessage, origin: Origin, batch: Batch
-    ) -> tuple[Fate, Source | None]:
+    ) -> tuple[Fate, Source | None, UserMessage | None]:
         if self._departing.is_acknowledgment(packet):
             stored = self._departing.acknowledge(packet, origin.peer)
-            return Fate.ACCEPTED if stored else Fate.COMES_AGAIN, None
-        if packet.transaction is not None and _answers_here(packet, origin):
-            self._answers_by(reply_to(packet, origin), origin.peer)
+            return Fate.ACCEPTED if stored else Fate.COMES_AGAIN, None, None
+        if packet.transaction is not None:
+            self._answers_by(connection)
         verdict = self._arrival.receive(packet, origin, batch)
         if verdict.fate is Fate.ACCEPTED and self._reports is not None:
             self._reports.received(packet)
-        return verdict.fate, verdict.source
+        return verdict.fate, verdict.source, verdict.answer
 
     def _stored(self, connection: Connection, receipts: list[int], moved: dict[Source, Position]) -> None:
         self._order_acks.durable(moved)
         connection.durable(receipts)
 
 
-def _answers_here(packet: UserMessage, origin: Origin) -> bool:
-    """Whether acknowledgments of a transactional message may go back on the session that brought it: its source is at
-    the other end, or says nothing but that. Those for others find their own way."""
-    destination = packet.user.destination
-    is_direct = destination is not None and destination.type is NameType.DIRECT
-    return is_direct or packet.user.source_queue_manager == origin.peer
+def _origin(connection: Connection) -> Origin:
+    return Origin(connection.session.peer, connection.address)
+
+
+def _answer(connection: Connection, answers: list[UserMessage | None]) -> None:
+    """Send answers on the session that brought the messages, as far as its window has room."""
+    for answer in answers:
+        if answer is not None and connection.room:
+            connection.send(answer, None)
+    connection.flush()

@@ -6,39 +6,57 @@ Both survive a restart: what is remembered joins the batch of the message as ope
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from openmsmq.link import durable
+from openmsmq.model.shares import Shares
 from openmsmq.queueing.queue import IncomingTransferInfo, Queue
 from openmsmq.store import Drop, Operation
-from openmsmq.transport.history import MAXIMUM_ENTRIES, History
+from openmsmq.transport.history import LEAST_ENTRIES, LIFETIME, History
 from openmsmq.transport.sequence import Incoming
 
 logger = logging.getLogger(__name__)
 
-MAXIMUM_INCOMING = 20_000  # sequences of all sources; the one that was unused for longest is dropped
+# Recoverable messages that the store remembers as well: full windows of 128 sessions. More may be under way, and come
+# twice if the power fails just then.
+MOST_STORED = 65_536
+MERGED = 256  # batches of few messages whose records become one
+MOST_INCOMING = 200_000  # sequences of all sources together
+INCOMING_OF_ADDRESS = 20_000  # of these, begun since the start by sessions from one address
+MOST_TENTATIVE = 10_000  # sequences of which nothing was ever accepted
+
+
+class _Kept:
+    """A definition: its number, how many messages it names, and when the latest came."""
+
+    def __init__(self, number: int, count: int, latest: float) -> None:
+        self.number = number
+        self.count = count
+        self.latest = latest
 
 
 class Duplicates:
     """MessageIDHistoryTable. The latest recoverable messages are in the store: what came together is one definition,
-    and the oldest go when enough others are there (deviation D-99)."""
+    definitions of few messages are merged, and the oldest go after half an hour, or when enough others are there
+    (deviation D-99)."""
 
-    def __init__(self, definitions: Mapping[bytes, bytes], now: float) -> None:
-        """`now` in milliseconds of a clock that never goes back."""
-        self._history = History()
+    def __init__(self, definitions: Mapping[bytes, bytes], now: float, maximum: int = LEAST_ENTRIES) -> None:
+        """`now` in milliseconds of a clock that never goes back; `maximum` entries in memory."""
+        self._history = History(max(maximum, LEAST_ENTRIES))
         kept = {
             int(name.removeprefix(durable.HISTORY_PREFIX)): durable.history_of(value)
             for name, value in definitions.items()
             if name.startswith(durable.HISTORY_PREFIX)
         }
-        self._kept: deque[tuple[int, int]] = deque()  # number of a definition, and how many it has, the oldest first
+        self._kept: deque[_Kept] = deque()  # the oldest first
+        self._small: list[tuple[_Kept, Sequence[bytes]]] = []  # the latest, which have not been merged
         for number in sorted(kept):
-            self._kept.append((number, len(kept[number])))
+            self._kept.append(_Kept(number, len(kept[number]), now))
             for identifier in kept[number]:
                 self._history.add(*_key(identifier), now)
-        self._stored = sum(count for _, count in self._kept)
+        self._stored = sum(each.count for each in self._kept)
 
     def seen(self, identifier: bytes, now: float) -> bool:
         """Whether the message with this OBJECTID has come before. What is passed on has one byte more, the hops that it
@@ -53,19 +71,38 @@ class Duplicates:
         """It could not be stored, and comes again."""
         self._history.forget(*_key(identifier))
 
-    def operations(self, identifiers: Sequence[bytes]) -> list[Operation]:
+    def operations(self, identifiers: Sequence[bytes], now: float) -> list[Operation]:
         """What the batch of these recoverable messages has to remember."""
         if not identifiers:
             return []
-        number = self._kept[-1][0] + 1 if self._kept else 1
-        self._kept.append((number, len(identifiers)))
-        self._stored += len(identifiers)
-        operations: list[Operation] = [durable.put_history(number, identifiers)]
-        while self._stored - self._kept[0][1] >= MAXIMUM_ENTRIES:
-            oldest, count = self._kept.popleft()
-            self._stored -= count
-            operations.append(durable.drop_history(oldest))
+        operations: list[Operation] = []
+        if len(self._small) >= MERGED:
+            operations += self._merge()
+        kept = _Kept(self._kept[-1].number + 1 if self._kept else 1, len(identifiers), now)
+        self._kept.append(kept)
+        self._stored += kept.count
+        operations.append(durable.put_history(kept.number, identifiers))
+        if kept.count < MERGED:
+            self._small.append((kept, list(identifiers)))
+        while (oldest := self._kept[0]) is not kept and (
+            self._stored - oldest.count >= MOST_STORED or oldest.latest <= now - LIFETIME
+        ):
+            self._kept.popleft()
+            self._stored -= oldest.count
+            operations.append(durable.drop_history(oldest.number))
+        if self._small and self._small[0][0].number < self._kept[0].number:
+            self._small = [each for each in self._small if each[0].number >= self._kept[0].number]
         return operations
+
+    def _merge(self) -> list[Operation]:
+        """Write definitions of few messages as one, under the number of the last of them."""
+        small, self._small = self._small, []
+        last = small[-1][0]
+        gone = {each.number for each, _ in small[:-1]}
+        self._kept = deque(each for each in self._kept if each.number not in gone)
+        last.count = sum(each.count for each, _ in small)
+        merged = [identifier for _, identifiers in small for identifier in identifiers]
+        return [durable.put_history(last.number, merged), *map(durable.drop_history, sorted(gone))]
 
 
 def _key(identifier: bytes) -> tuple[bytes, int]:
@@ -76,7 +113,7 @@ def _key(identifier: bytes) -> tuple[bytes, int]:
 class Source:
     """One source queue manager and one transactional queue. `reply` is the format name of the queue for its order
     acknowledgments, `peer` the queue manager on whose session the latest message came. `accessed` is LastAccessTime,
-    seconds since 1970 UTC."""
+    seconds since 1970 UTC. `address` is that of the session that began it, empty if that was before the start."""
 
     source: bytes
     queue: int
@@ -84,6 +121,7 @@ class Source:
     reply: str = ""
     peer: bytes = b""
     accessed: int = 0
+    address: str = ""
 
     def info(self, format_name: str = "") -> IncomingTransferInfo:
         """For management."""
@@ -100,46 +138,97 @@ class Source:
 
 
 class Sources:
-    """IncomingTransactionalTransferInfo ([MS-MQDMPR] 3.1.1.5) of all queues."""
+    """IncomingTransactionalTransferInfo ([MS-MQDMPR] 3.1.1.5) of all queues.
+
+    Exactly once depends on it, so a sequence of which something was accepted is never forgotten while its queue is
+    there: where there is no room for another one, its messages are not accepted until there is. Of a sequence that was
+    only ever refused nothing is stored, and forgetting it does no harm.
+    """
 
     def __init__(self, definitions: Mapping[bytes, bytes], queues: Mapping[int, Queue]) -> None:
         """`queues` by number."""
-        self._sources: dict[tuple[bytes, int], Source] = {}
+        self._by_queue: dict[int, dict[bytes, Source]] = {}
+        self._tentative: OrderedDict[tuple[bytes, int], Source] = OrderedDict()  # the latest at the end
+        self._shares: Shares[str] = Shares(MOST_INCOMING, min(INCOMING_OF_ADDRESS, MOST_INCOMING))
+        self._queues_of: dict[bytes, int] = {}  # how many queues a source has sent to, by its identifier
         self.orphans: list[Operation] = []
         for name, value in definitions.items():
             if name.startswith(durable.INCOMING_PREFIX):
                 source, queue, position, reject_count, accessed = durable.incoming_of(name, value)
                 if queue in queues:
                     known = Source(source, queue, Incoming(position, reject_count), accessed=accessed)
-                    self._sources[source, queue] = known
+                    self._add(known)
+                    self._shares.charge("")
                     queues[queue].incoming[source] = known.info()
                 else:
                     self.orphans.append(Drop(name))
         self.due: set[Source] = set()  # an OrderAck is to be sent
 
+    def _add(self, source: Source) -> None:
+        self._by_queue.setdefault(source.queue, {})[source.source] = source
+        self._queues_of[source.source] = self._queues_of.get(source.source, 0) + 1
+
     def of(self, source: bytes, queue: Queue) -> Source:
         """Where a source stands with a queue."""
-        known = self._sources.get((source, queue.number))
+        kept = self._by_queue.get(queue.number)
+        known = kept.get(source) if kept is not None else None
+        known = known or self._tentative.get((source, queue.number))
         return known or Source(source, queue.number, Incoming())
 
-    def keep(self, source: Source) -> list[Operation]:
-        """A message of this source was accepted. Returns what joins its batch beside `Source.operations`."""
+    @property
+    def count(self) -> int:
+        """How many sequences there are."""
+        return self._shares.held
+
+    def is_kept(self, source: Source) -> bool:
+        """Whether a message of this sequence was ever accepted."""
+        return source.source in self._by_queue.get(source.queue, ())
+
+    def knows(self, source: bytes) -> bool:
+        """Whether a transactional message of this queue manager was ever accepted."""
+        return source in self._queues_of
+
+    def has_room(self, source: Source, address: str) -> bool:
+        """Whether a message of this sequence may be accepted, which comes on a session from an address."""
+        return self.is_kept(source) or self._shares.has_room(address)
+
+    def keep(self, source: Source, address: str) -> None:
+        """A message of this sequence was accepted, on a session from an address."""
+        if not self.is_kept(source):
+            self._tentative.pop((source.source, source.queue), None)
+            source.address = address
+            self._shares.charge(address)
+            self._add(source)
+
+    def try_out(self, source: Source) -> None:
+        """A message of a sequence was refused of which nothing was accepted yet. Where it stands is known for a while,
+        so that the messages behind it are judged in their order."""
         key = source.source, source.queue
-        if key in self._sources:
-            return []
-        dropped: list[Operation] = []
-        if len(self._sources) >= MAXIMUM_INCOMING:
-            oldest = min(self._sources.values(), key=lambda one: one.accessed)
-            logger.warning(
-                "more than %d transactional sequences come in: the one of queue manager %s for queue %d, unused since "
-                "%d, is forgotten", MAXIMUM_INCOMING, oldest.source.hex(), oldest.queue, oldest.accessed,
-            )  # fmt: skip
-            dropped = self.forget(oldest)
-        self._sources[key] = source
-        return dropped
+        self._tentative[key] = source
+        self._tentative.move_to_end(key)
+        if len(self._tentative) > MOST_TENTATIVE:
+            self._tentative.popitem(last=False)
+
+    def of_queue(self, queue: int) -> list[Source]:
+        """The sequences of a queue, by its number."""
+        return list(self._by_queue.get(queue, {}).values())
+
+    def queues(self) -> list[int]:
+        """The numbers of all queues that have sequences."""
+        return list(self._by_queue)
 
     def forget(self, source: Source) -> list[Operation]:
         """A sequence is no more. Returns what removes it from the store."""
-        self._sources.pop((source.source, source.queue), None)
         self.due.discard(source)
+        self._tentative.pop((source.source, source.queue), None)
+        if not self.is_kept(source):
+            return []
+        of_queue = self._by_queue[source.queue]
+        del of_queue[source.source]
+        if not of_queue:
+            del self._by_queue[source.queue]
+        self._shares.give_back(source.address)
+        self._queues_of[source.source] -= 1
+        if not self._queues_of[source.source]:
+            del self._queues_of[source.source]
         return [durable.drop_incoming(source.source, source.queue)]

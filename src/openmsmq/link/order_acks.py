@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 
 from openmsmq.link.connection import CLOCK_STEP
 from openmsmq.link.memory import Source, Sources
@@ -16,6 +15,7 @@ from openmsmq.model.message import Message
 from openmsmq.packet.internal import OrderAckBody
 from openmsmq.queueing.change_set import ORDER_LABEL
 from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.outgoing_queues import wire_name
 from openmsmq.transport.sequence import Position
 
 logger = logging.getLogger(__name__)
@@ -49,12 +49,12 @@ class OrderAcks:
         self.arm()
 
     def arm(self) -> None:
-        """Set the timer for what is due next."""
+        """Set the timer for what is due next. One that is set already comes early enough: nothing is due sooner than
+        ORDER_ACK_TIMEOUT from now."""
+        if self._timer is not None:
+            return
         deadlines = [one.sequence.next_deadline for one in self._sources.due]
         deadline = min((at for at in deadlines if at is not None), default=None)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if deadline is not None and not self._stopped:
             self._timer = self._loop.call_at(deadline / 1000 + CLOCK_STEP, self._send_all)
 
@@ -64,8 +64,14 @@ class OrderAcks:
         for source in list(self._sources.due):
             body = source.sequence.tick(now)
             if body is not None:
-                with suppress(MsmqError):  # the next resend brings another one
+                try:
                     self._send(source, body)
+                except MsmqError as error:  # the next resend brings another one
+                    if self._manager.changes.may_warn():
+                        logger.warning(
+                            "cannot send an order acknowledgment to %s, it will send its messages again: %s",
+                            source.reply, error,
+                        )  # fmt: skip
             if source.sequence.next_deadline is None:
                 self._sources.due.discard(source)
         self.arm()
@@ -75,13 +81,14 @@ class OrderAcks:
         name = names.parse_format_name(source.reply)
         assert isinstance(name, (names.DirectFormatName, names.PrivateFormatName))
         try:
-            queue = self._manager.changes.outgoing_for(name)
+            charged_to = "" if self._sources.is_kept(source) else source.address
+            queue = self._manager.changes.outgoing_for(name, charged_to)
         except InsufficientResources as error:
             logger.warning("no order acknowledgment for %s: %s", name, error)
             return
         if len(queue) < MOST_ORDER_ACKS:
             self._manager.arrivals.send(queue, Message(
                 message_class=MessageClass.ORDER_ACK, label=ORDER_LABEL, body=body.pack(),
-                destination_queue_format_name=str(name), priority=0,
+                destination_queue_format_name=wire_name(name), priority=0,
                 time_to_reach_queue=self._manager.changes.longest_way,
             ))  # fmt: skip

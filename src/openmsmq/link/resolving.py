@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
@@ -13,6 +14,7 @@ from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.model import names
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.packet.headers import NO_GUID
+from openmsmq.queueing.outgoing_queues import meant_machine
 from openmsmq.transport.reaching import NextHop
 from openmsmq.transport.routing import Routing, RoutingFailed
 
@@ -22,7 +24,7 @@ class Target:
     """Who a destination is: a queue manager by its identifier, or whoever is at a host (direct format names).
 
     `claimed`: whoever says on an open session that it has the identifier, for the acknowledgments of what it has sent
-    there.
+    there. With both host and identifier, that queue manager, which was at this host when it was met last.
     """
 
     host: str = ""
@@ -32,6 +34,9 @@ class Target:
 
     def __str__(self) -> str:
         return self.host or f"queue manager {UUID(bytes_le=self.identifier)}"
+
+
+MOST_MET = 10_000  # queue managers whose address is remembered
 
 
 class Unresolved(Exception):
@@ -45,6 +50,8 @@ class Unknown(Unresolved):
 def target_of(name: names.SingleFormatName) -> Target | None:
     """The target of a format name; None for one that this protocol does not serve."""
     match name:
+        case names.DirectFormatName() if meant := meant_machine(name):
+            return Target(name.host.lower(), meant, by_address=True)
         case names.DirectFormatName() if not name.is_http:
             return Target(name.host.lower(), by_address=name.protocol.upper() == "TCP")
         case names.PrivateFormatName(guid=guid):
@@ -68,13 +75,14 @@ class Resolver:
     ) -> None:
         """`hosts` are configured addresses by lower-case computer name; ports are those of other protocols."""
         self._hosts, self._routing, self._directory = hosts, routing, directory or DirectoryConnection(None)
-        self._met: dict[bytes, str] = {}
+        self._met: OrderedDict[bytes, str] = OrderedDict()  # the latest at the end
 
     def met(self, identifier: bytes, address: str) -> None:
         """A queue manager with this identifier was at this address."""
-        if len(self._met) > 10_000:
-            self._met.clear()
         self._met[identifier] = address
+        self._met.move_to_end(identifier)
+        if len(self._met) > MOST_MET:
+            self._met.popitem(last=False)
 
     def last_met(self, target: Target) -> list[NextHop]:
         """Where a queue manager of this identifier was last: its own claim, for what nothing else is known of."""
@@ -83,6 +91,8 @@ class Resolver:
 
     async def hops(self, target: Target) -> list[NextHop]:
         """The next hops, in the order in which they are to be tried. Raises Unresolved."""
+        if target.identifier != NO_GUID and target.host:
+            return self.last_met(target) or [NextHop(target.host, identifier=target.identifier)]
         if target.identifier != NO_GUID:
             return await self._to_manager(target)
         if target.by_address:

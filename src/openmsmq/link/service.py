@@ -10,7 +10,7 @@ from typing import Protocol
 
 from openmsmq.link.arrival import Arrival
 from openmsmq.link.connection import Connection
-from openmsmq.link.departing import Departing, Token
+from openmsmq.link.departing import Departing, Sent
 from openmsmq.link.destination import Destination
 from openmsmq.link.finding import Finder
 from openmsmq.link.holding import Holding
@@ -22,11 +22,15 @@ from openmsmq.link.order_acks import OrderAcks
 from openmsmq.link.reports import Reports
 from openmsmq.link.resolving import Resolver, Target, target_of
 from openmsmq.link.sequences import QueueSequence, Sequences
+from openmsmq.model import names
 from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.packet.headers import NO_GUID
+from openmsmq.packet.queue_names import ORDER_QUEUE_NUMBER
 from openmsmq.protection.arrival import ArrivalProtection
 from openmsmq.protection.departure import DepartureProtection
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.queueing.outgoing_queues import ConnectionStatus, OutgoingQueue, OutgoingState
+from openmsmq.queueing.outgoing_queues import ConnectionStatus, OutgoingQueue, OutgoingState, meant_machine
+from openmsmq.queueing.queue import Queue
 from openmsmq.transport import Closed, MessageReceived, Reason, Session, Settings
 from openmsmq.transport.reaching import Reach, Reaching
 from openmsmq.transport.routing import Routing
@@ -36,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 512
 HEARTBEAT = 1.0  # seconds between looks at the resend timers
+BEATS_BETWEEN_SWEEPS = 60
 
 
 class Protections(Protocol):
@@ -67,16 +72,17 @@ class MessageService:
         self._routing = options.routing or Routing(manager.machine.identifier)
         self._destinations: dict[Target, Destination] = {}
         self._serving: dict[Connection, set[Destination]] = {}  # every connection, and who sends on it
-        self._living: dict[bytes, Connection] = {}  # open sessions by the identifier of the peer, the first of each
-        # By lower-case format name: order queues of peers, and the peers whose own sessions lead back there.
-        self._via: dict[str, bytes] = {}
+        # Open sessions by the identifier of the peer. Acknowledgments take the last one: that which was opened last, or
+        # on which the peer last sent transactions.
+        self._living: dict[bytes, list[Connection]] = {}
+        self._owed: dict[bytes, set[OutgoingQueue]] = {}  # acknowledgments for peers without a session
         self._limits = Limits(options, self._serving, manager.machine.identifier)
         self._resolver = Resolver(options.hosts or {}, self._routing, options.directory)
         self._finder = Finder(manager, self._resolver, self, self._limits, options, self._settings, loop)
         definitions = manager.store.definitions
         self._sequences = Sequences(definitions, manager.registry.outgoing.values(), self._seconds)
         self._sources = Sources(definitions, manager.registry.queues)
-        self._duplicates = Duplicates(definitions, self._now())
+        self._duplicates = Duplicates(definitions, self._now(), options.max_sessions * WINDOW_SIZE)
         self._arrival = Arrival(
             manager, self._duplicates, self._sources, options.policy, self._routing, protections.arrival, self._now
         )
@@ -93,6 +99,7 @@ class MessageService:
         self._server: asyncio.Server | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._stopped = False
+        self._beats = 0
 
     def _now(self) -> float:
         return self._loop.time() * 1000
@@ -123,7 +130,7 @@ class MessageService:
         self._order_acks.stop()
         if self._reports is not None:
             self._reports.stop()
-        for destination in self._destinations.values():
+        for destination in list(self._destinations.values()):
             self._finder.cancel(destination)
         for connection in list(self._serving):
             connection.close()
@@ -169,7 +176,7 @@ class MessageService:
             connection.set_window(1 if paused else WINDOW_SIZE)
 
     def _go_offline(self) -> None:
-        for destination in self._destinations.values():
+        for destination in list(self._destinations.values()):  # closing forgets those that nothing waits for
             self._finder.cancel(destination)
             if destination.connection is not None:
                 destination.connection.close()
@@ -177,12 +184,15 @@ class MessageService:
     # -- destinations --------------------------------------------------------------------------------------------
 
     def _destination(self, queue: OutgoingQueue) -> Destination | None:
-        via = self._via.get(str(queue.destination).lower())
-        if via is not None and via in self._living:
-            target: Target | None = Target(identifier=via, claimed=True)
-        else:
-            place = self._manager.registry.place_of(queue.destination)
-            target = target_of(queue.destination) if place is None else Target(identifier=place.machine)
+        target = target_of(queue.destination)
+        if target is not None and _is_order_queue(queue.destination):
+            if target.identifier in self._living:
+                target = Target(identifier=target.identifier, claimed=True)
+            else:
+                self._owed.setdefault(target.identifier, set()).add(queue)
+        elif target is None:
+            machine = self._departing.machine_of(queue.destination, queue.first())
+            target = Target(identifier=machine) if machine != NO_GUID else None
         if target is None:  # a public queue that the directory has not been asked for yet, which it is every minute
             queue.link = OutgoingState.NEED_VALIDATION
             return None
@@ -193,7 +203,7 @@ class MessageService:
 
     def _want(self, destination: Destination) -> None:
         """There is something to send: send it, or find the way."""
-        living = self._living.get(destination.target.identifier)
+        living = self.living(destination.target.identifier)
         if destination.connection is None and living is not None and destination.target.claimed:
             self._use(destination, living)
         if destination.connection is not None:
@@ -201,21 +211,41 @@ class MessageService:
         else:
             self._finder.messages_wait(destination)
 
-    def _answers_by(self, format_name: str, peer: bytes) -> None:
-        self._via[format_name.lower()] = peer
+    def _answers_by(self, connection: Connection) -> None:
+        """A session brings transactional messages: acknowledgments for its peer take it, whatever other sessions say
+        that they are with the same queue manager."""
+        if self.living(connection.session.peer) is not connection and not connection.is_over:
+            self._answer_on(connection)
+
+    def _answer_on(self, connection: Connection) -> None:
+        peer = connection.session.peer
+        sessions = self._living.setdefault(peer, [])
+        if connection in sessions:
+            sessions.remove(connection)
+        sessions.append(connection)
+        for queue in self._owed.pop(peer, ()):
+            target = target_of(queue.destination)
+            if target is not None and (waiting := self._destinations.get(target)) is not None:
+                waiting.leave(queue)
+            self.wake(queue)
+        destination = self._destinations.get(Target(identifier=peer, claimed=True))
+        if destination is not None and destination.connection is not connection:
+            self._use(destination, connection)
+            self._pump(destination)
 
     # -- finding.Sessions ----------------------------------------------------------------------------------------
 
     def living(self, peer: bytes) -> Connection | None:
         """See `finding.Sessions`."""
-        return self._living.get(peer)
+        sessions = self._living.get(peer)
+        return sessions[-1] if sessions else None
 
     def take(self, destination: Destination, connection: Connection) -> None:
         """See `finding.Sessions`."""
         self._use(destination, connection)
         self._pump(destination)
 
-    def make(self, make_session: Callable[[float], Session[Token]]) -> Connection:
+    def make(self, make_session: Callable[[float], Session[Sent]]) -> Connection:
         """See `finding.Sessions`."""
         connection = Connection(self._loop, self, make_session)
         self._serving[connection] = set()
@@ -238,7 +268,7 @@ class MessageService:
     def _accept(self) -> Connection:
         """For each connection that others make."""
 
-        def make(now: float) -> Session[Token]:
+        def make(now: float) -> Session[Sent]:
             return Session.acceptor(self._settings, now, lambda request: self._limits.admits(connection, request))
 
         connection = self.make(make)
@@ -265,7 +295,7 @@ class MessageService:
 
     def opened(self, connection: Connection) -> None:
         """See `connection.Owner`."""
-        self._living.setdefault(connection.session.peer, connection)
+        self._answer_on(connection)
         for destination in list(self._serving.get(connection, ())):
             self._use(destination, connection)
             destination.record(ConnectionStatus.ESTABLISHED, self._seconds(), destination.reaching.hop)
@@ -283,13 +313,15 @@ class MessageService:
         """See `connection.Owner`."""
         return self._may_write()
 
-    def closed(self, connection: Connection, event: Closed[Token]) -> None:
+    def closed(self, connection: Connection, event: Closed[Sent]) -> None:
         """See `connection.Owner`. What was sent and not acknowledged returns to its queue."""
         destinations = self._serving.pop(connection, set())
         peer = connection.session.peer
-        if self._living.get(peer) is connection:
-            del self._living[peer]
-            self._via = {name: via for name, via in self._via.items() if via != peer}
+        sessions = self._living.get(peer, [])
+        if connection in sessions:
+            sessions.remove(connection)
+            if not sessions:
+                del self._living[peer]
         expected = event.reason in (Reason.IDLE, Reason.LOCAL, Reason.DISCONNECTED)
         logger.log(
             logging.DEBUG if expected else logging.WARNING,
@@ -297,6 +329,8 @@ class MessageService:
             f" ({event.detail})" if event.detail else "",
         )  # fmt: skip
         for token in event.unacknowledged:
+            if token is None:
+                continue
             if self._options.transfers is not None:
                 self._options.transfers.lost(token.message)
             if token.number is None:
@@ -355,12 +389,13 @@ class MessageService:
             destination.turn()
         connection.flush()
 
-    def acknowledged(self, connection: Connection, tokens: tuple[Token, ...]) -> None:
+    def acknowledged(self, connection: Connection, tokens: tuple[Sent, ...]) -> None:
         """See `connection.Owner`. Transactional messages wait for their OrderAck besides."""
         self._departing.arrived(tokens)
         if self._options.transfers is not None:
             for token in tokens:
-                self._options.transfers.acknowledged(token.message)
+                if token is not None:
+                    self._options.transfers.acknowledged(token.message)
         for destination in list(self._serving.get(connection, ())):
             self._pump(destination)
 
@@ -375,6 +410,30 @@ class MessageService:
     def _send_again(self, sequence: QueueSequence) -> None:
         self._departing.release(sequence)
         self.wake(sequence.queue)
+
+    def _forget_sequences_of_deleted_queues(self) -> None:
+        """Not every time, for there may be many queues."""
+        self._beats += 1
+        if self._beats % BEATS_BETWEEN_SWEEPS:
+            return
+        queues = self._manager.registry.queues
+        for number in self._sources.queues():
+            if number not in queues:
+                with suppress(MsmqError):  # a full disk: the next time
+                    sequences = self._sources.of_queue(number)
+                    self._manager.arrivals.note([
+                        operation for each in sequences for operation in self._sources.forget(each)
+                    ])  # fmt: skip
+
+    def forget_sequence(self, queue: Queue, source: bytes) -> bool:
+        """Forget how far a queue manager (its identifier, 16 bytes) is with a queue: what it sends next begins anew.
+        Returns whether anything was known. Raises MessageStorageFailed."""
+        for each in self._sources.of_queue(queue.number):
+            if each.source == source:
+                self._manager.arrivals.note(self._sources.forget(each))
+                queue.incoming.pop(source, None)
+                return True
+        return False
 
     def _has_place(self, queue: OutgoingQueue) -> bool:
         """Whether the directory has said where a public queue is, whose messages wait for that."""
@@ -392,6 +451,7 @@ class MessageService:
         for destination in [one for one in self._destinations.values() if one.is_unused]:
             self._finder.cancel(destination)
             del self._destinations[destination.target]
+        self._forget_sequences_of_deleted_queues()
         for sequence in self._sequences:
             if sequence.queue.deleted:
                 with suppress(MsmqError):
@@ -405,3 +465,10 @@ class MessageService:
                     len(sequence.core.unacknowledged), sequence.queue.destination,
                 )  # fmt: skip
                 self._send_again(sequence)
+
+
+def _is_order_queue(name: names.SingleFormatName) -> bool:
+    """Whether an outgoing queue is for the acknowledgments that this queue manager owes."""
+    return bool(meant_machine(name)) or (
+        isinstance(name, names.PrivateFormatName) and name.number == ORDER_QUEUE_NUMBER
+    )

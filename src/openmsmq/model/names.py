@@ -128,20 +128,24 @@ class PrivateFormatName:
 
 @dataclass(frozen=True, slots=True)
 class DirectFormatName:
-    """`DIRECT=protocol:address\\path`. `path` is what a path name holds after the computer, without suffix."""
+    """`DIRECT=protocol:address\\path`. `path` is what a path name holds after the computer, without suffix. `separator`
+    is a slash where an HTTP name was written as a URL; [MS-MQMQ] 2.1.2 has a backslash, and programs use both."""
 
     protocol: str
     address: str
     path: str
     suffix: Suffix = Suffix.NONE
     subqueue: str = ""
+    separator: str = "\\"
 
     @property
     def direct_id(self) -> str:
         """The text without `DIRECT=`, as QUEUE_FORMAT carries it."""
         system = self.path.lower() == "system$"
         suffix = _SUFFIX_TEXT[self.suffix] if not system else _SUFFIX_TEXT[self.suffix].upper()
-        return f"{self.protocol}:{self.address}\\{self.path}{f';{self.subqueue}' if self.subqueue else suffix}"
+        path = self.path if self.separator == "\\" else self.path.replace("\\", self.separator)
+        tail = f";{self.subqueue}" if self.subqueue else suffix
+        return f"{self.protocol}:{self.address}{self.separator}{path}{tail}"
 
     @property
     def is_http(self) -> bool:
@@ -265,12 +269,12 @@ def parse_direct_id(direct_id: str, text: str | None = None) -> DirectFormatName
     protocol, separator, rest = direct_id.partition(":")
     if not separator or protocol.upper() not in _PROTOCOLS:
         raise _bad(text, f"the protocol is one of {', '.join(_PROTOCOLS)}")
-    is_http = protocol.upper() in ("HTTP", "HTTPS")
+    is_http, mark = protocol.upper() in ("HTTP", "HTTPS"), "\\"
     if is_http:
-        match = re.fullmatch(r"(//[^/\\]+/msmq)[/\\](.+)", rest, re.IGNORECASE)
+        match = re.fullmatch(r"(//[^/\\]+/msmq)([/\\])(.+)", rest, re.IGNORECASE)
         if match is None or _EXCLUDED.search(match[1]) or len(match[1]) > MAXIMUM_COMPUTER_NAME:
             raise _bad(text, "expected //host[:port]/msmq followed by the queue")
-        address, path = match.group(1), match.group(2).replace("/", "\\")
+        address, mark, path = match.group(1), match.group(2), match.group(3).replace("/", "\\")
     else:
         address, separator, path = rest.partition("\\")
         if not separator or not address or _EXCLUDED.search(address) or len(address) > MAXIMUM_COMPUTER_NAME:
@@ -282,11 +286,11 @@ def parse_direct_id(direct_id: str, text: str | None = None) -> DirectFormatName
     if path.lower() == "system$":
         if suffix not in (Suffix.JOURNAL, Suffix.DEADLETTER, Suffix.DEADXACT):
             raise _bad(text, "a system queue is SYSTEM$;JOURNAL, SYSTEM$;DEADLETTER or SYSTEM$;DEADXACT")
-        return DirectFormatName(protocol, address, path, suffix)
+        return DirectFormatName(protocol, address, path, suffix, "", mark)
     subqueue = ""
     if tail and suffix != Suffix.JOURNAL:
         suffix, subqueue = Suffix.SUBQUEUE, tail
-    name = DirectFormatName(protocol, address, path, suffix, subqueue)
+    name = DirectFormatName(protocol, address, path, suffix, subqueue, mark)
     try:
         parse_path_name(f"x\\{path}{f';{subqueue}' if subqueue else ''}")
     except IllegalQueuePathName as error:

@@ -57,7 +57,8 @@ class QueueName:
 
 
 _MAXIMUM_KEPT = 512  # bytes of a name that is kept for the next message
-_ON_SOME_HOST = (
+#: A private queue that is named by its number alone.
+ON_SOME_HOST = (
     NameType.PRIVATE_ON_SOURCE,
     NameType.PRIVATE_ON_DESTINATION,
     NameType.PRIVATE_ON_ADMINISTRATION,
@@ -68,7 +69,7 @@ def pack_name(name: QueueName | None) -> tuple[int, bytes]:
     """(type, bytes) of a name in a UserHeader."""
     if name is None:
         return NameType.NONE, b""
-    if name.type in _ON_SOME_HOST:
+    if name.type in ON_SOME_HOST:
         return name.type, struct.pack("<I", name.number)
     match name.type:
         case NameType.PUBLIC:
@@ -88,7 +89,7 @@ def unpack_name(reader: Reader, kind: int, field: str, allowed: Container[int]) 
     name_type = NameType(kind)
     if name_type is NameType.NONE:
         return None
-    if name_type in _ON_SOME_HOST:
+    if name_type in ON_SOME_HOST:
         return QueueName(name_type, number=reader.u32())
     match name_type:
         case NameType.PUBLIC:

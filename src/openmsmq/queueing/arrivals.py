@@ -23,9 +23,10 @@ from openmsmq.store import Operation, Put
 class Arriving:
     """What one read of a connection has brought. Nothing has changed before `commit`."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: Changes, charged_to: str) -> None:
         self._changes: Final = changes
-        self._change: Final = ChangeSet(changes)
+        self._change: Final = ChangeSet(changes, charged_to)
+        self.charged_to: Final = charged_to
 
     def has_room(self, queue: Queue, size: int) -> bool:
         """Whether the queue's own quota allows a message of so many bytes; see `may_store` for the machine's."""
@@ -75,9 +76,9 @@ class Arrivals:
     def __init__(self, changes: Changes) -> None:
         self._changes: Final = changes
 
-    def begin(self) -> Arriving:
-        """Messages have come together."""
-        return Arriving(self._changes)
+    def begin(self, charged_to: str = "") -> Arriving:
+        """Messages have come together; outgoing queues for answers to them count for a host."""
+        return Arriving(self._changes, charged_to)
 
     def note(self, also: Iterable[Operation]) -> None:
         """Remember something without a message."""

@@ -24,7 +24,7 @@ from openmsmq.model.message import Message
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.entries import Stored
 from openmsmq.queueing.message_record import encode_message
-from openmsmq.queueing.outgoing_queues import can_go_out
+from openmsmq.queueing.outgoing_queues import can_go_out, wire_name
 from openmsmq.queueing.queue import APPLICATION_QUEUES, HeldRecord, Queue, QueueKind
 from openmsmq.queueing.records import (
     abort_definition,
@@ -75,8 +75,11 @@ class _Held:
 class ChangeSet:
     """Gather, then `commit` once."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: Changes, charged_to: str = "") -> None:
+        """`charged_to` is the host that the outgoing queues for answers count for; without it, acknowledgments for a
+        message of another queue manager count for that."""
         self._changes = changes
+        self._charged_to = charged_to
         self._operations: list[Operation] = []
         self._stored: list[tuple[int, int]] = []  # lookup identifier and bytes of the record, of each Insert and Move
         self._removals: list[tuple[Queue, int]] = []
@@ -351,7 +354,10 @@ class ChangeSet:
     def _insert_acknowledgment(self, message: Message, message_class: MessageClass) -> None:
         """Send Administration Acknowledgment, [MS-MQQB] 3.1.7.15. Without a queue to go to it is discarded. A negative
         one carries the body, unless that is private."""
-        queues = self._administration_queues(message.administration_queue_format_name)
+        charged_to = self._charged_to
+        if not charged_to and not self._is_own(message):
+            charged_to = message.source_machine_identifier.hex()
+        queues = self._administration_queues(message.administration_queue_format_name, charged_to)
         if not queues:
             return
         positive = message_class in (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE)
@@ -370,7 +376,7 @@ class ChangeSet:
         for queue in queues:
             self.post(queue, replace(acknowledgment))
 
-    def _administration_queues(self, format_name: str) -> list[Queue]:
+    def _administration_queues(self, format_name: str, charged_to: str) -> list[Queue]:
         """Where acknowledgments go: private queues of this machine, and outgoing queues, which are made. Raises what
         the store raises."""
         if not format_name:
@@ -380,9 +386,9 @@ class ChangeSet:
         except IllegalFormatName:
             return []
         elements = parsed.elements if isinstance(parsed, names.MultipleElementFormatName) else (parsed,)
-        return [queue for name in elements if (queue := self._queue_for_own(name)) is not None]
+        return [queue for name in elements if (queue := self._queue_for_own(name, charged_to)) is not None]
 
-    def _queue_for_own(self, name: names.SingleFormatName) -> Queue | None:
+    def _queue_for_own(self, name: names.SingleFormatName, charged_to: str = "") -> Queue | None:
         """Where messages of the queue manager itself go: an application queue of this machine, or an outgoing queue,
         which is made. None where the name leads to no such queue."""
         registry = self._changes.registry
@@ -392,26 +398,30 @@ class ChangeSet:
             return queue if takes else None
         if registry.is_local(name) or not (can_go_out(name) or registry.place_of(name)):
             return None
-        return self._outgoing(name)
+        return self._outgoing(name, charged_to)
 
-    def _outgoing(self, name: names.SingleFormatName) -> Queue | None:
+    def _outgoing(self, name: names.SingleFormatName, charged_to: str) -> Queue | None:
         """The outgoing queue for what the queue manager itself sends; None if there can be no more of them."""
         try:
-            return self._changes.outgoing_for(name)
+            return self._changes.outgoing_for(name, charged_to)
         except InsufficientResources as error:
-            logger.warning("a message of the queue manager for %s is discarded: %s", name, error)
             self._changes.discarded += 1
+            if self._changes.may_warn():
+                logger.warning(
+                    "acknowledgment for %s discarded (%d in all since the start): %s",
+                    name, self._changes.discarded, error,
+                )  # fmt: skip
             return None
 
     def _insert_final_ack(self, kept: bytes, message_class: MessageClass) -> None:
         """Send Transactional Acknowledgment, [MS-MQQB] 3.1.7.17. Nothing asks for an acknowledgment of it, and
         its priority is 0, as all bits of BaseHeader.Flags are (2.2.5)."""
         body, name = split_final_ack(kept)
-        queue = self._outgoing(name)
+        queue = self._outgoing(name, self._charged_to)
         if queue is None:
             return
         self.post(queue, Message(
-            message_class=message_class, label=ORDER_LABEL, body=body, destination_queue_format_name=str(name),
+            message_class=message_class, label=ORDER_LABEL, body=body, destination_queue_format_name=wire_name(name),
             delivery_guarantee=_RECOVERABLE, priority=0, time_to_reach_queue=self._changes.longest_way,
         ))  # fmt: skip
 

@@ -22,6 +22,7 @@ from openmsmq.queueing.timers import Timers
 logger = logging.getLogger(__name__)
 
 UNUSED_PERIOD = 300_000  # milliseconds between two looks at an outgoing queue, which find it unused
+_SECONDS: Final = 0xFFFFFFFF  # times are 32 bits on the wire and in records
 SEQUENCE_BLOCK: Final = 1 << 16  # sequence numbers reserved in the store at a time, so that express ones need no record
 
 
@@ -53,6 +54,7 @@ class Changes:
         self.discarded = 0
         self.deaths: dict[int, int] = {}
         self.has_failed = False
+        self._warned_at = 0  # seconds since 1970 UTC
         self._staged: dict[int, int] = {}  # bytes by queue number
         self._staged_bytes = 0
 
@@ -67,12 +69,12 @@ class Changes:
 
     # -- outgoing queues -----------------------------------------------------------------------------------------
 
-    def outgoing_for(self, name: names.SingleFormatName) -> OutgoingQueue:
-        """The outgoing queue for a format name, made where there is none. Raises InsufficientResources,
-        MessageStorageFailed."""
+    def outgoing_for(self, name: names.SingleFormatName, charged_to: str = "") -> OutgoingQueue:
+        """The outgoing queue for a format name, made where there is none; `charged_to` is the host whose messages make
+        an answer necessary, for its share of outgoing queues. Raises InsufficientResources, MessageStorageFailed."""
         queue = self.registry.outgoing_queue(name)
         if queue is None:
-            queue = self.registry.create_outgoing(name)
+            queue = self.registry.create_outgoing(name, charged_to)
             self.look_later(queue)
         queue.touched = True
         return queue
@@ -108,7 +110,7 @@ class Changes:
         be for transactional ones only, which would not order by arrival within priority (3.1.1.2).
         """
         message.lookup_identifier = lookup_id(message.priority, self.next_sequences(1))
-        message.arrival_time = now // 1000
+        message.arrival_time = now // 1000 & _SECONDS
 
     def stamp(self, message: Message) -> None:
         """As `number`, and identity: identifier, source machine and time of sending."""
@@ -116,7 +118,7 @@ class Changes:
         message.lookup_identifier = lookup_id(message.priority, sequence)
         message.identifier = new_identifier(machine, sequence)
         message.source_machine_identifier = machine
-        message.arrival_time = message.sent_time = now // 1000
+        message.arrival_time = message.sent_time = now // 1000 & _SECONDS
         message.sent_milliseconds = now % 1000
 
     # -- quotas ------------------------------------------------------------------------------------------------
@@ -148,9 +150,19 @@ class Changes:
     def note_discarded(self, queue: Queue, message: Message) -> None:
         """A copy or acknowledgment found no room."""
         self.discarded += 1
-        logger.warning(
-            "queue %s is over its quota: discarded a copy of message %s", queue.properties.path_name, message.id
-        )
+        if self.may_warn():
+            logger.warning(
+                "queue %s is over its quota: discarded a copy of message %s (%d copies and acknowledgments in all "
+                "since the start)", queue.properties.path_name, message.id, self.discarded,
+            )  # fmt: skip
+
+    def may_warn(self) -> bool:
+        """Whether the log may have one more line about what other hosts can cause without end: one a second."""
+        second = self.clock() // 1000
+        if second == self._warned_at:
+            return False
+        self._warned_at = second
+        return True
 
     def note_deaths(self, reasons: list[MessageClass]) -> None:
         """Messages were removed, or refused when they arrived."""

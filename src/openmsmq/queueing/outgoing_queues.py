@@ -9,9 +9,11 @@ belong to them; without one the operator does, as `ForeignSite`s.
 
 from __future__ import annotations
 
+import re
+from base64 import b32decode, b32encode
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
@@ -23,6 +25,8 @@ from openmsmq.model.message import Message
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import Queue, QueueKind
 
+_ORDER_QUEUE: Final = "\\order_queue$"
+_IDENTIFIER: Final = re.compile("[a-z2-7]{26}")  # base 32, for a subqueue has 31 characters at most
 HISTORY_LENGTH = 64  # connection attempts remembered, so that a machine that is away for a year costs no memory
 _PROTOCOLS = frozenset(["TCP", "OS", "HTTP", "HTTPS"])  # SPX is gone from networks
 _PROTOCOLS_OF_MACHINES = frozenset(["TCP", "OS"])  # what reaches a computer; a URL leads to a web server
@@ -124,13 +128,15 @@ class TransitQueue(Queue):
 class OutgoingQueue(TransitQueue):
     """`link` is what the transport says of its connection, None while it has none. `on_hold` is lost at a restart:
     State is no persistent attribute. `touched`: opened since the last look for unused queues. `journal` holds what
-    awaits its final acknowledgment: AwaitingFinalACKTable, [MS-MQQB] 3.1.1.3.1."""
+    awaits its final acknowledgment: AwaitingFinalACKTable, [MS-MQQB] 3.1.1.3.1. `charged_to` is the host whose
+    messages made answers necessary, empty for what local programs send to."""
 
     def __init__(
         self, number: int, properties: QueueProperties, read: Callable[[int], bytes], awaiting: Queue,
-        destination: names.SingleFormatName,
+        destination: names.SingleFormatName, charged_to: str = "",
     ) -> None:  # fmt: skip
         super().__init__(number, QueueKind.OUTGOING, properties, read, awaiting)
+        self.charged_to: Final = charged_to
         self.destination: Final = destination
         self.on_hold = False
         self.touched = True
@@ -231,6 +237,26 @@ def known_hops(name: names.SingleFormatName) -> list[str]:
     if address is None:
         return []
     return [f"{'IP' if address.version == 4 else 'IPv6'}={address}"]
+
+
+def meant_machine(name: names.SingleFormatName) -> bytes:
+    """The queue manager that the name of an outgoing queue for acknowledgments means, whatever its address is by now:
+    16 bytes, or none. A direct name has the identifier in the place of a subqueue."""
+    if not isinstance(name, names.DirectFormatName) or not name.path.lower().endswith(_ORDER_QUEUE):
+        return b""
+    return b32decode(f"{name.subqueue.upper()}======") if _IDENTIFIER.fullmatch(name.subqueue) else b""
+
+
+def order_queue_of(address: str, machine: bytes) -> str:
+    """The name of the outgoing queue for acknowledgments to a queue manager (16 bytes) that was met at an address."""
+    return f"DIRECT=TCP:{address}\\private${_ORDER_QUEUE};{b32encode(machine).decode().rstrip('=').lower()}"
+
+
+def wire_name(name: names.SingleFormatName) -> str:
+    """What packets say: the identifier that `meant_machine` finds is for this queue manager alone."""
+    if isinstance(name, names.DirectFormatName) and meant_machine(name):
+        name = replace(name, suffix=names.Suffix.NONE, subqueue="")
+    return str(name)
 
 
 def foreign_host(name: names.FormatName) -> str:

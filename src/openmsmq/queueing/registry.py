@@ -14,6 +14,7 @@ from openmsmq.model import names
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import HResult, IllegalFormatName, InsufficientResources, MsmqError, QueueNotFound
 from openmsmq.model.security import owner_in
+from openmsmq.model.shares import Shares
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outgoing_queues import ConnectorQueue, OutgoingQueue, foreign_host, path_name_of
 from openmsmq.queueing.places import Place, Places
@@ -30,6 +31,7 @@ from openmsmq.queueing.records import decode_all_properties, encode_properties
 from openmsmq.queueing.storage import MessageStore, storing
 from openmsmq.store import Drop, Operation, Put, StoreFull
 
+ANSWERS_OF_HOST: Final = 64  # outgoing queues for answers to messages of one host
 JOURNAL_BIT: Final = 0x80000000  # number of a queue's journal = number of the queue with this bit
 # Private format names with low numbers mean the queues of the queue manager itself: 3 is notify_queue$, 4 order_queue$
 # ([MS-MQCN] 1.9, [MS-MQQB] 2.2.4).
@@ -40,6 +42,7 @@ PUBLIC_PREFIX = b"public/"  # of a public queue: its properties
 CONNECTOR_PREFIX = b"connector/"  # its properties
 _DESCRIBED: Final = (QUEUE_PREFIX, PUBLIC_PREFIX, CONNECTOR_PREFIX)
 OUTGOING_PREFIX = b"outgoing/"  # its format name
+ANSWERS_PREFIX = b"answers/"  # of an outgoing queue: the host whose messages made answers necessary
 SUBQUEUE_PREFIX = b"subqueue/"  # the number of its parent and its own name
 _LAST_NUMBER = b"last-queue-number"
 
@@ -57,6 +60,8 @@ class Registry:
         self.public_by_name: dict[str, Queue] = {}  # by lower-case name
         self._places: Final = Places()
         self.outgoing: dict[str, OutgoingQueue] = {}  # by lower-case format name
+        most_answers = max(1, machine.limits.max_outgoing_queues // 4)
+        self._answers: Final[Shares[str]] = Shares(most_answers, min(ANSWERS_OF_HOST, most_answers))
         self.connectors: dict[names.FormatName, ConnectorQueue] = {}
         self._foreign_machines: dict[str, ConnectorQueue] = {}  # by lower-case name or address
         self.gone: dict[QueueKind, tuple[int, int]] = {}  # `came` and `left` of queues that are no more
@@ -87,7 +92,9 @@ class Registry:
             if name.startswith(OUTGOING_PREFIX):
                 parsed = names.parse_format_name(value.decode())
                 assert not isinstance(parsed, names.MultipleElementFormatName)
-                self._add_outgoing(_number_in(name), parsed)
+                number = _number_in(name)
+                charged_to = definitions.get(ANSWERS_PREFIX + b"%d" % number, b"")
+                self._add_outgoing(number, parsed, charged_to.decode())
         for name, value in definitions.items():
             if name.startswith(SUBQUEUE_PREFIX):
                 parent, own_name = json.loads(value)
@@ -248,15 +255,23 @@ class Registry:
         number = self._define(SUBQUEUE_PREFIX, json.dumps([parent.number, name]).encode())
         return self._add_subqueue(number, parent, name)
 
-    def create_outgoing(self, name: names.SingleFormatName) -> OutgoingQueue:
-        """A new outgoing queue. Raises InsufficientResources too."""
+    def create_outgoing(self, name: names.SingleFormatName, charged_to: str = "") -> OutgoingQueue:
+        """A new outgoing queue. Raises InsufficientResources too: names at random must not fill memory and log, and
+        answers to other hosts must leave room for local programs."""
         maximum = self.machine.limits.max_outgoing_queues
-        if len(self.outgoing) >= maximum:  # names at random must not fill memory and log
+        remedy = "unused ones go within ten minutes, `openmsmq outgoing delete` removes others"
+        if len(self.outgoing) >= maximum:
             raise InsufficientResources(
-                detail=f"there are {maximum} outgoing queues already (max_outgoing_queues); unused ones go within "
-                "ten minutes"
+                detail=f"there are {maximum} outgoing queues already (max_outgoing_queues); {remedy}"
             )
-        return self._add_outgoing(self._define(OUTGOING_PREFIX, str(name).encode()), name)
+        if charged_to and not self._answers.has_room(charged_to):
+            raise InsufficientResources(
+                detail=f"there are {self._answers.of(charged_to)} outgoing queues for answers to {charged_to}, at most "
+                f"{self._answers.each}, and {self._answers.held} for answers to hosts that are not known, at most "
+                f"{self._answers.total} (a quarter of max_outgoing_queues); {remedy}"
+            )
+        also = [(ANSWERS_PREFIX, charged_to.encode())] if charged_to else []
+        return self._add_outgoing(self._define(OUTGOING_PREFIX, str(name).encode(), also), name, charged_to)
 
     def create_connector(self, properties: QueueProperties) -> ConnectorQueue:
         """A new connector queue, whose path name is its format name."""
@@ -280,9 +295,14 @@ class Registry:
         joins the batch."""
         with storing():
             subqueues = [Drop(_definition(subqueue)) for subqueue in queue.subqueues.values()]
-            self._store.append([Drop(_definition(queue)), *subqueues, *also])
+            charge = []
+            if isinstance(queue, OutgoingQueue) and queue.charged_to:
+                charge.append(Drop(ANSWERS_PREFIX + b"%d" % queue.number))
+            self._store.append([Drop(_definition(queue)), *subqueues, *charge, *also])
         if isinstance(queue, OutgoingQueue):
             del self.outgoing[str(queue.destination).lower()]
+            if queue.charged_to:
+                self._answers.give_back(queue.charged_to)
         elif isinstance(queue, ConnectorQueue):
             del self.connectors[queue.format_name]
         else:
@@ -322,14 +342,16 @@ class Registry:
 
     # -- tables and definitions --------------------------------------------------------------------------------
 
-    def _define(self, prefix: bytes, value: bytes) -> int:
-        """Write the definition of a new queue. Returns its number, which no queue has or had: messages of a deleted
-        queue must not appear in a new one."""
+    def _define(self, prefix: bytes, value: bytes, also: Iterable[tuple[bytes, bytes]] = ()) -> int:
+        """Write the definition of a new queue, and others about it, by prefix. Returns its number, which no queue has
+        or had: messages of a deleted queue must not appear in a new one."""
         number = max(int(self._store.definitions.get(_LAST_NUMBER, b"0")) + 1, FIRST_QUEUE_NUMBER)
         if number > LAST_QUEUE_NUMBER:
             raise InsufficientResources(detail=f"all {LAST_QUEUE_NUMBER} queue numbers are used up")
         with storing():
-            self._store.append([Put(prefix + str(number).encode(), value), Put(_LAST_NUMBER, str(number).encode())])
+            definitions = [(prefix, value), *also]
+            puts = [Put(each + str(number).encode(), said) for each, said in definitions]
+            self._store.append([*puts, Put(_LAST_NUMBER, str(number).encode())])
         return number
 
     def _add_application(self, number: int, kind: QueueKind, properties: QueueProperties) -> Queue:
@@ -364,11 +386,13 @@ class Registry:
         self.queues[number] = parent.subqueues[name.lower()] = queue
         return queue
 
-    def _add_outgoing(self, number: int, name: names.SingleFormatName) -> OutgoingQueue:
+    def _add_outgoing(self, number: int, name: names.SingleFormatName, charged_to: str = "") -> OutgoingQueue:
         place = self.place_of(name) or Place(path_name_of(name) or str(name))
         properties = QueueProperties(place.path_name, label=str(name), base_priority=place.base_priority)
         awaiting = Queue(number | JOURNAL_BIT, QueueKind.AWAITING, properties, self._store.read)
-        queue = OutgoingQueue(number, properties, self._store.read, awaiting, name)
+        queue = OutgoingQueue(number, properties, self._store.read, awaiting, name, charged_to)
+        if charged_to:
+            self._answers.charge(charged_to)
         self.queues[number], self.queues[awaiting.number] = queue, awaiting
         self.outgoing[str(name).lower()] = queue
         return queue

@@ -24,7 +24,7 @@ from openmsmq.packet.headers import (
     UserHeader,
 )
 from openmsmq.packet.message_packet import MessagePacket, SubqueueHeader
-from openmsmq.packet.queue_names import NameType, QueueName
+from openmsmq.packet.queue_names import ON_SOME_HOST, NameType, QueueName
 from openmsmq.packet.user_message import UserMessage
 
 NAMES_KEPT = 512  # format names that were parsed: most messages have the same few
@@ -149,10 +149,13 @@ def _properties_header(message: Message) -> MessagePropertiesHeader:
     )
 
 
-def message_of(packet: MessagePacket, *, absolute: bool = True, tells_level: bool = False) -> Message:
+def message_of(
+    packet: MessagePacket, *, absolute: bool = True, tells_level: bool = False, here: bytes = NULL_GUID
+) -> Message:
     """The message of a packet; its arrival time and lookup identifier come beside it.
 
     Args:
+        here: identifier of the queue manager that the packet is for, which a packet to a direct format name leaves out.
         absolute: what the time to reach the queue is: in MS-MQRR a point in time, otherwise a duration.
         tells_level: whether the AuthenticationLevel in the packet is true: for remote reads only (deviation D-143).
     """
@@ -194,7 +197,7 @@ def message_of(packet: MessagePacket, *, absolute: bool = True, tells_level: boo
             message.authentication_level = packed.security.signature_type
     if packed.multi_queue is not None:
         message.multiple_destination_signature = packed.multi_queue.signature
-    _read_names(message, packed)
+    _read_names(message, packed, here)
     if packet.subqueue is not None:
         message.abort_count, message.move_count = packet.subqueue.abort_count, packet.subqueue.move_count
     return message
@@ -211,13 +214,21 @@ def _read_security(message: Message, header: SecurityHeader) -> None:
     message.authentication_provider_name = header.provider_name
 
 
-def _read_names(message: Message, packed: UserMessage) -> None:
+def _read_names(message: Message, packed: UserMessage, here: bytes) -> None:
     user, several = packed.user, packed.multi_queue or MultiQueueFormatHeader()
     hosts = {
         NameType.PRIVATE_ON_SOURCE: user.source_queue_manager,
-        NameType.PRIVATE_ON_DESTINATION: user.queue_manager_address,
-        NameType.PRIVATE_ON_ADMINISTRATION: user.administration.guid if user.administration else NULL_GUID,
+        NameType.PRIVATE_ON_DESTINATION: user.queue_manager_address
+        if user.queue_manager_address != NULL_GUID
+        else here,
     }
+    # Deviation D-180: a public or direct format name does not say which queue manager hosts the administration queue.
+    administration = user.administration
+    if administration is not None:
+        of_administration = hosts.get(administration.type)
+        if of_administration is None and administration.type is NameType.PRIVATE:
+            of_administration = administration.guid
+        hosts[NameType.PRIVATE_ON_ADMINISTRATION] = of_administration or NULL_GUID
     if user.destination is not None:  # the one that this packet is for, of those that are listed
         message.destination_queue_format_name = _text(user.destination, hosts)
     if len(several.destination) > 1:
@@ -229,7 +240,13 @@ def _read_names(message: Message, packed: UserMessage) -> None:
         if name is not None and name.type is NameType.SAME_AS_ADMINISTRATION:
             name = user.administration
         listed = elements or ([name] if name is not None else [])
-        setattr(message, attribute, ",".join(_text(element, hosts) for element in listed))
+        known = [each for each in listed if not _is_of_nobody(each, hosts)]
+        setattr(message, attribute, ",".join([_text(element, hosts) for element in known]))
+
+
+def _is_of_nobody(name: QueueName, hosts: dict[NameType, bytes]) -> bool:
+    """Whether a private queue is named by its number alone, and the packet does not say on which queue manager."""
+    return name.type in ON_SOME_HOST and hosts.get(name.type, NULL_GUID) == NULL_GUID
 
 
 def _text(name: QueueName, hosts: dict[NameType, bytes]) -> str:
