@@ -236,6 +236,7 @@ class Network:
         self.resolver: dict[str, str] = {}
         self.answering: dict[str, Callable[[bytes, str], list[bytes]]] = {}  # datagrams, by the address asked
         self.partition: frozenset[str] = frozenset()  # addresses on one side
+        self.translated: dict[str, str] = {}  # what others see of an address that is behind a router
         self.watch = Watch(EXCUSED)
         self._numbers = itertools.count()
         self.loop = Loop(self)
@@ -260,7 +261,7 @@ class Network:
         near, far = factory(), listener.factory()
         conversation = self.watch.connection()
         one = Socket(self, near, own, host, Side.INITIATOR, conversation)
-        other = Socket(self, far, host, own, Side.ACCEPTOR, conversation)
+        other = Socket(self, far, host, self.translated.get(own, own), Side.ACCEPTOR, conversation)
         one.other, other.other = other, one
         self.sockets |= {one, other}
         far.connection_made(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 from uuid import UUID
 
@@ -31,7 +32,7 @@ from openmsmq.transport.sequence import SequenceId
 SOURCE = b"\x44" * 16
 ORIGIN = Origin(SOURCE, "127.0.0.44")
 ALICE = "S-1-5-21-1-2-3-1001"
-_numbers = iter(range(1, 10_000))
+_numbers = itertools.count(1)
 
 
 def packet(queue: str = "plain", **values: Any) -> UserMessage:
@@ -58,7 +59,7 @@ def arrival(pair: Pair) -> Arrival:
 
 def judge(arrival: Arrival, packet: UserMessage, origin: Origin) -> Verdict:
     """The verdict about a packet that comes alone."""
-    batch = arrival.begin(ORIGIN)
+    batch = arrival.begin(origin)
     verdict = arrival.receive(packet, origin, batch)
     assert arrival.finish(batch)
     return verdict
