@@ -363,8 +363,9 @@ class Node:
         self.store = Store.open("/store", vfs=self.vfs, segment_size=1 << 20, entropy=chance.randbytes)
         recovered = self.store.recovered
         self.manager = QueueManager(
-            self.machine, self.store, self.clock, chance.randbytes, recovered.queues, recovered.prepared, self, self
-        )
+            self.machine, self.store, self.clock, chance.randbytes, recovered.queues, recovered.prepared, self, self,
+            monotonic=lambda: int(self.network.loop.time() * 1000),
+        )  # fmt: skip
         self.committer = Committer(
             self.store, loop, on_failure=self._failed, syncer=_Syncer(self), before=(self.manager.turn,)
         )

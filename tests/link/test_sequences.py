@@ -234,13 +234,13 @@ def test_management_sees_where_a_sequence_stands() -> None:
     timestamp, ordinal = sequence.core.identifier
     assert ordinal == 1
     whole = timestamp * 2**32 + ordinal
-    sequence.report(5)
+    sequence.report(0, 5)
     info = queue.transfer_info
     assert info.eod_next_seq == SequenceInfo(whole, 4, 3) and info.eod_no_ack_count == 3
     assert info.eod_first_non_ack == SequenceInfo(whole, 1, 0) and info.eod_last_non_ack == SequenceInfo(whole, 3, 2)
     assert (info.eod_last_ack_count, info.eod_last_ack_time) == (0, 0)
     sequence.acknowledged(order_ack(sequence, 2), 0)
-    sequence.report(6, ordered=True)
+    sequence.report(0, 6, ordered=True)
     assert info.eod_first_non_ack == info.eod_last_non_ack == SequenceInfo(whole, 3, 2)
     assert info.eod_last_ack == SequenceInfo(whole, 2, 1)
     assert (info.eod_last_ack_count, info.eod_last_ack_time, info.eod_no_ack_count) == (1, 6, 1)

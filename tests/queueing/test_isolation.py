@@ -174,7 +174,7 @@ def test_an_owner_whose_timer_fails_is_asked_again(world: World, monkeypatch: py
     world.create("q")
     monkeypatch.setattr(world, "deadline_changed", fail)
     world.send("q", "a", time_to_be_received=1)
-    assert world.manager.next_deadline() is not None
+    assert world.manager.next_expiry() is not None
     world.create("r")
     first, second = world.wait(world.open("r"), timeout=500), world.wait(world.open("r"), timeout=500)
     monkeypatch.setattr(world, "turn_wanted", fail)

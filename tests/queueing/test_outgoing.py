@@ -17,7 +17,7 @@ from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
 from openmsmq.store import DamagedRecord
 from openmsmq.transfer.packets import user_message_of
 from queueing.pipeline import draft, finalize, source
-from queueing.world import ALICE, MACHINE, START, World, next_to_transfer, refused, snapshot
+from queueing.world import ALICE, MACHINE, World, next_to_transfer, refused, snapshot
 
 THERE = "DIRECT=OS:there\\private$\\q"
 FAR = "DIRECT=TCP:192.0.2.7\\private$\\q"
@@ -84,7 +84,7 @@ def test_numbers_of_queues_are_never_used_again(world: World) -> None:
 
 def test_a_queue_goes_when_two_looks_found_it_unused(world: World) -> None:
     descriptor = world.open(THERE, Access.SEND)
-    assert world.manager.next_deadline() == START + UNUSED_PERIOD
+    assert world.manager.next_expiry() == UNUSED_PERIOD
     for _ in range(3):
         world.advance(UNUSED_PERIOD)
     assert outgoing(world).is_active
@@ -94,7 +94,7 @@ def test_a_queue_goes_when_two_looks_found_it_unused(world: World) -> None:
     assert not outgoing(world).is_active
     world.advance(UNUSED_PERIOD)
     assert not world.registry.outgoing
-    assert world.manager.next_deadline() is None
+    assert world.manager.next_expiry() is None
 
 
 def test_a_queue_with_messages_or_on_hold_stays(world: World) -> None:

@@ -326,7 +326,7 @@ def test_stages_whose_writer_shows_no_sign_of_life_are_dropped(
     if restart:
         world.restart()
     assert world.manager.staged_writes.drop_abandoned(HOUR) == 0
-    world.now += HOUR
+    world.advance(HOUR)
     world.manager.sinks.saw_writer("alive")
     assert world.manager.staged_writes.drop_abandoned(HOUR) == 1
     assert [one.handle for one in world.manager.staged_writes.stages()] == [alive.handle]
@@ -341,7 +341,7 @@ def test_an_upload_that_stands_still_is_dropped_too(world: World) -> None:
     made = world.manager.staged_writes.begin("s", 0, 0, "0", ALICE)
     target = world.manager.staged_writes.target("q", False, ALICE)
     world.manager.staged_writes.drop_abandoned(HOUR)
-    world.now += HOUR
+    world.advance(HOUR)
     assert world.manager.staged_writes.drop_abandoned(HOUR) == 1
     with refused(HResult.MQ_ERROR_OPERATION_CANCELLED):
         world.manager.staged_writes.stage(made, [draft(target)], last=True)
@@ -356,7 +356,7 @@ def test_batch_writes_leave_nothing_behind(world: World) -> None:
         finalize(world, 0, sink=sink, once=True)  # its answer was lost
     finalize(world, 0, stage(world, 0, "b"))
     assert len(world.labels()) == 4
-    world.now += HOUR + 1000
+    world.advance(HOUR + 1000)
     world.manager.staged_writes.drop_abandoned(HOUR)
     world.restart()
     assert [name for name in world.manager.store.definitions if name.startswith(b"sink/")] == [b"sink/s"]

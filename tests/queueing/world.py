@@ -134,6 +134,7 @@ class World:
         self.failure: BaseException | None = None
         self.vfs = MemoryVfs()
         self.now = START
+        self.passed = 0  # milliseconds that have gone by, however the clock was set
         self._entropy = 0
         self._open()
 
@@ -146,7 +147,7 @@ class World:
         self.store = FullableStore(real)
         self.manager = QueueManager(
             self.machine, self.store, lambda: self.now, self._random, real.recovered.queues, real.recovered.prepared,
-            self, self.transport, auditor=self.auditor,
+            self, self.transport, auditor=self.auditor, monotonic=lambda: self.passed,
         )  # fmt: skip
         self.registry = self.manager.registry
 
@@ -175,9 +176,14 @@ class World:
     def advance(self, milliseconds: int) -> None:
         """Let time pass and do what is due at its end."""
         self.now += milliseconds
+        self.passed += milliseconds
         self.turn()
         self.manager.expire()
         self.turn()
+
+    def step(self, milliseconds: int) -> None:
+        """Somebody sets the clock; no time passes, and no timer fires."""
+        self.now += milliseconds
 
     # -- queues ----------------------------------------------------------------------------------------------
 

@@ -190,7 +190,9 @@ class Departing:
         header.sequence_number, header.previous_sequence_number = number, sequence.previous(number)
         header.final_ack_required = bool(message.journaling_requested)
         sequence.peer = peer
-        sequence.core.sent(self._now())
+        if sequence.core.next_deadline is None:
+            sequence.core.sent(self._now())
+            sequence.report_resending(self._now(), self._seconds())
         return packet, _token(sequence.queue, message, number)
 
     def _number(self, queue: OutgoingQueue, first: Message) -> None:
@@ -223,7 +225,7 @@ class Departing:
             self._later(STORE_RETRY, lambda: self._wake(queue))
             return
         sequence.stored()
-        sequence.report(self._seconds())
+        sequence.report(self._now(), self._seconds())
         for message in messages:
             self._ready[queue.number, message.lookup_identifier] = message
         self._when_durable(partial(self._numbered, sequence, numbers))
@@ -308,7 +310,7 @@ class Departing:
         except MsmqError:
             self._sequences.reload(self._manager.store.definitions, queue)
             raise
-        sequence.report(self._seconds(), ordered=True)
+        sequence.report(self._now(), self._seconds(), ordered=True)
 
     def _final_ack(self, body: FinalAckBody, message_class: int, peer: bytes) -> None:
         if body.source_queue_manager != self._manager.machine.identifier:

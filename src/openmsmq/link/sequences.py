@@ -135,8 +135,18 @@ class QueueSequence:
         stored = durable.StoredSequence(core.identifier, core.last_ack)
         return [durable.put_identifier(core.identifier), durable.put_sequence(self.queue.number, stored)]
 
-    def report(self, seconds: int, *, ordered: bool = False) -> None:
+    def report_resending(self, now: float, seconds: int) -> None:
+        """Write when everything is sent again ([MS-MQQB] 3.1.5.6, 3.1.5.8.8): `now` by the clock of the sequence, which
+        never goes back, is `seconds` since 1970 UTC."""
+        core, info = self.core, self.queue.transfer_info
+        deadline = core.next_deadline
+        info.eod_resend_interval = core.resend_interval // 1000
+        info.eod_resend_count = core.resend_index
+        info.eod_resend_time = 0 if deadline is None else seconds + int(max(0.0, deadline - now)) // 1000
+
+    def report(self, now: float, seconds: int, *, ordered: bool = False) -> None:
         """Write OutgoingTransferInfo ([MS-MQQB] 3.1.5.8.8). `ordered`: an OrderAck has come just now."""
+        self.report_resending(now, seconds)
         core, info = self.core, self.queue.transfer_info
         unacknowledged = core.unacknowledged
         info.eod_next_seq = self._info(core.next_number, core.next_number - 1)
@@ -149,7 +159,6 @@ class QueueSequence:
         if ordered:
             info.eod_last_ack_time = seconds
             info.eod_last_ack = self._info(core.last_ack, max(core.last_ack - 1, 0))
-            info.eod_resend_count = 0
 
     def _info(self, number: int, previous: int) -> SequenceInfo:
         identifier = self.core.identifier

@@ -24,6 +24,7 @@ from openmsmq.link.resolving import Resolver, Target, target_of
 from openmsmq.link.sequences import QueueSequence, Sequences
 from openmsmq.model import names
 from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.packet.headers import NO_GUID
 from openmsmq.packet.queue_names import ORDER_QUEUE_NUMBER
 from openmsmq.protection.arrival import ArrivalProtection
@@ -149,15 +150,19 @@ class MessageService:
         if not self._manager.outgoing.online:
             self._go_offline()
             return
-        for one in [queue] if queue is not None else list(self._manager.registry.outgoing.values()):
-            if one.deleted or not one.entries:
-                continue
-            destination = self._destination(one)
-            if destination is not None:
-                destination.add(one)
-                self._want(destination)
+        queues = [queue] if queue is not None else list(self._manager.registry.outgoing.values())
+        for _ in LEFT_OUT.each("outgoing queues", queues, self._wake_one, lambda one: one.destination):
+            pass
         if queue is None:
             self._follow_pauses()
+
+    def _wake_one(self, queue: OutgoingQueue) -> None:
+        if queue.deleted or not queue.entries:
+            return
+        destination = self._destination(queue)
+        if destination is not None:
+            destination.add(queue)
+            self._want(destination)
 
     def resend(self, queue: OutgoingQueue) -> None:
         """EOD_RESEND ([MS-MQMR] 3.1.4.2). Raises MsmqError if nothing waits for an OrderAck."""
@@ -443,7 +448,6 @@ class MessageService:
     def _beat(self) -> None:
         """Once a second: what waits for an OrderAck for too long is sent again (3.1.6.5), and what is gone is
         forgotten."""
-        now = self._now()
         self._heartbeat = self._loop.call_later(HEARTBEAT, self._beat)
         for queue in list(self._manager.registry.outgoing.values()):
             if queue.entries and queue.link is OutgoingState.NEED_VALIDATION and self._has_place(queue):
@@ -452,19 +456,24 @@ class MessageService:
             self._finder.cancel(destination)
             del self._destinations[destination.target]
         self._forget_sequences_of_deleted_queues()
-        for sequence in self._sequences:
-            if sequence.queue.deleted:
-                with suppress(MsmqError):
-                    self._manager.arrivals.note(self._sequences.forget(sequence.queue))
-            elif sequence.core.tick(now):
-                info = sequence.queue.transfer_info
-                info.eod_resend_count += 1
-                info.eod_resend_time = self._seconds()
-                logger.warning(
-                    "%d messages for %s have no order acknowledgment and are sent again",
-                    len(sequence.core.unacknowledged), sequence.queue.destination,
-                )  # fmt: skip
-                self._send_again(sequence)
+        for _ in LEFT_OUT.each(
+            "outgoing sequences", list(self._sequences), self._resend_if_due, lambda each: each.queue.destination
+        ):
+            pass
+
+    def _resend_if_due(self, sequence: QueueSequence) -> None:
+        if sequence.queue.deleted:
+            with suppress(MsmqError):  # a full disk: the next time
+                self._manager.arrivals.note(self._sequences.forget(sequence.queue))
+        elif sequence.core.tick(self._now()):
+            sequence.report_resending(self._now(), self._seconds())
+            logger.warning(
+                "%d messages for %s have no order acknowledgment and are sent again",
+                len(sequence.core.unacknowledged), sequence.queue.destination,
+            )  # fmt: skip
+            self._send_again(sequence)
+        elif sequence.core.next_deadline is None and sequence.queue.transfer_info.eod_resend_time:
+            sequence.report_resending(self._now(), self._seconds())
 
 
 def _is_order_queue(name: names.SingleFormatName) -> bool:

@@ -51,6 +51,7 @@ FAMILIES: Final = (
         *_by("reason", *(reason.slug for reason in REASONS), OTHER_REASON),
     ),
     Family("copies_discarded_total", "counter", "Copies and acknowledgments for which there was no room."),
+    Family("list_items_failed_total", "counter", "Items left out of a list because they failed.", ("list",)),
     Family("rpc_requests_total", "counter", "Calls by RPC that came."),
     Family("rpc_faults_total", "counter", "Calls by RPC that ended in a fault."),
     Family("rpc_connections_total", "counter", "Connections by RPC that were made."),

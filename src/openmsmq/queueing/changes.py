@@ -39,8 +39,12 @@ class Changes:
         sequence: the latest SequentialID.
     """
 
-    def __init__(self, store: MessageStore, registry: Registry, outbox: Outbox, clock: Callable[[], int]) -> None:
-        """`clock` returns milliseconds since 1970 UTC."""
+    def __init__(
+        self, store: MessageStore, registry: Registry, outbox: Outbox, clock: Callable[[], int],
+        monotonic: Callable[[], int],
+    ) -> None:  # fmt: skip
+        """`clock` returns milliseconds since 1970 UTC, `monotonic` those of a clock that never goes back."""
+        self.monotonic: Final = monotonic
         self.store: Final = store
         self.registry: Final = registry
         self.outbox: Final = outbox
@@ -54,7 +58,7 @@ class Changes:
         self.discarded = 0
         self.deaths: dict[int, int] = {}
         self.has_failed = False
-        self._warned_at = 0  # seconds since 1970 UTC
+        self._warned_at = -1  # seconds of the clock that never goes back
         self._staged: dict[int, int] = {}  # bytes by queue number
         self._staged_bytes = 0
 
@@ -81,7 +85,12 @@ class Changes:
 
     def look_later(self, queue: OutgoingQueue) -> None:
         """See after a while whether an outgoing queue is unused."""
-        self.looks.add(self.clock() + UNUSED_PERIOD, queue.number, queue)
+        self.looks.add(self.monotonic() + UNUSED_PERIOD, queue.number, queue)
+
+    def is_something_due(self) -> bool:
+        """Whether the time of a message is over that may still be in its queue."""
+        first = self.deadlines.first()
+        return first is not None and first <= self.clock()
 
     # -- numbers -----------------------------------------------------------------------------------------------
 
@@ -158,7 +167,7 @@ class Changes:
 
     def may_warn(self) -> bool:
         """Whether the log may have one more line about what other hosts can cause without end: one a second."""
-        second = self.clock() // 1000
+        second = self.monotonic() // 1000
         if second == self._warned_at:
             return False
         self._warned_at = second

@@ -94,6 +94,11 @@ class Deadlines:
         if self._heap.add(deadline, key, number):
             self._head_changed()
 
+    def first(self) -> int | None:
+        """The earliest deadline, whether or not its message is still there."""
+        found = self._heap.first()
+        return found[0] if found is not None else None
+
     def next(self) -> int | None:
         """When to look for a message that is due: the earliest deadline that is still pending, or an earlier one while
         there are very many that are over."""

@@ -145,6 +145,21 @@ class Holds:
                 )  # fmt: skip
                 deadlines.add(now + RETRY, lookup_identifier, number)
 
+    def expire_if_due(self, queue: Queue, lookup_identifier: int, message: Message) -> bool:
+        """Whether the time of a message is over that is about to be read; then it is removed, as its timer would have
+        done, which may be late after a step of the clock. One that can't be removed now is not to be read either."""
+        deadline = queue.deadline_of(message)
+        if not deadline or deadline > self._clock():
+            return False
+        try:
+            self.remove(queue, lookup_identifier, message, queue.expiry_reason(message))
+        except (MessageStorageFailed, StoreFailed) as error:  # the timer tries again
+            path_name = queue.properties.path_name
+            logger.error(
+                "queue %s: message %#x is due and could not be removed: %s", path_name, lookup_identifier, error
+            )
+        return True
+
     def _expire_message(self, queue: Queue, lookup_identifier: int) -> None:
         """A message is due. One that is held is looked at when it is put back."""
         lock = queue.locked.get(lookup_identifier)

@@ -44,6 +44,8 @@ from openmsmq.store import Drop, Operation, Prepared, QueueColumns, Remove
 
 _ORPHAN_BATCH = 512  # messages of deleted queues, and counts, removed by one record at start-up
 
+LONGEST_SLEEP: Final = 5_000  # milliseconds until a step of the wall clock is noticed
+
 
 class QueueManager:
     """The parts of one queue manager. One thread; `clock` returns milliseconds since 1970 UTC."""
@@ -60,22 +62,34 @@ class QueueManager:
         transport: Transport | None = None,
         can_seal: CanSeal = seals_nothing,
         auditor: Auditor | None = None,
+        monotonic: Callable[[], int] | None = None,
     ) -> None:
-        """`outside` is the owner, who calls `turn` and `expire`. `recovered` holds the live messages by queue number,
-        `prepared` the transactions whose outcome is not known, as the store found them. `transport` drains outgoing
-        queues, `can_seal` knows for whom it can encrypt, `auditor` keeps what callers change."""
+        """
+        Args:
+            clock: milliseconds since 1970 UTC; may be set in both directions.
+            recovered, prepared: live messages by queue number, and transactions whose outcome is not known, as the
+                store found them.
+            outside: the owner, who calls `turn` and `expire`.
+            transport: drains outgoing queues.
+            can_seal: knows for whom it can encrypt.
+            auditor: keeps what callers change.
+            monotonic: milliseconds of a clock that never goes back; `clock` where it is left out.
+        """
         self.machine: Final = machine
         self.store: Final = store
         self.clock: Final = clock
+        self.monotonic: Final = monotonic or clock
         auditor = auditor or NoAudit()
         self.authorization: Final = Authorization(machine.security or default_machine_security(), auditor)
         self.registry: Final = Registry(machine, store)
         self._outbox: Final = Outbox(outside or Alone())
-        self.changes: Final = Changes(store, self.registry, self._outbox, clock)
+        self.changes: Final = Changes(store, self.registry, self._outbox, clock, self.monotonic)
         self.holds: Final = Holds(self.registry, self.changes, self._outbox, clock)
         self.transactions: Final = Transactions(store, self.registry, self.changes, self.holds, prepared or ())
         self.sending: Final = Sending(self.changes, self.transactions, can_seal)
-        self.reading: Final = Reading(self.changes, self.holds, self.transactions, self._outbox, clock, auditor)
+        self.reading: Final = Reading(
+            self.changes, self.holds, self.transactions, self._outbox, self.monotonic, auditor
+        )
         self.subqueues: Final = Subqueues(self.changes, self.holds, self.transactions)
         self.outgoing: Final = Outgoing(
             self.registry, self.changes, self.holds, self._outbox, clock, transport or NoTransport()
@@ -84,7 +98,7 @@ class QueueManager:
         self.handles: Final = Handles(
             self.registry, self.authorization, self.outgoing, self.reading, self.holds, clock, random, auditor
         )
-        self.sinks: Final = Sinks(store, self.authorization, clock)
+        self.sinks: Final = Sinks(store, self.authorization, clock, self.monotonic)
         self.staged_writes: Final = StagedWrites(
             store, self.registry, self.authorization, self.changes, self.transactions, self.outgoing, self.handles,
             self.sending, self.sinks, random,
@@ -168,17 +182,24 @@ class QueueManager:
         for queue in outbox.take_wakes():
             guarded("waking the transport", partial(self.outgoing.transport.wake, queue))
 
-    def next_deadline(self) -> int | None:
-        """When `expire` has something to do, in milliseconds since 1970 UTC."""
-        candidates = (self.reading.timeouts.next(), self.changes.deadlines.next(), self.changes.looks.next())
-        return min((deadline for deadline in candidates if deadline is not None), default=None)
+    def next_expiry(self) -> int | None:
+        """In how many milliseconds `expire` has something to do; None for never. No more than `LONGEST_SLEEP` while a
+        message may expire, because the wall clock may be set forward meanwhile."""
+        candidates = []
+        durations = [at for at in (self.reading.timeouts.next(), self.changes.looks.next()) if at is not None]
+        if durations:
+            candidates.append(min(durations) - self.monotonic())
+        expires = self.changes.deadlines.next()
+        if expires is not None:
+            candidates.append(min(expires - self.clock(), LONGEST_SLEEP))
+        return max(0, min(candidates)) if candidates else None
 
     def expire(self) -> None:
         """End the reads that have waited long enough, remove the messages whose time has come, and drop outgoing queues
-        that nobody uses."""
-        now = self.clock()
+        that nobody uses. Durations are those of the clock that never goes back, lifetimes those of the wall clock."""
+        now = self.monotonic()
         self.reading.expire(now)
-        self.holds.expire(now)
+        self.holds.expire(self.clock())
         self.outgoing.drop_unused(now)
 
     # -- what checkpoints and compaction ask -------------------------------------------------------------------

@@ -44,13 +44,13 @@ class Reading:
     """Looks at messages and takes them; keeps the reads that wait, by queue, in the order in which they came."""
 
     def __init__(
-        self, changes: Changes, holds: Holds, transactions: Transactions, outbox: Outbox, clock: Callable[[], int],
-        auditor: Auditor,
+        self, changes: Changes, holds: Holds, transactions: Transactions, outbox: Outbox,
+        monotonic: Callable[[], int], auditor: Auditor,
     ) -> None:  # fmt: skip
         self._changes: Final = changes
         self._holds: Final = holds
         self._transactions: Final = transactions
-        self._clock: Final = clock
+        self._monotonic: Final = monotonic
         self._auditor: Final = auditor
         self._numbers = itertools.count(1)
         self._lines: dict[int, WaitingLine] = {}  # by number of queue
@@ -101,14 +101,16 @@ class Reading:
             return None
         self._wait(reader, queue)
         if timeout != INFINITE:
-            self.timeouts.add(self._clock() + timeout, reader.number, reader)
+            self.timeouts.add(self._monotonic() + timeout, reader.number, reader)
         return reader
 
-    @staticmethod
-    def plainly(descriptors: Iterable[OpenQueueDescriptor]) -> list[Queue]:
+    def plainly(self, descriptors: Iterable[OpenQueueDescriptor]) -> list[Queue]:
         """The queues of which receives may take the first messages, if nothing follows from that; up to the first
-        descriptor for which a look at more than the message's record is needed, which is `read`'s."""
+        descriptor for which a look at more than the message's record is needed, which is `read`'s. None while any
+        message is due that its timer has not removed yet."""
         queues: list[Queue] = []
+        if self._changes.is_something_due():
+            return queues
         latest: Queue | None = None
         for descriptor in descriptors:
             queue = descriptor.queue
@@ -309,6 +311,8 @@ class Reading:
             except UNREADABLE as error:
                 self._holds.quarantine(queue, position, error)
                 return Offer.UNREADABLE
+        if position not in queue.locked and self._holds.expire_if_due(queue, position, message):
+            return Offer.UNREADABLE
         try:
             status = reader.accept(message)
         except (ValueError, struct.error) as error:

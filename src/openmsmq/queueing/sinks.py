@@ -52,10 +52,14 @@ def sink_definition(sink: str) -> bytes:
 class Sinks:
     """Their memories are definitions in the log; the last sign of life of their writers is not."""
 
-    def __init__(self, store: MessageStore, authorization: Authorization, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, store: MessageStore, authorization: Authorization, clock: Callable[[], int],
+        monotonic: Callable[[], int],
+    ) -> None:  # fmt: skip
         self._store: Final = store
         self._authorization: Final = authorization
         self._clock: Final = clock
+        self._monotonic: Final = monotonic
         self._writers_seen: dict[str, int] = {}  # milliseconds since 1970 UTC of the last keep-alive
 
     def check_batch(self, sink: str, batch: int, caller: Caller, query: str) -> int | None:
@@ -121,11 +125,11 @@ class Sinks:
 
     def saw_writer(self, sink: str) -> None:
         """A keep-alive from the writer of a sink: the idle time of its stages starts again."""
-        self._writers_seen[sink] = self._clock()
+        self._writers_seen[sink] = self._monotonic()
 
     def writer_idle(self, sink: str) -> int:
         """Milliseconds since the last keep-alive from the writer of a sink; since the start at most."""
-        now = self._clock()
+        now = self._monotonic()
         return now - self._writers_seen.setdefault(sink, now)
 
     def forget_writers(self, staging: Container[str]) -> None:

@@ -195,6 +195,11 @@ class RpcServer:
             for source in sources:
                 source.owner.close()
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether connections are accepted."""
+        return bool(self._servers)
+
     def close_listeners(self) -> None:
         """Take no new connections."""
         for server in self._servers:

@@ -11,12 +11,14 @@ import shutil
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from openmsmq.model.constants import INFINITE, Access, Share
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.histogram import BUCKETS, Histogram
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
 from openmsmq.operating.alarms import Alarms, Event, document_of, event_document, read_alarms, write_alarms
@@ -35,6 +37,17 @@ _SLICE: Final = 100  # queues in a turn of the event loop
 _MOST_READS: Final = 500  # messages that one look reads, to see how old they are
 _DEAD_LETTERS: Final = {SYSTEM_DEADLETTER: "deadletter", SYSTEM_DEADXACT: "xactdeadletter"}
 _LOWER_BOUNDS: Final = (0.0, *BUCKETS)
+
+
+@dataclass(slots=True)
+class _Check:
+    """One look at all queues. `heads` and `stuck` are what the next one compares with."""
+
+    now: float
+    charged: int = 0
+    reads: int = 0
+    heads: dict[int, tuple[int, int]] = field(default_factory=dict)
+    stuck: dict[int, tuple[int, float]] = field(default_factory=dict)
 
 
 class AlarmWatch:
@@ -67,7 +80,7 @@ class AlarmWatch:
             try:
                 await self.look()
             except Exception:  # whatever is wrong with one look, alarms go on
-                logger.exception("alarms could not be looked at")
+                logger.exception("alarm check failed; next check in %.0f s", PERIOD)
             await asyncio.sleep(PERIOD)
 
     async def look(self) -> list[Event]:
@@ -89,42 +102,52 @@ class AlarmWatch:
     # -- readings --------------------------------------------------------------------------------------------------
 
     async def _readings(self, now: float) -> AsyncIterator[tuple[tuple[str, str], float | None]]:
-        yield ("disk", ""), shutil.disk_usage(self._data_dir).free >> 20
-        yield ("sync", ""), self._slowest_sync()
-        charged, reads = 0, 0
-        heads: dict[int, tuple[int, int]] = {}
-        stuck: dict[int, tuple[int, float]] = {}
+        for name, reading in (
+            ("disk", lambda: shutil.disk_usage(self._data_dir).free >> 20), ("sync", self._slowest_sync),
+        ):  # fmt: skip
+            try:
+                yield (name, ""), reading()
+            except OSError as error:
+                LEFT_OUT.note("alarm readings", name, error)
+        check = _Check(now)
         for number, queue in enumerate(list(self._manager.registry.queues.values()), 1):
-            charged += queue.total_bytes
-            name = queue.properties.path_name
-            if queue.properties.quota not in (0, INFINITE) and queue.kind in APPLICATION_QUEUES:
-                yield ("quota", name), 100 * queue.charged_bytes / queue.quota_bytes
-            if queue.number in _DEAD_LETTERS:
-                yield ("deadletters", _DEAD_LETTERS[queue.number]), self._deaths_of(queue, now)
-            elif isinstance(queue, OutgoingQueue):
-                if queue.entries and queue.state(self._manager.outgoing.online) is not OutgoingState.ON_HOLD:
-                    known = self._stuck.get(queue.number)
-                    if known is None or known[0] != queue.left:
-                        known = queue.left, now
-                    stuck[queue.number] = known
-                    yield ("outgoing", str(queue.destination)), self._since(known[1], now)
-            elif queue.kind in APPLICATION_QUEUES and self._thresholds["oldest"]:
-                first = queue.first()
-                if first is not None:
-                    head = self._heads.get(queue.number)
-                    if (head is None or head[0] != first) and reads < _MOST_READS:
-                        reads += 1
-                        head = self._head(queue, first)
-                    if head is not None:
-                        heads[queue.number] = head
-                        yield ("oldest", name), now - head[1]
-                    else:
-                        yield ("oldest", name), None
+            try:
+                readings = self._readings_of(queue, check)
+            except Exception as error:
+                LEFT_OUT.note("alarm readings", queue.properties.path_name, error)
+                readings = []
+            for reading_of_queue in readings:
+                yield reading_of_queue
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         if self._manager.machine.quota not in (0, INFINITE):
-            yield ("quota", ""), 100 * charged / (self._manager.machine.quota * 1024)
-        self._heads, self._stuck = heads, stuck
+            yield ("quota", ""), 100 * check.charged / (self._manager.machine.quota * 1024)
+        self._heads, self._stuck = check.heads, check.stuck
+
+    def _readings_of(self, queue: Queue, check: _Check) -> list[tuple[tuple[str, str], float | None]]:
+        found: list[tuple[tuple[str, str], float | None]] = []
+        check.charged += queue.total_bytes
+        name = queue.properties.path_name
+        if queue.properties.quota not in (0, INFINITE) and queue.kind in APPLICATION_QUEUES:
+            found.append((("quota", name), 100 * queue.charged_bytes / queue.quota_bytes))
+        if queue.number in _DEAD_LETTERS:
+            found.append((("deadletters", _DEAD_LETTERS[queue.number]), self._deaths_of(queue, check.now)))
+        elif isinstance(queue, OutgoingQueue):
+            if queue.entries and queue.state(self._manager.outgoing.online) is not OutgoingState.ON_HOLD:
+                known = self._stuck.get(queue.number)
+                if known is None or known[0] != queue.left:
+                    known = queue.left, check.now
+                check.stuck[queue.number] = known
+                found.append((("outgoing", str(queue.destination)), self._since(known[1], check.now)))
+        elif queue.kind in APPLICATION_QUEUES and self._thresholds["oldest"] and (first := queue.first()) is not None:
+            head = self._heads.get(queue.number)
+            if (head is None or head[0] != first) and check.reads < _MOST_READS:
+                check.reads += 1
+                head = self._head(queue, first)
+            if head is not None:
+                check.heads[queue.number] = head
+            found.append((("oldest", name), None if head is None else check.now - head[1]))
+        return found
 
     def _slowest_sync(self) -> float | None:
         """The least that the slowest sync since the last look took, in milliseconds; None if there was none."""

@@ -159,7 +159,7 @@ class Daemon:
         recovered = store.recovered
         manager = QueueManager(
             machine, store, _milliseconds, os.urandom, recovered.queues, recovered.prepared, self, self,
-            can_seal=self.protections.departure.can_seal, auditor=self._audit,
+            can_seal=self.protections.departure.can_seal, auditor=self._audit, monotonic=_monotonic_milliseconds,
         )  # fmt: skip
         recovered.queues.clear()  # the manager has its own index
         give_back_memory()
@@ -393,8 +393,6 @@ class Daemon:
         if self._resolving is not None:
             self._resolving.cancel()
             self._peers.close()
-        if self._timer is not None:
-            self._timer.cancel()
         if self._web is not None:
             await self._web.stop(grace)
         if self._dropping is not None:
@@ -409,6 +407,8 @@ class Daemon:
             self._messages.stop()
         if self._rpc is not None:
             await self._rpc.shut_down(grace)
+        if self._timer is not None:  # up to here, reads that wait may still end
+            self._timer.cancel()
         await self._traces.stop()
         await asyncio.sleep(0)  # lets connections run their context handles down
         await self._directory.close()
@@ -486,10 +486,9 @@ class Daemon:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        deadline = self.manager.next_deadline()
-        if deadline is not None:
-            delay = max(0, deadline - _milliseconds()) / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay, self._expire)
+        milliseconds = self.manager.next_expiry()
+        if milliseconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(milliseconds / 1000, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
@@ -521,7 +520,13 @@ def _audit(configuration: Configuration) -> Audit | None:
 
 
 def _milliseconds() -> int:
+    """Since 1970 UTC; an administrator may set this clock."""
     return time.time_ns() // 1_000_000
+
+
+def _monotonic_milliseconds() -> int:
+    """Of a clock that never goes back."""
+    return time.monotonic_ns() // 1_000_000
 
 
 async def serve(configuration: Configuration, ready: Callable[[Daemon], None] | None = None) -> int:

@@ -66,6 +66,16 @@ class Outgoing:
         """ResendTime: when to call `tick`."""
         return self._deadline
 
+    @property
+    def resend_interval(self) -> int:
+        """ResendInterval, in milliseconds."""
+        return RESEND_INTERVALS[self._interval]
+
+    @property
+    def resend_index(self) -> int:
+        """ResendIntervalIndex: how often all was sent again since the last OrderAck, up to the longest interval."""
+        return self._interval
+
     def assign(self) -> int:
         """TxSequenceNumber for a message, given once and kept for its life (deviation D-97).
 

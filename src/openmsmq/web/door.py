@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound
 from openmsmq.model.histogram import Histogram
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.operating.alarms import BY_NAME, Alarms
 from openmsmq.operating.tokens import TokensFile, TokenUses
 from openmsmq.processes.answering import Answering
@@ -52,6 +53,7 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "handles": {"ticket": str},
     "close_handle": {"ticket": str, "peer": str, "id": str},
     "figures": {},
+    "health": {},
 }
 _MOST_TEXT: Final = 4096  # characters
 _THROTTLED: Final = 10.0  # seconds that a host with too many failures waits
@@ -290,6 +292,24 @@ class Door:
         if not self._is_administrator(known.sid):
             raise AccessDenied(detail="who has queues open is for administrators of the queue manager")
         return known
+
+    async def _health(self) -> dict[str, str]:
+        """What has to be so for messages to come and go -> ok, or what is wrong. One that can't be looked at says so,
+        and the others are looked at all the same."""
+        changes = self._manager.changes
+        checks: dict[str, Callable[[], str]] = {
+            "disk": lambda: "nearly full: no messages are accepted" if changes.throttled else "ok",
+            "store": lambda: "failed: the daemon has to be restarted" if changes.has_failed else "ok",
+            "rpc": lambda: "ok" if self._rpc.is_listening else "does not listen",
+        }
+        found = {}
+        for name, check in checks.items():
+            try:
+                found[name] = check()
+            except Exception as error:
+                LEFT_OUT.note("readiness", name, error)
+                found[name] = f"can't be checked: {error}"
+        return found
 
     async def _figures(self) -> dict[str, Any]:
         found: dict[str, Any] = {}

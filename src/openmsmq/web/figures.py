@@ -10,10 +10,12 @@ from typing import Any, Final
 from openmsmq import __version__
 from openmsmq.compiled import how_it_runs
 from openmsmq.model.histogram import Histogram
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.reasons import REASONS
 from openmsmq.operating.metrics import KINDS, OTHER_REASON
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
+from openmsmq.queueing.queue import Queue
 from openmsmq.rpc.server import RpcServer
 from openmsmq.rpc.timing import STRIDE
 from openmsmq.web.rows import KINDS as KINDS_OF_QUEUES
@@ -68,32 +70,54 @@ class Latency:
 
 
 def of_queues(manager: QueueManager) -> Iterator[dict[str, Any] | None]:
-    """None after each queue, so that whoever reads stops now and then; at the end the figures of all."""
-    messages, sizes, queues, came, left = (dict.fromkeys(KINDS, 0) for _ in range(5))
-    states = dict.fromkeys((state.value for state in OutgoingState), 0)
-    handles = waiting = 0
-    for queue in list(manager.registry.queues.values()):
-        named = kind_of(queue)
+    """None after each queue, so that whoever reads stops now and then; at the end the figures of all. A queue whose
+    figures can't be had is left out."""
+    sums = _Sums(manager)
+    for _ in LEFT_OUT.each("figures of queues", list(manager.registry.queues.values()), sums.add, _name):
+        yield None
+    for gone, (came, left) in manager.registry.gone.items():
+        kind = KINDS_OF_QUEUES.get(gone)  # None for what people do not see
+        if kind is not None:
+            sums.came[_kind(kind)] += came
+            sums.left[_kind(kind)] += left
+    yield sums.figures()
+
+
+class _Sums:
+    """Over the queues of a queue manager, by kind."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager: Final = manager
+        self._messages, self._bytes, self._queues, self.came, self.left = (dict.fromkeys(KINDS, 0) for _ in range(5))
+        self._states = dict.fromkeys((state.value for state in OutgoingState), 0)
+        self._handles = self._waiting = 0
+
+    def add(self, queue: Queue) -> None:
+        named, state = kind_of(queue), None
+        if isinstance(queue, OutgoingQueue):
+            state = queue.state(self._manager.outgoing.online).value
         if named is not None:
             kind = _kind(named)
-            messages[kind] += len(queue)
-            sizes[kind] += queue.total_bytes
-            queues[kind] += 1
-            came[kind] += queue.came
-            left[kind] += queue.left
-            handles += queue.openers
-            waiting += queue.waiters
-        if isinstance(queue, OutgoingQueue):
-            states[queue.state(manager.outgoing.online).value] += 1
-        yield None
-    for gone, (of_those_came, of_those_left) in manager.registry.gone.items():
-        came[_kind(KINDS_OF_QUEUES[gone])] += of_those_came
-        left[_kind(KINDS_OF_QUEUES[gone])] += of_those_left
-    yield {
-        "messages_in_total": came, "messages_out_total": left,
-        "messages": messages, "bytes": sizes, "queues": queues, "outgoing_queues": states, "handles": handles,
-        "waiting_readers": waiting,
-    }  # fmt: skip
+            self._messages[kind] += len(queue)
+            self._bytes[kind] += queue.total_bytes
+            self._queues[kind] += 1
+            self.came[kind] += queue.came
+            self.left[kind] += queue.left
+            self._handles += queue.openers
+            self._waiting += queue.waiters
+        if state is not None:
+            self._states[state] += 1
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "messages_in_total": self.came, "messages_out_total": self.left, "messages": self._messages,
+            "bytes": self._bytes, "queues": self._queues, "outgoing_queues": self._states, "handles": self._handles,
+            "waiting_readers": self._waiting,
+        }  # fmt: skip
+
+
+def _name(queue: Queue) -> str:
+    return queue.properties.path_name
 
 
 def _kind(kind: str) -> str:
@@ -116,6 +140,7 @@ def of_server(manager: QueueManager, rpc: RpcServer, syncs: Histogram, delay: Lo
         "messages_dead_total": _deaths(manager),
         "transactions_total": {state.value: count for state, count in manager.transactions.ended.items()},
         "copies_discarded_total": manager.changes.discarded,
+        "list_items_failed_total": dict(LEFT_OUT.counts),
         "rpc_requests_total": rpc.statistics.calls_in,
         "rpc_faults_total": rpc.statistics.faults,
         "rpc_connections_total": rpc.statistics.connections,

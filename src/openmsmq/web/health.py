@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from openmsmq.model.errors import MsmqError
 from openmsmq.model.histogram import Histogram
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.operating import metrics
 from openmsmq.web.application import Web
 from openmsmq.web.problems import Problem
@@ -22,6 +24,7 @@ from openmsmq.web.queues import ListQuery, Text, matches
 from openmsmq.web.services import Services
 from openmsmq.web.table import Input, parse_query
 
+Figures: TypeAlias = metrics.Figure | Mapping[tuple[str, ...], metrics.Figure]
 _PATIENCE: Final = 2.0  # seconds that the daemon may take to say that it is there
 
 
@@ -44,6 +47,9 @@ def routes(web: Web) -> list[Route]:
         ready = all(said == "ok" for said in checks.values())
         verbose = "verbose" in request.query_params
         lines = [f"{name}: {said}" for name, said in checks.items()] if verbose or not ready else ["ok"]
+        age = services.history.age
+        if verbose and age is not None:  # no reason to be taken out of service: messages do not need it
+            lines.append(f"figures: {age:.0f} s old")
         return PlainTextResponse("\n".join(lines) + "\n", 200 if ready else 503)
 
     async def show(request: Request) -> Response:
@@ -68,35 +74,42 @@ def routes(web: Web) -> list[Route]:
 def check(services: Services) -> dict[str, str]:
     """What has to be so for work to be done -> ok, or what is wrong."""
     try:
-        figures = services.link.ask("figures").result(_PATIENCE)[0]
+        found: dict[str, str] = services.link.ask("health").result(_PATIENCE)[0]
     except FutureTimeout:
         return {"daemon": f"no answer within {_PATIENCE:.0f} s"}
-    said = "nearly full: no messages are accepted" if figures["throttled"] else "ok"
-    return {"daemon": "ok", "disk": said}
+    except (MsmqError, ConnectionError) as error:
+        return {"daemon": str(error)}
+    return {"daemon": "ok", **found}
 
 
 def aggregated(services: Services) -> str:
-    """Figures of the daemon and of this process, without names of queues."""
+    """Figures of the daemon and of this process, without names of queues. One that can't be had is left out."""
     found: dict[str, Any] = services.link.call("figures")
-    logins = {tuple(key.split(" ")): count for key, count in found.pop("logins_total").items()}
-    build = {tuple(found.pop("build_info")): 1}
-    figures: dict[str, metrics.Figure | Mapping[tuple[str, ...], metrics.Figure]] = {
-        name: {(label,): value for label, value in figure.items()} if isinstance(figure, dict) else figure
-        for name, figure in found.items()
-    }
-    for name in ("event_loop_delay_seconds", "store_sync_duration_seconds"):
-        figures[name] = _histogram(found[name])
-    figures["rpc_duration_seconds"] = {
-        (interface, operation): _histogram(numbers) for interface, operation, *numbers in found["rpc_duration_seconds"]
-    }
-    directory = services.settings.directory
-    figures |= {
-        "logins_total": logins, "build_info": build,
-        "disk_free_bytes": shutil.disk_usage(directory).free,
-        "store_size_bytes": {("all",): _size(Path(services.settings.store))},
-        "process_resident_memory_bytes": {("daemon",): _resident(os.getppid()), ("web",): _resident(os.getpid())},
+    settings = services.settings
+    sources: dict[str, Callable[[], Figures]] = {name: partial(_figure, name, value) for name, value in found.items()}
+    sources |= {
+        "disk_free_bytes": lambda: shutil.disk_usage(settings.directory).free,
+        "store_size_bytes": lambda: {("all",): _size(Path(settings.store))},
+        "process_resident_memory_bytes": lambda: {
+            ("daemon",): _resident(os.getppid()), ("web",): _resident(os.getpid()),
+        },
     }  # fmt: skip
+    figures = dict(LEFT_OUT.each("metrics", sources.items(), lambda item: (item[0], item[1]()), lambda item: item[0]))
     return metrics.render(figures)
+
+
+def _figure(name: str, value: Any) -> Figures:
+    """A figure of the daemon as `operating.metrics` has it."""
+    match name:
+        case "logins_total":
+            return {tuple(key.split(" ")): count for key, count in value.items()}
+        case "build_info":
+            return {tuple(value): 1}
+        case "event_loop_delay_seconds" | "store_sync_duration_seconds":
+            return _histogram(value)
+        case "rpc_duration_seconds":
+            return {(interface, operation): _histogram(numbers) for interface, operation, *numbers in value}
+    return {(label,): each for label, each in value.items()} if isinstance(value, dict) else value
 
 
 def _histogram(numbers: list[Any]) -> Histogram:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.operating.series import Range, Rates
 from openmsmq.processes.link import Link
 
@@ -87,9 +87,11 @@ class History:
         self._lock: Final = threading.Lock()
         self._recent: Final[deque[Sample]] = deque(maxlen=_RECENT + 1)
         self._day: Final[deque[Sample]] = deque(maxlen=_DAY + 1)
+        self._taken: float | None = None  # seconds of the clock that never goes back
 
     def add(self, sample: Sample) -> None:
         with self._lock:
+            self._taken = time.monotonic()
             self._recent.append(sample)
             if not self._day or sample.at - self._day[-1].at >= MINUTE:
                 self._day.append(sample)
@@ -99,6 +101,12 @@ class History:
         with self._lock:
             samples = list(self._recent if span == "10m" else self._day)
         return rates(samples)
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the last sample was taken; None before the first one."""
+        with self._lock:
+            return None if self._taken is None else time.monotonic() - self._taken
 
     def latest(self) -> Rates | None:
         """Of the last two samples; None before there are two."""
@@ -111,14 +119,17 @@ def record(
     link: Link, history: History, directory: str | Path, wait: Callable[[float], object] = time.sleep
 ) -> None:  # fmt: skip
     """Take a sample a second, with what is free on the disk of a directory, or less often where the daemon has so many
-    queues that this would take more than two hundredths of the time; until the daemon is gone."""
+    queues that this would take more than two hundredths of the time; until the daemon is gone. A sample that can't be
+    taken is left out: charts have a gap there, and whatever shows figures says how old they are."""
     while True:
         started = time.monotonic()
         try:
             history.add(sample_of(link.call("figures"), time.time(), _free(directory)))
-        except (MsmqError, ConnectionError) as error:
-            logger.warning("no more figures for the charts: %s", error)
+        except ConnectionError as error:
+            logger.info("the daemon is gone, no more figures for the charts: %s", error)
             return
+        except Exception as error:
+            LEFT_OUT.note("figures for the charts", "a sample", error)
         wait(max(SECOND, (time.monotonic() - started) / _SHARE))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from openmsmq.model.constants import Share
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.queueing.auditing import Actor, Auditor, Deed
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.manager import QueueManager
@@ -30,18 +31,23 @@ class Openings:
         return (row for _, row in self._open())
 
     def _open(self) -> Iterator[tuple[OpenQueueDescriptor, dict[str, Any]]]:
-        for descriptor in list(self._manager.handles.descriptors.values()):
-            queue, opener = descriptor.queue, descriptor.opener
-            if queue is None or kind_of(queue) is None:
-                continue
-            yield descriptor, {
-                "id": self._id(descriptor), "queue": id_of(queue), "name": descriptor.name,
-                "access": descriptor.access.name.lower(),
-                "since": descriptor.opened // 1000, "exclusive": descriptor.share is Share.DENY_RECEIVE_SHARE,
-                "waiting": len(descriptor.waiting), "cursors": len(descriptor.cursors), "held": len(descriptor.held),
-                "user": opener.name if opener is not None else "", "sid": opener.sid if opener is not None else "",
-                "origin": opener.origin if opener is not None else "",
-            }  # fmt: skip
+        opened = list(self._manager.handles.descriptors.values())
+        for found in LEFT_OUT.each("lists of handles", opened, self._row, lambda descriptor: descriptor.name):
+            if found is not None:
+                yield found
+
+    def _row(self, descriptor: OpenQueueDescriptor) -> tuple[OpenQueueDescriptor, dict[str, Any]] | None:
+        queue, opener = descriptor.queue, descriptor.opener
+        if queue is None or kind_of(queue) is None:
+            return None
+        return descriptor, {
+            "id": self._id(descriptor), "queue": id_of(queue), "name": descriptor.name,
+            "access": descriptor.access.name.lower(),
+            "since": descriptor.opened // 1000, "exclusive": descriptor.share is Share.DENY_RECEIVE_SHARE,
+            "waiting": len(descriptor.waiting), "cursors": len(descriptor.cursors), "held": len(descriptor.held),
+            "user": opener.name if opener is not None else "", "sid": opener.sid if opener is not None else "",
+            "origin": opener.origin if opener is not None else "",
+        }  # fmt: skip
 
     def close(self, identifier: str, actor: Actor) -> dict[str, Any] | None:
         """Close what a row names; None where it is closed already. Its reads end as cancelled, what it holds is put

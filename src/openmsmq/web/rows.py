@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.operating.naming import SYSTEM_QUEUES
 from openmsmq.queueing.authorization import Caller, Right
 from openmsmq.queueing.manager import QueueManager
@@ -68,10 +69,15 @@ def find(manager: QueueManager, identifier: str) -> Queue | None:
 
 
 def visible(manager: QueueManager, growth: Growth, caller: Caller) -> Iterator[dict[str, Any] | None]:
-    """A row for each queue that the caller may see, and None for each other: whoever reads them stops now and then."""
-    for queue in list(manager.registry.queues.values()):
-        shown = kind_of(queue) is not None and (queue.kind is not QueueKind.JOURNAL or _is_used(queue))
-        yield row(manager, growth, queue) if shown and is_seen(manager, queue, caller) else None
+    """A row for each queue that the caller may see, and None for each other: whoever reads them stops now and then. A
+    queue whose row can't be made is left out."""
+
+    def shown(queue: Queue) -> dict[str, Any] | None:
+        is_listed = kind_of(queue) is not None and (queue.kind is not QueueKind.JOURNAL or _is_used(queue))
+        return row(manager, growth, queue) if is_listed and is_seen(manager, queue, caller) else None
+
+    queues = list(manager.registry.queues.values())
+    return LEFT_OUT.each("lists of queues", queues, shown, lambda queue: queue.properties.path_name)
 
 
 def is_seen(manager: QueueManager, queue: Queue, caller: Caller) -> bool:

@@ -59,11 +59,18 @@ function clock(seconds) {
 function follow(place) {
   const state = place.querySelector("[data-state]"), button = place.querySelector("button");
   const step = Number(place.dataset.step), stays = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  let source = null, gathered = [];
+  const late = 5000;  // milliseconds without a figure, after which those that are shown are old
+  let source = null, gathered = [], heard = 0, watch = null;
 
   function start() {
     source = new EventSource("/api/v1/events");
+    heard = Date.now();
+    watch = setInterval(() => {
+      const age = Math.round((Date.now() - heard) / 1000);
+      if (age * 1000 >= late) state.textContent = `The figures are ${age} s old: the server sends no new ones.`;
+    }, 1000);
     source.addEventListener("figures", (message) => {
+      heard = Date.now();
       const event = JSON.parse(message.data);
       for (const field of document.querySelectorAll("[data-live]"))
         field.textContent = shown(event[field.dataset.live]);
@@ -79,6 +86,7 @@ function follow(place) {
 
   function stop() {
     source.close();
+    clearInterval(watch);
     source = null;
     state.textContent = "Paused.";
     button.textContent = "Go on";
