@@ -117,7 +117,8 @@ def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
 
 def test_a_java_that_warns_leaves_standard_output_to_the_answers() -> None:
     start = "from openmsmq.spark.jobs.session import session; session('local[1]').stop(); print('the answer')"
-    done = run_alone(start, PYSPARK_SUBMIT_ARGS="--driver-java-options '-XX:TieredStopAtLevel=1 -Xlog:gc*' pyspark-shell")
+    options = "'-XX:TieredStopAtLevel=1 -Xlog:gc*'"
+    done = run_alone(start, PYSPARK_SUBMIT_ARGS=f"--driver-java-options {options} pyspark-shell")
     assert (done.returncode, done.stdout) == (0, "the answer\n"), done.stderr
 
 
