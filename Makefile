@@ -12,7 +12,7 @@ export TEST_SEED := $(SEED)
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py tests/queueing/test_deadlines.py tests/queueing/test_entries.py
 COMPILED_TESTS := tests/bulk/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
 
-.PHONY: setup deb package-test java samba nftables domain browser prometheus deployments compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
+.PHONY: setup deb package-test java samba nftables domain curl browser prometheus deployments compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
 
 setup: compiled
 
@@ -59,6 +59,10 @@ browser: $(STAMP)
 	@tools/ensure browser
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-browser.txt || [ -z "$$CI" ]
 
+# Only the tests of the resource agent want it.
+curl:
+	@tools/ensure curl
+
 # promtool, with which tests check metrics and alert rules.
 prometheus:
 	@tools/ensure prometheus
@@ -69,7 +73,7 @@ deployments: $(STAMP)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-deployments.txt || [ -z "$$CI" ]
 	@$(BIN)/python tools/fetch-helm || [ -z "$$CI" ]
 
-test: java samba prometheus compiled $(SPARK)
+test: java samba curl prometheus compiled $(SPARK)
 	@$(PYTEST) -m "not slow"
 	@TESTS=compiled $(PYTEST) -m "not slow" $(NATIVE_TESTS)
 
@@ -78,7 +82,7 @@ demo: java compiled
 
 # Simulated networks take the longest: a hundred thousand are half a night on two processors.
 SIMULATIONS ?= 100000
-nightly: java samba nftables domain browser prometheus deployments compiled $(SPARK)
+nightly: java samba nftables domain curl browser prometheus deployments compiled $(SPARK)
 	@$(PYTEST)
 	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
 	@SIMULATIONS=$(SIMULATIONS) $(PYTEST) tests/link/test_simulation.py tests/packets/test_product.py

@@ -256,6 +256,8 @@ def test_threads_that_begin_at_once_share_one_association(service):
             assert len({member.association.group for member in manager._pool._all}) == 1
 
 
+# From 3.12 on, Python warns of forks beside threads; the tests' runner has some, and so may users.
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_has_a_connection_of_its_own_and_the_parent_keeps_its_queues(service):
     with service.connect() as manager, manager.open(QUEUE, "send") as queue:
         identifier = manager.machine_id
@@ -277,6 +279,7 @@ def test_a_forked_child_has_a_connection_of_its_own_and_the_parent_keeps_its_que
         assert manager.counts(QUEUE)["message_count"] == 1
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_of_an_asyncio_program_has_a_connection_of_its_own(service):
     loop = asyncio.new_event_loop()
     manager = loop.run_until_complete(openmsmq.aio.connect("127.0.0.1", service.port))

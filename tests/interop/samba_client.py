@@ -9,8 +9,8 @@ Each line on standard input is a question in JSON, each line on standard output 
 Nothing of the product is imported here.
 
 The connection begins with an interface that Samba has a description of, and every other one joins it by alter_context.
-It may begin with `nothing`, that is with the first request, but not with a user: Samba 4.17 then looks for the
-authentication services of an interface that it does not know, and dies.
+It may begin with `nothing`, that is with the first request, but not with a user: Samba 4.17 and 4.22 then look for
+the authentication services of an interface that they do not know, and die.
 """
 
 from __future__ import annotations
@@ -59,8 +59,10 @@ class Client:
     def request(self, uuid: str, version: int, opnum: int, stub: str, target: str | None) -> str:
         key = uuid, version
         if key not in self.interfaces:
-            joining = {"basis_connection": self.first} if self.first is not None else {}
-            self.interfaces[key] = base.ClientConnection(self.binding, key, self.settings, self.credentials, **joining)
+            # With credentials, Samba 4.22 opens a second connection, in an association group of its own; without, it
+            # alters the context of the first connection, as 4.17 does either way.
+            way = {"credentials": self.credentials} if self.first is None else {"basis_connection": self.first}
+            self.interfaces[key] = base.ClientConnection(self.binding, key, self.settings, **way)
             self.first = self.first or self.interfaces[key]
         data = bytes.fromhex(stub)
         connection = self.interfaces[key]

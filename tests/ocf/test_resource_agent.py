@@ -15,6 +15,7 @@ import pytest
 
 import openmsmq
 from daemon import eventually, free_port, meanwhile
+from wanted import program
 
 AGENT = Path(__file__).resolve().parents[2] / "packaging" / "ocf" / "openmsmq"
 SUCCESS, GENERIC, UNIMPLEMENTED, PERM, INSTALLED, CONFIGURED, NOT_RUNNING = 0, 1, 3, 4, 5, 6, 7
@@ -141,6 +142,7 @@ def test_a_node_that_goes_on_after_another_has_taken_over_does_not_take_it_back(
 
 
 def test_a_daemon_that_hangs_is_a_failure_and_is_stopped_in_the_time_that_there_is(tmp_path: Path) -> None:
+    program("curl", "make curl")
     data_dir = tmp_path / "data"
     data_dir.mkdir()
     node = Node(tmp_path, "one", data_dir, "--web --web-port", str(free_port("127.0.0.1")))
@@ -153,6 +155,24 @@ def test_a_daemon_that_hangs_is_a_failure_and_is_stopped_in_the_time_that_there_
     assert (code, "SIGKILL follows" in said) == (SUCCESS, True)
     assert 2 <= time.monotonic() - started < 12
     assert node.call("monitor") == NOT_RUNNING
+
+
+def test_a_node_without_curl_says_that_it_cannot_notice_a_daemon_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs, data_dir = tmp_path / "bin", tmp_path / "data"
+    data_dir.mkdir()
+    node = Node(tmp_path, "one", data_dir, "--web --web-port", str(free_port("127.0.0.1")))
+    programs.mkdir()
+    for name in ("cat", "grep", "id", "mkdir", "rm", "sed", "setsid", "sh", "sleep", "tail", "tr"):
+        (programs / name).symlink_to(program(name, "coreutils"))
+    monkeypatch.setenv("PATH", str(programs))
+    try:
+        code, said = node.said("start")
+        assert (code, "install curl" in said) == (SUCCESS, True), said
+        assert node.said("monitor") == (SUCCESS, "")
+    finally:
+        assert node.call("stop") == SUCCESS
 
 
 def test_what_cannot_start_says_whether_another_node_may_try(nodes: list[Node], tmp_path: Path) -> None:

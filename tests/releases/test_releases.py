@@ -24,7 +24,7 @@ def unpacked(directory: Path, version: int, end: str) -> Path:
     data = directory / "data"
     data.mkdir(mode=0o700)
     with tarfile.open(HERE / f"format-{version}-{end}.tar.xz") as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not in Python 3.11.2, which Debian has
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not in Python 3.11.2, which Debian 12 has
         archive.extractall(data)
     return data
 

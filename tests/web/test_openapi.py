@@ -18,6 +18,13 @@ def test_the_document_that_is_checked_in_is_that_of_the_table() -> None:
     assert CHECKED_IN.read_text() == text(OPERATIONS), "python -m openmsmq.web.openapi > docs/openapi.json"
 
 
+def test_descriptions_do_not_depend_on_how_an_interpreter_indents_docstrings() -> None:
+    schemas = document(OPERATIONS)["components"]["schemas"].values()
+    descriptions = [schema["description"] for schema in schemas if "description" in schema]
+    assert any("\n" in text for text in descriptions), "one of several lines"
+    assert [text for text in descriptions if "\n " in text] == []
+
+
 def test_the_server_shows_the_same(daemon: Daemon) -> None:
     assert ask(daemon, "GET", "/openapi.json").json == json.loads(CHECKED_IN.read_text())
 

@@ -150,19 +150,19 @@ static bool parts_of(PyObject *entry, uint64_t *place, uint32_t *size)
         return true;
     }
     uint64_t words[2];
+    /* Either one says in its own words that the integer is negative or too large. */
 #if PY_VERSION_HEX >= 0x030D0000
     Py_ssize_t used = PyLong_AsNativeBytes(
         entry, words, 16,
         Py_ASNATIVEBYTES_LITTLE_ENDIAN | Py_ASNATIVEBYTES_UNSIGNED_BUFFER | Py_ASNATIVEBYTES_REJECT_NEGATIVE);
-    if (used < 0)
-        return false;
-    bool fits = used <= 16;
+    bool fits = used >= 0 && used <= 16;
+    PyObject *unfit = PyExc_ValueError;
 #else
     bool fits = _PyLong_AsByteArray((PyLongObject *)entry, (unsigned char *)words, 16, 1, 0) == 0;
-    if (!fits && !PyErr_ExceptionMatches(PyExc_OverflowError))
-        return false;
-    PyErr_Clear();
+    PyObject *unfit = PyExc_OverflowError;
 #endif
+    if (!fits && PyErr_Occurred() && !PyErr_ExceptionMatches(unfit))
+        return false;
     if (!fits || words[1] >= HELD) {
         PyErr_SetString(PyExc_OverflowError, "an entry has a place of 64 bits and a size below 2**32 - 2");
         return false;

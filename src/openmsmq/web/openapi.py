@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
@@ -43,6 +44,9 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     table = list(operations)
     types = [kind for operation in table for kind in (operation.answer, operation.body) if kind is not None]
     _, schemas = msgspec.json.schema_components(dict.fromkeys(types), ref_template=_REFERENCE)
+    for schema in schemas.values():
+        if "description" in schema:  # a docstring; Python before 3.13 leaves the indentation of the source in it
+            schema["description"] = inspect.cleandoc(schema["description"])
     paths: dict[str, dict[str, Any]] = {}
     for operation in table:
         paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = _described(operation)

@@ -115,6 +115,13 @@ def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
     assert "Spark needs Java 17 or later" in done.stderr
 
 
+def test_a_java_that_warns_leaves_standard_output_to_the_answers() -> None:
+    start = "from openmsmq.spark.jobs.session import session; session('local[1]').stop(); print('the answer')"
+    options = "'-XX:TieredStopAtLevel=1 -Xlog:gc*'"
+    done = run_alone(start, PYSPARK_SUBMIT_ARGS=f"--driver-java-options {options} pyspark-shell")
+    assert (done.returncode, done.stdout) == (0, "the answer\n"), done.stderr
+
+
 @pytest.mark.slow
 def test_a_continuous_archive_ends_with_ctrl_c_and_says_nothing_but_the_answer(
     server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path

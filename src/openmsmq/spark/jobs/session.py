@@ -42,13 +42,13 @@ def session(master: str = "local[*]", name: str = "openmsmq", quiet: bool = True
     Args:
         master: of Spark.
         name: of the application.
-        quiet: drop what a new JVM writes to standard error; failures are raised all the same.
+        quiet: drop the output of a new JVM, its warnings, for its whole life; failures are raised all the same.
 
     Raises:
         PipelineError: there is no Java, or Spark does not start.
     """
     if SparkSession.getActiveSession() is None and _java() is None:
-        raise PipelineError("Spark needs Java 17 or later, and there is none: install openjdk-17-jre-headless")
+        raise PipelineError("Spark needs Java 17 or later, and there is none: install default-jre-headless")
     os.environ["PYSPARK_PYTHON"] = sys.executable  # with another Python, Spark would not find the data source
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in _SETTINGS.items():
@@ -62,11 +62,16 @@ def session(master: str = "local[*]", name: str = "openmsmq", quiet: bool = True
 
 @contextmanager
 def _silenced() -> Iterator[None]:
-    """A process that is started now has a file for its standard error; if it does not start, its end is raised."""
+    """A process that is started now has a file for its output; if it does not start, the last line of that is raised.
+
+    Java logs its warnings to standard output, where a program's answers go.
+    """
+    sys.stdout.flush()
     sys.stderr.flush()
-    kept = os.dup(2)
+    kept = {descriptor: os.dup(descriptor) for descriptor in (1, 2)}
     with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
+        for descriptor in kept:
+            os.dup2(file.fileno(), descriptor)
         try:
             yield
         except Exception as error:
@@ -75,8 +80,9 @@ def _silenced() -> Iterator[None]:
             said = f": {lines[-1].strip()}" if lines else ""
             raise PipelineError(f"Spark does not start: {failure(error)}{said}") from error
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            for descriptor, original in kept.items():
+                os.dup2(original, descriptor)
+                os.close(original)
 
 
 def _java() -> str | None:
