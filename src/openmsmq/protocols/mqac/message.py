@@ -27,11 +27,13 @@ from openmsmq.protocols.mqac.objects import MqacObject, date, octets, octets_of
 from openmsmq.protocols.mqac.queue_info import info_of, queue_info
 from openmsmq.protocols.mqac.transactions import transaction_of
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
+from openmsmq.queueing.queue import QueueKind
 
 SENDER_VERSION: Final = 0x10
 _PROVIDER: Final = "Microsoft Base Cryptographic Provider, v1.0"
 _LABEL_LENGTH: Final = 249  # WCHARs, MQ_MAX_MSG_LABEL_LEN
 _IDENTIFIER_SIZE: Final = 20
+_ELSEWHERE: Final = (QueueKind.OUTGOING, QueueKind.CONNECTOR)  # where messages go on to other machines
 # What a client sets that only a connector application may set (3.17.4.1.48).
 _NOTHING: Final[frozenset[str]] = frozenset()
 _OF_CONNECTORS: Final = frozenset(
@@ -363,8 +365,9 @@ class MSMQMessage(MqacObject):
         signer: InternalCertificate | None,
     ) -> None:
         unit, is_single = transaction_of(transaction)
+        is_single = is_single and _needs_transaction(descriptor)
         message = self._outgoing(context, signed=signer is not None)
-        transactional = unit is not None or (is_single and _is_transactional(descriptor))
+        transactional = unit is not None or is_single
         if signer is not None:
             version = _VERSIONS[self.requested_authentication]
             self.environment.message_security.sign(descriptor, message, transactional, signer, version)
@@ -372,7 +375,7 @@ class MSMQMessage(MqacObject):
             descriptor, message, transactional, encrypted=bool(message.symmetric_key and message.privacy_level)
         )
         manager = self.environment.manager
-        single = manager.transactions.create(os.urandom(16)) if is_single and _is_transactional(descriptor) else None
+        single = manager.transactions.create(os.urandom(16)) if is_single else None
         try:
             manager.sending.enqueue(descriptor, message, single or unit)
             if single is not None:
@@ -493,10 +496,11 @@ def _destination(environment: Environment, format_name: str) -> MSMQDestination 
     return MSMQDestination(environment, format_name) if format_name else None
 
 
-def _is_transactional(descriptor: OpenQueueDescriptor) -> bool:
-    return any(
-        part.queue is not None and part.queue.properties.transactional for part in descriptor.parts or [descriptor]
-    )
+def _needs_transaction(descriptor: OpenQueueDescriptor) -> bool:
+    """Whether a message that is sent with MQ_SINGLE_MESSAGE goes in a transaction of its own (deviation D-190): a
+    transactional queue takes no other, and only another machine knows of its own queues."""
+    queues = [part.queue for part in descriptor.parts or [descriptor] if part.queue is not None]
+    return any(queue.properties.transactional or queue.kind in _ELSEWHERE for queue in queues)
 
 
 def _check(name: str, value: int, allowed: tuple[int, ...]) -> None:
