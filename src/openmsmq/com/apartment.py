@@ -189,7 +189,7 @@ class Apartment:
         """An OBJREF of an object of ours. It listens at the address from which the server is reached."""
         server = await self._exporting(exporter)
         bindings = server.reference_bindings(exporter.local_host)
-        return server.exporter.marshal(target, iid, bindings, self.place.host).pack()
+        return server.exporter.marshal(target, iid, bindings).pack()
 
     async def state_of(self, target: RemoteObject, limit: int) -> persistence.ObjectState:
         """What an object of a server saves, at most `limit` bytes. Raises ComError, RpcConnectionError."""
@@ -197,7 +197,7 @@ class Apartment:
         bindings = server.reference_bindings(target.exporter.local_host)
 
         def publish(stream: persistence.MemoryStream) -> d.MInterfacePointer:
-            reference = server.exporter.marshal(stream, com.IStream.uuid, bindings, self.place.host)
+            reference = server.exporter.marshal(stream, com.IStream.uuid, bindings)
             return activation.interface_pointer(reference.pack())
 
         return await persistence.state_of(target.exporter, target.ipid, publish, limit)
@@ -209,7 +209,7 @@ class Apartment:
 
     async def _listen(self, host: str) -> ComServer:
         interfaces = {i.uuid: i for i in _EXPORTED_INTERFACES}
-        server = ComServer(Exporter(time.monotonic, os.urandom), _Host(self), {}, interfaces)
+        server = ComServer(Exporter(time.monotonic, os.urandom), _Host(self), {}, interfaces, remote=self.remote)
         table = InterfaceTable([*resolver_services(server), *interfaces_of(server)])
         self._listener = RpcServer()
         _, server.port = await self._listener.listen(host, 0, table)

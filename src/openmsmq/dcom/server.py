@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Final, Protocol, TypeGuard
 from uuid import UUID
 
 from openmsmq.dcom.activation import interface_pointer
 from openmsmq.dcom.bindings import SPNEGO, TCP, WINNT, Bindings
-from openmsmq.dcom.exporter import Exportable, Exporter
+from openmsmq.dcom.exporter import Exportable, Exporter, Owner
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.objref import CustomReference, StandardReference, unpack
 from openmsmq.dcom.remote import RESOLVER_PORT, RemoteProcesses
@@ -85,10 +85,32 @@ class ComServer:
     def _hosts(self, local_host: str) -> list[str]:
         return list(dict.fromkeys(host for host in (local_host, self.computer_name) if host))
 
-    @property
-    def authentication_hint(self) -> int:
-        """RPC_C_AUTHN_LEVEL_NONE is 1 ([MS-RPCE] 2.2.1.1.8)."""
-        return max(int(self.minimum_level), int(AuthLevel.NONE))
+    def authentication_hint(self, call: Call) -> int:
+        """The level at which the caller may use the objects that it makes now; RPC_C_AUTHN_LEVEL_NONE is 1 ([MS-RPCE]
+        2.2.1.1.8). Windows activates at integrity and calls at a lower level, unless the server says more."""
+        own = min(int(call.caller.level), int(AuthLevel.PKT_INTEGRITY))
+        return max(int(self.minimum_level), own, int(AuthLevel.NONE))
+
+
+MOST_INTERFACES: Final = 256  # that one request asks for; all objects together have less
+_HERE: Final = "this machine"
+
+
+def owner_of(call: Call) -> Owner:
+    """Who makes a call. All addresses by which this machine reaches itself are one host."""
+    host, caller = call.peer, call.caller
+    if host == call.connection.local_host or host.startswith(("127.", "::1", "::ffff:127.")):
+        host = _HERE
+    return Owner(host, caller.identity.sid, caller.level)
+
+
+def check_count(interfaces: int) -> None:
+    """Raises ComError E_INVALIDARG for a request that asks for more interfaces than any object has (deviation D-192):
+    each costs the time of a reference."""
+    if interfaces > MOST_INTERFACES:
+        raise ComError(
+            ComResult.E_INVALIDARG, f"{interfaces} interfaces are asked for at once, limit {MOST_INTERFACES}"
+        )
 
 
 class ForeignReference:
@@ -147,9 +169,9 @@ class CallContext:
         self.must_wait = False
 
     @property
-    def client(self) -> str:
-        """Whose private references these are."""
-        return f"{self.call.peer} {self.call.caller.sid or 'anonymous'}"
+    def owner(self) -> Owner:
+        """Who calls, and owns the objects that the call makes."""
+        return owner_of(self.call)
 
     @property
     def local_host(self) -> str:
@@ -159,7 +181,7 @@ class CallContext:
     def reference(self, target: ComObject, iid: UUID) -> StandardReference:
         """A reference to give to the caller. Raises ComError."""
         resolver = self.server.reference_bindings(self.local_host)
-        return self.server.exporter.marshal(target, iid, resolver, self.call.peer)
+        return self.server.exporter.marshal(target, iid, resolver, self.owner)
 
     def marshal(self, target: Any, iid: UUID) -> MInterfacePointer | None:
         """An object as a parameter; None is NULL. Raises ComError E_NOINTERFACE."""
@@ -180,5 +202,5 @@ class CallContext:
         if isinstance(reference, CustomReference):
             raise ComError(ComResult.REGDB_E_CLASSNOTREG, f"no class {reference.clsid} to read an object by value with")
         if reference.oxid == self.server.exporter.oxid:
-            return self.server.exporter.unmarshal(reference)
+            return self.server.exporter.unmarshal(reference, self.owner)
         return ForeignReference(reference)

@@ -1,0 +1,44 @@
+"""What clients may hold: each source up to a share, all together up to a total."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from openmsmq.model.errors import InsufficientResources
+
+
+class Budget:
+    """An amount of one thing, `what`, counted by source: a host, or a user of a host. The names of the settings behind
+    `total` and `share` go into errors."""
+
+    def __init__(self, what: str, total: int, share: int, settings: tuple[str, str] = ("", "")) -> None:
+        self._what, self.total, self.share = what, total, share
+        self._settings = settings
+        self.taken = 0
+        self._by_source: Final[dict[object, int]] = {}
+
+    def held_by(self, source: object) -> int:
+        """How much a source has taken."""
+        return self._by_source.get(source, 0)
+
+    def take(self, source: object, amount: int = 1) -> None:
+        """Count `amount` for a source. Raises InsufficientResources, and nothing is counted, if that is too much."""
+        held = self._by_source.get(source, 0) + amount
+        if held > self.share or self.taken + amount > self.total:
+            raise InsufficientResources(detail=self._refusal(source, held > self.share))
+        self._by_source[source] = held
+        self.taken += amount
+
+    def give_back(self, source: object, amount: int = 1) -> None:
+        """Count `amount` no more."""
+        left = self._by_source[source] - amount
+        if left:
+            self._by_source[source] = left
+        else:
+            del self._by_source[source]
+        self.taken -= amount
+
+    def _refusal(self, source: object, is_share: bool) -> str:
+        total, share = self._settings
+        limit, setting = (f"{self.share} for {source}", share) if is_share else (f"{self.total} in all", total)
+        return f"too many {self._what}: limit {limit}{f' ({setting})' if setting else ''}"
