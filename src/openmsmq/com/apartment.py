@@ -72,7 +72,7 @@ class Apartment:
         self.place = Place(host, port)
         self._loop = asyncio.new_event_loop()
         self._closed = False
-        self.remote = RemoteProcesses(security or {}, ping_seconds)
+        self.remote = RemoteProcesses(security or {}, ping_seconds, frozenset([host]), retry_after=0)
         self.dispids: dict[tuple[int, str, str], int] = {}  # by OXID, interface and name
         self._exported: ComServer | None = None
         self._listener: RpcServer | None = None
@@ -155,7 +155,7 @@ class Apartment:
         if isinstance(reference, CustomReference):
             raise ComError(ComResult.REGDB_E_CLASSNOTREG, f"an object by value, of class {reference.clsid}")
         if reference.oxid != exporter.oxid:
-            exporter = await self.remote.exporter_of(reference)
+            exporter = await self.remote.exporter_of(reference, self.place.host)
         return RemoteObject(self, exporter, reference)
 
     async def query(self, target: RemoteObject, iid: UUID) -> RemoteObject:

@@ -192,8 +192,8 @@ class Exporter:
         return target
 
     def find(self, ipid: bytes, caller: Owner) -> ExportedInterface | None:
-        """What a call names, None for nothing; the object counts as called. Raises ComError E_ACCESSDENIED for an object
-        of another owner: permissions come before all else in 3.1.1.5.4."""
+        """What a call names, None for nothing; the object counts as called. Raises ComError E_ACCESSDENIED for an
+        object of another owner: permissions come before all else in 3.1.1.5.4."""
         interface = self._interfaces.get(ipid)
         if interface is not None:
             self._permit(interface, caller)
@@ -213,7 +213,7 @@ class Exporter:
             kind = type(interface.object.target).__name__
             raise ComError(
                 ComResult.E_ACCESSDENIED,
-                f"an {kind} of {owner}, made at level {owner.level.name}, was refused to {caller} at {caller.level.name}",
+                f"an {kind} of {owner}, made at {owner.level.name}, was refused to {caller} at {caller.level.name}",
             )
 
     def query(self, ipid: bytes, iid: UUID, references: int, resolver: Bindings, caller: Owner) -> StandardReference:

@@ -130,7 +130,7 @@ class SavedObject:
         return self._write_to(context, target)
 
     async def _write_to(self, context: CallContext, target: ForeignReference) -> Any:
-        async with context.server.remote.reached(target.reference) as exporter:
+        async with context.server.remote.reached(target.reference, target.host) as exporter:
             operation = com.IStream.operation("RemoteWrite")
             stream = await exporter.query(target.reference.ipid.bytes_le, com.IStream.uuid)
             try:

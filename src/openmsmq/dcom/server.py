@@ -114,12 +114,12 @@ def check_count(interfaces: int) -> None:
 
 
 class ForeignReference:
-    """An object of another process."""
+    """An object of another process, to which a caller on `host` gave a reference."""
 
-    __slots__ = ("reference",)
+    __slots__ = ("host", "reference")
 
-    def __init__(self, reference: StandardReference) -> None:
-        self.reference = reference
+    def __init__(self, reference: StandardReference, host: str) -> None:
+        self.reference, self.host = reference, host
 
 
 class ServedInterface:
@@ -203,4 +203,4 @@ class CallContext:
             raise ComError(ComResult.REGDB_E_CLASSNOTREG, f"no class {reference.clsid} to read an object by value with")
         if reference.oxid == self.server.exporter.oxid:
             return self.server.exporter.unmarshal(reference, self.owner)
-        return ForeignReference(reference)
+        return ForeignReference(reference, self.call.peer)

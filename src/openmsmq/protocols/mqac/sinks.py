@@ -27,7 +27,7 @@ class Sink:
     async def of(cls, context: CallContext, target: ForeignReference) -> Sink:
         """Ask the object for its events interface, or else for IDispatch. Raises ComError."""
         remote, given = context.server.remote, target.reference
-        async with remote.reached(given) as exporter:
+        async with remote.reached(given, target.host) as exporter:
             found = await _first(exporter, given.ipid.bytes_le, (m._DMSMQEventEvents.uuid, o.IDispatch.uuid))
         return cls(remote, exporter, found)
 
