@@ -42,3 +42,21 @@ class Budget:
         total, share = self._settings
         limit, setting = (f"{self.share} for {source}", share) if is_share else (f"{self.total} in all", total)
         return f"too many {self._what}: limit {limit}{f' ({setting})' if setting else ''}"
+
+
+class Charge:
+    """What one object has taken of a budget for its source."""
+
+    __slots__ = ("_budget", "_source", "amount")
+
+    def __init__(self, budget: Budget, source: object) -> None:
+        self._budget, self._source = budget, source
+        self.amount = 0
+
+    def set(self, amount: int) -> None:
+        """The object has so much now. Raises InsufficientResources, and nothing is changed."""
+        if amount > self.amount:
+            self._budget.take(self._source, amount - self.amount)
+        elif amount < self.amount:
+            self._budget.give_back(self._source, self.amount - amount)
+        self.amount = amount

@@ -137,7 +137,8 @@ class Exporter:
         references: int = REFERENCES,
     ) -> StandardReference:
         """Give away a reference to an interface (3.1.1.5.1); an object that was not exported is `owner`'s now. Raises
-        ComError: E_NOINTERFACE, or E_OUTOFMEMORY when the process or the owner has too many objects."""
+        ComError: E_NOINTERFACE, or E_OUTOFMEMORY when the process or the owner has too many objects; then this one
+        ends, because nobody can hold it."""
         if not target.query(iid):
             raise ComError(ComResult.E_NOINTERFACE, f"{type(target).__name__} has no interface {iid}")
         exported = self._exported(target, owner)
@@ -166,6 +167,7 @@ class Exporter:
                 self._budget.take(owner.source)
             except InsufficientResources as error:
                 logger.warning("an object for %s was refused: %s", owner, error.detail)
+                _released(target)
                 raise ComError(ComResult.E_OUTOFMEMORY, error.detail) from None
         exported = ExportedObject(self._identifier(), target, owner, self._clock())
         self._objects[exported.oid] = self._by_target[id(target)] = exported
@@ -280,10 +282,7 @@ class Exporter:
         del self._by_target[id(exported.target)]
         if exported.owner is not None:
             self._budget.give_back(exported.owner.source)
-        try:
-            exported.target.released()
-        except Exception:  # the object is gone for its clients, whatever it failed to give back
-            logger.exception("the release of %s failed", type(exported.target).__name__)
+        _released(exported.target)
 
     def collect(self) -> int:
         """End what belongs to clients that are gone (3.1.1.6.2, 3.1.2.6); returns how many objects."""
@@ -314,3 +313,10 @@ class Exporter:
     def _identifier(self) -> int:
         """A number that is not zero, for an OXID, OID or SETID."""
         return int.from_bytes(self._random(8), "little") or 1
+
+
+def _released(target: Exportable) -> None:
+    try:
+        target.released()
+    except Exception:  # the object is gone for its clients, whatever it failed to give back
+        logger.exception("the release of %s failed", type(target).__name__)

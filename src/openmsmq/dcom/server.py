@@ -9,6 +9,7 @@ from uuid import UUID
 
 from openmsmq.dcom.activation import interface_pointer
 from openmsmq.dcom.bindings import SPNEGO, TCP, WINNT, Bindings
+from openmsmq.dcom.budget import Budget
 from openmsmq.dcom.exporter import Exportable, Exporter, Owner
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.objref import CustomReference, StandardReference, unpack
@@ -19,6 +20,9 @@ from openmsmq.rpc.call import Call
 from openmsmq.rpc.pdu import AuthLevel
 
 _SECURITY = ((WINNT, ""), (SPNEGO, ""))
+_BYTES: Final = 512 << 20, 128 << 20  # in all, and of one user of a host
+_COUNT: Final = 65_536, 4_096
+MOST_INTERFACES: Final = 256  # that one request asks for; all objects together have less
 
 
 def is_awaitable(result: object) -> TypeGuard[Awaitable[Any]]:
@@ -51,6 +55,16 @@ Factory = Callable[["CallContext"], ComObject]
 
 
 @dataclass(slots=True)
+class Budgets:
+    """What the objects of a client hold beside themselves, counted by its user and host: bytes of messages,
+    notifications that wait, event sinks."""
+
+    message_bytes: Budget = field(default_factory=lambda: Budget("bytes of messages in automation objects", *_BYTES))
+    notifications: Budget = field(default_factory=lambda: Budget("notifications that wait", *_COUNT))
+    sinks: Budget = field(default_factory=lambda: Budget("event sinks", *_COUNT))
+
+
+@dataclass(slots=True)
 class ComServer:
     """`port` is where calls to objects arrive, known once it is open; `minimum_level` is what callers have to
     negotiate. `interfaces` are all that objects can have, by IID, `classes` what makes them, by CLSID. `remote` is how
@@ -64,6 +78,7 @@ class ComServer:
     computer_name: str = ""
     port: int = 0
     resolver_port: int = RESOLVER_PORT
+    budgets: Budgets = field(default_factory=Budgets)
     remote: RemoteProcesses = field(default_factory=lambda: RemoteProcesses({}))
     rem_unknown: ComObject = field(init=False)
 
@@ -92,7 +107,6 @@ class ComServer:
         return max(int(self.minimum_level), own, int(AuthLevel.NONE))
 
 
-MOST_INTERFACES: Final = 256  # that one request asks for; all objects together have less
 _HERE: Final = "this machine"
 
 

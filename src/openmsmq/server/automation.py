@@ -57,6 +57,12 @@ class AutomationObjects:
         self.server: ComServer = com_server(
             environment, exporter, _Host(environment), configuration.minimum_com_level, name
         )
+        self.server.budgets.message_bytes = Budget(
+            "bytes of messages in automation objects",
+            configuration.max_com_megabytes << 20,
+            configuration.max_com_megabytes_per_peer << 20,
+            ("max_com_megabytes", "max_com_megabytes_per_peer"),
+        )
         self.server.remote = _processes(configuration, security)
         self._collecting: asyncio.Task[None] | None = None
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
+from openmsmq.dcom.budget import Charge
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext, is_awaitable
 from openmsmq.dcom.variant import EMPTY, VT, Variant
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.model.constants import INFINITE, MessageClass
-from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
+from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, MessageClass
+from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
 from openmsmq.model.security import sid_bytes
 from openmsmq.protection.algorithms import SHA512
@@ -130,6 +131,7 @@ class MSMQMessage(MqacObject):
 
     coclass = m.MSMQMessage
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
+    longest_text = MAXIMUM_MESSAGE_SIZE
 
     def __init__(
         self,
@@ -140,24 +142,47 @@ class MSMQMessage(MqacObject):
         has_body: bool = True,
         has_connector_type: bool = True,
     ) -> None:
+        """`message` is copied: what is put here is nobody else's."""
         super().__init__(environment)
         # 3.17.3; a new message has a type of body, too, so that an empty one is an empty array and not a NULL.
-        self.message = message or Message(
+        self.message = message.copy() if message is not None else Message(
             hash_algorithm=m.MQMSG_CALG_SHA1, encryption_algorithm=m.MQMSG_CALG_RC4, sender_identifier_type=1,
             authentication_provider_type=1, authentication_provider_name=_PROVIDER,
         )  # fmt: skip
         self._has_destination, self._has_connector_type = has_destination, has_connector_type
         if not has_body:
-            self.message = replace(self.message, body=b"", body_type=0)
+            self.message.body, self.message.body_type = b"", 0
         self.put = _NOTHING
         self.requested_authentication = 0
         self._attached: _SecurityContext | None = None
-        self._soap_header: str | None = None
-        self._soap_body: str | None = None
+        self._charge: Charge | None = None
 
-    def set(self, attribute: str, value: Any) -> None:
+    def released(self) -> None:
+        if self._charge is not None:
+            self._charge.set(0)
+
+    def account(self, context: CallContext) -> None:
+        """Count what the message holds for the caller. Raises InsufficientResources."""
+        if self._charge is None:
+            self._charge = Charge(context.server.budgets.message_bytes, context.owner.source)
+        self._charge.set(self.message.size)
+
+    def change(self, context: CallContext, **values: Any) -> None:
+        """Give the message other values. Raises InsufficientResources, and nothing is changed."""
+        message = self.message
+        before = {attribute: getattr(message, attribute) for attribute in values}
+        for attribute, value in values.items():
+            setattr(message, attribute, value)
+        try:
+            self.account(context)
+        except InsufficientResources:
+            for attribute, value in before.items():
+                setattr(message, attribute, value)
+            raise
+
+    def set(self, context: CallContext, attribute: str, value: Any) -> None:
         """A property is put."""
-        setattr(self.message, attribute, value)
+        self.change(context, **{attribute: value})
         self.put |= {attribute}
 
     # -- body --------------------------------------------------------------------------------------------------
@@ -172,11 +197,13 @@ class MSMQMessage(MqacObject):
         """3.17.4.1.22."""
         if is_object(value):
             return self._put_object(context, value)
-        self.message.body, self.message.body_type = body_of(value)
+        body, body_type = body_of(value)
+        self.change(context, body=body, body_type=body_type)
         return None
 
     async def _put_object(self, context: CallContext, value: Variant) -> None:
-        self.message.body, self.message.body_type = await body_of_object(context, value)
+        body, body_type = await body_of_object(context, value)
+        self.change(context, body=body, body_type=body_type)
 
     def get_BodyLength(self, context: CallContext) -> int:
         """3.17.4.1.20, in bytes."""
@@ -210,12 +237,10 @@ class MSMQMessage(MqacObject):
         return EMPTY
 
     def put_SoapHeader(self, context: CallContext, value: str | None) -> None:
-        """3.17.4.1.90: for messages that go by SRMP."""
-        self._soap_header = value
+        """3.17.4.1.90: for messages that go by SRMP, which none does, so it is not kept."""
 
     def put_SoapBody(self, context: CallContext, value: str | None) -> None:
-        """3.17.4.1.91."""
-        self._soap_body = value
+        """3.17.4.1.91: as `SoapHeader`."""
 
     def AttachCurrentSecurityContext(self, context: CallContext) -> None:
         """3.17.4.1.49: who has no certificate finds out when a message is signed."""
@@ -236,7 +261,7 @@ class MSMQMessage(MqacObject):
 
     def put_ResponseQueueInfo(self, context: CallContext, value: Any) -> Awaitable[None] | None:
         """3.17.4.1.77."""
-        return self._put_name("response_queue_format_name", value)
+        return self._put_name(context, "response_queue_format_name", value)
 
     def get_AdminQueueInfo(self, context: CallContext) -> Any:
         """3.17.4.1.78."""
@@ -244,15 +269,15 @@ class MSMQMessage(MqacObject):
 
     def put_AdminQueueInfo(self, context: CallContext, value: Any) -> Awaitable[None] | None:
         """3.17.4.1.79."""
-        return self._put_name("administration_queue_format_name", value)
+        return self._put_name(context, "administration_queue_format_name", value)
 
-    def _put_name(self, attribute: str, value: Any) -> Awaitable[None] | None:
+    def _put_name(self, context: CallContext, attribute: str, value: Any) -> Awaitable[None] | None:
         """The format name of an MSMQQueueInfo, "" of NULL. Raises ComError, MsmqError."""
         info = queue_info(value)
         if info is None:
-            setattr(self.message, attribute, "")
+            self.change(context, **{attribute: ""})
             return None
-        return info.with_name(lambda name: setattr(self.message, attribute, str(name)))
+        return info.with_name(lambda name: self.change(context, **{attribute: str(name)}))
 
     get_ResponseQueueInfo_v1 = get_ResponseQueueInfo_v2 = get_ResponseQueueInfo
     put_ResponseQueueInfo_v1 = put_ResponseQueueInfo_v2 = put_ResponseQueueInfo
@@ -273,7 +298,7 @@ class MSMQMessage(MqacObject):
 
     def put_ResponseDestination(self, context: CallContext, value: Any) -> None:
         """3.17.4.1.81."""
-        self.message.response_queue_format_name = "" if value is None else _format_name(value)
+        self.change(context, response_queue_format_name="" if value is None else _format_name(value))
 
     def get_Destination(self, context: CallContext) -> Any:
         """3.17.4.1.82."""
@@ -455,7 +480,7 @@ def _setter(wanted: Property) -> Callable[[MSMQMessage, CallContext, Any], None]
     def put(self: MSMQMessage, context: CallContext, value: Any) -> None:
         if allowed is not None:
             _check(name, value & 0xFFFFFFFF, allowed)
-        self.set(attribute, _from_com(name, kind, value))
+        self.set(context, attribute, _from_com(name, kind, value))
 
     return put
 
