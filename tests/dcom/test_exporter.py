@@ -64,7 +64,9 @@ def test_private_references_belong_to_their_client(world: ComWorld) -> None:
 def test_a_reference_that_comes_back_is_consumed(world: ComWorld) -> None:
     thing = Thing()
     reference = world.export(thing, ms_dcom.IUnknown)
-    assert world.exporter.unmarshal(reference, ANONYMOUS) is thing and thing.ended == 1
+    assert world.exporter.unmarshal(reference, ANONYMOUS) is thing and not thing.ended
+    world.exporter.withdraw(thing)  # the call is over
+    assert thing.ended == 1
     with pytest.raises(ComError, match="E_NOINTERFACE"):
         world.exporter.unmarshal(reference, ANONYMOUS)
 

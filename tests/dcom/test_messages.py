@@ -120,7 +120,9 @@ def test_properties_of_a_queue_are_put_and_updated() -> None:
             assert (text_of(found), "text")[0] == text_of(value) if not isinstance(value, int) else found == value, name
         assert text_of((await other("get_PathName")).a0).endswith("\\private$\\q")  # type: ignore[union-attr]
         assert (await other("put_BasePriority", a0=3)).result == HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE
-        assert (await other("put_Journal", a0=2)).result == HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE
+        for name, value in (("Journal", 5), ("Authenticate", 7), ("Journal", -1)):  # all but 0 are yes, 3.10.4.1.14
+            assert not (await other(f"put_{name}", a0=value)).result
+            assert (await other(f"get_{name}")).a0 == 1
         await other("put_Label", a0=bstr("changed"))
         assert not (await other("Update")).result
         await call("Refresh")

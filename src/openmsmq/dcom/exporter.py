@@ -183,15 +183,15 @@ class Exporter:
         return made
 
     def unmarshal(self, reference: StandardReference, caller: Owner) -> Exportable:
-        """Take back a reference to one of our own objects (3.1.1.5.3). Raises ComError: E_NOINTERFACE, or
-        E_ACCESSDENIED for an object of another owner."""
+        """Take back a reference to one of our own objects (3.1.1.5.3). It lives until `withdraw`, though that was the
+        last reference: the call that it came with uses it. Raises ComError: E_NOINTERFACE, or E_ACCESSDENIED for an
+        object of another owner."""
         interface = self._interfaces.get(reference.ipid.bytes_le)
         if interface is None or interface.object.oid != reference.oid:
             raise ComError(ComResult.E_NOINTERFACE, f"no object {reference.oid:#x} with interface {reference.ipid}")
         self._permit(interface, caller)
-        target = interface.object.target
         self._drop(interface, caller, reference.public_refs, 0)
-        return target
+        return interface.object.target
 
     def find(self, ipid: bytes, caller: Owner) -> ExportedInterface | None:
         """What a call names, None for nothing; the object counts as called. Raises ComError E_ACCESSDENIED for an
@@ -243,6 +243,8 @@ class Exporter:
         if interface is not None:
             self._permit(interface, caller)
             self._drop(interface, caller, public, private)
+            if not interface.object.interfaces:
+                self._end(interface.object)
 
     def _drop(self, interface: ExportedInterface, caller: Owner, public: int, private: int) -> None:
         interface.public = max(0, interface.public - public)
@@ -257,8 +259,6 @@ class Exporter:
             del self._interfaces[interface.ipid]
             exported = interface.object
             exported.interfaces = tuple(other for other in exported.interfaces if other is not interface)
-            if not exported.interfaces:
-                self._end(exported)
 
     # -- pings -------------------------------------------------------------------------------------------------
 

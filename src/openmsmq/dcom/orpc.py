@@ -69,6 +69,9 @@ class OrpcInterface(ServedInterface):
         except MsmqError as error:
             logger.debug("%s::%s failed: %s", self.name, operation.name, error)
             response = failure(operation, error.hresult)
+        except BaseException:
+            context.end()
+            raise
         if is_awaitable(response):
             self._answer_later(context, operation, response, before)
         else:
@@ -119,6 +122,7 @@ class OrpcInterface(ServedInterface):
 
     def _finish(self, context: CallContext, operation: Operation, response: Any, before: int) -> None:
         """Send a response; what was written for it has to be on the disk first."""
+        context.end()
         call = context.call
         if call.over:
             return

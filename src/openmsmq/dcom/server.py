@@ -176,11 +176,18 @@ class CallContext:
         must_wait: what is answered may go out only when everything written up to now is on the disk.
     """
 
-    __slots__ = ("call", "causality", "interface", "must_wait", "server")
+    __slots__ = ("_passed", "call", "causality", "interface", "must_wait", "server")
 
     def __init__(self, server: ComServer, call: Call, interface: Interface, causality: bytes) -> None:
         self.server, self.call, self.interface, self.causality = server, call, interface, causality
         self.must_wait = False
+        self._passed: list[Exportable] = []
+
+    def end(self) -> None:
+        """The call is over: objects whose last references came with it end."""
+        for target in self._passed:
+            self.server.exporter.withdraw(target)
+        self._passed.clear()
 
     @property
     def owner(self) -> Owner:
@@ -216,5 +223,7 @@ class CallContext:
         if isinstance(reference, CustomReference):
             raise ComError(ComResult.REGDB_E_CLASSNOTREG, f"no class {reference.clsid} to read an object by value with")
         if reference.oxid == self.server.exporter.oxid:
-            return self.server.exporter.unmarshal(reference, self.owner)
+            target = self.server.exporter.unmarshal(reference, self.owner)
+            self._passed.append(target)
+            return target
         return ForeignReference(reference, self.call.peer)

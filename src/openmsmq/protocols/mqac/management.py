@@ -18,7 +18,7 @@ from openmsmq.protocols.certificates import register, register_internal
 from openmsmq.protocols.environment import MSMQ_VERSION, Environment
 from openmsmq.protocols.mqac.collection import MSMQCollection
 from openmsmq.protocols.mqac.naming import format_name_of
-from openmsmq.protocols.mqac.objects import MqacObject, date, integer, octets_of, text, texts
+from openmsmq.protocols.mqac.objects import MqacObject, integer, octets_of, text, texts
 from openmsmq.queueing.authorization import Caller, Right
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, SequenceInfo
 from openmsmq.queueing.queue import Queue
@@ -280,11 +280,11 @@ def _sequence(environment: Environment, value: tuple[int, int, int] | dict[str, 
 
 
 def _number(environment: Environment, value: int | None) -> Variant:
-    return Variant(VT.I4, value or 0)
+    return Variant(VT.UI4, value or 0)  # 2.2.4.2
 
 
 def _time(environment: Environment, value: int | None) -> Variant:
-    return date(value or 0)
+    return Variant(VT.I4, value or 0)  # a time_t, 2.2.4.1, 2.2.4.2
 
 
 # OutgoingTransferInfo, 2.2.6: the properties of which its members are made, and how.
@@ -309,8 +309,8 @@ def _collection(environment: Environment, row: tuple[Any, ...] | dict[str, Any])
     sender = UUID(bytes_le=sender) if isinstance(sender, bytes) else UUID(sender)
     values = {
         "QueueFormatName": Variant(VT.BSTR, format_name), "SenderID": Variant(VT.BSTR, str(sender)),
-        "SeqID": Variant(VT.UI8, identifier), "SeqNo": Variant(VT.I4, number), "LastAccessTime": date(last_access),
-        "RejectCount": Variant(VT.I4, rejects),
+        "SeqID": Variant(VT.UI8, identifier), "SeqNo": Variant(VT.I4, number),
+        "LastAccessTime": _time(environment, last_access), "RejectCount": Variant(VT.I4, rejects),
     }  # fmt: skip
     return Variant(VT.DISPATCH, MSMQCollection(environment, values))
 

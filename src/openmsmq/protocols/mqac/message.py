@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,7 @@ _PROVIDER: Final = "Microsoft Base Cryptographic Provider, v1.0"
 _LABEL_LENGTH: Final = 249  # WCHARs, MQ_MAX_MSG_LABEL_LEN
 _IDENTIFIER_SIZE: Final = 20
 _ELSEWHERE: Final = (QueueKind.OUTGOING, QueueKind.CONNECTOR)  # where messages go on to other machines
+_BRACED_GUID: Final = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
 # What a client sets that only a connector application may set (3.17.4.1.48).
 _NOTHING: Final[frozenset[str]] = frozenset()
 _OF_CONNECTORS: Final = frozenset(
@@ -64,7 +66,7 @@ class Property:
 
     names: tuple[str, ...]
     attribute: str
-    kind: str = "long"  # "long", "short", "BOOL", "BSTR", "octets", "identifier", "date", "guid"
+    kind: str = "long"  # "long", "short", "BOOL", "BSTR", "octets", "identifier", "date", "guid", "plain guid"
     is_writable: bool = True
     allowed: tuple[int, ...] | None = None
 
@@ -81,7 +83,7 @@ PROPERTIES: Final = (
     Property(("Priority",), "priority", allowed=tuple(range(8))),
     Property(("Journal",), "journaling_requested", allowed=(0, 1, 2, 3)),
     Property(("AppSpecific",), "application_tag"),
-    Property(("SourceMachineGuid",), "source_machine_identifier", "guid", False),
+    Property(("SourceMachineGuid",), "source_machine_identifier", "plain guid", False),
     Property(("Id",), "identifier", "identifier", False),
     Property(("CorrelationId",), "correlation_identifier", "identifier"),
     Property(("TransactionId",), "transaction_identifier", "identifier", False),
@@ -123,6 +125,7 @@ _TO_COM: Final[dict[str, Callable[[Any], Any]]] = {
     "identifier": octets,
     "date": lambda value: date(value) if value else EMPTY,
     "guid": _guid,
+    "plain guid": lambda value: str(UUID(bytes_le=value)).upper(),  # 3.17.4.1.19: without braces
 }
 
 
@@ -149,7 +152,9 @@ class MSMQMessage(MqacObject):
             hash_algorithm=m.MQMSG_CALG_SHA1, encryption_algorithm=m.MQMSG_CALG_RC4, sender_identifier_type=1,
             authentication_provider_type=1, authentication_provider_name=_PROVIDER,
         )  # fmt: skip
-        self._has_destination, self._has_connector_type = has_destination, has_connector_type
+        self._has_destination = has_destination
+        if not has_connector_type:
+            self.message.connector_type_identifier = NULL_GUID
         if not has_body:
             self.message.body, self.message.body_type = b"", 0
         self.put = _NOTHING
@@ -301,9 +306,12 @@ class MSMQMessage(MqacObject):
         self.change(context, response_queue_format_name="" if value is None else _format_name(value))
 
     def get_Destination(self, context: CallContext) -> Any:
-        """3.17.4.1.82."""
-        name = self.message.destination_queue_format_name if self._has_destination else ""
-        return _destination(self.environment, name)
+        """3.17.4.1.82: all queues that the message was sent to."""
+        if not self._has_destination:
+            return None
+        message = self.message
+        several = message.destination_multi_queue_format_name
+        return _destination(self.environment, several or message.destination_queue_format_name)
 
     # -- sending -----------------------------------------------------------------------------------------------
 
@@ -459,6 +467,7 @@ class MSMQMessage(MqacObject):
         mine = self.message
         mine.identifier, mine.sender_identifier = message.identifier, message.sender_identifier
         mine.destination_queue_format_name = message.destination_queue_format_name
+        mine.destination_multi_queue_format_name = message.destination_multi_queue_format_name
         mine.sent_time, mine.source_machine_identifier = message.sent_time, message.source_machine_identifier
         mine.time_to_be_received = message.time_to_be_received
         mine.authentication_level = message.authentication_level
@@ -503,10 +512,9 @@ def _from_com(name: str, kind: str, value: Any) -> Any:
                 raise IllegalPropertyValue(detail=f"{name} has {len(found)} bytes, not {_IDENTIFIER_SIZE}")
             return found
         case "guid":
-            try:
-                return UUID(value or "").bytes_le
-            except ValueError:
-                raise IllegalPropertyValue(detail=f"{name} is {value!r}, not a GUID") from None
+            if _BRACED_GUID.fullmatch(value or "") is None:  # 3.17.4.1.54
+                raise IllegalPropertyValue(detail=f"{name} is {value!r}, not a GUID in braces")
+            return UUID(value).bytes_le
     raise TypeError(kind)
 
 

@@ -189,7 +189,7 @@ class MSMQQueue(MqacObject):
 
     def Reset(self, context: CallContext) -> None:
         """3.11.4.1.10: the cursor stands before the first message again."""
-        self.opened(_PEEKING)
+        self.opened()
         if self._cursor is not None:
             self.environment.manager.handles.close_cursor(self._cursor)
             self._cursor = None
@@ -203,14 +203,15 @@ class MSMQQueue(MqacObject):
     ) -> None:
         """3.11.4.1.9: one event for the next message, which stays where it is, or for the end of the time. Deviation
         D-83: receive access is enough, too, as in the example of section 4.5."""
+        where = integer(Cursor, m.MQMSG_FIRST)
+        if where not in _WHERE:
+            raise ComError(ComResult.E_INVALIDARG, f"Cursor is {where}, allowed: 0, 1 and 2")
+        self.opened()
         if Event is None:
             raise ComError(ComResult.E_INVALIDARG, "Event is NULL")
         if not isinstance(Event, MSMQEvent):
             raise ComError(ComResult.E_INVALIDARG, "Event is no MSMQEvent of this server")
         descriptor = self.opened(_PEEKING)
-        where = integer(Cursor, m.MQMSG_FIRST)
-        if where not in _WHERE:
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"Cursor is {where}, allowed: 0, 1 and 2")
         milliseconds = timeout(ReceiveTimeout)
         action = _WHERE[where]
         cursor = None if where == m.MQMSG_FIRST else self.cursor()
@@ -314,6 +315,8 @@ class MSMQQueue(MqacObject):
         )  # fmt: skip
         ((status, message),) = found
         if message is None:
+            if not destructive and status == HResult.MQ_ERROR_TRANSACTION_USAGE:
+                status = HResult.MQ_ERROR_MESSAGE_NOT_FOUND  # 3.11.4.1.26: it is locked
             name = f"{descriptor.name}: no message for lookup id {identifier:#x} ({seek.name})"
             raise offer.failed(status, name)
         context.must_wait = self.environment.must_wait(message)
