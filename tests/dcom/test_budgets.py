@@ -11,10 +11,13 @@ import pytest
 from dcom.world import PEER, ComWorld
 from openmsmq.dcom.budget import Budget
 from openmsmq.dcom.hresults import ComError, ComResult
+from openmsmq.dcom.persistence import MemoryStream
 from openmsmq.dcom.server import CallContext, ForeignReference
 from openmsmq.dcom.variant import VT, SafeArray, Variant, bstr
+from openmsmq.interfaces import com
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import HResult, InsufficientResources, MsmqError, SharingViolation
+from openmsmq.protocols.mqac.bodies import charge_of
 from openmsmq.protocols.mqac.message import MSMQMessage
 from openmsmq.protocols.mqac.queue import MSMQQueue
 from openmsmq.protocols.mqac.sinks import Sink
@@ -221,3 +224,26 @@ def test_no_object_keeps_a_text_that_is_longer_than_any_name(kind: str, name: st
 
     answer = asyncio.run(world.call(ipid, interface, name, a0=bstr("x" * 0x8001)))
     assert answer.result == HResult.MQ_ERROR_INVALID_PARAMETER
+
+
+def test_the_state_of_an_object_in_a_body_counts_as_often_as_it_is_returned() -> None:
+    desk = Desk()
+    message = desk.message()
+    message.change(desk.context, body=bytes(ROOM // 3), body_type=68)
+    first = message.get_Body(desk.context)
+    desk.context.marshal(first.value, com.IPersistStream.uuid)
+    with pytest.raises(InsufficientResources):
+        message.get_Body(desk.context)
+    desk.end(first.value)
+    assert message.get_Body(desk.context).value.state.data == bytes(ROOM // 3 - 16)
+
+
+def test_what_an_object_writes_while_it_is_saved_counts_until_it_has_done_so() -> None:
+    desk = Desk()
+    stream = MemoryStream(1 << 20, charge_of(desk.context))
+    stream.write(bytes(ROOM // 2))
+    with pytest.raises(InsufficientResources):
+        stream.write(bytes(ROOM))
+    with pytest.raises(InsufficientResources):
+        desk.message(ROOM)
+    assert len(stream.close()) == ROOM // 2 and not desk.budgets.message_bytes.taken

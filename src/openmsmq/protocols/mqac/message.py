@@ -23,7 +23,7 @@ from openmsmq.protection.algorithms import SHA512
 from openmsmq.protection.internal_certificates import InternalCertificate
 from openmsmq.protection.sign import Version
 from openmsmq.protocols.environment import Environment
-from openmsmq.protocols.mqac.bodies import body_of, body_of_object, is_object, variant_of
+from openmsmq.protocols.mqac.bodies import body_of, body_of_object, charge_of, is_object, variant_of
 from openmsmq.protocols.mqac.destination import MSMQDestination
 from openmsmq.protocols.mqac.objects import MqacObject, date, octets, octets_of
 from openmsmq.protocols.mqac.queue_info import info_of, queue_info
@@ -169,7 +169,7 @@ class MSMQMessage(MqacObject):
     def account(self, context: CallContext) -> None:
         """Count what the message holds for the caller. Raises InsufficientResources."""
         if self._charge is None:
-            self._charge = Charge(context.server.budgets.message_bytes, context.owner.source)
+            self._charge = charge_of(context)
         self._charge.set(self.message.size)
 
     def change(self, context: CallContext, **values: Any) -> None:
@@ -196,7 +196,7 @@ class MSMQMessage(MqacObject):
         """3.17.4.1.21."""
         if not self.message.body and not self.message.body_type:
             return EMPTY
-        return variant_of(self.message.body, self.message.body_type)
+        return variant_of(context, self.message.body, self.message.body_type)
 
     def put_Body(self, context: CallContext, value: Variant) -> Awaitable[None] | None:
         """3.17.4.1.22."""
