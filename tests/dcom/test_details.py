@@ -222,3 +222,19 @@ def test_an_object_whose_last_references_come_with_a_call_serves_it_and_ends_the
         assert bench.open(RECEIVE).Receive(bench.context, None, None, None, NOT_NOW).message.body == b"last"
 
     run(steps())
+
+
+def test_a_certificate_is_not_given_together_with_the_wish_to_make_one_only_if_there_is_none() -> None:
+    """3.2.4.2.1: also one without bytes."""
+    world = ComWorld()
+    application, context = world.new("Application"), world.context()
+    only_new = Variant(VT.I4, m.MQCERT_REGISTER_IF_NOT_EXIST)
+    for certificate in (b"", b"x"):
+        given = Variant(VT.ARRAY | VT.UI1, SafeArray.of(VT.UI1, certificate))
+        with pytest.raises(MsmqError) as refused:
+            run(application.RegisterCertificate(context, only_new, given))
+        assert refused.value.hresult == HResult.MQ_ERROR_INVALID_PARAMETER
+    for nothing in (None, Variant(VT.EMPTY, None), Variant(VT.NULL, None)):
+        with pytest.raises(MsmqError) as refused:
+            run(application.RegisterCertificate(context, only_new, nothing))
+        assert refused.value.hresult != HResult.MQ_ERROR_INVALID_PARAMETER

@@ -161,8 +161,8 @@ async def state_of(
     charge: Charge | None = None,
 ) -> ObjectState:
     """Have an object of another process save itself, into a stream of `limit` bytes, which count for `charge` while it
-    is written. Raises ComError: E_INVALIDARG for an object that can't be saved, STG_E_MEDIUMFULL; InsufficientResources,
-    RpcConnectionError."""
+    is written. Raises ComError: E_INVALIDARG for an object that can't be saved, STG_E_MEDIUMFULL; RpcConnectionError,
+    InsufficientResources."""
     interface, persistent = await _persistent(exporter, ipid)
     stream = MemoryStream(limit, charge)
 

@@ -391,13 +391,15 @@ class MSMQApplication(MqacObject):
         flags = integer(Flags, m.MQCERT_REGISTER_ALWAYS)
         if flags not in (m.MQCERT_REGISTER_ALWAYS, m.MQCERT_REGISTER_IF_NOT_EXIST):
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"Flags is {flags}, allowed: 1 and 2")
-        given = octets_of(ExternalCertificate) if ExternalCertificate is not None else b""
-        if given and flags == m.MQCERT_REGISTER_IF_NOT_EXIST:
+        given = None
+        if ExternalCertificate is not None and ExternalCertificate.resolved.vt not in (VT.EMPTY, VT.NULL):
+            given = octets_of(ExternalCertificate)
+        if given is not None and flags == m.MQCERT_REGISTER_IF_NOT_EXIST:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "MQCERT_REGISTER_IF_NOT_EXIST with a certificate")
         if not self.environment.directory.exists:
             raise MsmqError(HResult.MQ_ERROR_NO_DS, "certificates are registered in a directory, and there is none")
         sid, directory = context.call.caller.sid, self.environment.directory
-        if given:
+        if given is not None:
             await register(directory, sid, given)
             return None
         always = flags == m.MQCERT_REGISTER_ALWAYS
