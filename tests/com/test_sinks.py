@@ -61,6 +61,19 @@ def advised(daemon: Daemon, number: int) -> Any:
     return event, WithEvents(event, Handler)
 
 
+async def _sink(event: Any) -> tuple[Any, StandardReference]:
+    """The connection point of an event, and a reference to a sink for it."""
+    apartment = event._apartment
+    container = await apartment.query(event._oleobj_, m.IConnectionPointContainer.uuid)
+    wanted = m.IConnectionPointContainer_FindConnectionPoint_Request(riid=m._DMSMQEventEvents.uuid.bytes_le)
+    operation = m.IConnectionPointContainer.operation("FindConnectionPoint")
+    found = await container.exporter.call(m.IConnectionPointContainer, container.ipid, operation, wanted)
+    point = await apartment.adopt(container.exporter, found.ppCP)
+    given = unpack(await apartment.export(_Sink(apartment, point.exporter, Handler()), point.exporter))
+    assert isinstance(given, StandardReference)
+    return point, given
+
+
 def test_connections_to_sinks_end_when_these_are_unadvised_or_released(daemon: Daemon) -> None:
     before = sockets(daemon)
     held = [advised(daemon, number) for number in range(MANY)]
@@ -96,13 +109,7 @@ def test_a_sink_on_another_host_is_looked_for_on_the_clients_own(daemon: Daemon)
         apartment = event._apartment
 
         async def advise() -> None:
-            container = await apartment.query(event._oleobj_, m.IConnectionPointContainer.uuid)
-            wanted = m.IConnectionPointContainer_FindConnectionPoint_Request(riid=m._DMSMQEventEvents.uuid.bytes_le)
-            operation = m.IConnectionPointContainer.operation("FindConnectionPoint")
-            found = await container.exporter.call(m.IConnectionPointContainer, container.ipid, operation, wanted)
-            point = await apartment.adopt(container.exporter, found.ppCP)
-            given = unpack(await apartment.export(_Sink(apartment, point.exporter, Handler()), point.exporter))
-            assert isinstance(given, StandardReference)
+            point, given = await _sink(event)
             addresses = Bindings(((TCP, f"127.0.0.99[{victim.getsockname()[1]}]"),) * 200)
             forged = StandardReference(given.iid, 5, given.oxid + 1, given.oid, given.ipid, addresses).pack()
             request = m.IConnectionPoint_Advise_Request(pUnkSink=MInterfacePointer(len(forged), forged))
@@ -125,12 +132,7 @@ def test_sinks_that_can_not_be_reached_take_no_memory_and_little_time(daemon: Da
         port = closed.getsockname()[1]
 
     async def advise(times: int) -> None:
-        container = await apartment.query(event._oleobj_, m.IConnectionPointContainer.uuid)
-        wanted = m.IConnectionPointContainer_FindConnectionPoint_Request(riid=m._DMSMQEventEvents.uuid.bytes_le)
-        operation = m.IConnectionPointContainer.operation("FindConnectionPoint")
-        found = await container.exporter.call(m.IConnectionPointContainer, container.ipid, operation, wanted)
-        point = await apartment.adopt(container.exporter, found.ppCP)
-        given = unpack(await apartment.export(_Sink(apartment, point.exporter, Handler()), point.exporter))
+        point, given = await _sink(event)
         operation = m.IConnectionPoint.operation("Advise")
         for number in range(times):
             addresses = Bindings(((TCP, f"127.0.0.1[{port}]"),))

@@ -160,6 +160,13 @@ def test_sets_take_what_exists_in_order_and_are_limited(world: ComWorld) -> None
     assert world.exporter.change_pings(0, 0, [], [], "another")[0]
 
 
+def test_a_set_is_changed_by_the_host_that_made_it(world: ComWorld) -> None:
+    oid = world.export(Thing(), ms_dcom.IUnknown).oid
+    setid, _ = world.exporter.change_pings(0, 1, [oid], [], PEER)
+    assert world.exporter.change_pings(setid, 2, [], [oid], "another") == (setid, ResolverError.OR_INVALID_SET)
+    assert world.exporter.pings.holds(oid)
+
+
 # -- calls ----------------------------------------------------------------------------------------------------------
 
 
