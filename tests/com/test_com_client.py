@@ -19,7 +19,7 @@ import pytest
 import openmsmq
 from com_client import Connection
 from daemon import Daemon
-from openmsmq.com import VT, ComError, Dispatch, ObjectState, Variant, WithEvents, close_all
+from openmsmq.com import VT, CastTo, ComError, Dispatch, ObjectState, Variant, WithEvents, close_all
 from openmsmq.dcom.activation import interface_pointer
 from openmsmq.dcom.hresults import ComResult
 from openmsmq.dcom.persistence import SavedObject
@@ -173,6 +173,40 @@ def test_objects_in_properties_and_collections(new: Callable[[str], Any], queue:
     message.Send(destination)
     assert queue.Open(1, 0).Receive(WantDestinationQueue=True).Destination.FormatName == queue.FormatName
     assert queue.PathName.rpartition("\\")[2] in " ".join(new("MSMQApplication").PrivateQueues)
+
+
+def test_a_collection_is_iterated_called_and_subscripted(new: Callable[[str], Any], queue: Any) -> None:
+    elsewhere, message = new("MSMQQueueInfo"), new("MSMQMessage")
+    elsewhere.FormatName = "DIRECT=TCP:127.0.0.123\\private$\\q"
+    message.Send(elsewhere.Open(2, 0), 3)
+    management = new("MSMQManagement")
+    management.Init(..., ..., elsewhere.FormatName)
+    found = CastTo(management, "IMSMQOutgoingQueueManagement").EodGetSendInfo()
+    assert len(found) == found.Count == 11
+    count = found["EodNoAckCount"]
+    assert count == found("EodNoAckCount") == found.Item("EodNoAckCount") == found(Index="eodnoackcount")
+    values = list(found)
+    assert len(values) == 11 and count in values
+    sequence = found["EodNextSeq"]
+    assert list(sequence) == [sequence["SeqID"], sequence["SeqNo"], sequence["PrevNo"]]
+    for refused in (lambda: iter(queue), lambda: queue["x"], queue, lambda: len(queue)):
+        with pytest.raises(TypeError, match="IMSMQQueueInfo4"):
+            refused()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["MSMQ.MSMQMessage", "MSMQ.MSMQMessage.1", "msmq.msmqmessage.3", "MSMQMessage", "MSMQMessage.2",
+     "{D7D6E075-DCCD-11D0-AA4B-0060970DEBAE}", "d7d6e075-dccd-11d0-aa4b-0060970debae"],
+)  # fmt: skip
+def test_a_class_has_its_name_with_and_without_version_and_its_identifier(new: Callable[[str], Any], name: str) -> None:
+    assert new(name).Priority == 3
+
+
+@pytest.mark.parametrize("name", ["MSMQ.MSMQMessage.12", "Other.MSMQMessage", "MSMQMessage.x", "1", "MSMQ."])
+def test_other_names_are_no_classes(new: Callable[[str], Any], name: str) -> None:
+    with pytest.raises(ValueError, match=r"is no class of MSMQ; allowed: MSMQApplication"):
+        new(name)
 
 
 class Collector:

@@ -7,12 +7,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from dcom.world import PEER, RESOLVER, ComWorld
+from dcom.world import ANONYMOUS, PEER, ComWorld
+from openmsmq.dcom.exporter import Owner
 from openmsmq.dcom.hresults import ComError, ComResult, ResolverError
 from openmsmq.dcom.pinging import MOST_SETS_OF_PEER
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.interfaces import ms_dcom, ms_oaut
 from openmsmq.rpc.faults import Fault
+from openmsmq.rpc.pdu import AuthLevel
 
 
 class Thing:
@@ -38,32 +40,35 @@ def test_references_to_one_object_have_one_oid_and_add_up(world: ComWorld) -> No
     first, second = world.export(thing, ms_oaut.IDispatch), world.export(thing, ms_oaut.IDispatch)
     other = world.export(thing, ms_dcom.IUnknown)
     assert first.oid == second.oid == other.oid and first.ipid == second.ipid != other.ipid
-    world.exporter.release(first.ipid.bytes_le, "c", 9, 0)
+    world.exporter.release(first.ipid.bytes_le, ANONYMOUS, 9, 0)
     assert not thing.ended
-    world.exporter.release(first.ipid.bytes_le, "c", 1, 0)
-    assert world.exporter.find(first.ipid.bytes_le) is None and not thing.ended
-    world.exporter.release(other.ipid.bytes_le, "c", 99, 0)
+    world.exporter.release(first.ipid.bytes_le, ANONYMOUS, 1, 0)
+    assert world.exporter.find(first.ipid.bytes_le, ANONYMOUS) is None and not thing.ended
+    world.exporter.release(other.ipid.bytes_le, ANONYMOUS, 99, 0)
     assert thing.ended == 1 and len(world.exporter) == 0 and world.exporter.interfaces == 0
 
 
 def test_private_references_belong_to_their_client(world: ComWorld) -> None:
     thing = Thing()
-    ipid = world.export(thing, ms_dcom.IUnknown).ipid.bytes_le
-    assert world.exporter.add_references(ipid, "one", 0, 3) == ComResult.S_OK
-    world.exporter.release(ipid, "one", 5, 0)
-    world.exporter.release(ipid, "two", 0, 3)
+    here, there = Owner("here", "S-1-5-21-1", AuthLevel.PKT), Owner("there", "S-1-5-21-1", AuthLevel.PKT)
+    ipid = world.export(thing, ms_dcom.IUnknown, here).ipid.bytes_le
+    assert world.exporter.add_references(ipid, here, 0, 3) == ComResult.S_OK
+    world.exporter.release(ipid, here, 5, 0)
+    world.exporter.release(ipid, there, 0, 3)
     assert not thing.ended
-    world.exporter.release(ipid, "one", 0, 9)
+    world.exporter.release(ipid, here, 0, 9)
     assert thing.ended == 1
-    assert world.exporter.add_references(ipid, "one", 1, 0) == ComResult.CO_E_OBJNOTREG
+    assert world.exporter.add_references(ipid, here, 1, 0) == ComResult.CO_E_OBJNOTREG
 
 
 def test_a_reference_that_comes_back_is_consumed(world: ComWorld) -> None:
     thing = Thing()
     reference = world.export(thing, ms_dcom.IUnknown)
-    assert world.exporter.unmarshal(reference) is thing and thing.ended == 1
+    assert world.exporter.unmarshal(reference, ANONYMOUS) is thing and not thing.ended
+    world.exporter.withdraw(thing)  # the call is over
+    assert thing.ended == 1
     with pytest.raises(ComError, match="E_NOINTERFACE"):
-        world.exporter.unmarshal(reference)
+        world.exporter.unmarshal(reference, ANONYMOUS)
 
 
 def test_an_object_whose_release_fails_is_gone_all_the_same(world: ComWorld, caplog: pytest.LogCaptureFixture) -> None:
@@ -72,21 +77,26 @@ def test_an_object_whose_release_fails_is_gone_all_the_same(world: ComWorld, cap
             raise RuntimeError("no")
 
     reference = world.export(Bad(), ms_dcom.IUnknown)
-    world.exporter.release(reference.ipid.bytes_le, "c", 5, 0)
+    world.exporter.release(reference.ipid.bytes_le, ANONYMOUS, 5, 0)
     assert len(world.exporter) == 0 and "the release of Bad failed" in caplog.text
 
 
-def test_objects_are_limited_by_peer_and_in_all() -> None:
+def test_objects_are_limited_for_each_user_of_a_host_and_in_all() -> None:
     world = ComWorld(most_objects=3, most_of_peer=2)
-    export = lambda peer: world.exporter.marshal(Thing(), ms_dcom.IUnknown.uuid, RESOLVER, peer)  # noqa: E731
+    owner = lambda user: Owner(PEER, user, AuthLevel.NONE)  # noqa: E731
+    export = lambda user: world.export(Thing(), ms_dcom.IUnknown, owner(user))  # noqa: E731
     kept = [export("a"), export("a")]
-    for peer, limit in (("a", "2 for a"), ("b", None), ("c", "3 in all")):
+    for user, limit in (
+        ("a", "2 for .*'a'.*max_com_objects_per_peer"),
+        ("b", None),
+        ("c", "3 in all .max_com_objects"),
+    ):
         if limit is None:
-            export(peer)
+            export(user)
             continue
         with pytest.raises(ComError, match=f"E_OUTOFMEMORY.*limit {limit}"):
-            export(peer)
-    world.exporter.release(kept[0].ipid.bytes_le, "", 5, 0)
+            export(user)
+    world.exporter.release(kept[0].ipid.bytes_le, owner("a"), 5, 0)
     export("a")
 
 
@@ -114,7 +124,7 @@ def test_a_call_in_the_last_period_keeps_an_object(world: ComWorld) -> None:
     reference = world.export(thing, ms_dcom.IUnknown)
     world.exporter.change_pings(0, 0, [reference.oid], [], PEER)
     world.now += 400
-    world.exporter.find(reference.ipid.bytes_le)
+    world.exporter.find(reference.ipid.bytes_le, ANONYMOUS)
     world.exporter.collect()
     assert not thing.ended
     world.now += 400
@@ -148,6 +158,13 @@ def test_sets_take_what_exists_in_order_and_are_limited(world: ComWorld) -> None
         assert world.exporter.change_pings(0, 0, [], [], PEER)[0]
     assert world.exporter.change_pings(0, 0, [], [], PEER)[0] == 0
     assert world.exporter.change_pings(0, 0, [], [], "another")[0]
+
+
+def test_a_set_is_changed_by_the_host_that_made_it(world: ComWorld) -> None:
+    oid = world.export(Thing(), ms_dcom.IUnknown).oid
+    setid, _ = world.exporter.change_pings(0, 1, [oid], [], PEER)
+    assert world.exporter.change_pings(setid, 2, [], [oid], "another") == (setid, ResolverError.OR_INVALID_SET)
+    assert world.exporter.pings.holds(oid)
 
 
 # -- calls ----------------------------------------------------------------------------------------------------------

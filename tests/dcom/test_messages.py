@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from dcom.world import ComWorld
+from dcom.world import ANONYMOUS, ComWorld
 from openmsmq.dcom.hresults import ComResult
 from openmsmq.dcom.variant import VT, SafeArray, Variant, bstr, from_wire, text_of, to_wire
 from openmsmq.interfaces import mc_mqac as m
@@ -120,7 +120,9 @@ def test_properties_of_a_queue_are_put_and_updated() -> None:
             assert (text_of(found), "text")[0] == text_of(value) if not isinstance(value, int) else found == value, name
         assert text_of((await other("get_PathName")).a0).endswith("\\private$\\q")  # type: ignore[union-attr]
         assert (await other("put_BasePriority", a0=3)).result == HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE
-        assert (await other("put_Journal", a0=2)).result == HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE
+        for name, value in (("Journal", 5), ("Authenticate", 7), ("Journal", -1)):  # all but 0 are yes, 3.10.4.1.14
+            assert not (await other(f"put_{name}", a0=value)).result
+            assert (await other(f"get_{name}")).a0 == 1
         await other("put_Label", a0=bstr("changed"))
         assert not (await other("Update")).result
         await call("Refresh")
@@ -169,12 +171,12 @@ def test_a_collection_is_counted_and_enumerated() -> None:
         assert value_of((await call("Item", a0=wire(VT.BSTR, "tWO"))).a0) == "2"
         assert (await call("Item", a0=wire(VT.BSTR, "four"))).result == HResult.MQ_ERROR_INVALID_PARAMETER
         pointer = (await call("_NewEnum")).a0
-        enumerator = world.exporter.find(world.unpack(pointer).ipid.bytes_le)
+        enumerator = world.exporter.find(world.unpack(pointer).ipid.bytes_le, ANONYMOUS)
         assert enumerator is not None
         each = caller(world, enumerator.object.target, o.IEnumVARIANT)
         found = await each("Next", celt=2)
         assert [value_of(v) for v in found.rgVar] == [1, "2"] and found.result == 0
-        clone = world.exporter.find(world.unpack((await each("Clone")).ppEnum).ipid.bytes_le)
+        clone = world.exporter.find(world.unpack((await each("Clone")).ppEnum).ipid.bytes_le, ANONYMOUS)
         assert clone is not None
         found = await each("Next", celt=5)
         assert [value_of(v) for v in found.rgVar] == [3] and found.result == ComResult.S_FALSE
@@ -193,7 +195,7 @@ def test_connection_points_are_found_and_enumerated() -> None:
     events, wrong = m._DMSMQEventEvents.uuid.bytes_le, m.IMSMQEvent.uuid.bytes_le
 
     def target(pointer: Any) -> Any:
-        found = world.exporter.find(world.unpack(pointer).ipid.bytes_le)
+        found = world.exporter.find(world.unpack(pointer).ipid.bytes_le, ANONYMOUS)
         assert found is not None
         return found.object.target
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from openmsmq.dcom.activation import VERSION
 from openmsmq.dcom.bindings import Bindings
-from openmsmq.dcom.exporter import Exporter
+from openmsmq.dcom.exporter import Exporter, Owner
 from openmsmq.dcom.objref import StandardReference, unpack
 from openmsmq.dcom.orpc import OrpcInterface, interfaces_of
 from openmsmq.dcom.resolver import resolver_services
@@ -20,12 +20,13 @@ from openmsmq.interfaces.ms_dcom import ORPCTHIS
 from openmsmq.ndr import Interface
 from openmsmq.protocols.mqac.classes import CLASSES, com_server
 from openmsmq.rpc.association import Association, ContextHandles
-from openmsmq.rpc.call import UNAUTHENTICATED, Call
+from openmsmq.rpc.call import UNAUTHENTICATED, Call, Caller
 from openmsmq.rpc.pdu import AuthLevel
 from protocols.clients import Connection, Server
 
 RESOLVER = Bindings(())
 PEER = "192.0.2.1"
+ANONYMOUS = Owner(PEER, None, AuthLevel.NONE)
 
 
 class Host:
@@ -67,8 +68,8 @@ class ComWorld:
         handles = ContextHandles(lambda count: next(numbers).to_bytes(count, "big"))
         self.association = Association(1, PEER, handles)
 
-    def context(self, interface: Interface = ms_dcom.IUnknown) -> CallContext:
-        call = Call(Link(self.association), self.interfaces[interface.uuid], UNAUTHENTICATED, None, 1, 0, 3, b"")  # type: ignore[arg-type]
+    def context(self, interface: Interface = ms_dcom.IUnknown, caller: Caller = UNAUTHENTICATED) -> CallContext:
+        call = Call(Link(self.association), self.interfaces[interface.uuid], caller, None, 1, 0, 3, b"")  # type: ignore[arg-type]
         return CallContext(self.server, call, interface, bytes(16))
 
     def new(self, name: str) -> Any:
@@ -76,23 +77,27 @@ class ComWorld:
         (kind,) = [kind for kind in CLASSES if kind.__name__ == f"MSMQ{name}"]
         return kind(self.protocols.environment)
 
-    def export(self, target: Any, interface: Interface) -> StandardReference:
-        return self.exporter.marshal(target, interface.uuid, RESOLVER, PEER)
+    def export(self, target: Any, interface: Interface, owner: Owner = ANONYMOUS) -> StandardReference:
+        return self.exporter.marshal(target, interface.uuid, RESOLVER, owner)
 
-    async def call(self, ipid: UUID, interface: Interface, name: str, **arguments: Any) -> Any:
+    async def call(
+        self, ipid: UUID, interface: Interface, name: str, by: Caller = UNAUTHENTICATED, **arguments: Any
+    ) -> Any:
         """A call with a stub; returns the response. Raises Fault."""
         operation = interface.operation(name)
         assert operation.request is not None
         request = operation.request(**arguments)
         request.orpcthis = ORPCTHIS(version=VERSION, cid=bytes(16))
-        stub = await self.call_stub(ipid, interface, operation.opnum, operation.encode_request(request))
+        stub = await self.call_stub(ipid, interface, operation.opnum, operation.encode_request(request), by)
         return operation.decode_response(stub)
 
-    async def call_stub(self, ipid: UUID, interface: Interface, opnum: int, stub: bytes) -> bytes:
+    async def call_stub(
+        self, ipid: UUID, interface: Interface, opnum: int, stub: bytes, by: Caller = UNAUTHENTICATED
+    ) -> bytes:
         """The same with the bytes of a request."""
         link = Link(self.association)
         served: OrpcInterface = self.interfaces[interface.uuid]
-        call = Call(link, served, UNAUTHENTICATED, None, 1, 0, opnum, stub, object_uuid=ipid)  # type: ignore[arg-type]
+        call = Call(link, served, by, None, 1, 0, opnum, stub, object_uuid=ipid)  # type: ignore[arg-type]
         served.call(call)
         for _ in range(1000):
             if call.over:

@@ -72,7 +72,7 @@ class Apartment:
         self.place = Place(host, port)
         self._loop = asyncio.new_event_loop()
         self._closed = False
-        self.remote = RemoteProcesses(security or {}, ping_seconds)
+        self.remote = RemoteProcesses(security or {}, ping_seconds, frozenset([host]), retry_after=0)
         self.dispids: dict[tuple[int, str, str], int] = {}  # by OXID, interface and name
         self._exported: ComServer | None = None
         self._listener: RpcServer | None = None
@@ -155,7 +155,7 @@ class Apartment:
         if isinstance(reference, CustomReference):
             raise ComError(ComResult.REGDB_E_CLASSNOTREG, f"an object by value, of class {reference.clsid}")
         if reference.oxid != exporter.oxid:
-            exporter = await self.remote.exporter_of(reference)
+            exporter = await self.remote.exporter_of(reference, self.place.host)
         return RemoteObject(self, exporter, reference)
 
     async def query(self, target: RemoteObject, iid: UUID) -> RemoteObject:
@@ -189,7 +189,7 @@ class Apartment:
         """An OBJREF of an object of ours. It listens at the address from which the server is reached."""
         server = await self._exporting(exporter)
         bindings = server.reference_bindings(exporter.local_host)
-        return server.exporter.marshal(target, iid, bindings, self.place.host).pack()
+        return server.exporter.marshal(target, iid, bindings).pack()
 
     async def state_of(self, target: RemoteObject, limit: int) -> persistence.ObjectState:
         """What an object of a server saves, at most `limit` bytes. Raises ComError, RpcConnectionError."""
@@ -197,7 +197,7 @@ class Apartment:
         bindings = server.reference_bindings(target.exporter.local_host)
 
         def publish(stream: persistence.MemoryStream) -> d.MInterfacePointer:
-            reference = server.exporter.marshal(stream, com.IStream.uuid, bindings, self.place.host)
+            reference = server.exporter.marshal(stream, com.IStream.uuid, bindings)
             return activation.interface_pointer(reference.pack())
 
         return await persistence.state_of(target.exporter, target.ipid, publish, limit)
@@ -209,7 +209,7 @@ class Apartment:
 
     async def _listen(self, host: str) -> ComServer:
         interfaces = {i.uuid: i for i in _EXPORTED_INTERFACES}
-        server = ComServer(Exporter(time.monotonic, os.urandom), _Host(self), {}, interfaces)
+        server = ComServer(Exporter(time.monotonic, os.urandom), _Host(self), {}, interfaces, remote=self.remote)
         table = InterfaceTable([*resolver_services(server), *interfaces_of(server)])
         self._listener = RpcServer()
         _, server.port = await self._listener.listen(host, 0, table)

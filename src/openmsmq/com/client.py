@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import re
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -25,6 +26,7 @@ from openmsmq.rpc.pdu import AuthLevel
 
 _apartments: dict[tuple[Any, ...], Apartment] = {}
 _lock = threading.Lock()
+_NAME: Final = re.compile(r"(msmq\.)?(?P<name>msmq[a-z]+)(\.[1-9])?")
 _EVENTS: Final = {0: "Arrived", 1: "ArrivedError"}
 
 
@@ -64,7 +66,8 @@ def close_all() -> None:
 
 
 def Dispatch(name: str, host: str = "localhost", port: int = RESOLVER_PORT, **security: Any) -> Any:
-    """A new object of the class `name`: "MSMQ.MSMQQueueInfo", "MSMQQueueInfo" or a CLSID. Other arguments as of
+    """A new object of the class `name`: "MSMQ.MSMQQueueInfo", "MSMQQueueInfo" or a CLSID. A version at the end of the
+    name, as in "MSMQ.MSMQQueueInfo.1", changes nothing: an object has the interfaces of all. Other arguments as of
     `connect`. Raises ComError, RpcConnectionError, ValueError for an unknown name."""
     coclass = _coclass(name)
     apartment = connect(host, port, **security)
@@ -72,9 +75,10 @@ def Dispatch(name: str, host: str = "localhost", port: int = RESOLVER_PORT, **se
 
 
 def _coclass(name: str) -> Any:
-    wanted = name.rpartition(".")[2].lower()
+    match = _NAME.fullmatch(name.lower())
+    wanted = match["name"] if match is not None else name.lower().strip("{}")
     for coclass in CLASSES.values():
-        if wanted == coclass.name.lower() or wanted.strip("{}") == str(coclass.uuid):
+        if wanted in (coclass.name.lower(), str(coclass.uuid)):
             return coclass
     raise ValueError(f"{name!r} is no class of MSMQ; allowed: {', '.join(sorted(CLASSES))}, with or without MSMQ.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from inspect import Parameter as Formal
 from inspect import Signature
@@ -31,6 +32,8 @@ _NEWEST: Final = {
 _RESULTS: Final = {
     "Destination": "IMSMQDestination", "ResponseDestination": "IMSMQDestination", "ITransaction": "IMSMQTransaction",
 }  # fmt: skip
+_DEFAULT, _NEW_ENUM = 0, -4  # DISPID_VALUE, DISPID_NEWENUM
+_PIECE: Final = 64  # values that one call of Next asks for
 _PUT_KINDS: Final = ("propput", "propputref")
 
 
@@ -138,6 +141,54 @@ class ComObject:
         return wrap(apartment, target, _result(member))
 
 
+class ComCollection(ComObject):
+    """An object that has _NewEnum: it is iterated, called and subscripted, as VBScript and PowerShell do it. What is
+    called then is known by its DISPID ([MS-OAUT] 2.2.32.1)."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._apartment.run(self._enumerated(self._standard(_NEW_ENUM))))
+
+    def __len__(self) -> int:
+        count: int = self.Count
+        return count
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._invoke(self._standard(_DEFAULT), METHOD | GET, arguments, named)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._invoke(self._standard(_DEFAULT), METHOD | GET, (key,), {})
+
+    def _standard(self, dispid: int) -> Member:
+        return next(m for members in self._members.values() for m in members if m.dispid == dispid)
+
+    async def _enumerated(self, member: Member) -> list[Any]:
+        """All values (IEnumVARIANT, [MS-OAUT] 3.3)."""
+        request = o.IDispatch_Invoke_Request(
+            dispIdMember=member.dispid,
+            dwFlags=METHOD | GET,
+            pDispParams=o.DISPPARAMS(None, None, 0, 0),  # type: ignore[arg-type]
+        )
+        target: RemoteObject = self._oleobj_
+        response = await target.exporter.call(o.IDispatch, target.ipid, o.IDispatch.operation("Invoke"), request)
+        if response.result & 0x80000000:
+            raise _failure(response)
+        pointer = from_wire(response.pVarResult, lambda pointer: pointer).resolved.value
+        unknown = await self._apartment.adopt(target.exporter, pointer)
+        enumerator = await self._apartment.query(unknown, o.IEnumVARIANT.uuid)
+        values: list[Any] = []
+        while True:
+            operation, wanted = o.IEnumVARIANT.operation("Next"), o.IEnumVARIANT_Next_Request(celt=_PIECE)
+            answer = await enumerator.exporter.call(o.IEnumVARIANT, enumerator.ipid, operation, wanted)
+            if answer.result & 0x80000000:
+                raise ComError(answer.result, "IEnumVARIANT::Next")
+            values += [from_variant(await self._received(wire, member)) for wire in answer.rgVar[: answer.pCeltFetched]]
+            if answer.result or not answer.pCeltFetched:
+                return values
+
+
 def _marshal(target: Any, by_dispatch: bool) -> MInterfacePointer | None:
     if target is None or isinstance(target, MInterfacePointer):
         return target
@@ -176,7 +227,8 @@ def proxy_class(interface: Interface) -> type[ComObject]:
     for found in members.values():
         if found[0].kind == "method":
             namespace[found[0].name] = _method(found[0])
-    return type(interface.name, (ComObject,), namespace)
+    is_collection = any(member.dispid == _NEW_ENUM for member in interface.all_members)
+    return type(interface.name, (ComCollection if is_collection else ComObject,), namespace)
 
 
 def _method(member: Member) -> Any:

@@ -264,6 +264,8 @@ class AutomationObject:
         return response
 
     def _invoke_result(self, context: CallContext, slot: Slot, response: Any, value: Any) -> Any:
+        if slot.output is None and isinstance(value, int):  # a success that is not S_OK
+            response.result = int(value)
         result = EMPTY if slot.output is None else self._variant(slot.output.kind, value)
         response.pVarResult = to_wire(result, _marshal(context))
         return response

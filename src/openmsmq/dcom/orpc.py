@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from openmsmq.dcom.activation import VERSION, interface_pointer
 from openmsmq.dcom.exporter import ExportedInterface
 from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.server import CallContext, ComServer, ServedInterface, is_awaitable
+from openmsmq.dcom.server import CallContext, ComServer, ServedInterface, check_count, is_awaitable, owner_of
 from openmsmq.interfaces import ms_dcom as d
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.ndr import BadStubData, Interface, NdrError, Operation
 from openmsmq.rpc.call import Call
-from openmsmq.rpc.faults import NCA_S_UNK_IF, RPC_X_BAD_STUB_DATA, Fault
+from openmsmq.rpc.faults import NCA_S_UNK_IF, RPC_S_ACCESS_DENIED, RPC_X_BAD_STUB_DATA, Fault
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,13 @@ def failure(operation: Operation, hresult: int) -> Any:
     response = operation.response()
     response.result = hresult & 0xFFFFFFFF
     return response
+
+
+def refused(call: Call, error: ComError) -> None:
+    """A call named an object of somebody else: that counts as a guess. Raises `Fault` when the client has used up its
+    tries."""
+    logger.warning("%s::%d from %s: %s", call.interface.name, call.opnum, call.peer, error.detail)
+    call.failed_guess()
 
 
 class OrpcInterface(ServedInterface):
@@ -62,6 +69,9 @@ class OrpcInterface(ServedInterface):
         except MsmqError as error:
             logger.debug("%s::%s failed: %s", self.name, operation.name, error)
             response = failure(operation, error.hresult)
+        except BaseException:
+            context.end()
+            raise
         if is_awaitable(response):
             self._answer_later(context, operation, response, before)
         else:
@@ -76,7 +86,11 @@ class OrpcInterface(ServedInterface):
             if self.uuid not in REMOTE_UNKNOWN:
                 raise Fault(NCA_S_UNK_IF)
             return target, described
-        found: ExportedInterface | None = server.exporter.find(ipid)
+        try:
+            found: ExportedInterface | None = server.exporter.find(ipid, owner_of(call))
+        except ComError as error:
+            refused(call, error)
+            raise Fault(RPC_S_ACCESS_DENIED) from None  # ERROR_ACCESS_DENIED, note 42 of [MS-DCOM] 3.1.1.5.4
         if found is None:
             call.failed_guess()
             raise Fault(ComResult.RPC_E_DISCONNECTED)
@@ -108,6 +122,7 @@ class OrpcInterface(ServedInterface):
 
     def _finish(self, context: CallContext, operation: Operation, response: Any, before: int) -> None:
         """Send a response; what was written for it has to be on the disk first."""
+        context.end()
         call = context.call
         if call.over:
             return
@@ -149,11 +164,19 @@ class RemUnknown:
         """It stays as long as the process."""
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
+        """Raises ComError E_ACCESSDENIED, and nothing is changed, if an object of somebody else is among those that are
+        named (note 42 of 3.1.1.5.4)."""
+        ipids = [request.ripid] if hasattr(request, "ripid") else [r.ipid for r in request.InterfaceRefs]
+        try:
+            self._server.exporter.permit(ipids, context.owner)
+        except ComError as error:
+            refused(context.call, error)
+            raise
         return getattr(self, operation.name)(context, request)
 
     def RemQueryInterface(self, context: CallContext, q: Any) -> Any:
         """3.1.1.5.6.1.1."""
-        self._known(q.ripid)
+        self._known(context, q.ripid, q.iids)
         results = []
         for raw in q.iids:
             try:
@@ -165,19 +188,20 @@ class RemUnknown:
 
     def RemAddRef(self, context: CallContext, q: Any) -> Any:
         """3.1.1.5.6.1.2."""
-        exporter, client = self._server.exporter, context.client
-        results = [int(exporter.add_references(r.ipid, client, r.cPublicRefs, r.cPrivateRefs)) for r in q.InterfaceRefs]
+        exporter, caller = self._server.exporter, context.owner
+        results = [int(exporter.add_references(r.ipid, caller, r.cPublicRefs, r.cPrivateRefs)) for r in q.InterfaceRefs]
         return d.IRemUnknown_RemAddRef_Response(pResults=results)
 
     def RemRelease(self, context: CallContext, q: Any) -> Any:
         """3.1.1.5.6.1.3."""
+        caller = context.owner
         for r in q.InterfaceRefs:
-            self._server.exporter.release(r.ipid, context.client, r.cPublicRefs, r.cPrivateRefs)
+            self._server.exporter.release(r.ipid, caller, r.cPublicRefs, r.cPrivateRefs)
         return d.IRemUnknown_RemRelease_Response()
 
     def RemQueryInterface2(self, context: CallContext, q: Any) -> Any:
         """3.1.1.5.7.1.1."""
-        self._known(q.ripid)
+        self._known(context, q.ripid, q.iids)
         statuses: list[int] = []
         pointers: list[d.MInterfacePointer | None] = []
         for raw in q.iids:
@@ -190,8 +214,10 @@ class RemUnknown:
                 pointers.append(None)
         return d.IRemUnknown2_RemQueryInterface2_Response(phr=statuses, ppMIF=pointers)
 
-    def _known(self, ipid: bytes) -> None:
-        if self._server.exporter.find(ipid) is None:
+    def _known(self, context: CallContext, ipid: bytes, iids: Sequence[bytes]) -> None:
+        """Raises ComError for an object that is not there, and for too many interfaces."""
+        check_count(len(iids))
+        if self._server.exporter.find(ipid, context.owner) is None:
             raise ComError(ComResult.RPC_E_INVALID_OBJECT, f"no interface {UUID(bytes_le=ipid)}")
 
     def _query(self, context: CallContext, ipid: bytes, iid: bytes, references: int) -> Any:
@@ -199,7 +225,7 @@ class RemUnknown:
         if wanted not in self._server.interfaces:
             raise ComError(ComResult.E_NOINTERFACE, f"no interface {wanted}")
         resolver = self._server.reference_bindings(context.local_host)
-        return self._server.exporter.query(ipid, wanted, references, resolver)
+        return self._server.exporter.query(ipid, wanted, references, resolver, context.owner)
 
 
 def interfaces_of(server: ComServer) -> list[OrpcInterface]:

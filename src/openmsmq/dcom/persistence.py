@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from openmsmq.dcom.budget import Charge
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.remote import RemoteExporter
 from openmsmq.dcom.server import CallContext, ForeignReference
@@ -46,10 +47,10 @@ class ObjectState:
 
 
 class MemoryStream:
-    """An IStream to be written to once, from its beginning; it takes `limit` bytes."""
+    """An IStream to be written to once, from its beginning; it takes `limit` bytes, which count for `charge`."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, charge: Charge | None = None) -> None:
+        self._limit, self._charge = limit, charge
         self._pieces: list[bytes] = []
         self._size = 0
         self._closed = False
@@ -64,14 +65,18 @@ class MemoryStream:
         """No more writing; returns what was written."""
         self._closed = True
         written, self._pieces, self._size = b"".join(self._pieces), [], 0
+        if self._charge is not None:
+            self._charge.set(0)
         return written
 
     def write(self, data: bytes) -> None:
-        """Add bytes. Raises ComError STG_E_MEDIUMFULL, STG_E_REVERTED after `close`."""
+        """Add bytes. Raises ComError STG_E_MEDIUMFULL, STG_E_REVERTED after `close`; InsufficientResources."""
         if self._closed:
             raise ComError(ComResult.STG_E_REVERTED, "this stream was closed")
         if self._size + len(data) > self._limit:
             raise ComError(ComResult.STG_E_MEDIUMFULL, f"the state of an object has at most {self._limit} bytes")
+        if self._charge is not None:
+            self._charge.set(self._size + len(data))
         self._pieces.append(bytes(data))
         self._size += len(data)
 
@@ -94,16 +99,18 @@ class MemoryStream:
 
 
 class SavedObject:
-    """An object that consists of its state: it can be saved (IPersistStream), and nothing else."""
+    """An object that consists of its state: it can be saved (IPersistStream), and nothing else. The state counts for
+    `charge` until it is released."""
 
-    def __init__(self, state: ObjectState) -> None:
-        self.state = state
+    def __init__(self, state: ObjectState, charge: Charge | None = None) -> None:
+        self.state, self._charge = state, charge
 
     def query(self, iid: UUID) -> bool:
         return iid in (IUnknown.uuid, com.IPersist.uuid, com.IPersistStream.uuid)
 
     def released(self) -> None:
-        """It holds nothing."""
+        if self._charge is not None:
+            self._charge.set(0)
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
         return getattr(self, operation.name)(context, request)
@@ -130,7 +137,7 @@ class SavedObject:
         return self._write_to(context, target)
 
     async def _write_to(self, context: CallContext, target: ForeignReference) -> Any:
-        async with context.server.remote.reached(target.reference) as exporter:
+        async with context.server.remote.reached(target.reference, target.host) as exporter:
             operation = com.IStream.operation("RemoteWrite")
             stream = await exporter.query(target.reference.ipid.bytes_le, com.IStream.uuid)
             try:
@@ -146,12 +153,18 @@ class SavedObject:
 
 
 async def state_of(
-    exporter: RemoteExporter, ipid: bytes, publish: Publish, limit: int, causality: bytes | None = None
+    exporter: RemoteExporter,
+    ipid: bytes,
+    publish: Publish,
+    limit: int,
+    causality: bytes | None = None,
+    charge: Charge | None = None,
 ) -> ObjectState:
-    """Have an object of another process save itself, into a stream of `limit` bytes. Raises ComError: E_INVALIDARG for
-    an object that can't be saved, STG_E_MEDIUMFULL; RpcConnectionError."""
+    """Have an object of another process save itself, into a stream of `limit` bytes, which count for `charge` while it
+    is written. Raises ComError: E_INVALIDARG for an object that can't be saved, STG_E_MEDIUMFULL; RpcConnectionError,
+    InsufficientResources."""
     interface, persistent = await _persistent(exporter, ipid)
-    stream = MemoryStream(limit)
+    stream = MemoryStream(limit, charge)
 
     async def ask(name: str, **arguments: Any) -> Any:
         operation = interface.operation(name)

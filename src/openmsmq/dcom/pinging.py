@@ -47,10 +47,11 @@ class PingSets:
     def change(
         self, identifier: int, sequence: int, add: Iterable[int], remove: Iterable[int], peer: str, now: float
     ) -> tuple[int, int]:
-        """ComplexPing (3.1.2.5.1.3): the identifier of the set, a new one for 0, and the status."""
+        """ComplexPing (3.1.2.5.1.3): the identifier of the set, a new one for 0, and the status. A set is changed by
+        the host that made it: its identifier, which travels in clear, must not end the objects of another one."""
         if identifier:
             found = self._sets.get(identifier)
-            if found is None:
+            if found is None or found.peer != peer:
                 return identifier, ResolverError.OR_INVALID_SET
             # Numbers that do not rise are accepted (clients send 0 each time); only an older one changes nothing.
             if found.sequence > sequence:

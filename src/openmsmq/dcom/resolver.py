@@ -13,7 +13,7 @@ from openmsmq.dcom.bindings import Bindings
 from openmsmq.dcom.hresults import ComError, ComResult, ResolverError
 from openmsmq.dcom.objref import StandardReference
 from openmsmq.dcom.orpc import check_header
-from openmsmq.dcom.server import CallContext, ComObject, ComServer, ServedInterface
+from openmsmq.dcom.server import CallContext, ComObject, ComServer, ServedInterface, check_count
 from openmsmq.interfaces import com as c
 from openmsmq.interfaces import ms_dcom as d
 from openmsmq.ndr import BadStubData, Interface, NdrError, Operation
@@ -75,7 +75,7 @@ class ObjectExporter(_Service):
             return ResolverError.OR_INVALID_OXID
         response.ppdsaOxidBindings = self.server.exporter_bindings(call.connection.local_host).to_wire()
         response.pipidRemUnknown = exporter.rem_unknown
-        response.pAuthnHint = self.server.authentication_hint
+        response.pAuthnHint = self.server.authentication_hint(call)
         return 0
 
     def SimplePing(self, call: Call, q: Any) -> Any:
@@ -102,6 +102,7 @@ class ObjectExporter(_Service):
 def _activate(context: CallContext, clsid: UUID, iids: Sequence[UUID], factory: bool) -> list[Result]:
     """Make an object, or find its class factory, and query it for interfaces (3.1.2.5.2.3.3). Raises ComError."""
     server = context.server
+    check_count(len(iids))
     if clsid not in server.classes:
         raise ComError(ComResult.REGDB_E_CLASSNOTREG, f"there is no class {clsid}")
     target: ComObject = ClassFactory(clsid) if factory else server.classes[clsid](context)
@@ -148,7 +149,7 @@ class Activation(_Service):
         response.pOxid = server.exporter.oxid
         response.ppdsaOxidBindings = server.exporter_bindings(call.connection.local_host).to_wire()
         response.pipidRemUnknown = server.exporter.rem_unknown
-        response.pAuthnHint = server.authentication_hint
+        response.pAuthnHint = server.authentication_hint(call)
         response.ppInterfaceData = [None if r is None else interface_pointer(r.pack()) for _, _, r in results]
         response.pResults = [int(hresult) for _, hresult, _ in results]
         return response
@@ -181,7 +182,7 @@ class RemoteScmActivator(_Service):
             return kind(result=error.hresult)
         exporter = server.exporter
         bindings = server.exporter_bindings(call.connection.local_host)
-        exported = Exported(exporter.oxid, bindings, exporter.rem_unknown, server.authentication_hint)
+        exported = Exported(exporter.oxid, bindings, exporter.rem_unknown, server.authentication_hint(call))
         return kind(ppActProperties=interface_pointer(activation.make_answer(exported, results)))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Final, Protocol, TypeGuard
 from uuid import UUID
 
 from openmsmq.dcom.activation import interface_pointer
 from openmsmq.dcom.bindings import SPNEGO, TCP, WINNT, Bindings
-from openmsmq.dcom.exporter import Exportable, Exporter
+from openmsmq.dcom.budget import Budget
+from openmsmq.dcom.exporter import Exportable, Exporter, Owner
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.objref import CustomReference, StandardReference, unpack
 from openmsmq.dcom.remote import RESOLVER_PORT, RemoteProcesses
@@ -19,6 +20,9 @@ from openmsmq.rpc.call import Call
 from openmsmq.rpc.pdu import AuthLevel
 
 _SECURITY = ((WINNT, ""), (SPNEGO, ""))
+_BYTES: Final = 512 << 20, 128 << 20  # in all, and of one user of a host
+_COUNT: Final = 65_536, 4_096
+MOST_INTERFACES: Final = 256  # that one request asks for; all objects together have less
 
 
 def is_awaitable(result: object) -> TypeGuard[Awaitable[Any]]:
@@ -51,6 +55,16 @@ Factory = Callable[["CallContext"], ComObject]
 
 
 @dataclass(slots=True)
+class Budgets:
+    """What the objects of a client hold beside themselves, counted by its user and host: bytes of messages,
+    notifications that wait, event sinks."""
+
+    message_bytes: Budget = field(default_factory=lambda: Budget("bytes of messages in automation objects", *_BYTES))
+    notifications: Budget = field(default_factory=lambda: Budget("notifications that wait", *_COUNT))
+    sinks: Budget = field(default_factory=lambda: Budget("event sinks", *_COUNT))
+
+
+@dataclass(slots=True)
 class ComServer:
     """`port` is where calls to objects arrive, known once it is open; `minimum_level` is what callers have to
     negotiate. `interfaces` are all that objects can have, by IID, `classes` what makes them, by CLSID. `remote` is how
@@ -64,6 +78,7 @@ class ComServer:
     computer_name: str = ""
     port: int = 0
     resolver_port: int = RESOLVER_PORT
+    budgets: Budgets = field(default_factory=Budgets)
     remote: RemoteProcesses = field(default_factory=lambda: RemoteProcesses({}))
     rem_unknown: ComObject = field(init=False)
 
@@ -85,19 +100,40 @@ class ComServer:
     def _hosts(self, local_host: str) -> list[str]:
         return list(dict.fromkeys(host for host in (local_host, self.computer_name) if host))
 
-    @property
-    def authentication_hint(self) -> int:
-        """RPC_C_AUTHN_LEVEL_NONE is 1 ([MS-RPCE] 2.2.1.1.8)."""
-        return max(int(self.minimum_level), int(AuthLevel.NONE))
+    def authentication_hint(self, call: Call) -> int:
+        """The level at which the caller may use the objects that it makes now; RPC_C_AUTHN_LEVEL_NONE is 1 ([MS-RPCE]
+        2.2.1.1.8). Windows activates at integrity and calls at a lower level, unless the server says more."""
+        own = min(int(call.caller.level), int(AuthLevel.PKT_INTEGRITY))
+        return max(int(self.minimum_level), own, int(AuthLevel.NONE))
+
+
+_HERE: Final = "this machine"
+
+
+def owner_of(call: Call) -> Owner:
+    """Who makes a call. All addresses by which this machine reaches itself are one host."""
+    host, caller = call.peer, call.caller
+    if host == call.connection.local_host or host.startswith(("127.", "::1", "::ffff:127.")):
+        host = _HERE
+    return Owner(host, caller.identity.sid, caller.level)
+
+
+def check_count(interfaces: int) -> None:
+    """Raises ComError E_INVALIDARG for a request that asks for more interfaces than any object has (deviation D-192):
+    each costs the time of a reference."""
+    if interfaces > MOST_INTERFACES:
+        raise ComError(
+            ComResult.E_INVALIDARG, f"{interfaces} interfaces are asked for at once, limit {MOST_INTERFACES}"
+        )
 
 
 class ForeignReference:
-    """An object of another process."""
+    """An object of another process, to which a caller on `host` gave a reference."""
 
-    __slots__ = ("reference",)
+    __slots__ = ("host", "reference")
 
-    def __init__(self, reference: StandardReference) -> None:
-        self.reference = reference
+    def __init__(self, reference: StandardReference, host: str) -> None:
+        self.reference, self.host = reference, host
 
 
 class ServedInterface:
@@ -140,16 +176,23 @@ class CallContext:
         must_wait: what is answered may go out only when everything written up to now is on the disk.
     """
 
-    __slots__ = ("call", "causality", "interface", "must_wait", "server")
+    __slots__ = ("_passed", "call", "causality", "interface", "must_wait", "server")
 
     def __init__(self, server: ComServer, call: Call, interface: Interface, causality: bytes) -> None:
         self.server, self.call, self.interface, self.causality = server, call, interface, causality
         self.must_wait = False
+        self._passed: list[Exportable] = []
+
+    def end(self) -> None:
+        """The call is over: objects whose last references came with it end."""
+        for target in self._passed:
+            self.server.exporter.withdraw(target)
+        self._passed.clear()
 
     @property
-    def client(self) -> str:
-        """Whose private references these are."""
-        return f"{self.call.peer} {self.call.caller.sid or 'anonymous'}"
+    def owner(self) -> Owner:
+        """Who calls, and owns the objects that the call makes."""
+        return owner_of(self.call)
 
     @property
     def local_host(self) -> str:
@@ -159,7 +202,7 @@ class CallContext:
     def reference(self, target: ComObject, iid: UUID) -> StandardReference:
         """A reference to give to the caller. Raises ComError."""
         resolver = self.server.reference_bindings(self.local_host)
-        return self.server.exporter.marshal(target, iid, resolver, self.call.peer)
+        return self.server.exporter.marshal(target, iid, resolver, self.owner)
 
     def marshal(self, target: Any, iid: UUID) -> MInterfacePointer | None:
         """An object as a parameter; None is NULL. Raises ComError E_NOINTERFACE."""
@@ -180,5 +223,7 @@ class CallContext:
         if isinstance(reference, CustomReference):
             raise ComError(ComResult.REGDB_E_CLASSNOTREG, f"no class {reference.clsid} to read an object by value with")
         if reference.oxid == self.server.exporter.oxid:
-            return self.server.exporter.unmarshal(reference)
-        return ForeignReference(reference)
+            target = self.server.exporter.unmarshal(reference, self.owner)
+            self._passed.append(target)
+            return target
+        return ForeignReference(reference, self.call.peer)

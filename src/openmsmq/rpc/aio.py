@@ -209,6 +209,6 @@ async def connect(
             _, protocol = await loop.create_connection(
                 lambda: AsyncConnection(core, security, dead_peer_seconds), without_brackets(host), port
             )
-    except OSError as error:  # TimeoutError is one
+    except (OSError, UnicodeError) as error:  # TimeoutError is an OSError; the other one is of a name that can't be one
         raise RpcConnectionError(f"{host}:{port}: {error or 'no answer in time'}") from error
     return protocol

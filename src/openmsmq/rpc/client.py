@@ -215,7 +215,7 @@ def connect(
         sock = connect_unix(host, timeout) if host.startswith("/") else _connect_tcp(host, port, timeout)
         sock.settimeout(None)
         set_options(sock, dead_peer_seconds)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the second for a name that can't be one
         raise RpcConnectionError(f"{host}:{port}: {error}") from error
     core = ClientConnection(max_fragment=max_fragment, limits=limits, assoc_group_id=assoc_group_id)
     return Connection(sock, core, security)

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from openmsmq.dcom.budget import Budget
 from openmsmq.dcom.exporter import Exporter
 from openmsmq.dcom.orpc import interfaces_of
-from openmsmq.dcom.remote import RemoteProcesses
+from openmsmq.dcom.remote import IDLE, MOST_EXPORTERS, MOST_EXPORTERS_OF_HOST, RemoteProcesses
 from openmsmq.dcom.resolver import resolver_services
 from openmsmq.dcom.server import ComServer
 from openmsmq.protocols.environment import Environment
@@ -55,7 +57,13 @@ class AutomationObjects:
         self.server: ComServer = com_server(
             environment, exporter, _Host(environment), configuration.minimum_com_level, name
         )
-        self.server.remote = RemoteProcesses(security, self._period)
+        self.server.budgets.message_bytes = Budget(
+            "bytes of messages in automation objects",
+            configuration.max_com_megabytes << 20,
+            configuration.max_com_megabytes_per_peer << 20,
+            ("max_com_megabytes", "max_com_megabytes_per_peer"),
+        )
+        self.server.remote = _processes(configuration, security)
         self._collecting: asyncio.Task[None] | None = None
 
     def offer(self, resolver: InterfaceTable, objects: InterfaceTable) -> None:
@@ -81,3 +89,12 @@ class AutomationObjects:
         while True:
             await asyncio.sleep(self._period / 4)
             self.server.exporter.collect()
+
+
+def _processes(configuration: Configuration, security: dict[str, Any]) -> RemoteProcesses:
+    """The processes of clients that event sinks are in: they get an eighth of the descriptors at most."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_EXPORTERS if descriptors == resource.RLIM_INFINITY else min(MOST_EXPORTERS, max(descriptors // 8, 1))
+    budget = Budget("connections to processes of clients", most, min(most, MOST_EXPORTERS_OF_HOST))
+    period = configuration.com_ping_seconds
+    return RemoteProcesses(security, period, configuration.callback_hosts, budget, min(period, IDLE))

@@ -45,7 +45,8 @@ NAME_CHANGES = ("ask", "moved", "copied")
 
 _COUNTS = (
     "max_queues", "max_queues_per_owner", "max_outgoing_queues", "max_connections", "max_connections_per_peer",
-    "max_com_objects", "max_com_objects_per_peer", "max_sessions", "max_sessions_per_peer",
+    "max_com_objects", "max_com_objects_per_peer", "max_com_megabytes", "max_com_megabytes_per_peer",
+    "max_sessions", "max_sessions_per_peer",
 )  # fmt: skip
 
 
@@ -225,7 +226,20 @@ class Configuration:
         default=120.0, metadata={"help": "how often DCOM clients ping; who does not for three periods is gone"}
     )
     max_com_objects: int = field(default=100_000, metadata={"help": "automation objects, in all"})
-    max_com_objects_per_peer: int = field(default=16_384, metadata={"help": "automation objects of one host"})
+    max_com_objects_per_peer: int = field(default=16_384, metadata={"help": "automation objects of one user of a host"})
+    max_com_megabytes: int = field(
+        default=512, metadata={"help": "MiB of messages that automation objects hold, in all"}
+    )
+    max_com_megabytes_per_peer: int = field(
+        default=128, metadata={"help": "MiB of messages that automation objects of one user of a host hold"}
+    )
+    com_callback_hosts: str = field(
+        default="",
+        metadata={
+            "help": "hosts where event sinks may be besides the client's own, separated by commas: names or addresses "
+            "as clients publish them. Only there does peer_user log in"
+        },
+    )
     peers: str = field(
         default="", metadata={"help": "where other queue managers are: NAME=host:port,NAME=host; default: by name"}
     )
@@ -474,6 +488,11 @@ class Configuration:
         """
         default = "privacy" if interface == "RemoteRead" and not self.on_loopback else "none"
         return LEVELS[self.levels_by_interface.get(interface, default)]
+
+    @property
+    def callback_hosts(self) -> frozenset[str]:
+        """`com_callback_hosts`."""
+        return frozenset(host.strip() for host in self.com_callback_hosts.split(",") if host.strip())
 
     @property
     def minimum_com_level(self) -> AuthLevel:

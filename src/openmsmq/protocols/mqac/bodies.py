@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from openmsmq.dcom.budget import Charge
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.persistence import CLSID_SIZE, ObjectState, SavedObject, state_of
 from openmsmq.dcom.server import CallContext, ForeignReference
@@ -50,17 +51,23 @@ async def body_of_object(context: CallContext, value: Variant) -> tuple[bytes, i
         return target.state.pack(), VarType.VT_STREAMED_OBJECT
     if not isinstance(target, ForeignReference):
         raise ComError(ComResult.E_INVALIDARG, "an object without state can't be a body; allowed: one of the client's")
-    async with context.server.remote.reached(target.reference) as exporter:
+    async with context.server.remote.reached(target.reference, target.host) as exporter:
         ipid = target.reference.ipid.bytes_le
         state = await state_of(
-            exporter, ipid, lambda s: context.marshal(s, com.IStream.uuid), MAXIMUM_MESSAGE_SIZE, context.causality
-        )
+            exporter, ipid, lambda s: context.marshal(s, com.IStream.uuid), MAXIMUM_MESSAGE_SIZE, context.causality,
+            charge_of(context),
+        )  # fmt: skip
     return state.pack(), VarType.VT_STREAMED_OBJECT
 
 
-def variant_of(body: bytes, body_type: int) -> Variant:
+def charge_of(context: CallContext) -> Charge:
+    """For bytes that an object holds for the caller."""
+    return Charge(context.server.budgets.message_bytes, context.owner.source)
+
+
+def variant_of(context: CallContext, body: bytes, body_type: int) -> Variant:
     """The inverse. An object that was saved can only be saved again (deviation D-75). What has another type, or is not
-    as long as its type, is an array of bytes."""
+    as long as its type, is an array of bytes. Raises InsufficientResources."""
     fmt = _FORMATS.get(body_type)
     if fmt is not None and len(body) == struct.calcsize(fmt):
         (number,) = struct.unpack(fmt, body)
@@ -68,5 +75,7 @@ def variant_of(body: bytes, body_type: int) -> Variant:
     if body_type == VT.BSTR and len(body) % 2 == 0:
         return Variant(VT.BSTR, body.decode("utf-16-le", "surrogatepass"))
     if body_type == VarType.VT_STREAMED_OBJECT and len(body) >= CLSID_SIZE:
-        return Variant(VT.UNKNOWN, SavedObject(ObjectState.unpack(body)))
+        charge = charge_of(context)
+        charge.set(len(body))
+        return Variant(VT.UNKNOWN, SavedObject(ObjectState.unpack(body), charge))
     return octets(body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from openmsmq.dcom import coercion
 from openmsmq.dcom.hresults import ComError, ComResult
@@ -19,6 +19,8 @@ from openmsmq.protocols.mqac.naming import after, format_name_in_directory, form
 from openmsmq.protocols.mqac.objects import NOBODY, MqacObject
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
+
+_NO_HANDLE: Final = (0, -1)  # NULL and INVALID_HANDLE_VALUE
 
 
 class MSMQDestination(MqacObject):
@@ -156,6 +158,11 @@ class MSMQDestination(MqacObject):
         return Variant(VT.I8, 0 if self._descriptor is None else self._descriptor.handle)
 
     def put_Handle(self, context: CallContext, value: Variant) -> None:
-        """3.12.4.2.2: only the handle of a queue that is open for sending by this object means anything here."""
-        if self._descriptor is None or coercion.to_integer(value, VT.I8) != self._descriptor.handle:
+        """3.12.4.2.2. Deviation D-195: no handle (0 or -1) ends what is open; of others only the one of this object
+        means anything. Raises ComError."""
+        handle = 0 if value.resolved.vt == VT.NULL else coercion.to_integer(value, VT.I8)
+        if handle not in _NO_HANDLE and (self._descriptor is None or handle != self._descriptor.handle):
             raise ComError(ComResult.E_INVALIDARG, "the handle is not that of this object")
+        self._path_name = self._ads_path = None
+        if handle in _NO_HANDLE:
+            self._close()

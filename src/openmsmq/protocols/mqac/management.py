@@ -18,7 +18,7 @@ from openmsmq.protocols.certificates import register, register_internal
 from openmsmq.protocols.environment import MSMQ_VERSION, Environment
 from openmsmq.protocols.mqac.collection import MSMQCollection
 from openmsmq.protocols.mqac.naming import format_name_of
-from openmsmq.protocols.mqac.objects import MqacObject, date, integer, octets_of, text, texts
+from openmsmq.protocols.mqac.objects import MqacObject, integer, octets_of, text, texts
 from openmsmq.queueing.authorization import Caller, Right
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, SequenceInfo
 from openmsmq.queueing.queue import Queue
@@ -280,11 +280,11 @@ def _sequence(environment: Environment, value: tuple[int, int, int] | dict[str, 
 
 
 def _number(environment: Environment, value: int | None) -> Variant:
-    return Variant(VT.I4, value or 0)
+    return Variant(VT.UI4, value or 0)  # 2.2.4.2
 
 
 def _time(environment: Environment, value: int | None) -> Variant:
-    return date(value or 0)
+    return Variant(VT.I4, value or 0)  # a time_t, 2.2.4.1, 2.2.4.2
 
 
 # OutgoingTransferInfo, 2.2.6: the properties of which its members are made, and how.
@@ -309,8 +309,8 @@ def _collection(environment: Environment, row: tuple[Any, ...] | dict[str, Any])
     sender = UUID(bytes_le=sender) if isinstance(sender, bytes) else UUID(sender)
     values = {
         "QueueFormatName": Variant(VT.BSTR, format_name), "SenderID": Variant(VT.BSTR, str(sender)),
-        "SeqID": Variant(VT.UI8, identifier), "SeqNo": Variant(VT.I4, number), "LastAccessTime": date(last_access),
-        "RejectCount": Variant(VT.I4, rejects),
+        "SeqID": Variant(VT.UI8, identifier), "SeqNo": Variant(VT.I4, number),
+        "LastAccessTime": _time(environment, last_access), "RejectCount": Variant(VT.I4, rejects),
     }  # fmt: skip
     return Variant(VT.DISPATCH, MSMQCollection(environment, values))
 
@@ -391,13 +391,15 @@ class MSMQApplication(MqacObject):
         flags = integer(Flags, m.MQCERT_REGISTER_ALWAYS)
         if flags not in (m.MQCERT_REGISTER_ALWAYS, m.MQCERT_REGISTER_IF_NOT_EXIST):
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"Flags is {flags}, allowed: 1 and 2")
-        given = octets_of(ExternalCertificate) if ExternalCertificate is not None else b""
-        if given and flags == m.MQCERT_REGISTER_IF_NOT_EXIST:
+        given = None
+        if ExternalCertificate is not None and ExternalCertificate.resolved.vt not in (VT.EMPTY, VT.NULL):
+            given = octets_of(ExternalCertificate)
+        if given is not None and flags == m.MQCERT_REGISTER_IF_NOT_EXIST:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "MQCERT_REGISTER_IF_NOT_EXIST with a certificate")
         if not self.environment.directory.exists:
             raise MsmqError(HResult.MQ_ERROR_NO_DS, "certificates are registered in a directory, and there is none")
         sid, directory = context.call.caller.sid, self.environment.directory
-        if given:
+        if given is not None:
             await register(directory, sid, given)
             return None
         always = flags == m.MQCERT_REGISTER_ALWAYS

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
+from openmsmq.dcom.budget import Charge
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext, is_awaitable
 from openmsmq.dcom.variant import EMPTY, VT, Variant
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.model.constants import INFINITE, MessageClass
-from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
+from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, MessageClass
+from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
 from openmsmq.model.security import sid_bytes
 from openmsmq.protection.algorithms import SHA512
 from openmsmq.protection.internal_certificates import InternalCertificate
 from openmsmq.protection.sign import Version
 from openmsmq.protocols.environment import Environment
-from openmsmq.protocols.mqac.bodies import body_of, body_of_object, is_object, variant_of
+from openmsmq.protocols.mqac.bodies import body_of, body_of_object, charge_of, is_object, variant_of
 from openmsmq.protocols.mqac.destination import MSMQDestination
 from openmsmq.protocols.mqac.objects import MqacObject, date, octets, octets_of
 from openmsmq.protocols.mqac.queue_info import info_of, queue_info
 from openmsmq.protocols.mqac.transactions import transaction_of
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
+from openmsmq.queueing.queue import QueueKind
 
 SENDER_VERSION: Final = 0x10
 _PROVIDER: Final = "Microsoft Base Cryptographic Provider, v1.0"
 _LABEL_LENGTH: Final = 249  # WCHARs, MQ_MAX_MSG_LABEL_LEN
 _IDENTIFIER_SIZE: Final = 20
+_ELSEWHERE: Final = (QueueKind.OUTGOING, QueueKind.CONNECTOR)  # where messages go on to other machines
+_BRACED_GUID: Final = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
 # What a client sets that only a connector application may set (3.17.4.1.48).
 _NOTHING: Final[frozenset[str]] = frozenset()
 _OF_CONNECTORS: Final = frozenset(
@@ -61,7 +66,7 @@ class Property:
 
     names: tuple[str, ...]
     attribute: str
-    kind: str = "long"  # "long", "short", "BOOL", "BSTR", "octets", "identifier", "date", "guid"
+    kind: str = "long"  # "long", "short", "BOOL", "BSTR", "octets", "identifier", "date", "guid", "plain guid"
     is_writable: bool = True
     allowed: tuple[int, ...] | None = None
 
@@ -78,7 +83,7 @@ PROPERTIES: Final = (
     Property(("Priority",), "priority", allowed=tuple(range(8))),
     Property(("Journal",), "journaling_requested", allowed=(0, 1, 2, 3)),
     Property(("AppSpecific",), "application_tag"),
-    Property(("SourceMachineGuid",), "source_machine_identifier", "guid", False),
+    Property(("SourceMachineGuid",), "source_machine_identifier", "plain guid", False),
     Property(("Id",), "identifier", "identifier", False),
     Property(("CorrelationId",), "correlation_identifier", "identifier"),
     Property(("TransactionId",), "transaction_identifier", "identifier", False),
@@ -120,6 +125,7 @@ _TO_COM: Final[dict[str, Callable[[Any], Any]]] = {
     "identifier": octets,
     "date": lambda value: date(value) if value else EMPTY,
     "guid": _guid,
+    "plain guid": lambda value: str(UUID(bytes_le=value)).upper(),  # 3.17.4.1.19: without braces
 }
 
 
@@ -128,6 +134,7 @@ class MSMQMessage(MqacObject):
 
     coclass = m.MSMQMessage
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
+    longest_text = MAXIMUM_MESSAGE_SIZE
 
     def __init__(
         self,
@@ -138,24 +145,49 @@ class MSMQMessage(MqacObject):
         has_body: bool = True,
         has_connector_type: bool = True,
     ) -> None:
+        """`message` is copied: what is put here is nobody else's."""
         super().__init__(environment)
         # 3.17.3; a new message has a type of body, too, so that an empty one is an empty array and not a NULL.
-        self.message = message or Message(
+        self.message = message.copy() if message is not None else Message(
             hash_algorithm=m.MQMSG_CALG_SHA1, encryption_algorithm=m.MQMSG_CALG_RC4, sender_identifier_type=1,
             authentication_provider_type=1, authentication_provider_name=_PROVIDER,
         )  # fmt: skip
-        self._has_destination, self._has_connector_type = has_destination, has_connector_type
+        self._has_destination = has_destination
+        if not has_connector_type:
+            self.message.connector_type_identifier = NULL_GUID
         if not has_body:
-            self.message = replace(self.message, body=b"", body_type=0)
+            self.message.body, self.message.body_type = b"", 0
         self.put = _NOTHING
         self.requested_authentication = 0
         self._attached: _SecurityContext | None = None
-        self._soap_header: str | None = None
-        self._soap_body: str | None = None
+        self._charge: Charge | None = None
 
-    def set(self, attribute: str, value: Any) -> None:
+    def released(self) -> None:
+        if self._charge is not None:
+            self._charge.set(0)
+
+    def account(self, context: CallContext) -> None:
+        """Count what the message holds for the caller. Raises InsufficientResources."""
+        if self._charge is None:
+            self._charge = charge_of(context)
+        self._charge.set(self.message.size)
+
+    def change(self, context: CallContext, **values: Any) -> None:
+        """Give the message other values. Raises InsufficientResources, and nothing is changed."""
+        message = self.message
+        before = {attribute: getattr(message, attribute) for attribute in values}
+        for attribute, value in values.items():
+            setattr(message, attribute, value)
+        try:
+            self.account(context)
+        except InsufficientResources:
+            for attribute, value in before.items():
+                setattr(message, attribute, value)
+            raise
+
+    def set(self, context: CallContext, attribute: str, value: Any) -> None:
         """A property is put."""
-        setattr(self.message, attribute, value)
+        self.change(context, **{attribute: value})
         self.put |= {attribute}
 
     # -- body --------------------------------------------------------------------------------------------------
@@ -164,17 +196,19 @@ class MSMQMessage(MqacObject):
         """3.17.4.1.21."""
         if not self.message.body and not self.message.body_type:
             return EMPTY
-        return variant_of(self.message.body, self.message.body_type)
+        return variant_of(context, self.message.body, self.message.body_type)
 
     def put_Body(self, context: CallContext, value: Variant) -> Awaitable[None] | None:
         """3.17.4.1.22."""
         if is_object(value):
             return self._put_object(context, value)
-        self.message.body, self.message.body_type = body_of(value)
+        body, body_type = body_of(value)
+        self.change(context, body=body, body_type=body_type)
         return None
 
     async def _put_object(self, context: CallContext, value: Variant) -> None:
-        self.message.body, self.message.body_type = await body_of_object(context, value)
+        body, body_type = await body_of_object(context, value)
+        self.change(context, body=body, body_type=body_type)
 
     def get_BodyLength(self, context: CallContext) -> int:
         """3.17.4.1.20, in bytes."""
@@ -208,12 +242,10 @@ class MSMQMessage(MqacObject):
         return EMPTY
 
     def put_SoapHeader(self, context: CallContext, value: str | None) -> None:
-        """3.17.4.1.90: for messages that go by SRMP."""
-        self._soap_header = value
+        """3.17.4.1.90: for messages that go by SRMP, which none does, so it is not kept."""
 
     def put_SoapBody(self, context: CallContext, value: str | None) -> None:
-        """3.17.4.1.91."""
-        self._soap_body = value
+        """3.17.4.1.91: as `SoapHeader`."""
 
     def AttachCurrentSecurityContext(self, context: CallContext) -> None:
         """3.17.4.1.49: who has no certificate finds out when a message is signed."""
@@ -234,7 +266,7 @@ class MSMQMessage(MqacObject):
 
     def put_ResponseQueueInfo(self, context: CallContext, value: Any) -> Awaitable[None] | None:
         """3.17.4.1.77."""
-        return self._put_name("response_queue_format_name", value)
+        return self._put_name(context, "response_queue_format_name", value)
 
     def get_AdminQueueInfo(self, context: CallContext) -> Any:
         """3.17.4.1.78."""
@@ -242,15 +274,15 @@ class MSMQMessage(MqacObject):
 
     def put_AdminQueueInfo(self, context: CallContext, value: Any) -> Awaitable[None] | None:
         """3.17.4.1.79."""
-        return self._put_name("administration_queue_format_name", value)
+        return self._put_name(context, "administration_queue_format_name", value)
 
-    def _put_name(self, attribute: str, value: Any) -> Awaitable[None] | None:
+    def _put_name(self, context: CallContext, attribute: str, value: Any) -> Awaitable[None] | None:
         """The format name of an MSMQQueueInfo, "" of NULL. Raises ComError, MsmqError."""
         info = queue_info(value)
         if info is None:
-            setattr(self.message, attribute, "")
+            self.change(context, **{attribute: ""})
             return None
-        return info.with_name(lambda name: setattr(self.message, attribute, str(name)))
+        return info.with_name(lambda name: self.change(context, **{attribute: str(name)}))
 
     get_ResponseQueueInfo_v1 = get_ResponseQueueInfo_v2 = get_ResponseQueueInfo
     put_ResponseQueueInfo_v1 = put_ResponseQueueInfo_v2 = put_ResponseQueueInfo
@@ -271,12 +303,15 @@ class MSMQMessage(MqacObject):
 
     def put_ResponseDestination(self, context: CallContext, value: Any) -> None:
         """3.17.4.1.81."""
-        self.message.response_queue_format_name = "" if value is None else _format_name(value)
+        self.change(context, response_queue_format_name="" if value is None else _format_name(value))
 
     def get_Destination(self, context: CallContext) -> Any:
-        """3.17.4.1.82."""
-        name = self.message.destination_queue_format_name if self._has_destination else ""
-        return _destination(self.environment, name)
+        """3.17.4.1.82: all queues that the message was sent to."""
+        if not self._has_destination:
+            return None
+        message = self.message
+        several = message.destination_multi_queue_format_name
+        return _destination(self.environment, several or message.destination_queue_format_name)
 
     # -- sending -----------------------------------------------------------------------------------------------
 
@@ -363,8 +398,9 @@ class MSMQMessage(MqacObject):
         signer: InternalCertificate | None,
     ) -> None:
         unit, is_single = transaction_of(transaction)
+        is_single = is_single and _needs_transaction(descriptor)
         message = self._outgoing(context, signed=signer is not None)
-        transactional = unit is not None or (is_single and _is_transactional(descriptor))
+        transactional = unit is not None or is_single
         if signer is not None:
             version = _VERSIONS[self.requested_authentication]
             self.environment.message_security.sign(descriptor, message, transactional, signer, version)
@@ -372,7 +408,7 @@ class MSMQMessage(MqacObject):
             descriptor, message, transactional, encrypted=bool(message.symmetric_key and message.privacy_level)
         )
         manager = self.environment.manager
-        single = manager.transactions.create(os.urandom(16)) if is_single and _is_transactional(descriptor) else None
+        single = manager.transactions.create(os.urandom(16)) if is_single else None
         try:
             manager.sending.enqueue(descriptor, message, single or unit)
             if single is not None:
@@ -431,6 +467,7 @@ class MSMQMessage(MqacObject):
         mine = self.message
         mine.identifier, mine.sender_identifier = message.identifier, message.sender_identifier
         mine.destination_queue_format_name = message.destination_queue_format_name
+        mine.destination_multi_queue_format_name = message.destination_multi_queue_format_name
         mine.sent_time, mine.source_machine_identifier = message.sent_time, message.source_machine_identifier
         mine.time_to_be_received = message.time_to_be_received
         mine.authentication_level = message.authentication_level
@@ -452,7 +489,7 @@ def _setter(wanted: Property) -> Callable[[MSMQMessage, CallContext, Any], None]
     def put(self: MSMQMessage, context: CallContext, value: Any) -> None:
         if allowed is not None:
             _check(name, value & 0xFFFFFFFF, allowed)
-        self.set(attribute, _from_com(name, kind, value))
+        self.set(context, attribute, _from_com(name, kind, value))
 
     return put
 
@@ -475,10 +512,9 @@ def _from_com(name: str, kind: str, value: Any) -> Any:
                 raise IllegalPropertyValue(detail=f"{name} has {len(found)} bytes, not {_IDENTIFIER_SIZE}")
             return found
         case "guid":
-            try:
-                return UUID(value or "").bytes_le
-            except ValueError:
-                raise IllegalPropertyValue(detail=f"{name} is {value!r}, not a GUID") from None
+            if _BRACED_GUID.fullmatch(value or "") is None:  # 3.17.4.1.54
+                raise IllegalPropertyValue(detail=f"{name} is {value!r}, not a GUID in braces")
+            return UUID(value).bytes_le
     raise TypeError(kind)
 
 
@@ -493,10 +529,11 @@ def _destination(environment: Environment, format_name: str) -> MSMQDestination 
     return MSMQDestination(environment, format_name) if format_name else None
 
 
-def _is_transactional(descriptor: OpenQueueDescriptor) -> bool:
-    return any(
-        part.queue is not None and part.queue.properties.transactional for part in descriptor.parts or [descriptor]
-    )
+def _needs_transaction(descriptor: OpenQueueDescriptor) -> bool:
+    """Whether a message that is sent with MQ_SINGLE_MESSAGE goes in a transaction of its own (deviation D-190): a
+    transactional queue takes no other, and only another machine knows of its own queues."""
+    queues = [part.queue for part in descriptor.parts or [descriptor] if part.queue is not None]
+    return any(queue.properties.transactional or queue.kind in _ELSEWHERE for queue in queues)
 
 
 def _check(name: str, value: int, allowed: tuple[int, ...]) -> None:

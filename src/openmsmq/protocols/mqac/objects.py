@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from openmsmq.dcom import coercion
-from openmsmq.dcom.automation import AutomationObject
+from openmsmq.dcom.automation import AutomationObject, Slot
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext
 from openmsmq.dcom.type_info import Library
@@ -32,6 +32,7 @@ LIBRARY: Final = Library(
         *(value for value in vars(m).values() if isinstance(value, CoClass)),
     ),
 )  # fmt: skip
+LONGEST_TEXT: Final = 0x8000  # characters; names of several queues are the longest
 _DAYS_TO_1970: Final = 25569.0  # from 1899-12-30, where VT_DATE begins
 _SECONDS_A_DAY: Final = 86400
 
@@ -53,9 +54,21 @@ class MqacObject(AutomationObject):
     library = LIBRARY
     # By operation what is not fully served answers; `openmsmq protocols` shows it.
     states: ClassVar[Mapping[str, str]] = {}
+    longest_text: ClassVar[int] = LONGEST_TEXT  # characters of an argument
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
+
+    def run(self, context: CallContext, slot: Slot, arguments: list[Any]) -> Any:
+        """See `AutomationObject.run`. Raises MsmqError for a text that nothing here is as long as: objects keep it."""
+        for argument in arguments:
+            text = argument.resolved.value if isinstance(argument, Variant) else argument
+            if isinstance(text, str) and len(text) > self.longest_text:
+                limit = f"limit {self.longest_text}"
+                raise MsmqError(
+                    HResult.MQ_ERROR_INVALID_PARAMETER, f"{slot.member.name}: {len(text)} characters, {limit}"
+                )
+        return super().run(context, slot, arguments)
 
     def caller(self, context: CallContext) -> Caller:
         """Who calls, as access checks see it."""

@@ -189,7 +189,7 @@ class MSMQQueue(MqacObject):
 
     def Reset(self, context: CallContext) -> None:
         """3.11.4.1.10: the cursor stands before the first message again."""
-        self.opened(_PEEKING)
+        self.opened()
         if self._cursor is not None:
             self.environment.manager.handles.close_cursor(self._cursor)
             self._cursor = None
@@ -203,28 +203,37 @@ class MSMQQueue(MqacObject):
     ) -> None:
         """3.11.4.1.9: one event for the next message, which stays where it is, or for the end of the time. Deviation
         D-83: receive access is enough, too, as in the example of section 4.5."""
+        where = integer(Cursor, m.MQMSG_FIRST)
+        if where not in _WHERE:
+            raise ComError(ComResult.E_INVALIDARG, f"Cursor is {where}, allowed: 0, 1 and 2")
+        self.opened()
         if Event is None:
             raise ComError(ComResult.E_INVALIDARG, "Event is NULL")
         if not isinstance(Event, MSMQEvent):
             raise ComError(ComResult.E_INVALIDARG, "Event is no MSMQEvent of this server")
         descriptor = self.opened(_PEEKING)
-        where = integer(Cursor, m.MQMSG_FIRST)
-        if where not in _WHERE:
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"Cursor is {where}, allowed: 0, 1 and 2")
         milliseconds = timeout(ReceiveTimeout)
         action = _WHERE[where]
         cursor = None if where == m.MQMSG_FIRST else self.cursor()
         if where == m.MQMSG_NEXT and cursor is not None and cursor.state is CursorState.UNREAD:
             action = Action.PEEK_CURRENT  # nothing has been looked at, so the first message is the next
 
+        budget, source = context.server.budgets.notifications, context.owner.source
+
         def reply(status: int, message: Message | None) -> None:
+            budget.give_back(source)
             if status == HResult.MQ_OK:
                 Event.fire(context, ARRIVED, self, [where])
             else:
                 Event.fire(context, ARRIVED_ERROR, self, [_failure(status, milliseconds), where])
 
-        manager = self.environment.manager
-        manager.reading.read(descriptor, action, milliseconds, lambda message: HResult.MQ_OK, reply, cursor=cursor)
+        reading = self.environment.manager.reading
+        budget.take(source)
+        try:
+            reading.read(descriptor, action, milliseconds, lambda message: HResult.MQ_OK, reply, cursor=cursor)
+        except MsmqError:
+            budget.give_back(source)
+            raise
 
     Receive = Receive_v1 = receiving(with_cursor=False)
     ReceiveCurrent = ReceiveCurrent_v1 = receiving(with_cursor=True)
@@ -258,30 +267,28 @@ class MSMQQueue(MqacObject):
         """A message, at once or when one comes. Deviation D-81: only the methods with Current or Next in their names
         use the cursor, and a time-out of 0 is answered with MQ_ERROR_MESSAGE_NOT_FOUND as published in words
         (0xC00E0088), not with the number beside them, which is another error's."""
-        outcome: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        removes = action is Action.RECEIVE and transaction is None
-
-        def accept(message: Message) -> int:
-            gone = removes and context.call.abandoned
-            return HResult.MQ_ERROR_OPERATION_CANCELLED if gone else HResult.MQ_OK
+        outcome: asyncio.Future[MSMQMessage] = asyncio.get_running_loop().create_future()
+        offer = _Offer(self, context, wanted, watches=action is Action.RECEIVE and transaction is None)
 
         def reply(status: int, message: Message | None) -> None:
             if outcome.done():
                 return
             if message is None:
-                outcome.set_exception(MsmqError(_failure(status, milliseconds), descriptor.name))
+                outcome.set_exception(offer.failed(_failure(status, milliseconds), descriptor.name))
             else:
                 context.must_wait = self.environment.must_wait(message)
-                outcome.set_result(message)
+                outcome.set_result(offer.taken())
 
         reading = self.environment.manager.reading
-        reader = reading.read(descriptor, action, milliseconds, accept, reply, cursor=cursor, transaction=transaction)
+        reader = reading.read(
+            descriptor, action, milliseconds, offer.accept, reply, cursor=cursor, transaction=transaction
+        )
         if reader is None:
-            return self._made(outcome.result(), wanted)
+            return outcome.result()
 
         async def wait() -> MSMQMessage:
             try:
-                return self._made(await outcome, wanted)
+                return await outcome
             except asyncio.CancelledError:
                 reading.cancel(reader)
                 raise
@@ -300,23 +307,60 @@ class MSMQQueue(MqacObject):
         leaves_visible: bool,
     ) -> MSMQMessage:
         """A message by its lookup identifier. Raises MsmqError."""
+        offer = _Offer(self, context, wanted)
         found: list[tuple[int, Message | None]] = []
         self.environment.manager.reading.read_by_lookup_identifier(
-            descriptor, identifier, seek, lambda message: HResult.MQ_OK,
-            lambda status, message: found.append((status, message)), destructive=destructive, transaction=transaction,
-            leaves_visible=leaves_visible,
+            descriptor, identifier, seek, offer.accept, lambda status, message: found.append((status, message)),
+            destructive=destructive, transaction=transaction, leaves_visible=leaves_visible,
         )  # fmt: skip
         ((status, message),) = found
         if message is None:
-            raise MsmqError(status, f"{descriptor.name}: no message for lookup id {identifier:#x} ({seek.name})")
+            if not destructive and status == HResult.MQ_ERROR_TRANSACTION_USAGE:
+                status = HResult.MQ_ERROR_MESSAGE_NOT_FOUND  # 3.11.4.1.26: it is locked
+            name = f"{descriptor.name}: no message for lookup id {identifier:#x} ({seek.name})"
+            raise offer.failed(status, name)
         context.must_wait = self.environment.must_wait(message)
-        return self._made(message, wanted)
+        return offer.taken()
 
-    def _made(self, message: Message, wanted: _Wanted) -> MSMQMessage:
-        return MSMQMessage(
-            self.environment, message,
+
+class _Offer:
+    """The object for a message that a read has found. It is made before the message is taken, so that one for which
+    there is no room stays in its queue. It has a message of its own: what is put into it changes nothing there."""
+
+    def __init__(self, queue: MSMQQueue, context: CallContext, wanted: _Wanted, *, watches: bool = False) -> None:
+        """`watches`: nothing is taken for a client that is gone."""
+        self._queue, self._context, self._wanted, self._watches = queue, context, wanted, watches
+        self._made: MSMQMessage | None = None
+        self._refusal: MsmqError | None = None
+
+    def accept(self, message: Message) -> int:
+        """See `queueing.descriptors.Accept`."""
+        if self._watches and self._context.call.abandoned:
+            return HResult.MQ_ERROR_OPERATION_CANCELLED
+        wanted = self._wanted
+        made = MSMQMessage(
+            self._queue.environment, message,
             has_destination=wanted.destination, has_body=wanted.body, has_connector_type=wanted.connector_type,
         )  # fmt: skip
+        try:
+            made.account(self._context)
+            self._context.server.exporter.admit(made, self._context.owner)
+        except MsmqError as error:
+            self._refusal = error
+            return error.hresult
+        self._made = made
+        return HResult.MQ_OK
+
+    def taken(self) -> MSMQMessage:
+        """The object, once the message was taken."""
+        assert self._made is not None
+        return self._made
+
+    def failed(self, status: int, detail: str) -> MsmqError:
+        """Why there is no message after all."""
+        if self._made is not None:
+            self._context.server.exporter.withdraw(self._made)
+        return self._refusal or MsmqError(status, detail)
 
 
 def _failure(status: int, milliseconds: int) -> int:

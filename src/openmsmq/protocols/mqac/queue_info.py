@@ -60,13 +60,15 @@ def of_application_queue(attribute: str, otherwise: Any) -> Callable[[MSMQQueueI
     return lambda self: getattr(self.properties, attribute) if self.is_application_queue else otherwise
 
 
-def setter(attribute: str, allowed: tuple[int, ...] | None = None) -> Callable[[MSMQQueueInfo, CallContext, Any], None]:
+def setter(
+    attribute: str, allowed: tuple[int, ...] | None = None, convert: Callable[[Any], Any] = lambda value: value
+) -> Callable[[MSMQQueueInfo, CallContext, Any], None]:
     """A property that changes this object only, until Create or Update."""
 
     def put(self: MSMQQueueInfo, context: CallContext, value: Any) -> None:
         if allowed is not None and value not in allowed:
             raise IllegalPropertyValue(detail=f"{attribute} is {value}, allowed: {', '.join(map(str, allowed))}")
-        self.change(attribute, value)
+        self.change(attribute, convert(value))
 
     return put
 
@@ -106,8 +108,9 @@ class MSMQQueueInfo(MqacObject):
     # -- which queue -------------------------------------------------------------------------------------------
 
     def get_PathName(self, context: CallContext) -> str | Awaitable[str | None] | None:
-        """3.10.4.1.6."""
-        if self.path_name is None and self.format_name is not None and not self.is_refreshed:
+        """3.10.4.1.6. Raises MsmqError where no queue is named. Deviation D-194: a path name that was put is returned
+        as it is, also before the queue is created."""
+        if self.path_name is None and not self.is_refreshed:
             return after(self.Refresh(context), lambda: self.path_name)
         return self.path_name
 
@@ -189,7 +192,7 @@ class MSMQQueueInfo(MqacObject):
         manager = self.environment.manager
         queue = manager.administration.create_queue(self.path_name, values, None, self.caller(context))
         self.format_name = str(format_name_of(self.environment, self.path_name))
-        self.is_created = True
+        self.is_created = self.is_application_queue = True
         self._take(queue.properties)
         return None
 
@@ -301,14 +304,14 @@ class MSMQQueueInfo(MqacObject):
     get_PrivLevel = getter(of_application_queue("privacy_level", PRIV_LEVEL_OPTIONAL))
     put_PrivLevel = setter("privacy_level", (0, 1, 2))
     get_Journal = getter(lambda self: int(self.is_application_queue and self.properties.journaling))
-    put_Journal = setter("journaling", (0, 1))
+    put_Journal = setter("journaling", convert=bool)  # 3.10.4.1.14: any value but MQ_JOURNAL_NONE
     get_Quota = getter(of_application_queue("quota", INFINITE))
     get_JournalQuota = getter(of_application_queue("journal_quota", INFINITE))
     get_BasePriority = getter(lambda self: self.properties.base_priority)
     get_CreateTime = getter(lambda self: date(self.properties.create_time))
     get_ModifyTime = getter(lambda self: date(self.properties.modify_time if self.is_application_queue else 0))
     get_Authenticate = getter(lambda self: int(self.is_application_queue and self.properties.authentication))
-    put_Authenticate = setter("authentication", (0, 1))
+    put_Authenticate = setter("authentication", convert=bool)  # 3.10.4.1.22
     get_MulticastAddress = getter(lambda self: self.properties.multicast_address)
 
     def put_ServiceTypeGuid(self, context: CallContext, value: str | None) -> None:

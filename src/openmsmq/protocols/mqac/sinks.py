@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from openmsmq.dcom.budget import Charge
 from openmsmq.dcom.hresults import ComError
 from openmsmq.dcom.remote import RemoteExporter, RemoteProcesses
 from openmsmq.dcom.server import CallContext, ForeignReference
@@ -19,17 +20,23 @@ _METHOD = 1
 class Sink:
     """A sink that is advised. It is held, and pinged, until `close`."""
 
-    def __init__(self, remote: RemoteProcesses, exporter: RemoteExporter, reference: STDOBJREF) -> None:
-        self._remote, self._exporter, self._reference = remote, exporter, reference
+    def __init__(self, remote: RemoteProcesses, exporter: RemoteExporter, reference: STDOBJREF, charge: Charge) -> None:
+        self._remote, self._exporter, self._reference, self._charge = remote, exporter, reference, charge
         remote.hold(exporter, reference.oid, reference.flags)
 
     @classmethod
     async def of(cls, context: CallContext, target: ForeignReference) -> Sink:
-        """Ask the object for its events interface, or else for IDispatch. Raises ComError."""
+        """Ask the object for its events interface, or else for IDispatch. Raises ComError, InsufficientResources."""
         remote, given = context.server.remote, target.reference
-        async with remote.reached(given) as exporter:
-            found = await _first(exporter, given.ipid.bytes_le, (m._DMSMQEventEvents.uuid, o.IDispatch.uuid))
-        return cls(remote, exporter, found)
+        charge = Charge(context.server.budgets.sinks, context.owner.source)
+        charge.set(1)
+        try:
+            async with remote.reached(given, target.host) as exporter:
+                found = await _first(exporter, given.ipid.bytes_le, (m._DMSMQEventEvents.uuid, o.IDispatch.uuid))
+        except BaseException:
+            charge.set(0)
+            raise
+        return cls(remote, exporter, found, charge)
 
     async def invoke(self, context: CallContext, dispid: int, queue: Any, numbers: list[int]) -> None:
         """Call an event, in the chain of calls of `context`. Raises ComError, RpcConnectionError."""
@@ -49,6 +56,7 @@ class Sink:
 
     async def close(self) -> None:
         """Release the sink. Raises ComError, RpcConnectionError."""
+        self._charge.set(0)
         self._remote.drop(self._exporter, self._reference.oid)
         if self._exporter.is_open:
             await self._exporter.release([(self._reference.ipid, self._reference.cPublicRefs)])

@@ -1,0 +1,62 @@
+"""What clients may hold: each source up to a share, all together up to a total."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from openmsmq.model.errors import InsufficientResources
+
+
+class Budget:
+    """An amount of one thing, `what`, counted by source: a host, or a user of a host. The names of the settings behind
+    `total` and `share` go into errors."""
+
+    def __init__(self, what: str, total: int, share: int, settings: tuple[str, str] = ("", "")) -> None:
+        self._what, self.total, self.share = what, total, share
+        self._settings = settings
+        self.taken = 0
+        self._by_source: Final[dict[object, int]] = {}
+
+    def held_by(self, source: object) -> int:
+        """How much a source has taken."""
+        return self._by_source.get(source, 0)
+
+    def take(self, source: object, amount: int = 1) -> None:
+        """Count `amount` for a source. Raises InsufficientResources, and nothing is counted, if that is too much."""
+        held = self._by_source.get(source, 0) + amount
+        if held > self.share or self.taken + amount > self.total:
+            raise InsufficientResources(detail=self._refusal(source, held > self.share))
+        self._by_source[source] = held
+        self.taken += amount
+
+    def give_back(self, source: object, amount: int = 1) -> None:
+        """Count `amount` no more."""
+        left = self._by_source[source] - amount
+        if left:
+            self._by_source[source] = left
+        else:
+            del self._by_source[source]
+        self.taken -= amount
+
+    def _refusal(self, source: object, is_share: bool) -> str:
+        total, share = self._settings
+        limit, setting = (f"{self.share} for {source}", share) if is_share else (f"{self.total} in all", total)
+        return f"too many {self._what}: limit {limit}{f' ({setting})' if setting else ''}"
+
+
+class Charge:
+    """What one object has taken of a budget for its source."""
+
+    __slots__ = ("_budget", "_source", "amount")
+
+    def __init__(self, budget: Budget, source: object) -> None:
+        self._budget, self._source = budget, source
+        self.amount = 0
+
+    def set(self, amount: int) -> None:
+        """The object has so much now. Raises InsufficientResources, and nothing is changed."""
+        if amount > self.amount:
+            self._budget.take(self._source, amount - self.amount)
+        elif amount < self.amount:
+            self._budget.give_back(self._source, self.amount - amount)
+        self.amount = amount

@@ -1,0 +1,249 @@
+"""What the objects of a client may hold, and that nothing is lost or left behind for want of room."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dcom.world import PEER, ComWorld
+from openmsmq.dcom.budget import Budget
+from openmsmq.dcom.hresults import ComError, ComResult
+from openmsmq.dcom.persistence import MemoryStream
+from openmsmq.dcom.server import CallContext, ForeignReference
+from openmsmq.dcom.variant import VT, SafeArray, Variant, bstr
+from openmsmq.interfaces import com
+from openmsmq.interfaces import mc_mqac as m
+from openmsmq.model.errors import HResult, InsufficientResources, MsmqError, SharingViolation
+from openmsmq.protocols.mqac.bodies import charge_of
+from openmsmq.protocols.mqac.message import MSMQMessage
+from openmsmq.protocols.mqac.queue import MSMQQueue
+from openmsmq.protocols.mqac.sinks import Sink
+from openmsmq.rpc.call import Caller
+from openmsmq.rpc.pdu import AuthLevel
+from openmsmq.rpc.security import Identity
+
+ROOM = 10_000  # bytes
+SETTINGS = "max_com_megabytes", "max_com_megabytes_per_peer"
+BOB = Caller(Identity("bob", "DOMAIN", "S-1-5-21-1-2"), AuthLevel.PKT_INTEGRITY)
+RECEIVE, SEND, PEEK, DENY = 1, 2, 0x20, 1
+NOT_NOW = Variant(VT.I4, 0)
+
+
+def octets(size: int) -> Variant:
+    return Variant(VT.ARRAY | VT.UI1, SafeArray.of(VT.UI1, bytes(size)))
+
+
+class Desk:
+    """A world with a queue, and little room."""
+
+    def __init__(self, **limits: int) -> None:
+        self.world = ComWorld(**limits)
+        self.budgets = self.world.server.budgets
+        self.budgets.message_bytes = Budget(
+            "bytes", 3 * ROOM, ROOM, ("max_com_megabytes", "max_com_megabytes_per_peer")
+        )
+        self.context = self.world.context()
+        self.info = self.world.new("QueueInfo")
+        self.info.put_PathName(self.context, ".\\private$\\q")
+        self.info.Create(self.context, None, None)
+
+    def message(self, body: int = 0, context: CallContext | None = None) -> MSMQMessage:
+        made: MSMQMessage = self.world.new("Message")
+        made.put_Body(context or self.context, octets(body))
+        self.world.export(made, m.IMSMQMessage4, (context or self.context).owner)
+        return made
+
+    def end(self, target: Any) -> None:
+        exporter = self.world.exporter
+        exporter._end(exporter._by_target[id(target)])
+
+    def open(self, access: int, share: int = 0) -> MSMQQueue:
+        opened: MSMQQueue = self.info.Open(self.context, access, share)
+        return opened
+
+    def send(self, body: int) -> None:
+        """A message that takes no room when it is sent."""
+        message = self.message(body)
+        message.Send(self.context, self.open(SEND), None)
+        self.end(message)
+
+    @property
+    def waiting(self) -> int:
+        queue = self.world.protocols.world.manager.registry.by_name["q"]
+        return len(queue.entries)
+
+
+def test_bodies_that_are_never_sent_count_and_what_was_there_stays() -> None:
+    desk = Desk()
+    held = desk.message(ROOM // 2)
+    other = desk.message()
+    with pytest.raises(InsufficientResources, match=f"limit {ROOM} for .*{PEER}.*max_com_megabytes_per_peer"):
+        other.put_Body(desk.context, octets(ROOM // 2))
+    assert other.get_BodyLength(desk.context) == 0
+    for name in ("Extension", "SenderCertificate", "SenderId"):
+        with pytest.raises(InsufficientResources):
+            getattr(other, f"put_{name}")(desk.context, octets(ROOM // 2))
+        assert getattr(other, f"get_{name}")(desk.context).value.values == b""
+    with pytest.raises(InsufficientResources):
+        other.put_AuthenticationProviderName(desk.context, "x" * (ROOM // 4))
+    desk.end(held)
+    other.put_Body(desk.context, octets(ROOM // 2))
+    other.put_Body(desk.context, octets(1))
+    desk.message(ROOM // 2)
+
+
+def test_users_behind_one_host_have_a_share_each_and_there_is_a_total() -> None:
+    desk = Desk()
+    contexts = [
+        desk.world.context(caller=Caller(Identity("u", "D", f"S-1-5-21-{number}"), AuthLevel.PKT_INTEGRITY))
+        for number in range(4)
+    ]
+    for context in contexts[:3]:
+        desk.message(ROOM * 9 // 10, context)
+    with pytest.raises(InsufficientResources, match=r"limit 30000 in all \(max_com_megabytes\)"):
+        desk.message(ROOM * 9 // 10, contexts[3])
+    assert desk.budgets.message_bytes.held_by(contexts[0].owner.source) <= ROOM
+
+
+Reading = Callable[[Desk, MSMQQueue], Any]
+READINGS: dict[str, Reading] = {
+    "Receive": lambda desk, queue: queue.Receive(desk.context, None, None, None, NOT_NOW),
+    "Peek": lambda desk, queue: queue.Peek(desk.context, None, None, NOT_NOW),
+    "ReceiveCurrent": lambda desk, queue: queue.ReceiveCurrent(desk.context, None, None, None, NOT_NOW),
+    "ReceiveFirstByLookupId": lambda desk, queue: queue.ReceiveFirstByLookupId(desk.context, None, None, None, None),
+    "PeekLastByLookupId": lambda desk, queue: queue.PeekLastByLookupId(desk.context, None, None, None),
+}
+
+
+async def _of(read: Reading, desk: Desk, queue: MSMQQueue) -> Any:
+    found = read(desk, queue)
+    return await found if hasattr(found, "__await__") else found
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_a_message_for_which_there_is_no_room_stays_in_its_queue(name: str) -> None:
+    desk, read = Desk(), READINGS[name]
+    desk.send(ROOM * 2 // 3)
+    queue, held = desk.open(RECEIVE), desk.message(ROOM // 2)
+    with pytest.raises(InsufficientResources, match="max_com_megabytes_per_peer"):
+        asyncio.run(_of(read, desk, queue))
+    assert desk.waiting == 1
+    desk.end(held)
+    assert asyncio.run(_of(read, desk, queue)).get_BodyLength(desk.context) == ROOM * 2 // 3
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_a_message_for_which_there_may_be_no_object_stays_in_its_queue(name: str) -> None:
+    desk = Desk(most_objects=100, most_of_peer=2)
+    desk.send(10)
+    queue = desk.open(RECEIVE)
+    held = [desk.message() for _ in range(2)]
+    with pytest.raises(ComError) as refused:
+        asyncio.run(_of(READINGS[name], desk, queue))
+    assert refused.value.hresult == ComResult.E_OUTOFMEMORY and desk.waiting == 1
+    assert desk.budgets.message_bytes.taken == sum(message.message.size for message in held)
+    desk.end(held[0])
+    asyncio.run(_of(READINGS[name], desk, queue))
+
+
+def test_a_read_that_waited_leaves_a_message_for_which_there_is_no_room() -> None:
+    desk = Desk()
+
+    async def wait() -> None:
+        queue = desk.open(RECEIVE)
+        waiting = asyncio.ensure_future(_of(lambda d, q: q.Receive(d.context, None, None, None, None), desk, queue))
+        await asyncio.sleep(0)
+        message = desk.message(ROOM * 2 // 3)
+        message.Send(desk.context, desk.open(SEND), None)
+        desk.world.protocols.world.turn()
+        with pytest.raises(InsufficientResources):
+            await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(wait())
+    assert desk.waiting == 1
+
+
+def test_what_can_not_be_given_away_is_ended() -> None:
+    desk = Desk(most_objects=100, most_of_peer=1)
+    desk.message()
+    with pytest.raises(ComError, match="E_OUTOFMEMORY"):
+        desk.context.marshal(desk.open(RECEIVE, DENY), m.IMSMQQueue4.uuid)
+    desk.open(RECEIVE, DENY)
+    with pytest.raises(SharingViolation):
+        desk.open(RECEIVE, DENY)
+    begun = desk.world.new("TransactionDispenser").BeginTransaction(desk.context)
+    with pytest.raises(ComError, match="E_OUTOFMEMORY"):
+        desk.context.marshal(begun, m.IMSMQTransaction3.uuid)
+    assert not begun.inner.transaction.is_open
+
+
+def test_notifications_that_wait_are_limited_and_end_with_the_queue() -> None:
+    desk = Desk()
+    desk.budgets.notifications = Budget("notifications", 100, 3)
+    event = desk.world.new("Event")
+    queue = desk.open(PEEK)
+    for _ in range(3):
+        queue.EnableNotification(desk.context, event, None, None)
+    with pytest.raises(InsufficientResources, match="limit 3"):
+        queue.EnableNotification(desk.context, event, None, None)
+    desk.open(PEEK).EnableNotification(desk.world.context(caller=BOB), event, None, None)
+    queue.close()
+    assert desk.budgets.notifications.taken == 1
+    queue = desk.open(PEEK)
+    for _ in range(20):  # one that is answered counts no more
+        queue.EnableNotification(desk.context, event, None, NOT_NOW)
+    assert desk.budgets.notifications.taken == 1
+
+
+def test_event_sinks_are_limited() -> None:
+    desk = Desk()
+    desk.budgets.sinks = Budget("event sinks", 100, 0)
+
+    reference = desk.world.export(desk.world.new("Event"), m.IMSMQEvent3)
+    with pytest.raises(InsufficientResources, match="too many event sinks: limit 0"):
+        asyncio.run(Sink.of(desk.context, ForeignReference(reference, PEER)))
+    desk.budgets.sinks = Budget("event sinks", 100, 1)
+    with pytest.raises(MsmqError):  # nobody listens there
+        asyncio.run(Sink.of(desk.context, ForeignReference(reference, PEER)))
+    assert not desk.budgets.sinks.taken
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("QueueInfo", "put_Label"), ("QueueInfo", "put_PathName"), ("Destination", "put_FormatName"),
+     ("Application", "put_Machine")],
+)  # fmt: skip
+def test_no_object_keeps_a_text_that_is_longer_than_any_name(kind: str, name: str) -> None:
+    world = ComWorld()
+    target = world.new(kind)
+    interface = target.coclass.default
+    ipid = world.export(target, interface).ipid
+
+    answer = asyncio.run(world.call(ipid, interface, name, a0=bstr("x" * 0x8001)))
+    assert answer.result == HResult.MQ_ERROR_INVALID_PARAMETER
+
+
+def test_the_state_of_an_object_in_a_body_counts_as_often_as_it_is_returned() -> None:
+    desk = Desk()
+    message = desk.message()
+    message.change(desk.context, body=bytes(ROOM // 3), body_type=68)
+    first = message.get_Body(desk.context)
+    desk.context.marshal(first.value, com.IPersistStream.uuid)
+    with pytest.raises(InsufficientResources):
+        message.get_Body(desk.context)
+    desk.end(first.value)
+    assert message.get_Body(desk.context).value.state.data == bytes(ROOM // 3 - 16)
+
+
+def test_what_an_object_writes_while_it_is_saved_counts_until_it_has_done_so() -> None:
+    desk = Desk()
+    stream = MemoryStream(1 << 20, charge_of(desk.context))
+    stream.write(bytes(ROOM // 2))
+    with pytest.raises(InsufficientResources):
+        stream.write(bytes(ROOM))
+    with pytest.raises(InsufficientResources):
+        desk.message(ROOM)
+    assert len(stream.close()) == ROOM // 2 and not desk.budgets.message_bytes.taken

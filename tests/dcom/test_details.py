@@ -1,0 +1,240 @@
+"""Single rules of MC-MQAC that programs notice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from dcom.world import ANONYMOUS, RESOLVER, ComWorld
+from openmsmq.dcom.activation import interface_pointer
+from openmsmq.dcom.hresults import ComError, ComResult
+from openmsmq.dcom.server import CallContext
+from openmsmq.dcom.variant import VT, SafeArray, Variant, to_wire
+from openmsmq.interfaces import mc_mqac as m
+from openmsmq.interfaces import ms_oaut as o
+from openmsmq.model.errors import HResult, IllegalPropertyValue, InvalidHandle, MessageNotFound, MsmqError
+from openmsmq.protocols.mqac import management
+from openmsmq.protocols.mqac.transactions import MSMQTransaction
+
+RECEIVE, SEND, PEEK = 1, 2, 0x20
+NOT_NOW, YES = Variant(VT.I4, 0), Variant(VT.BOOL, True)
+CONNECTOR = "{6A2C1F00-0000-0000-0000-00000000000C}"
+
+
+class Bench:
+    """A queue `q` and its objects."""
+
+    def __init__(self, *, transactional: bool = False) -> None:
+        self.world = ComWorld()
+        self.context: CallContext = self.world.context()
+        self.info = self.world.new("QueueInfo")
+        self.info.put_PathName(self.context, ".\\private$\\q")
+        for name, value in {"Quota": 500, "JournalQuota": 600, "Journal": 1, "Authenticate": 0, "PrivLevel": 0}.items():
+            getattr(self.info, f"put_{name}")(self.context, value)
+        self.info.Create(self.context, Variant(VT.BOOL, transactional), None)
+
+    def open(self, access: int) -> Any:
+        return self.info.Open(self.context, access, 0)
+
+    def send(self, body: str = "body", transaction: MSMQTransaction | None = None, **values: Any) -> Any:
+        message = self.world.new("Message")
+        message.put_Body(self.context, Variant(VT.BSTR, body))
+        for name, value in values.items():
+            getattr(message, f"put_{name}")(self.context, value)
+        message.Send(self.context, self.open(SEND), transaction and Variant(VT.DISPATCH, transaction))
+        return message
+
+
+def run(work: Any) -> Any:
+    return asyncio.run(work)
+
+
+def test_a_queue_that_was_created_has_its_properties_at_once() -> None:
+    """3.10.4.1.26 sets IsApplicationQueue."""
+    bench = Bench()
+    names = ("Quota", "JournalQuota", "Journal", "PrivLevel", "QueueGuid", "ModifyTime", "Authenticate")
+    created = [getattr(bench.info, f"get_{name}")(bench.context) for name in names]
+    bench.info.Refresh(bench.context)
+    assert created == [getattr(bench.info, f"get_{name}")(bench.context) for name in names]
+    assert created[:4] == [500, 600, 1, 0] and created[4] is not None
+
+
+def test_the_path_name_of_no_queue_is_an_error() -> None:
+    """3.10.4.1.6."""
+    world = ComWorld()
+    with pytest.raises(MsmqError):
+        world.new("QueueInfo").get_PathName(world.context())
+
+
+@pytest.mark.parametrize("wanted", [None, Variant(VT.BOOL, False), YES])
+def test_the_connector_type_is_returned_to_who_wants_it(wanted: Variant | None) -> None:
+    async def steps() -> None:
+        bench = Bench()
+        bench.send(ConnectorTypeGuid=CONNECTOR)
+        queue = bench.open(RECEIVE)
+        nothing = "{00000000-0000-0000-0000-000000000000}"
+        found = queue.Peek(bench.context, None, None, NOT_NOW, wanted)
+        assert found.get_ConnectorTypeGuid(bench.context) == (CONNECTOR if wanted is YES else nothing)
+        first = queue.ReceiveFirstByLookupId(bench.context, None, None, None, wanted)
+        assert first.get_ConnectorTypeGuid(bench.context) == (CONNECTOR if wanted is YES else nothing)
+
+    run(steps())
+
+
+@pytest.mark.parametrize("text", [CONNECTOR[1:-1], "urn:uuid:" + CONNECTOR[1:-1], CONNECTOR.replace("-", ""), "", None])
+def test_a_connector_type_has_braces_and_the_machine_has_none(text: str | None) -> None:
+    """3.17.4.1.54, 3.17.4.1.19."""
+    bench = Bench()
+    message = bench.send()
+    with pytest.raises(IllegalPropertyValue, match="not a GUID in braces"):
+        message.put_ConnectorTypeGuid(bench.context, text)
+    message.put_ConnectorTypeGuid(bench.context, CONNECTOR.lower())
+    assert message.get_ConnectorTypeGuid(bench.context) == CONNECTOR
+    machine = message.get_SourceMachineGuid(bench.context)
+    assert len(machine) == 36 and "{" not in machine
+
+
+def test_notifications_check_the_cursor_first() -> None:
+    """3.11.4.1.9."""
+    bench = Bench()
+    for queue in (bench.open(PEEK), bench.world.new("Queue")):
+        with pytest.raises(ComError) as refused:
+            queue.EnableNotification(bench.context, None, Variant(VT.I4, 7), None)
+        assert refused.value.hresult == ComResult.E_INVALIDARG and "allowed: 0, 1 and 2" in refused.value.detail
+    closed = bench.open(PEEK)
+    closed.close()
+    with pytest.raises(InvalidHandle):
+        closed.EnableNotification(bench.context, None, None, None)
+
+
+def test_the_cursor_of_any_open_queue_can_be_reset() -> None:
+    """3.11.4.1.10 has no check of the access."""
+    bench = Bench()
+    for access in (SEND, PEEK, RECEIVE):
+        bench.open(access).Reset(bench.context)
+
+
+def test_a_locked_message_is_not_found_by_its_lookup_identifier() -> None:
+    """3.11.4.1.26."""
+
+    async def steps() -> None:
+        bench = Bench(transactional=True)
+        transaction = bench.world.new("TransactionDispenser").BeginTransaction(bench.context)
+        bench.send(transaction=transaction)
+        transaction.Commit(bench.context, None, None, None)
+        queue = bench.open(RECEIVE)
+        key = queue.Peek(bench.context, None, None, NOT_NOW).get_LookupId(bench.context)
+        other = bench.world.new("TransactionDispenser").BeginTransaction(bench.context)
+        queue.Receive(bench.context, Variant(VT.DISPATCH, other), None, None, NOT_NOW)
+        with pytest.raises(MsmqError) as refused:
+            queue.PeekByLookupId(bench.context, key, None, None, None)
+        assert refused.value.hresult == HResult.MQ_ERROR_MESSAGE_NOT_FOUND
+        assert issubclass(MessageNotFound, MsmqError)
+
+    run(steps())
+
+
+def test_the_destination_of_a_message_to_several_queues_names_them_all() -> None:
+    """3.17.4.1.82."""
+
+    async def steps() -> None:
+        bench = Bench()
+        other = bench.world.new("QueueInfo")
+        other.put_PathName(bench.context, ".\\private$\\r")
+        other.Create(bench.context, None, None)
+        several = "DIRECT=OS:.\\private$\\q,DIRECT=OS:.\\private$\\r"
+        target = bench.world.new("Destination")
+        target.put_FormatName(bench.context, several)
+        message = bench.world.new("Message")
+        message.Send(bench.context, target, None)
+        assert message.get_Destination(bench.context).format_name == several
+        received = bench.open(RECEIVE).Receive(bench.context, None, YES, None, NOT_NOW)
+        assert received.get_Destination(bench.context).format_name == several
+        assert received.get_DestinationQueueInfo(bench.context).format_name == "DIRECT=OS:.\\private$\\q"
+
+    run(steps())
+
+
+def test_no_handle_ends_what_a_destination_has_open() -> None:
+    """3.12.4.2.2."""
+    bench = Bench()
+    for nothing in (Variant(VT.I8, 0), Variant(VT.I8, -1), Variant(VT.NULL, None)):
+        target = bench.world.new("Destination")
+        target.put_PathName(bench.context, ".\\private$\\q")
+        target.Open(bench.context)
+        target.put_Handle(bench.context, target.get_Handle(bench.context))
+        assert target.get_IsOpen(bench.context) and target.get_PathName(bench.context) is None
+        target.put_Handle(bench.context, nothing)
+        assert not target.get_IsOpen(bench.context)
+        with pytest.raises(ComError):
+            target.put_Handle(bench.context, Variant(VT.I8, 4711))
+
+
+def test_successes_that_are_not_S_OK_are_told_by_both_kinds_of_calls() -> None:
+    async def steps() -> None:
+        bench = Bench()
+        target = bench.world.new("Destination")
+        ipid = bench.world.export(target, m.IMSMQDestination).ipid
+        dispatch = bench.world.export(target, o.IDispatch).ipid
+        assert (await bench.world.call(ipid, m.IMSMQDestination, "Close")).result == ComResult.S_FALSE
+        close = next(member for member in m.IMSMQDestination.all_members if member.name == "Close")
+        answer = await bench.world.call(
+            dispatch, o.IDispatch, "Invoke", dispIdMember=close.dispid, dwFlags=1,
+            pDispParams=o.DISPPARAMS(None, None, 0, 0),
+        )  # fmt: skip
+        assert answer.result == ComResult.S_FALSE and not answer.pExcepInfo.scode
+
+    run(steps())
+
+
+def test_collections_about_transfers_have_the_types_of_the_tables() -> None:
+    """2.2.4.1, 2.2.4.2."""
+    world = ComWorld()
+    environment = world.protocols.environment
+    made = {name: convert(environment, None).vt for name, (_, convert) in management._SEND_INFO.items()}
+    counts = {"EodLastAckCount", "EodNoAckCount", "EodNoReadCount", "EodResendCount", "EodResendInterval"}
+    times = {"EodLastAckTime", "EodResendTime"}
+    for name, vt in made.items():
+        assert vt == (VT.UI4 if name in counts else VT.I4 if name in times else VT.DISPATCH), name
+    row = management._collection(environment, ("DIRECT=OS:x\\q", bytes(16), 5, 6, 1_700_000_000, 7)).value
+    found = {key: value.vt for key, value in row._values.items()}
+    assert found == {"queueformatname": VT.BSTR, "senderid": VT.BSTR, "seqid": VT.UI8, "seqno": VT.I4,
+                     "lastaccesstime": VT.I4, "rejectcount": VT.I4}  # fmt: skip
+
+
+def test_an_object_whose_last_references_come_with_a_call_serves_it_and_ends_then() -> None:
+    """[MS-DCOM] 3.1.1.5.3: what the call gets is the object."""
+
+    async def steps() -> None:
+        bench = Bench()
+        queue, message = bench.open(SEND), bench.world.new("Message")
+        message.put_Body(bench.context, Variant(VT.ARRAY | VT.UI1, SafeArray.of(VT.UI1, b"last")))
+        given = bench.world.exporter.marshal(queue, o.IDispatch.uuid, RESOLVER, ANONYMOUS)
+        ipid = bench.world.export(message, m.IMSMQMessage4).ipid
+        missing = to_wire(Variant(VT.ERROR, 0x80020004), lambda target, by_dispatch: None)
+        pointer = interface_pointer(given.pack())
+        answer = await bench.world.call(ipid, m.IMSMQMessage4, "Send", a0=pointer, a1=missing)
+        assert not answer.result
+        with pytest.raises(InvalidHandle):
+            queue.opened()
+        assert bench.open(RECEIVE).Receive(bench.context, None, None, None, NOT_NOW).message.body == b"last"
+
+    run(steps())
+
+
+def test_a_certificate_is_not_given_together_with_the_wish_to_make_one_only_if_there_is_none() -> None:
+    """3.2.4.2.1: also one without bytes."""
+    world = ComWorld()
+    application, context = world.new("Application"), world.context()
+    only_new = Variant(VT.I4, m.MQCERT_REGISTER_IF_NOT_EXIST)
+    for certificate in (b"", b"x"):
+        given = Variant(VT.ARRAY | VT.UI1, SafeArray.of(VT.UI1, certificate))
+        with pytest.raises(MsmqError) as refused:
+            run(application.RegisterCertificate(context, only_new, given))
+        assert refused.value.hresult == HResult.MQ_ERROR_INVALID_PARAMETER
+    for nothing in (None, Variant(VT.EMPTY, None), Variant(VT.NULL, None)):
+        with pytest.raises(MsmqError) as refused:
+            run(application.RegisterCertificate(context, only_new, nothing))
+        assert refused.value.hresult != HResult.MQ_ERROR_INVALID_PARAMETER
