@@ -4,6 +4,7 @@ make answers to them cost what all share."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from link.network import Node
 from link.test_arrival import judge, numbered, packet
 from link.test_fates import TX, message, messages, outgoing, settled
 from link.test_routes import GUIDS, Line
-from openmsmq.link import memory
+from openmsmq.link import durable, memory
 from openmsmq.link.arrival import Fate, Origin
 from openmsmq.model.constants import Acknowledge, Journal, MessageClass
 from openmsmq.model.errors import InsufficientResources
@@ -317,5 +318,58 @@ def test_going_offline_ends_every_session(pair: Pair) -> None:
         await settled(3)
         assert pair.alpha.service.sessions == 0
         await asyncio.sleep(0)
+
+    pair.run(story)
+
+
+def test_each_name_of_a_transactional_queue_has_a_sequence_of_its_own(pair: Pair) -> None:
+    """At the source each is an outgoing queue (deviation D-97): one must not make the others old."""
+    called = (TX, "DIRECT=OS:beta\\private$\\tx", "DIRECT=OS:BETA.example\\private$\\TX")
+    pair.network.resolver["beta.example"] = pair.beta.address
+    pair.beta.machine = replace(pair.beta.machine, qualified_name="beta.example")
+
+    async def story() -> None:
+        for round_ in range(4):
+            for index, name in enumerate(called):
+                await pair.alpha.send(name, [message(f"{round_}{index}")], transactional=True)
+                await settled(2)
+        assert pair.beta.labels("tx") == [f"{round_}{index}" for round_ in range(4) for index in range(3)]
+        assert all(is_done(pair.alpha, name) for name in called)
+        pair.beta.crash()
+        await pair.beta.start()
+        for name in called:
+            await pair.alpha.send(name, [message("again")], transactional=True)
+        await settled(60)
+        assert pair.beta.labels("tx")[12:] == ["again"] * 3
+        tx = pair.beta.manager.registry.by_name["tx"]
+        assert len(tx.incoming) == 3 and pair.beta.service.forget_sequence(tx, pair.alpha.machine.identifier)
+        assert not tx.incoming and pair.beta.service._sources.count == 0
+
+    pair.run(story)
+
+
+def test_a_sequence_from_before_names_were_told_apart_goes_on_where_it_was(pair: Pair) -> None:
+    async def story() -> None:
+        await pair.alpha.send(TX, [message("a"), message("b")], transactional=True)
+        await settled(1)
+        sources = pair.beta.service._sources
+        (known,) = sources.of_queue(pair.beta.manager.registry.by_name["tx"].number)
+        position = known.sequence.position
+        tx = pair.beta.manager.registry.by_name["tx"]
+        pair.beta.manager.arrivals.note([
+            *sources.forget(known), durable.put_incoming(known.source, tx.number, "", position, 0, 7)
+        ])  # fmt: skip
+        await pair.beta.committer.drain()
+        pair.beta.crash()
+        await pair.beta.start()
+        again = numbered(position.number, 0)
+        again.user.source_queue_manager = pair.alpha.machine.identifier
+        assert again.transaction is not None
+        again.transaction.sequence_timestamp = position.identifier.timestamp
+        again.transaction.sequence_ordinal = position.identifier.ordinal
+        arrival, origin = pair.beta.service._arrival, Origin(pair.alpha.machine.identifier, pair.alpha.address)
+        assert judge(arrival, again, origin).fate is Fate.OUT_OF_ORDER, "it has come"
+        again.transaction.sequence_number, again.transaction.previous_sequence_number = position.number + 1, 1
+        assert judge(arrival, again, origin).fate is Fate.ACCEPTED
 
     pair.run(story)

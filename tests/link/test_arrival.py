@@ -104,7 +104,7 @@ def test_a_transactional_message_without_room_comes_again_and_is_then_no_duplica
         assert judge(arrival, packet(), ORIGIN).fate is Fate.COMES_AGAIN
     assert accepted(judge(arrival, second, ORIGIN))
     assert judge(arrival, second, ORIGIN).fate is Fate.OUT_OF_ORDER
-    source = arrival._sources.of(SOURCE, pair.beta.manager.registry.by_name["tx"])
+    (source,) = arrival._sources.of_queue(pair.beta.manager.registry.by_name["tx"].number)
     assert (source.sequence.position.number, source.sequence.reject_count) == (2, 1)
     assert source.accessed == EPOCH // 1000 and source.peer == SOURCE
 
@@ -112,10 +112,10 @@ def test_a_transactional_message_without_room_comes_again_and_is_then_no_duplica
 def test_management_sees_how_far_a_source_is_and_what_was_refused(pair: Pair, arrival: Arrival) -> None:
     queue = pair.beta.manager.registry.by_name["tx"]
     assert judge(arrival, numbered(2, 1), ORIGIN).fate is Fate.OUT_OF_ORDER
-    assert SOURCE not in queue.incoming, "nothing of it was accepted"
+    assert not queue.incoming, "nothing of it was accepted"
     judge(arrival, numbered(1, 0), ORIGIN)
     judge(arrival, numbered(1, 0), ORIGIN)
-    info = queue.incoming[SOURCE]
+    (info,) = queue.incoming.values()
     whole = SequenceId(5, 1).timestamp * 2**32 + 1
     assert info == type(info)("DIRECT=TCP:127.0.0.12\\private$\\tx", SOURCE, whole, 1, EPOCH // 1000, 1)
 

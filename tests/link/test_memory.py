@@ -14,6 +14,7 @@ from openmsmq.transport.history import LIFETIME
 from openmsmq.transport.sequence import Incoming, Position, SequenceId
 
 SOURCE = b"\x11" * 16
+NONE = SequenceId(0, 0)
 
 
 def identifier(number: int) -> bytes:
@@ -115,14 +116,14 @@ def test_where_a_source_stands_is_known_after_a_restart() -> None:
     disk, queue, gone = Disk(), transactional(5), transactional(6)
     sources = Sources(disk.definitions, {5: queue, 6: gone})
     for one in (queue, gone):
-        source = sources.of(SOURCE, one)
+        source = sources.of(SOURCE, one, "", NONE)
         source.sequence.receive(SequenceId(7, 9), 1, 0, 0)
         source.accessed = 77
         assert not sources.is_kept(source)
         taken(sources, disk, source)
-        assert sources.is_kept(source) and sources.of(SOURCE, one) is source
+        assert sources.is_kept(source) and sources.of(SOURCE, one, "", NONE) is source
     after = Sources(disk.definitions, {5: queue})
-    known = after.of(SOURCE, queue)
+    known = after.of(SOURCE, queue, "", NONE)
     assert (known.sequence.position, known.accessed) == (Position(SequenceId(7, 9), 1), 77)
     assert not known.sequence.receive(SequenceId(7, 9), 1, 0, 0), "it has come"
     disk.write(after.orphans)
@@ -134,18 +135,18 @@ def test_a_sequence_is_never_forgotten_for_others_which_have_to_wait(monkeypatch
     monkeypatch.setattr(memory, "INCOMING_OF_ADDRESS", 3)
     disk, queue = Disk(), transactional(5)
     sources = Sources(disk.definitions, {5: queue})
-    first = sources.of(bytes([1]) * 16, queue)
+    first = sources.of(bytes([1]) * 16, queue, "", NONE)
     for number, address in ((1, "known"), (2, "stranger"), (3, "stranger"), (4, "stranger")):
-        source = sources.of(bytes([number]) * 16, queue)
+        source = sources.of(bytes([number]) * 16, queue, "", NONE)
         assert sources.has_room(source, address)
         taken(sources, disk, source, address)
-    another = sources.of(bytes([5]) * 16, queue)
+    another = sources.of(bytes([5]) * 16, queue, "", NONE)
     assert not sources.has_room(another, "stranger") and sources.has_room(another, "somebody else")
-    assert sources.has_room(sources.of(bytes([1]) * 16, queue), "stranger"), "it is known"
+    assert sources.has_room(sources.of(bytes([1]) * 16, queue, "", NONE), "stranger"), "it is known"
     taken(sources, disk, another, "somebody else")
-    late = sources.of(bytes([6]) * 16, queue)
+    late = sources.of(bytes([6]) * 16, queue, "", NONE)
     assert not sources.has_room(late, "known") and sources.knows(bytes([1]) * 16)
-    disk.write(sources.forget(sources.of(bytes([2]) * 16, queue)))
+    disk.write(sources.forget(sources.of(bytes([2]) * 16, queue, "", NONE)))
     assert sources.has_room(late, "stranger") and not sources.knows(bytes([2]) * 16)
     assert first.queue == 5 and sources.count == 4
 
@@ -154,5 +155,5 @@ def test_100_000_sources_that_are_refused_take_no_more_than_their_table() -> Non
     queue = transactional(5)
     sources = Sources({}, {5: queue})
     for number in range(100_000):
-        sources.try_out(sources.of(number.to_bytes(16, "little"), queue))
+        sources.try_out(sources.of(number.to_bytes(16, "little"), queue, "", NONE))
     assert len(sources._tentative) == memory.MOST_TENTATIVE and sources.count == 0

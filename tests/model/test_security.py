@@ -105,7 +105,8 @@ _ACE = st.one_of(
         lambda kind, flags, mask, rest: Ace(
             kind, flags, mask, "", struct.pack("<BBHI", kind, flags, 8 + len(rest), mask) + rest
         ),
-        st.integers(2, 20), st.integers(0, 255), _MASK, st.binary(max_size=20),
+        st.integers(2, 20).filter(lambda kind: kind not in (0x06, 0x0A, 0x0C)), st.integers(0, 255), _MASK,
+        st.binary(max_size=20),
     ),
 )  # fmt: skip
 _ACL = st.one_of(st.none(), st.lists(_ACE, max_size=5).map(tuple))

@@ -140,10 +140,14 @@ def test_properties_are_set_and_got(client: Client) -> None:
 
 
 def test_security_is_set_and_got(client: Client) -> None:
-    new = SecurityDescriptor(owner="S-1-5-18").pack()
+    new = SecurityDescriptor(owner="S-1-5-7").pack()
     done = client.call("R_QMSetObjectSecurityInternal", pObjectFormat=object_format(), SecurityInformation=1,
                        SDSize=len(new), pSecurityDescriptor=new)  # fmt: skip
     assert done.result == H.MQ_OK
+    elses = SecurityDescriptor(owner="S-1-5-18").pack()
+    refused = client.call("R_QMSetObjectSecurityInternal", pObjectFormat=object_format(), SecurityInformation=1,
+                          SDSize=len(elses), pSecurityDescriptor=elses)  # fmt: skip
+    assert refused.result == H.ERROR_INVALID_OWNER
     small = client.call(
         "R_QMGetObjectSecurityInternal", pObjectFormat=object_format(), RequestedInformation=7, nLength=5
     )
@@ -154,7 +158,7 @@ def test_security_is_set_and_got(client: Client) -> None:
         got = client.call("R_QMGetObjectSecurityInternal", pObjectFormat=object_format(), RequestedInformation=7,
                           nLength=length)  # fmt: skip
         assert (got.result, got.lpnLengthNeeded, len(got.pSecurityDescriptor)) == (H.MQ_OK, needed, length)
-        assert SecurityDescriptor.parse(got.pSecurityDescriptor).owner == "S-1-5-18"
+        assert SecurityDescriptor.parse(got.pSecurityDescriptor).owner == "S-1-5-7"
     missing = client.call("R_QMGetObjectSecurityInternal", pObjectFormat=object_format("no"), RequestedInformation=7,
                           nLength=3)  # fmt: skip
     assert (missing.result, missing.pSecurityDescriptor) == (H.MQ_ERROR_QUEUE_NOT_FOUND, bytes(3))

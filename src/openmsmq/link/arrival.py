@@ -114,7 +114,8 @@ class Batch:
 
     Attributes:
         address: that of the session.
-        met: the sources of transactional messages, by identifier and queue, of which not all are known otherwise.
+        met: the sources of transactional messages, by identifier, queue and its name, of which not all are known
+            otherwise.
         sources: the sequences that advance, with what they were before.
         tried: the same of sequences of which nothing was ever accepted.
         identifiers: what was added to the history.
@@ -126,7 +127,7 @@ class Batch:
     work: Arriving
     address: str
     is_empty: bool = True
-    met: dict[tuple[bytes, int], Source] = field(default_factory=dict)
+    met: dict[tuple[bytes, int, str], Source] = field(default_factory=dict)
     sources: dict[Source, tuple[Position, int]] = field(default_factory=dict)
     tried: dict[Source, tuple[Position, int]] = field(default_factory=dict)
     identifiers: list[bytes] = field(default_factory=list)
@@ -204,7 +205,7 @@ class Arrival:
             if source not in batch.sources:
                 self._sources.try_out(source)
         for queue, source, format_name in batch.arrived:
-            queue.incoming[source.source] = source.info(format_name)
+            queue.incoming[source.key] = source.info(format_name)
         return True
 
     def withdraw(self, batch: Batch) -> None:
@@ -235,19 +236,20 @@ class Arrival:
     def _take_in_order(self, arrived: Arrived, queue: Queue, header: TransactionHeader, batch: Batch) -> Verdict:
         """3.1.5.8.6: a transactional message counts only if it is the next one of its sequence."""
         origin = arrived.packet.user.source_queue_manager
-        source = batch.met.get((origin, queue.number)) or self._sources.of(origin, queue)
-        batch.met[origin, queue.number] = source
+        identifier, called = SequenceId(header.sequence_timestamp, header.sequence_ordinal), _called(arrived.packet)
+        key = origin, queue.number, called
+        source = batch.met.get(key) or self._sources.of(origin, queue, called, identifier)
+        batch.met[key] = source
         source.peer, source.reply = arrived.origin.peer, reply_to(arrived.packet, arrived.origin)
         source.accessed = self._manager.clock() // 1000
         before = source.sequence.position, source.sequence.reject_count
-        identifier = SequenceId(header.sequence_timestamp, header.sequence_ordinal)
         number, previous = header.sequence_number, header.previous_sequence_number
         accepted = source.sequence.receive(identifier, number, previous, arrived.now)
         is_kept = source in batch.sources or self._sources.is_kept(source)
         if is_kept:
             self._sources.due.add(source)
         if not accepted:
-            if source.source in queue.incoming:
+            if source.key in queue.incoming:
                 batch.arrived.append((queue, source, arrived.message.destination_queue_format_name))
             return Verdict(Fate.OUT_OF_ORDER, source=source)
         verdict = Verdict(Fate.COMES_AGAIN)
@@ -450,6 +452,14 @@ def _named_here(format_name: str, identifier: bytes) -> names.SingleFormatName |
     if isinstance(name, names.PrivateFormatName) and name.guid.bytes_le == NULL_GUID:
         return replace(name, guid=UUID(bytes_le=identifier))
     return None if isinstance(name, names.MultipleElementFormatName) else name
+
+
+def _called(packet: UserMessage) -> str:
+    """By which of its names a source means a queue (deviation D-97): it has a sequence for each."""
+    name = packet.user.destination
+    if name is None or name.type not in (NameType.DIRECT, NameType.PUBLIC):
+        return ""
+    return name.direct.lower() if name.type is NameType.DIRECT else "public"
 
 
 def _name_elsewhere(format_name: str) -> names.PrivateFormatName | names.PublicFormatName | None:

@@ -65,22 +65,30 @@ def numbers_of(name: bytes, value: bytes) -> tuple[int, int, tuple[int, ...]]:
     return int(queue), int(first), struct.unpack(f"<{len(value) // 8}Q", value)
 
 
-def put_incoming(source: bytes, queue: int, position: Position, reject_count: int, seconds: int) -> Put:
-    """How far a source, a queue manager's GUID, is with a queue; `seconds` since 1970 UTC is LastAccessTime."""
-    name = INCOMING_PREFIX + source.hex().encode() + b"/%d" % queue
+def put_incoming(
+    source: bytes, queue: int, called: str, position: Position, reject_count: int, seconds: int
+) -> Put:  # fmt: skip
+    """How far a source, a queue manager's GUID, is with a queue by the name that it uses; `seconds` since 1970 UTC is
+    LastAccessTime."""
+    name = _incoming(source, queue, called)
     return Put(name, _INCOMING.pack(*position.identifier, position.number, reject_count, seconds))
 
 
-def drop_incoming(source: bytes, queue: int) -> Drop:
-    return Drop(INCOMING_PREFIX + source.hex().encode() + b"/%d" % queue)
+def drop_incoming(source: bytes, queue: int, called: str) -> Drop:
+    return Drop(_incoming(source, queue, called))
 
 
-def incoming_of(name: bytes, value: bytes) -> tuple[bytes, int, Position, int, int]:
-    """Source, queue, position, RejectCount, LastAccessTime."""
-    source, _, queue = name.removeprefix(INCOMING_PREFIX).partition(b"/")
+def _incoming(source: bytes, queue: int, called: str) -> bytes:
+    tail = f"/{called}" if called else ""
+    return INCOMING_PREFIX + f"{source.hex()}/{queue}{tail}".encode("utf-8", "surrogatepass")
+
+
+def incoming_of(name: bytes, value: bytes) -> tuple[bytes, int, str, Position, int, int]:
+    """Source, queue, its name as the source has it, position, RejectCount, LastAccessTime."""
+    source, queue, *called = name.removeprefix(INCOMING_PREFIX).decode("utf-8", "surrogatepass").split("/", 2)
     timestamp, ordinal, number, reject_count, seconds = _INCOMING.unpack(value)
     position = Position(SequenceId(timestamp, ordinal), number)
-    return bytes.fromhex(source.decode()), int(queue), position, reject_count, seconds
+    return bytes.fromhex(source), int(queue), "".join(called), position, reject_count, seconds
 
 
 class Route(NamedTuple):

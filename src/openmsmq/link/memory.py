@@ -15,7 +15,7 @@ from openmsmq.model.shares import Shares
 from openmsmq.queueing.queue import IncomingTransferInfo, Queue
 from openmsmq.store import Drop, Operation
 from openmsmq.transport.history import LEAST_ENTRIES, LIFETIME, History
-from openmsmq.transport.sequence import Incoming
+from openmsmq.transport.sequence import Incoming, Position, SequenceId
 
 logger = logging.getLogger(__name__)
 
@@ -111,13 +111,16 @@ def _key(identifier: bytes) -> tuple[bytes, int]:
 
 @dataclass(slots=True, eq=False)
 class Source:
-    """One source queue manager and one transactional queue. `reply` is the format name of the queue for its order
+    """One source queue manager and one transactional queue, by one of its names: each of them is an outgoing queue with
+    a sequence of its own at the source. `called` is that name; empty for private format names, and for whatever came
+    before names were told apart. `reply` is the format name of the queue for its order
     acknowledgments, `peer` the queue manager on whose session the latest message came. `accessed` is LastAccessTime,
     seconds since 1970 UTC. `address` is that of the session that began it, empty if that was before the start."""
 
     source: bytes
     queue: int
     sequence: Incoming
+    called: str = ""
     reply: str = ""
     peer: bytes = b""
     accessed: int = 0
@@ -134,7 +137,16 @@ class Source:
     def operations(self) -> list[Operation]:
         """What the batch of a message has to remember."""
         one = self.sequence
-        return [durable.put_incoming(self.source, self.queue, one.position, one.reject_count, self.accessed)]
+        return [
+            durable.put_incoming(
+                self.source, self.queue, self.called, one.position, one.reject_count, self.accessed
+            )
+        ]  # fmt: skip
+
+    @property
+    def key(self) -> tuple[bytes, str]:
+        """What tells the sequences of a queue apart."""
+        return self.source, self.called
 
 
 class Sources:
@@ -147,33 +159,38 @@ class Sources:
 
     def __init__(self, definitions: Mapping[bytes, bytes], queues: Mapping[int, Queue]) -> None:
         """`queues` by number."""
-        self._by_queue: dict[int, dict[bytes, Source]] = {}
-        self._tentative: OrderedDict[tuple[bytes, int], Source] = OrderedDict()  # the latest at the end
+        self._by_queue: dict[int, dict[tuple[bytes, str], Source]] = {}
+        self._tentative: OrderedDict[tuple[int, tuple[bytes, str]], Source] = OrderedDict()  # the latest at the end
         self._shares: Shares[str] = Shares(MOST_INCOMING, min(INCOMING_OF_ADDRESS, MOST_INCOMING))
         self._queues_of: dict[bytes, int] = {}  # how many queues a source has sent to, by its identifier
         self.orphans: list[Operation] = []
         for name, value in definitions.items():
             if name.startswith(durable.INCOMING_PREFIX):
-                source, queue, position, reject_count, accessed = durable.incoming_of(name, value)
+                source, queue, called, position, reject_count, accessed = durable.incoming_of(name, value)
                 if queue in queues:
-                    known = Source(source, queue, Incoming(position, reject_count), accessed=accessed)
+                    known = Source(source, queue, Incoming(position, reject_count), called, accessed=accessed)
                     self._add(known)
                     self._shares.charge("")
-                    queues[queue].incoming[source] = known.info()
+                    queues[queue].incoming[known.key] = known.info()
                 else:
                     self.orphans.append(Drop(name))
         self.due: set[Source] = set()  # an OrderAck is to be sent
 
     def _add(self, source: Source) -> None:
-        self._by_queue.setdefault(source.queue, {})[source.source] = source
+        self._by_queue.setdefault(source.queue, {})[source.key] = source
         self._queues_of[source.source] = self._queues_of.get(source.source, 0) + 1
 
-    def of(self, source: bytes, queue: Queue) -> Source:
-        """Where a source stands with a queue."""
-        kept = self._by_queue.get(queue.number)
-        known = kept.get(source) if kept is not None else None
-        known = known or self._tentative.get((source, queue.number))
-        return known or Source(source, queue.number, Incoming())
+    def of(self, source: bytes, queue: Queue, called: str, identifier: SequenceId) -> Source:
+        """Where a source stands with a queue that it calls by a name. `identifier` is that of the sequence of which a
+        message has come: it may have begun before names were told apart."""
+        kept, key = self._by_queue.get(queue.number, {}), (source, called)
+        known = kept.get(key) or self._tentative.get((queue.number, key))
+        if known is not None:
+            return known
+        older, position = kept.get((source, "")), Position()
+        if older is not None and older.sequence.position.identifier == identifier:
+            position = older.sequence.position
+        return Source(source, queue.number, Incoming(position), called)
 
     @property
     def count(self) -> int:
@@ -182,7 +199,7 @@ class Sources:
 
     def is_kept(self, source: Source) -> bool:
         """Whether a message of this sequence was ever accepted."""
-        return source.source in self._by_queue.get(source.queue, ())
+        return source.key in self._by_queue.get(source.queue, ())
 
     def knows(self, source: bytes) -> bool:
         """Whether a transactional message of this queue manager was ever accepted."""
@@ -195,7 +212,7 @@ class Sources:
     def keep(self, source: Source, address: str) -> None:
         """A message of this sequence was accepted, on a session from an address."""
         if not self.is_kept(source):
-            self._tentative.pop((source.source, source.queue), None)
+            self._tentative.pop((source.queue, source.key), None)
             source.address = address
             self._shares.charge(address)
             self._add(source)
@@ -203,7 +220,7 @@ class Sources:
     def try_out(self, source: Source) -> None:
         """A message of a sequence was refused of which nothing was accepted yet. Where it stands is known for a while,
         so that the messages behind it are judged in their order."""
-        key = source.source, source.queue
+        key = source.queue, source.key
         self._tentative[key] = source
         self._tentative.move_to_end(key)
         if len(self._tentative) > MOST_TENTATIVE:
@@ -220,15 +237,15 @@ class Sources:
     def forget(self, source: Source) -> list[Operation]:
         """A sequence is no more. Returns what removes it from the store."""
         self.due.discard(source)
-        self._tentative.pop((source.source, source.queue), None)
+        self._tentative.pop((source.queue, source.key), None)
         if not self.is_kept(source):
             return []
         of_queue = self._by_queue[source.queue]
-        del of_queue[source.source]
+        del of_queue[source.key]
         if not of_queue:
             del self._by_queue[source.queue]
         self._shares.give_back(source.address)
         self._queues_of[source.source] -= 1
         if not self._queues_of[source.source]:
             del self._queues_of[source.source]
-        return [durable.drop_incoming(source.source, source.queue)]
+        return [durable.drop_incoming(source.source, source.queue, source.called)]

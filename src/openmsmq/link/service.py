@@ -433,12 +433,11 @@ class MessageService:
     def forget_sequence(self, queue: Queue, source: bytes) -> bool:
         """Forget how far a queue manager (its identifier, 16 bytes) is with a queue: what it sends next begins anew.
         Returns whether anything was known. Raises MessageStorageFailed."""
-        for each in self._sources.of_queue(queue.number):
-            if each.source == source:
-                self._manager.arrivals.note(self._sources.forget(each))
-                queue.incoming.pop(source, None)
-                return True
-        return False
+        known = [each for each in self._sources.of_queue(queue.number) if each.source == source]
+        for each in known:
+            self._manager.arrivals.note(self._sources.forget(each))
+            queue.incoming.pop(each.key, None)
+        return bool(known)
 
     def _has_place(self, queue: OutgoingQueue) -> bool:
         """Whether the directory has said where a public queue is, whose messages wait for that."""

@@ -27,6 +27,7 @@ WELL_KNOWN = {
 
 ACCESS_ALLOWED_ACE_TYPE = 0
 ACCESS_DENIED_ACE_TYPE = 1
+_DENIED_OBJECT_ACE_TYPE, _DENIED_CALLBACK_ACE_TYPE, _DENIED_CALLBACK_OBJECT_ACE_TYPE = 0x06, 0x0A, 0x0C
 _OBJECT_ACE_TYPES = frozenset([0x05, 0x06, 0x07, 0x08, 0x0B, 0x0C, 0x0F, 0x10])  # need revision 4, [MS-DTYP] 2.4.5
 INHERIT_ONLY_ACE = 0x08
 READ_CONTROL = 0x00020000
@@ -49,7 +50,8 @@ _GENERIC = {
 
 @dataclass(frozen=True, slots=True)
 class Ace:
-    """An access control entry. Entries other than allowed and denied keep their bytes and grant nothing."""
+    """An access control entry. Entries other than allowed and denied keep their bytes and grant nothing; those that
+    deny under a condition, or for a part of an object, deny."""
 
     type: int
     flags: int
@@ -134,14 +136,25 @@ class SecurityDescriptor:
         for ace in self.dacl:
             if not remaining:
                 break
-            if ace.flags & INHERIT_ONLY_ACE or ace.sid not in sids:
+            if ace.flags & INHERIT_ONLY_ACE or (ace.sid or _sid_denied(ace)) not in sids:
                 continue
             mask = specific(ace.mask)
             if ace.type == ACCESS_ALLOWED_ACE_TYPE:
                 remaining &= ~mask
-            elif ace.type == ACCESS_DENIED_ACE_TYPE and remaining & mask:
+            elif remaining & mask:
                 return False
         return not remaining
+
+
+def _sid_denied(ace: Ace) -> str:
+    """Whom an entry denies that depends on a condition, or on a part of an object: a condition that can't be evaluated
+    counts as true where it denies ([MS-DTYP] 2.4.4.17.3). Empty for an entry of another type, which grants nothing."""
+    if ace.type == _DENIED_CALLBACK_ACE_TYPE:
+        return sid_at(ace.raw, _ACE.size)
+    if ace.type in (_DENIED_OBJECT_ACE_TYPE, _DENIED_CALLBACK_OBJECT_ACE_TYPE):
+        flags = int.from_bytes(ace.raw[_ACE.size : _ACE.size + 4], "little")  # 1: ObjectType, 2: InheritedObjectType
+        return sid_at(ace.raw, _ACE.size + 4 + 16 * ((flags & 1) + (flags >> 1 & 1)))
+    return ""
 
 
 def specific(mask: int) -> int:
@@ -216,7 +229,9 @@ def _acl_at(data: bytes, offset: int) -> tuple[Ace, ...]:
             raise ValueError(f"the entry at offset {at} does not fit into its list")
         raw = data[at : at + ace_size]
         simple = ace_type in (ACCESS_ALLOWED_ACE_TYPE, ACCESS_DENIED_ACE_TYPE)
-        aces.append(Ace(ace_type, flags, mask, sid_at(raw, 8) if simple else "", b"" if simple else raw))
+        ace = Ace(ace_type, flags, mask, sid_at(raw, 8) if simple else "", b"" if simple else raw)
+        _sid_denied(ace)  # raises for one that is damaged, now and not when somebody asks for a right
+        aces.append(ace)
         at += ace_size
     return tuple(aces)
 

@@ -258,7 +258,9 @@ class PublicQueues:
             record = await self.directory.ask(lambda d: d.queue(guid))
             for right in rights:
                 self._authorize(record, caller, right)
-            after = with_security(properties_of(record), information, descriptor)
+            properties = properties_of(record)
+            self._manager.administration.check_new_owner(properties, information, descriptor, caller)
+            after = with_security(properties, information, descriptor)
             await self._write(record, after)
 
     async def _write(self, record: QueueRecord, after: QueueProperties) -> QueueRecord:

@@ -11,7 +11,7 @@ from openmsmq.model import names
 from openmsmq.model.constants import MessageClass, PropId, SecurityInformation
 from openmsmq.model.errors import HResult, IllegalQueuePathName, InsufficientResources, MsmqError, QueueExists
 from openmsmq.model.sddl import to_sddl
-from openmsmq.model.security import SecurityDescriptor, sid_bytes
+from openmsmq.model.security import AUTHENTICATED_USERS, EVERYONE, SecurityDescriptor, sid_bytes
 from openmsmq.queueing import properties as queue_properties
 from openmsmq.queueing.auditing import Auditor, Deed
 from openmsmq.queueing.authorization import Authorization, Caller, Record, Right, default_queue_security
@@ -27,6 +27,9 @@ from openmsmq.queueing.storage import storing
 _SECURITY_PARTS = (
     SecurityInformation.OWNER | SecurityInformation.GROUP | SecurityInformation.DACL | SecurityInformation.SACL
 )
+
+# Groups that everybody is in own nothing.
+_NOT_OWNERS: Final = (EVERYONE, AUTHENTICATED_USERS)
 
 
 class Administration:
@@ -123,18 +126,20 @@ class Administration:
         if self._registry.queue_for_path_name(path) is not None:
             raise QueueExists(detail=str(path))
         self._authorization.authorize(caller, None, Right.CREATE_QUEUE)
-        self._check_limits(caller)
+        self._check_count()
 
     def _properties(
         self, path: names.PathName, values: Mapping[int, Any], security: bytes | None, caller: Caller, computer: str
     ) -> QueueProperties:
         """Those of a new queue on the computer of that name."""
-        descriptor = default_queue_security(caller.sid)
+        given = SecurityDescriptor.parse(security) if security else SecurityDescriptor()
+        owner = given.owner or caller.sid
+        self.check_owner(caller, owner)
+        descriptor = default_queue_security(owner, self._registry.machine.everyones_access(owner))
         if security:
-            given = SecurityDescriptor.parse(security)
             descriptor = replace(
                 given,
-                owner=given.owner or descriptor.owner,
+                owner=owner,
                 group=given.group or descriptor.group,
                 dacl=descriptor.dacl if given.dacl is None else given.dacl,
             )
@@ -145,15 +150,23 @@ class Administration:
         )
         return queue_properties.changed(properties, values, creating=True)
 
-    def _check_limits(self, caller: Caller) -> None:
-        """Raises InsufficientResources naming the limit."""
-        registry, limits = self._registry, self._registry.machine.limits
-        self._check_count()
-        owned = registry.owned_by(sid_bytes(caller.sid))
-        if owned >= limits.max_queues_per_owner and not self._authorization.allows(caller, None, Right.ADMINISTER):
+    def check_owner(self, caller: Caller, owner: str) -> None:
+        """Raises MsmqError ERROR_INVALID_OWNER unless a caller may make an account, by its SID, the owner of a queue:
+        only himself, or a group that he is in; administrators anybody. Raises InsufficientResources if the owner has as
+        many queues as one may."""
+        if self._authorization.allows(caller, None, Right.ADMINISTER):
+            return
+        if owner not in caller.sids or owner in _NOT_OWNERS:
+            raise MsmqError(
+                HResult.ERROR_INVALID_OWNER,
+                f"{caller.name or caller.sid} can't make {owner} the owner: only administrators name others than "
+                "themselves and their groups",
+            )
+        limit, owned = self._registry.machine.limits.max_queues_per_owner, self._registry.owned_by(sid_bytes(owner))
+        if owned >= limit:
             raise InsufficientResources(
-                detail=f"{caller.name or caller.sid} owns {owned} queues, the limit is {limits.max_queues_per_owner} "
-                "(max_queues_per_owner); administrators have none"
+                detail=f"{owner} owns {owned} queues, the limit is {limit} (max_queues_per_owner); administrators have "
+                "none"
             )
 
     def _check_count(self) -> None:
@@ -225,9 +238,19 @@ class Administration:
         for right in rights_to_change(information):
             self._authorize(caller, queue, right)
         self._only_guarded(queue)
+        self.check_new_owner(queue.properties, information, descriptor, caller)
         after = with_security(queue.properties, information, descriptor)
         owner_only = information & _SECURITY_PARTS == SecurityInformation.OWNER
         self._update(queue, after, caller, "queue.owner" if owner_only else "queue.permissions")
+
+    def check_new_owner(
+        self, properties: QueueProperties, information: int, descriptor: bytes, caller: Caller
+    ) -> None:  # fmt: skip
+        """As `check_owner`, if a descriptor names another owner than a queue has."""
+        if information & SecurityInformation.OWNER:
+            owner = SecurityDescriptor.parse(descriptor).owner
+            if owner is not None and owner != SecurityDescriptor.parse(properties.security).owner:
+                self.check_owner(caller, owner)
 
     def _update(self, queue: Queue, properties: QueueProperties, caller: Caller, action: str) -> None:
         """Each change of a queue that there is."""
@@ -243,6 +266,7 @@ class Administration:
         Deviation D-09 from [MS-MQMP] 3.1.4.7: the published rules are chained with `Else if` and would return one part
         only; every part that is asked for is returned.
         """
+        parts_of(information)
         self._authorize(caller, queue, Right.GET_PERMISSIONS)
         self._only_guarded(queue)
         return SecurityDescriptor.parse(queue.properties.security).select(information).pack()
@@ -266,15 +290,21 @@ class Administration:
             )
 
 
-def rights_to_change(information: int) -> list[Right]:
-    """What changing the parts of a descriptor that SECURITY_INFORMATION names asks for. Raises MsmqError where it names
-    none."""
+def parts_of(information: int) -> int:
+    """The parts of a descriptor that SECURITY_INFORMATION names. Raises MsmqError where it names none."""
     parts = information & _SECURITY_PARTS
     if not parts:
         raise MsmqError(
             HResult.MQ_ERROR_INVALID_PARAMETER,
             f"SecurityInformation {information:#x} names no part: 1 owner, 2 group, 4 DACL, 8 SACL",
         )
+    return parts
+
+
+def rights_to_change(information: int) -> list[Right]:
+    """What changing the parts of a descriptor that SECURITY_INFORMATION names asks for. Raises MsmqError where it names
+    none."""
+    parts = parts_of(information)
     rights = [Right.TAKE_OWNERSHIP] if parts & SecurityInformation.OWNER else []
     return [*rights, Right.SET_PERMISSIONS] if parts & ~SecurityInformation.OWNER else rights
 
@@ -284,6 +314,8 @@ def with_security(properties: QueueProperties, information: int, descriptor: byt
     current, given = SecurityDescriptor.parse(properties.security), SecurityDescriptor.parse(descriptor)
     if information & SecurityInformation.OWNER and given.owner is None:
         raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "a new owner is announced, but there is none")
+    if information & SecurityInformation.GROUP and given.group is None:
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "a new group is announced, but there is none")
     return properties._replace(security=current.merge(given, information).pack())
 
 

@@ -253,16 +253,19 @@ def _name_of(target: Subject) -> str:
     return target.properties.path_name if isinstance(target, Queue) else target.name
 
 
-def default_queue_security(owner: str) -> SecurityDescriptor:
-    """No directory, so the owner is not a domain user: Everyone gets MQSEC_QUEUE_GENERIC_ALL."""
-    return SecurityDescriptor(
-        owner=owner,
-        group=owner,
-        dacl=(
-            security.allow(security.EVERYONE, QueueAccessMask.GENERIC_ALL),
-            security.allow(security.LOCAL_SYSTEM, QueueAccessMask.GENERIC_ALL),
-        ),
-    )
+#: What Everyone gets of a new queue of a domain user ([MS-MQDMPR] 3.1.7.1.3.1), who gets everything.
+SEES: Final = int(_Q.GET_QUEUE_PROPERTIES | _Q.GET_QUEUE_PERMISSIONS)
+#: What Everyone gets where the owner is no domain user, and the queue manager serves other machines (D-181).
+SEES_AND_SENDS: Final = SEES | int(_Q.WRITE_MESSAGE)
+
+
+def default_queue_security(owner: str, everyone: int = int(_Q.GENERIC_ALL)) -> SecurityDescriptor:
+    """What a queue of an owner has that was created without a list. `everyone` is what Everyone gets: all, where the
+    owner is no domain user ([MS-MQDMPR] 3.1.7.1.3.1); else the owner and administrators get all."""
+    entries = [security.allow(security.EVERYONE, everyone), security.allow(security.LOCAL_SYSTEM, _Q.GENERIC_ALL)]
+    if everyone != _Q.GENERIC_ALL:
+        entries += [security.allow(owner, _Q.GENERIC_ALL), security.allow(security.ADMINISTRATORS, _Q.GENERIC_ALL)]
+    return SecurityDescriptor(owner=owner, group=owner, dacl=tuple(entries))
 
 
 READ_SYSTEM_QUEUES: Final = (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from openmsmq.model import names
-from openmsmq.model.constants import INFINITE
+from openmsmq.model.constants import INFINITE, QueueAccessMask
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.outgoing_queues import ForeignSite
 
@@ -24,12 +25,17 @@ class MachineLimits:
     max_outgoing_queues: int = 16_384
 
 
+def _everything(owner: str) -> int:
+    return int(QueueAccessMask.GENERIC_ALL)
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Who this queue manager is. `addresses` are those by which DIRECT=TCP reaches it, as
     `str(ipaddress.ip_address(...))` has them, and all of loopback unless it has an `own_loopback` address among them,
     beside other queue managers; `aliases` are further computer names of it, in lower case: earlier ones,
     and those that were configured. `former` are identifiers that it had before it moved into a domain.
+    `everyones_access` is what Everyone gets of a new queue, by the SID of its owner.
 
     Quotas are in kilobytes.
     """
@@ -47,6 +53,7 @@ class Machine:
     foreign_sites: tuple[ForeignSite, ...] = ()
     limits: MachineLimits = MachineLimits()
     former: frozenset[bytes] = frozenset()
+    everyones_access: Callable[[str], int] = _everything
 
     def is_called(self, identifier: bytes) -> bool:
         """Whether an identifier is, or was, that of this queue manager."""

@@ -110,8 +110,8 @@ class Queue:
     positions that have not been offered to them yet, with their messages where these are at hand, None before the first
     one (`outbox`); `pins`,
     consumer groups, for whose sake a subqueue stays that is empty and closed; `incoming`, transactional sequences of
-    other queue managers, by their identifier. `came` and `left` count messages since the start;
-    sends of transactions count when they are committed."""
+    other queue managers, by their identifier and the name that they call the queue by. `came` and `left` count messages
+    since the start; sends of transactions count when they are committed."""
 
     # Its own, because a restart makes two of each queue: what a dataclass has instead is interpreted.
     def __init__(
@@ -140,7 +140,7 @@ class Queue:
         self.waiters = 0
         self.arrived: deque[tuple[int, Message | None]] | None = None  # hundreds of bytes even if it is empty
         self.pins = 0
-        self.incoming: dict[bytes, IncomingTransferInfo] = {}
+        self.incoming: dict[tuple[bytes, str], IncomingTransferInfo] = {}
         self.came = self.left = 0
 
     def __len__(self) -> int:

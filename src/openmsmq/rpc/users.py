@@ -276,6 +276,10 @@ class UsersFile:
         }
         self._administrators = frozenset(user.sid for user in users.values() if user.administrator)
 
+    def is_own(self, sid: str) -> bool:
+        """Whether a SID is of an account of this machine, whether or not it is still there, and not of a domain."""
+        return self._readable() and bool(self._machine_sid) and sid.startswith(f"{self._machine_sid}-")
+
     def _new_machine_sid(self) -> str:
         parts = (int.from_bytes(self._random(4), "little") for _ in range(3))
         return "S-1-5-21-" + "-".join(map(str, parts))

@@ -38,6 +38,7 @@ STANDARD_PORTS = {
     "ping_port": 3527, "flight_port": 18020, "web_port": 18021,
 }  # fmt: skip
 LOGINS = ("kerberos", "ntlm", "winbind")
+NEW_QUEUE_ACCESS = ("auto", "everyone", "owner")
 PEER_LOGINS = ("ntlm", "kerberos")
 DIRECTORIES = ("sqlite", "active-directory", "none")
 NAME_CHANGES = ("ask", "moved", "copied")
@@ -188,6 +189,14 @@ class Configuration:
     )
     machine_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for all queues"})
     journal_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for the machine journal"})
+    new_queue_access: str = field(
+        default="auto",
+        metadata={
+            "help": "what Everyone may do with a new queue that is created without permissions: auto (of a domain "
+            "user: see it; of others: all on loopback, and beyond it see and send), everyone (all), or owner (see "
+            "and send)"
+        },
+    )
     max_queues: int = field(default=100_000, metadata={"help": "private queues, in all"})
     max_queues_per_owner: int = field(
         default=10_000, metadata={"help": "private queues of one owner; administrators have no limit"}
@@ -343,6 +352,8 @@ class Configuration:
 
     def __post_init__(self) -> None:
         check(self.minimum_level in LEVELS, "minimum_level", self.minimum_level, f"one of {', '.join(LEVELS)}")
+        access = self.new_queue_access
+        check(access in NEW_QUEUE_ACCESS, "new_queue_access", access, f"one of {', '.join(NEW_QUEUE_ACCESS)}")
         check(self.name_change in NAME_CHANGES, "name_change", self.name_change, f"one of {', '.join(NAME_CHANGES)}")
         logins = self.logins_in_order
         known = bool(logins) and len(set(logins)) == len(logins) and set(logins) <= set(LOGINS)

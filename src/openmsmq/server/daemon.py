@@ -64,7 +64,7 @@ from openmsmq.server.identity import (
 from openmsmq.server.interfaces import served
 from openmsmq.server.listening import Ports
 from openmsmq.server.logins import acceptor_of, login_at_peers, service_name
-from openmsmq.server.machine_security import MachineSecurity, reader_names, readers_of
+from openmsmq.server.machine_security import MachineSecurity, everyones_access, reader_names, readers_of
 from openmsmq.server.maintenance import Maintenance, Thresholds
 from openmsmq.server.memory import give_back_memory, no_collector, return_large_blocks
 from openmsmq.server.protections import Protections
@@ -152,6 +152,7 @@ class Daemon:
             default_time_to_reach_queue=configuration.time_to_reach_queue,
             foreign_sites=configuration.foreign_site,
             security=self._machine_security.current(),
+            everyones_access=everyones_access(configuration, UsersFile(configuration.users_path)),
             limits=MachineLimits(
                 configuration.max_queues, configuration.max_queues_per_owner, configuration.max_outgoing_queues
             ),

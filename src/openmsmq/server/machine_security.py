@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from openmsmq.model import security
+from openmsmq.model.constants import QueueAccessMask
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.operating.machine_guard import machine_file
 from openmsmq.protection.keyring import KeyringError
-from openmsmq.queueing.authorization import READ_SYSTEM_QUEUES, default_machine_security
+from openmsmq.queueing.authorization import READ_SYSTEM_QUEUES, SEES, SEES_AND_SENDS, default_machine_security
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.domain_names import names_of_domain
+
+_OF_A_DOMAIN = "S-1-5-21-"  # or of this machine
 
 
 class MachineSecurity:
@@ -72,3 +75,19 @@ def readers_of(configuration: Configuration) -> list[str]:
                 )
         readers.append(sid)
     return readers
+
+
+def everyones_access(configuration: Configuration, users: UsersFile) -> Callable[[str], int]:
+    """What Everyone gets of a new queue by the SID of its owner, as the setting new_queue_access says."""
+
+    def of(owner: str) -> int:
+        everything = int(QueueAccessMask.GENERIC_ALL)
+        if configuration.new_queue_access == "everyone":
+            return everything
+        if owner.startswith(_OF_A_DOMAIN) and not users.is_own(owner):
+            return SEES
+        if configuration.new_queue_access == "auto" and configuration.on_loopback:
+            return everything
+        return SEES_AND_SENDS
+
+    return of
