@@ -15,6 +15,8 @@ from openmsmq.bulk.control import Control
 from openmsmq.model.errors import HResult
 from openmsmq.model.security import sid_bytes
 from openmsmq.processes.framing import HEADER, MAXIMUM_BYTES
+from openmsmq.rpc.login_attempts import LoginAttempts
+from openmsmq.rpc.throttle import Attempt, PeerFailures
 from openmsmq.rpc.users import UsersFile
 from queueing.pipeline import draft
 from queueing.world import World
@@ -29,7 +31,10 @@ class Peer(FramePeer):
         self.world = world
         self.control = Control(
             world.manager, world.store, lambda done: done(), UsersFile(path),
-            **{"accepts_anonymous": True, "is_administrator": lambda sid: False, **options},
+            **{
+                "accepts_anonymous": True, "is_administrator": lambda sid: False,
+                "logins": LoginAttempts(PeerFailures(lambda: 0.0)), **options,
+            },
         )  # fmt: skip
 
     async def __aenter__(self) -> Peer:
@@ -167,3 +172,49 @@ def test_a_row_that_claims_another_sender_is_refused(tmp_path: Path) -> None:
         await peer.ask({"op": "finalize", "sink": "s", "batch": 0, "stages": [handle]})
 
     assert with_peer(test, tmp_path).labels() == ["honest"]
+
+
+class Reports:
+    """What the audit log would have."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, ...]] = []
+
+    def succeeded(self, door: str, sid: str, user: str, peer: str, token: str) -> None:
+        self.told.append(("ok", door, user, peer))
+
+    def failed(self, door: str, user: str, peer: str) -> None:
+        self.told.append(("refused", door, user, peer))
+
+
+def test_passwords_are_guessed_no_faster_by_flight_than_elsewhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    UsersFile(tmp_path / "users.json").add("alice", "right")
+    reports, failures, now = Reports(), PeerFailures(lambda: 0.0), 0.0
+    logins = LoginAttempts(failures, reports, lambda: now)
+
+    async def login(peer: Peer, password: str, user: str = "alice", host: str = "10.0.0.7") -> Any:
+        answer = await peer.ask({"op": "authenticate", "user": user, "password": password, "peer": host})
+        return answer.get("detail", "ok")
+
+    async def test(peer: Peer) -> None:
+        nonlocal now
+        assert await login(peer, "right") == "ok"
+        for _ in range(3):
+            assert "password is wrong" in await login(peer, "wrong")
+        for _ in range(1000):  # not looked at, whether right or wrong
+            assert "may try again in" in await login(peer, "right")
+        assert await login(peer, "right", host="10.0.0.8") == "ok", "another host is not to blame"
+        now = 2.0
+        assert await login(peer, "right") == "ok"
+        for number in range(200):  # a user each: the host is
+            await login(peer, "wrong", f"user{number}")
+        assert failures.refuses("10.0.0.7", Attempt.LOGIN), "at all other entry points as well"
+        assert "too many failed logins" in await login(peer, "right")
+
+    with_peer(test, tmp_path, logins=logins)
+    assert logins.counts["flight", "ok"] == 3 and logins.counts["flight", "refused"] == 100
+    assert logins.counts["flight", "delayed"] == 1104
+    assert reports.told[0] == ("ok", "flight", "alice", "10.0.0.7") and len(reports.told) == 103
+    assert caplog.text.count("login by flight from 10.0.0.7 refused") == 100

@@ -19,9 +19,11 @@ from openmsmq.operating.tokens import TokensFile, TokenUses
 from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
 from openmsmq.queueing.auditing import Deed
 from openmsmq.queueing.queue import QueueKind
+from openmsmq.rpc.login_attempts import LoginAttempts
 from openmsmq.rpc.server import RpcServer
 from openmsmq.rpc.throttle import PERIOD, Attempt, FailureLimits
 from openmsmq.rpc.users import UsersFile
+from openmsmq.server.auditing import Logins
 from openmsmq.web import rows
 from openmsmq.web.door import REQUESTS, Door
 from openmsmq.web.figures import Latency
@@ -50,6 +52,7 @@ class Peer(FramePeer):
             TokenUses(path.parent),
             Alarms(),
             Latency({}),
+            LoginAttempts(self.rpc.failures, Logins(self, self.users)),
             domain,
         )
 

@@ -10,10 +10,11 @@ import pytest
 from daemon import Daemon, eventually
 from openmsmq.model.errors import AccessDenied
 from openmsmq.operating.tokens import TokensFile
+from openmsmq.rpc.login_attempts import Delays
 from openmsmq.rpc.users import UsersFile
 from openmsmq.web.callers import Sessions
 from openmsmq.web.limits import IDLE_SECONDS, SESSION_SECONDS, SESSIONS_PER_USER
-from openmsmq.web.logins import LONGEST, Delays, Tickets
+from openmsmq.web.logins import LONGEST, Tickets
 from web.browser import PASSWORD, Browser, Client, OwnWeb, ask, port_of
 
 

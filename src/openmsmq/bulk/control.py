@@ -24,6 +24,7 @@ from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.processes.answering import Answering
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
+from openmsmq.rpc.login_attempts import LoginAttempts
 from openmsmq.rpc.ntlm import nt_hash
 from openmsmq.rpc.users import UsersFile
 from openmsmq.store import DamagedRecord, Store
@@ -31,6 +32,7 @@ from openmsmq.store import DamagedRecord, Store
 logger = logging.getLogger(__name__)
 
 _TIDY = 60  # seconds between two looks for stages whose writers are gone
+_DOOR = "flight"
 _BEFORE_LOGIN = ("authenticate", "describe")
 
 
@@ -47,6 +49,7 @@ class Control:
         accepts_anonymous: bool,
         is_administrator: Callable[[str | None], bool],
         stage_time_limit: int = 3600,
+        logins: LoginAttempts,
     ) -> None:
         """`stage_time_limit`: seconds without a keep-alive from their writer after which stages are dropped."""
         context = Context(manager, store, when_durable)
@@ -56,6 +59,7 @@ class Control:
         self._is_administrator = is_administrator
         self._manager = manager
         self._stage_time_limit = stage_time_limit
+        self._logins = logins
         self._secret = secrets.token_bytes(32)
         self._staging = Staging(context)
         self._operations = {
@@ -135,16 +139,24 @@ class Control:
     def _signature(self, sid: str, name: str) -> str:
         return hmac.digest(self._secret, json.dumps([sid, name]).encode(), "sha256").hex()
 
-    async def do_authenticate(self, _: Caller, user: str | None = None, password: str = "") -> list[str] | None:
+    async def do_authenticate(
+        self, _: Caller, user: str | None = None, password: str = "", peer: str = ""
+    ) -> list[str] | None:
         """The ticket with which a user's requests come from now on: SID, name and a signature, so that the Flight
-        process can't name anybody else. None for an anonymous caller. Raises AccessDenied."""
+        process can't name anybody else. None for an anonymous caller. `peer` is the host that asks. Raises
+        AccessDenied."""
         if user is None:
             self._demand_anonymous()
             return None
+        seconds = self._logins.wait(_DOOR, user, peer)
+        if seconds:
+            raise AccessDenied(detail=f"too many failed logins: user {user} may try again in {seconds:.0f} s")
         known = self._users.lookup("", user)
         given = nt_hash(password)
         if known is None or not hmac.compare_digest(known[0], given):
+            self._logins.failed(_DOOR, user, peer)
             raise AccessDenied(detail=f"user {user} is unknown, or the password is wrong")
+        self._logins.succeeded(_DOOR, known[1], user, peer)
         return [known[1], user, self._signature(known[1], user)]
 
     async def do_describe(self, _: Caller) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -71,20 +72,18 @@ def _translating(method: Callable[..., T]) -> Callable[..., T]:
     return translated
 
 
-class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
-    def __init__(self, caller: list[str] | None) -> None:
+class _Credentials(flight.ServerMiddleware):  # type: ignore[misc]
+    """What a call brought; `user` is None for an anonymous one."""
+
+    def __init__(self, user: str | None, password: str) -> None:
         super().__init__()
-        self.caller = caller
+        self.user, self.password = user, password
 
 
 class Authentication(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """HTTP's basic authentication against the daemon's users."""
+    """HTTP's basic authentication. Whose call it is says `FlightServer._caller`, which knows the host, too."""
 
-    def __init__(self, link: Link) -> None:
-        super().__init__()
-        self._link = link
-
-    def start_call(self, info: Any, headers: dict[str, list[str]]) -> _Caller:
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> _Credentials:
         user: str | None = None
         password = ""
         for name, values in headers.items():
@@ -97,11 +96,7 @@ class Authentication(flight.ServerMiddlewareFactory):  # type: ignore[misc]
                 user, separator, password = decoded.partition(":")
                 if scheme.lower() != "basic" or not separator:
                     raise flight.FlightUnauthenticatedError("the authorization header has to be Basic user:password")
-        try:
-            login = check("authenticate", {"user": user, "password": password})
-            return _Caller(self._link.call("authenticate", **login))
-        except MsmqError as error:
-            raise flight.FlightUnauthenticatedError(error.detail) from error
+        return _Credentials(user, password)
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
@@ -110,7 +105,17 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(self, location: str, link: Link, certificates: list[tuple[bytes, bytes]] | None = None) -> None:
         self._link = link
         self._layout = link.call("describe")
-        super().__init__(location, tls_certificates=certificates or [], middleware={_CALLER: Authentication(link)})
+        super().__init__(location, tls_certificates=certificates or [], middleware={_CALLER: Authentication()})
+
+    def _caller(self, context: flight.ServerCallContext) -> list[str] | None:
+        """The ticket of who calls, None for an anonymous caller. Raises FlightUnauthenticatedError."""
+        given = context.get_middleware(_CALLER)
+        try:
+            login = check("authenticate", {"user": given.user, "password": given.password, "peer": _host(context)})
+            ticket: list[str] | None = self._link.call("authenticate", **login)
+        except MsmqError as error:
+            raise flight.FlightUnauthenticatedError(error.detail) from error
+        return ticket
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return list(ACTIONS.items())
@@ -120,7 +125,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         if action.type not in ACTIONS:
             raise invalid(f"no action {shown(action.type)}; allowed: {', '.join(ACTIONS)}")
         values = check(action.type, parse(action.body.to_pybytes() or b"{}"))
-        answer = self._link.call(action.type, caller=_caller(context), **values)
+        answer = self._link.call(action.type, caller=self._caller(context), **values)
         return iter([json.dumps(answer).encode()])
 
     @_translating
@@ -133,7 +138,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 detail=f"columns {', '.join(map(shown, unknown))}: there are {', '.join(MESSAGE_SCHEMA.names)}"
             )
         include_body = values.pop("include_body", True)
-        query = {"caller": _caller(context), "queue": "", "source": "queue", "start": 0, **values}
+        query = {"caller": self._caller(context), "queue": "", "source": "queue", "start": 0, **values}
         first = self._link.ask("slice", **query)
         first.result()  # refused before the stream begins, if at all
         schema = pa.schema([MESSAGE_SCHEMA.field(name) for name in names])
@@ -185,7 +190,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
-        caller = _caller(context)
+        caller = self._caller(context)
         handle = None
         try:
             values = check("write", parse(descriptor.command or b""))
@@ -229,10 +234,10 @@ def _rows(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
     raise OperationCancelled(detail="stream ended before its end-of-data marker: upload incomplete")
 
 
-def _caller(context: flight.ServerCallContext) -> list[str] | None:
-    middleware = context.get_middleware(_CALLER)
-    assert isinstance(middleware, _Caller)
-    return middleware.caller
+def _host(context: flight.ServerCallContext) -> str:
+    """The host of a peer as gRPC names it: `ipv4:127.0.0.1:5`, `ipv6:%5B::1%5D:5`."""
+    text: str = unquote(context.peer()).partition(":")[2]
+    return text.rpartition(":")[0].strip("[]")
 
 
 def main() -> None:

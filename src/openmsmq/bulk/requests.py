@@ -160,7 +160,10 @@ REQUESTS: Final[Mapping[str, RequestRule]] = MappingProxyType({
     "target": RequestRule({"stage": _HANDLE, "queue": _QUEUE}),
     "stage": RequestRule({"stage": _HANDLE, "count": _whole(0, _MOST_ROWS), "last": _FLAG}, has_bytes=True),
     "drop_stage": RequestRule({"stage": _HANDLE}),
-    "authenticate": RequestRule({"user": _text(0, _MOST_TEXT).optional(), "password": _text(0, _MOST_TEXT).optional()}),
+    "authenticate": RequestRule({
+        "user": _text(0, _MOST_TEXT).optional(), "password": _text(0, _MOST_TEXT).optional(),
+        "peer": _text(0, _MOST_TEXT).optional(),
+    }),
     "describe": RequestRule({}),
 })  # fmt: skip
 

@@ -187,7 +187,11 @@ class Pool:
                 connection = rpc.connect(
                     self._host, self._port, assoc_group_id=member.association.group, **self._security
                 )
-                connection.bind(interface.uuid, interface.version)
+                try:
+                    connection.bind(interface.uuid, interface.version)
+                except BaseException:
+                    connection.close()
+                    raise
                 self._keep(_Member(connection, member.association))
 
     def _keep(self, member: _Member) -> None:

@@ -474,7 +474,12 @@ class _Connection(asyncio.Protocol):
         if not self._polled:
             self._transport.resume_reading()
         elif self._source is not None and self._server.poller is not None:
-            self._server.poller.add(self._source)
+            try:
+                self._server.poller.add(self._source)
+            except OSError as error:  # epoll has no room: its own transport reads this connection from now on
+                log.warning("the poller can't watch a connection, its transport reads it now: %s", error)
+                self._polled = False
+                self._transport.resume_reading()
 
     def _pause_reading(self) -> None:
         if self._polled and self._source is not None and self._server.poller is not None:

@@ -111,8 +111,9 @@ class Audit:
                          error, deed.action, deed.name, deed.actor.name or deed.actor.sid)  # fmt: skip
 
 
-class RpcLogins:
-    """Logins by RPC in the audit log. See `rpc.security.LoginObserver`."""
+class Logins:
+    """Logins of all entry points in the audit log: `rpc.login_attempts.Reporter`, and `rpc.security.LoginObserver` for
+    those by RPC."""
 
     def __init__(self, auditor: Auditor, users: UsersFile) -> None:
         """Of a user who failed, only a name that `users` knows is recorded: anything else may be a password that was
@@ -120,11 +121,18 @@ class RpcLogins:
         self._auditor: Final = auditor
         self._users: Final = users
 
+    def succeeded(self, door: str, sid: str, user: str, peer: str, token: str = "") -> None:
+        after = {"token": token} if token else None
+        self._auditor.record(Deed(Actor(sid, user, f"{door} {peer}"), LOGIN, "user", user, after=after))
+
+    def failed(self, door: str, user: str, peer: str) -> None:
+        name = "an unknown user" if user else "an unknown token"
+        if user and self._users.lookup("", user) is not None:
+            name = user
+        self._auditor.record(Deed(Actor("", name, f"{door} {peer}"), LOGIN, "user", name, denied=True))
+
     def logged_in(self, identity: Identity, peer: str) -> None:
-        self._auditor.record(
-            Deed(Actor(identity.sid or "", identity.user, f"rpc {peer}"), LOGIN, "user", identity.user)
-        )
+        self.succeeded("rpc", identity.sid or "", identity.user, peer)
 
     def refused(self, user: str, peer: str) -> None:
-        name = user if user and self._users.lookup("", user) is not None else "an unknown user"
-        self._auditor.record(Deed(Actor("", name, f"rpc {peer}"), LOGIN, "user", name, denied=True))
+        self.failed("rpc", user or "a user without name", peer)

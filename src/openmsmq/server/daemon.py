@@ -43,6 +43,7 @@ from openmsmq.queueing.outgoing_queues import NoTransport, OutgoingQueue
 from openmsmq.rpc.call import InterfaceTable
 from openmsmq.rpc.dispatcher import SecurityPolicy
 from openmsmq.rpc.epm import Endpoint, EndpointMapper
+from openmsmq.rpc.login_attempts import LoginAttempts
 from openmsmq.rpc.mgmt import Management
 from openmsmq.rpc.ntlm import ServerNames
 from openmsmq.rpc.pdu import SyntaxId
@@ -50,7 +51,7 @@ from openmsmq.rpc.server import RpcServer, ServerLimits
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.addresses import local_addresses
 from openmsmq.server.alarms import AlarmWatch
-from openmsmq.server.auditing import Audit, RpcLogins
+from openmsmq.server.auditing import Audit, Logins
 from openmsmq.server.automation import AutomationObjects
 from openmsmq.server.background import in_background
 from openmsmq.server.config import LEVELS, Configuration, ConfigurationError
@@ -196,8 +197,10 @@ class Daemon:
             dead_peer_seconds=configuration.dead_peer_seconds,
         )  # fmt: skip
         rpc.may_answer = self._is_owner
-        if self._audit is not None:
-            rpc.logins = RpcLogins(self._audit, users)
+        reporter = None if self._audit is None else Logins(self._audit, users)
+        if reporter is not None:
+            rpc.logins = reporter
+        self._logins = LoginAttempts(rpc.failures, reporter)
         # What can share a sync does, and who has waited gets the answer before the loop looks for more to do.
         committer = Committer(
             self.store, loop, on_failure=self._store_failed, syncer=self._syncer,
@@ -270,7 +273,7 @@ class Daemon:
         if configuration.web:
             self._web = WebServer(configuration, environment, users, rpc, self._syncs, [
                 configuration.machine_name, self._qualified_name, *configuration.alias_names
-            ], self.store, self._audit or NoAudit(), self._alarms.alarms, domain)  # fmt: skip
+            ], self.store, self._audit or NoAudit(), self._alarms.alarms, self._logins, domain)  # fmt: skip
             self.endpoints["web"] = await self._web.start(self._ports.number("web_port"))
         else:
             forget_address(configuration.data_dir)  # of a daemon that was killed
@@ -347,7 +350,7 @@ class Daemon:
         control = Control(
             self.manager, self.store, committer.when_durable, users,
             accepts_anonymous=configuration.accepts_anonymous, is_administrator=environment.is_administrator,
-            stage_time_limit=configuration.stage_time_limit,
+            stage_time_limit=configuration.stage_time_limit, logins=self._logins,
         )  # fmt: skip
         certificate, key = (str(path or "") for path in (configuration.flight_certificate, configuration.flight_key))
         port = self._ports.number("flight_port")

@@ -18,6 +18,7 @@ from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.auditing import Auditor
 from openmsmq.rpc.call import InterfaceTable
 from openmsmq.rpc.dispatcher import SecurityPolicy
+from openmsmq.rpc.login_attempts import LoginAttempts
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.server import RpcServer
 from openmsmq.rpc.tickets import ticket_acceptor
@@ -45,7 +46,8 @@ class WebServer:
 
     def __init__(
         self, configuration: Configuration, environment: Environment, users: UsersFile, rpc: RpcServer,
-        syncs: Histogram, names: list[str], store: Store, auditor: Auditor, alarms: Alarms, domain: Domain | None,
+        syncs: Histogram, names: list[str], store: Store, auditor: Auditor, alarms: Alarms,
+        logins: LoginAttempts, domain: Domain | None,
     ) -> None:  # fmt: skip
         """`rpc` is the daemon's server for everybody; `syncs` how long syncs of the store took; `names` are those of
         this machine; `domain` knows accounts besides those of `users`."""
@@ -60,7 +62,7 @@ class WebServer:
         self._uses: Final = TokenUses(data_dir)
         self._door: Final = Door(
             environment.manager, users, self._tokens, rpc, environment.is_administrator, syncs, store.epoch, auditor,
-            self._uses, alarms, latency, domain,
+            self._uses, alarms, latency, logins, domain,
         )  # fmt: skip
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)

@@ -40,6 +40,8 @@ class UringSync:
         """
         assert self._done is None, "the last submission is not done"
         taken = self._ring.submit(handles[:_MOST])  # the kernel may take fewer than it is given
+        if not taken:  # and no completion would ever come
+            raise OSError(errno.EIO, "io_uring_enter took no entry and reported no error")
         rest = handles[taken:]
         self._done = partial(self._go_on, rest, done) if rest else done
 

@@ -20,17 +20,17 @@ from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.operating.alarms import BY_NAME, Alarms
 from openmsmq.operating.tokens import TokensFile, TokenUses
 from openmsmq.processes.answering import Answering
-from openmsmq.queueing.auditing import LOGIN, Actor, Auditor, Deed
+from openmsmq.queueing.auditing import Actor, Auditor
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.rpc.errors import AuthenticationError
+from openmsmq.rpc.login_attempts import LoginAttempts
 from openmsmq.rpc.security import Identity
 from openmsmq.rpc.server import RpcServer
-from openmsmq.rpc.throttle import Attempt
 from openmsmq.rpc.users import UsersFile, UsersFileError
 from openmsmq.web import figures, rows
 from openmsmq.web.growth import Growth
-from openmsmq.web.logins import Delays, Known, Tickets
+from openmsmq.web.logins import Known, Tickets
 from openmsmq.web.openings import Openings
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "health": {},
 }
 _MOST_TEXT: Final = 4096  # characters
-_THROTTLED: Final = 10.0  # seconds that a host with too many failures waits
+_DOOR: Final = "http"
 _MOST_NAMES: Final = 100  # of the domain that are asked for at a time
 
 
@@ -89,9 +89,10 @@ class Door:
         uses: TokenUses,
         alarms: Alarms,
         latency: figures.Latency,
+        logins: LoginAttempts,
         domain: Domain | None = None,
     ) -> None:
-        """`rpc` is the daemon's server, with whose callers those of HTTP share the throttle for logins; `syncs` how
+        """`rpc` is the daemon's server; `logins` are those of all entry points. `syncs` is how
         long syncs of the store took; `epoch` how often it was taken over. `auditor` gets logins, `uses` those by
         token; `alarms` are those that are on, `latency` says how long calls take. `domain` knows accounts besides those
         of `users`."""
@@ -108,8 +109,7 @@ class Door:
         self._latency: Final = latency
         self._openings: Final = Openings(manager, auditor)
         self._tickets: Final = Tickets(users, tokens)
-        self._delays: Final = Delays()
-        self._logins: Final = {"ok": 0, "refused": 0, "delayed": 0}
+        self.logins: Final = logins
         self.delay: Final = figures.LoopDelay()
         self.growth: Final = Growth(lambda: manager.registry.queues)
         self._operations: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
@@ -145,49 +145,31 @@ class Door:
 
     async def _login(self, user: str, password: str, peer: str) -> dict[str, Any]:
         """`ticket`, or `wait`: seconds until the next try is looked at. Raises AccessDenied."""
-        wait = max(self._delays.left(user, peer), self._throttled(peer))
+        wait = self.logins.wait(_DOOR, user, peer)
         if wait:
-            return self._delayed(wait)
+            return {"wait": wait}
         ticket = self._tickets.login(user, password)
         if ticket is None:
-            self._delays.failed(user, peer)
-            # What somebody typed into the wrong field may be a password.
-            self._refused(user if self._users.lookup("", user) is not None else "an unknown user", peer)
+            self.logins.failed(_DOOR, user, peer)
             raise AccessDenied(detail="the user is unknown, or the password is wrong")
-        self._delays.succeeded(user, peer)
         return self._logged_in(ticket, peer)
 
     async def _login_by_token(self, token: str, peer: str) -> dict[str, Any]:
         """The same for a token."""
-        wait = self._throttled(peer)
+        wait = self.logins.wait(_DOOR, "", peer)
         if wait:
-            return self._delayed(wait)
+            return {"wait": wait}
         ticket = self._tickets.login_by_token(token)
         if ticket is None:
-            self._refused("an unknown token", peer)
+            self.logins.failed(_DOOR, "", peer)
             raise AccessDenied(detail="this token is unknown, was revoked, or has expired")
         return self._logged_in(ticket, peer)
 
-    def _throttled(self, peer: str) -> float:
-        return _THROTTLED if self._rpc.failures.refuses(peer, Attempt.LOGIN) else 0.0
-
-    def _delayed(self, wait: float) -> dict[str, Any]:
-        self._logins["delayed"] += 1
-        return {"wait": wait}
-
-    def _refused(self, name: str, peer: str) -> None:
-        self._logins["refused"] += 1
-        self._rpc.failures.count(peer, Attempt.LOGIN)
-        self._auditor.record(Deed(Actor("", name, f"http {peer}"), LOGIN, "user", name, denied=True))
-        logger.warning("login by HTTP from %s refused", peer)
-
     def _logged_in(self, ticket: str, peer: str) -> dict[str, Any]:
-        self._logins["ok"] += 1
         known = self._tickets.check(ticket)
         if known.token:
             self._uses.note(known.token, time.time())
-        after = {"token": known.token} if known.token else None
-        self._auditor.record(Deed(Actor(known.sid, known.name, f"http {peer}"), LOGIN, "user", known.name, after=after))
+        self.logins.succeeded(_DOOR, known.sid, known.name, peer, known.token)
         return {"ticket": ticket, **self._described(known)}
 
     async def _whoami(self, ticket: str) -> dict[str, Any]:
@@ -315,7 +297,7 @@ class Door:
         found: dict[str, Any] = {}
         async for part in _sliced(figures.of_queues(self._manager)):
             found |= part or {}
-        logins = {f"http {result}": count for result, count in self._logins.items()}
+        logins = {f"{door} {result}": count for (door, result), count in self.logins.counts.items()}
         of_server = figures.of_server(self._manager, self._rpc, self._syncs, self.delay, self._epoch)
         active = {name for name, _ in self._alarms.active}
         alarms = {name: int(name in active) for name in BY_NAME}

@@ -6,7 +6,6 @@ import hmac
 import json
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -97,28 +96,3 @@ def _readable(work: Callable[[], Token | None]) -> Token | None:
         return work()
     except TokensFileError as error:
         raise MsmqError(HResult.MQ_ERROR, str(error)) from None
-
-
-class Delays:
-    """How long a user at an address has to wait after wrong passwords: 1 s after three failures, twice as long after
-    each further one. Who fails at one address is not kept out at another."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock: Final = clock
-        self._failures: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
-
-    def left(self, user: str, peer: str) -> float:
-        """Seconds until the next try; 0 for none."""
-        _, until = self._failures.get((user.casefold(), peer), (0, 0.0))
-        return max(0.0, until - self._clock())
-
-    def failed(self, user: str, peer: str) -> None:
-        key = (user.casefold(), peer)
-        count = self._failures.pop(key, (0, 0.0))[0] + 1
-        delay = 0.0 if count < _FREE else min(_FIRST_DELAY * 2 ** min(count - _FREE, 20), _LONGEST_DELAY)
-        self._failures[key] = count, self._clock() + delay
-        if len(self._failures) > _REMEMBERED:
-            self._failures.popitem(last=False)
-
-    def succeeded(self, user: str, peer: str) -> None:
-        self._failures.pop((user.casefold(), peer), None)
