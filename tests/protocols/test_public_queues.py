@@ -484,6 +484,23 @@ def test_a_lost_record_costs_no_messages_and_is_reported_once(run: Run, caplog: 
     assert len([line for line in lines if "does not have the public queue HERE\\q" in line]) == 1
 
 
+def test_a_queue_whose_record_is_lost_can_be_deleted_and_made_again(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        only_alice = SecurityDescriptor(owner=ALICE.sid, dacl=(security.allow(ALICE.sid, QueueAccessMask.GENERIC_ALL),))
+        record = await here.public.create(".\\q", {}, ALICE, only_alice.pack())
+        await here.provider.delete_queue(record.identifier)
+        await here.provider.confirm_deletion(record.identifier)
+        assert await refused(here.public.create(".\\q", {}, ALICE)) == H.MQ_ERROR_QUEUE_EXISTS
+        assert await refused(here.public.delete(record.identifier, BOB)) == H.MQ_ERROR_ACCESS_DENIED
+        await here.public.delete(record.identifier, ALICE)
+        assert not here.registry.public
+        assert await refused(here.public.delete(record.identifier, ALICE)) == H.MQ_ERROR_QUEUE_NOT_FOUND
+        again = await here.public.create(".\\q", {}, ALICE)
+        assert again.identifier in here.registry.public
+
+    run(test)
+
+
 def test_more_queues_than_a_page_follow(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         for n in range(1100):

@@ -148,7 +148,8 @@ class SecurityDescriptor:
 
 def _sid_denied(ace: Ace) -> str:
     """Whom an entry denies that depends on a condition, or on a part of an object: a condition that can't be evaluated
-    counts as true where it denies ([MS-DTYP] 2.4.4.17.3). Empty for an entry of another type, which grants nothing."""
+    counts as true where it denies ([MS-DTYP] 2.4.4.17.3, deviation D-182). Empty for an entry of another type, which
+    grants nothing."""
     if ace.type == _DENIED_CALLBACK_ACE_TYPE:
         return sid_at(ace.raw, _ACE.size)
     if ace.type in (_DENIED_OBJECT_ACE_TYPE, _DENIED_CALLBACK_OBJECT_ACE_TYPE):

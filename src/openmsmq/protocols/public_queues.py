@@ -231,9 +231,17 @@ class PublicQueues:
 
     async def delete(self, guid: UUID, caller: Caller) -> None:
         """Delete Queue, 3.1.7.1.4: in the directory, then here (deviation D-110). Another machine drops its queue when
-        it hears of it. Raises AccessDenied."""
+        it hears of it. A queue of this machine whose record is lost is deleted by its own descriptor. Raises
+        AccessDenied, QueueNotFound."""
         async with self._changing:
-            record = await self.directory.ask(lambda d: d.queue(guid))
+            try:
+                record = await self.directory.ask(lambda d: d.queue(guid))
+            except MsmqError as error:
+                lost = self._manager.registry.public.get(guid)
+                if error.hresult != HResult.MQ_ERROR_QUEUE_NOT_FOUND or lost is None:
+                    raise
+                self._manager.administration.drop_lost_public(lost, caller)
+                return
             self._authorize(record, caller, Right.DELETE_QUEUE)
             await self.directory.ask(lambda d: d.delete_queue(guid))
             if record.machine == self._own:
@@ -381,7 +389,8 @@ class PublicQueues:
         for guid in set(missing) - self._missing:
             logger.error(
                 "the directory does not have the public queue %s (%s) of this machine; nobody finds it, and it stays "
-                "with its messages", self._manager.registry.public[guid].properties.path_name, guid,
+                "with its messages until it is deleted (`openmsmq queue delete`)",
+                self._manager.registry.public[guid].properties.path_name, guid,
             )  # fmt: skip
         self._missing = set(missing)
 

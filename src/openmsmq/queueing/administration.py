@@ -121,10 +121,18 @@ class Administration:
         MessageStorageFailed."""
         self._delete(queue)
 
+    def drop_lost_public(self, queue: Queue, caller: Caller) -> None:
+        """As `drop_public`, by a caller who may delete the queue. Raises AccessDenied too."""
+        self._authorization.authorize(caller, queue, Right.DELETE_QUEUE)
+        count = sum(len(member) for member in self._registry.family(queue))
+        self._auditor.record(Deed(caller.actor, "queue.delete", "queue", queue.properties.path_name, count=count))
+        self._delete(queue)
+
     def _check_new(self, path: names.PathName, caller: Caller) -> None:
         """Raises QueueExists, AccessDenied, InsufficientResources for a queue that may not be made here."""
-        if self._registry.queue_for_path_name(path) is not None:
-            raise QueueExists(detail=str(path))
+        known = self._registry.queue_for_path_name(path)
+        if known is not None:
+            raise QueueExists(detail=f"{path} is a {known.kind.value} queue of this machine")
         self._authorization.authorize(caller, None, Right.CREATE_QUEUE)
         self._check_count()
 

@@ -79,6 +79,9 @@ class Reading:
             reply(HResult.MQ_ERROR_QUEUE_DELETED, None)
             return None
         destructive = action is Action.RECEIVE
+        # [MS-MQMP] 3.1.5.3: for a peek, a transaction is of no consequence.
+        if not destructive:
+            transaction = None
         if transaction is not None and not self._may_join(transaction, queue):
             reply(HResult.MQ_ERROR_TRANSACTION_USAGE, None)
             return None

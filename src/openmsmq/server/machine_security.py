@@ -78,7 +78,8 @@ def readers_of(configuration: Configuration) -> list[str]:
 
 
 def everyones_access(configuration: Configuration, users: UsersFile) -> Callable[[str], int]:
-    """What Everyone gets of a new queue by the SID of its owner, as the setting new_queue_access says."""
+    """What Everyone gets of a new queue by the SID of its owner, as the setting new_queue_access says (deviation
+    D-181)."""
 
     def of(owner: str) -> int:
         everything = int(QueueAccessMask.GENERIC_ALL)
