@@ -355,6 +355,31 @@ def test_an_interrupted_call_does_not_end_the_open_queues_of_a_client_with_one_c
         queue.send("still open")
 
 
+def test_a_connection_that_was_to_replace_another_one_and_can_not_be_bound_is_closed(service, monkeypatch):
+    with service.connect() as manager, manager.open(QUEUE, "send"):
+        exchange, connect = openmsmq.rpc.client.Connection.exchange, openmsmq.client.pool.rpc.connect
+        made = []
+
+        def interrupted(*_, **__):
+            monkeypatch.setattr(openmsmq.rpc.client.Connection, "exchange", exchange)
+            raise KeyboardInterrupt
+
+        def refuses(*_, **__):
+            raise openmsmq.MsmqError(0xC00E0001, "no bind")
+
+        def connecting(*arguments, **options):
+            made.append(connect(*arguments, **options))
+            made[-1].bind = refuses
+            return made[-1]
+
+        monkeypatch.setattr(openmsmq.client.pool.rpc, "connect", connecting)
+        monkeypatch.setattr(openmsmq.rpc.client.Connection, "exchange", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            manager.queues()
+        (connection,) = made
+        assert connection._socket.fileno() == -1
+
+
 def test_a_closed_client_says_so():
     pool = Pool("127.0.0.1", 1, {})
     pool.close()

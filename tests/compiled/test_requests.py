@@ -454,6 +454,30 @@ def test_what_the_system_does_not_watch_the_transport_reads_on() -> None:
         assert client.said()[12] == 50
 
     in_a_loop(work)
+
+
+def test_what_the_system_does_not_watch_again_after_a_pause_the_transport_reads_on() -> None:
+    class Refusing:
+        def add(self, source: requests.Source) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def work() -> None:
+        door = Door(True)
+        client = SocketConnection(door.server, door.rpc, UNAUTHENTICATED)
+        handle = client.open("a", Access.SEND).phQueue
+        client.hear(request(1, SEND.opnum, express(handle), 50))
+        door.settle()
+        assert client.protocol._polled and client.said()[12] == 50
+        client.protocol._pause_reading()
+        door.rpc.poller, real = Refusing(), door.rpc.poller  # type: ignore[assignment]
+        client.protocol._resume()
+        assert not client.protocol._polled
+        door.rpc.poller = real
+        client.hear(request(2, SEND.opnum, express(handle), 51))
+        door.settle()
+        assert client.said()[12] == 51
+
+    in_a_loop(work)
     poller, (near, far) = requests.Poller(), socket.socketpair()
     source = requests.Source(None, None, near.fileno(), {}, [], [], 100, 10)
     near.close()

@@ -244,3 +244,24 @@ def test_management_sees_where_a_sequence_stands() -> None:
     assert info.eod_first_non_ack == info.eod_last_non_ack == SequenceInfo(whole, 3, 2)
     assert info.eod_last_ack == SequenceInfo(whole, 2, 1)
     assert (info.eod_last_ack_count, info.eod_last_ack_time, info.eod_no_ack_count) == (1, 6, 1)
+
+
+def test_management_sees_when_everything_is_sent_again() -> None:
+    """[MS-MQQB] 3.1.5.6, 3.1.5.8.8: the next time, not the last one."""
+    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    sequence, info = begun(disk, queue), queue.transfer_info
+    sequence.report(0, SECONDS)
+    assert (info.eod_resend_interval, info.eod_resend_time, info.eod_resend_count) == (30, 0, 0)
+    sequence.core.sent(1000)
+    sequence.report_resending(1000, SECONDS + 1)
+    assert (info.eod_resend_interval, info.eod_resend_time, info.eod_resend_count) == (30, SECONDS + 31, 0)
+    now = 31_000
+    for index, interval in ((1, 30), (2, 30), (3, 300)):
+        assert sequence.core.tick(now)
+        sequence.report_resending(now, SECONDS + now // 1000)
+        assert (info.eod_resend_interval, info.eod_resend_count) == (interval, index)
+        assert info.eod_resend_time == SECONDS + now // 1000 + interval
+        now += interval * 1000
+    sequence.acknowledged(order_ack(sequence, 3), now)
+    sequence.report(now, SECONDS + now // 1000, ordered=True)
+    assert (info.eod_resend_time, info.eod_resend_count) == (0, 0)

@@ -162,6 +162,20 @@ def test_an_address_of_this_machine_is_local_however_it_is_written() -> None:
     assert world.open("DIRECT=TCP:192.0.2.2\\private$\\q", Access.SEND).queue is not world.queue()
 
 
+@pytest.mark.parametrize(
+    ("listen", "host", "local"),
+    [
+        ("127.0.0.1", "[::1]", True), ("127.0.0.1", "0.0.0.0", True), ("127.0.0.1", "::", True),
+        ("127.0.0.1", "127.0.0.2", False), ("::1", "127.0.0.1", True), ("127.0.0.2", "127.0.0.1", False),
+        ("127.0.0.2", "127.0.0.2", True), ("127.0.0.2", "HERE.", True), ("127.0.0.2", "here.example.com.", True),
+        ("127.0.0.2", "localhost.", True), ("127.0.0.2", "there.", False),
+    ],
+)  # fmt: skip
+def test_names_of_this_machine_beside_other_queue_managers_on_loopback(listen: str, host: str, local: bool) -> None:
+    machine = replace(MACHINE, addresses=frozenset([listen]), own_loopback=True)
+    assert machine.is_local(host) is local
+
+
 def test_a_prepare_that_finds_no_room_leaves_no_message_marked_as_the_last(world: World) -> None:
     transaction = world.begin()
     world.send("x", "a", transaction)

@@ -264,3 +264,13 @@ def test_a_disk_that_is_full_right_after_a_commit_does_not_undo_it(
     world.restart()
     assert world.labels("r") == ["kept"]
     assert set(world.store.recovered.queues) == {world.queue("r").number}
+
+
+def test_a_peek_may_name_a_transaction_whatever_the_queue_is(world: World) -> None:
+    """[MS-MQMP] 3.1.5.3 gives it to Dequeue Message only."""
+    world.create("plain")
+    world.send("plain", "m")
+    transaction = world.begin()
+    found = world.read(world.open("plain"), Action.PEEK_CURRENT, transaction=transaction)
+    assert found.label == "m"
+    assert world.read(world.open("plain"), transaction=transaction).status == HResult.MQ_ERROR_TRANSACTION_USAGE

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from daemon import Daemon, eventually
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import MsmqError, ReceiveTimeout
 from openmsmq.rpc.errors import RpcConnectionError
 from web.browser import ADMINISTRATOR, PASSWORD, Client, bare, port_of
 from web.conftest import OPTIONS, users
@@ -69,6 +69,32 @@ def test_a_call_that_waits_on_is_cut_off_when_the_grace_time_is_over(tmp_path: P
         assert 1.9 < took < 12
         reader.join(30)
         assert ended
+
+
+def test_a_receive_whose_time_ends_within_the_grace_time_is_answered_and_the_daemon_waits_no_longer(
+    tmp_path: Path,
+) -> None:
+    users(tmp_path / "data")
+    with Daemon(tmp_path / "data", *OPTIONS, "--shutdown-grace-seconds", "20") as daemon, daemon.connect() as manager:
+        manager.create_queue(PATH)
+        ended: list[BaseException] = []
+
+        def receive() -> None:
+            try:
+                with manager.open(PATH, protocol="qmcomm") as reader:
+                    reader.receive(4)
+            except (MsmqError, RpcConnectionError, OSError) as error:
+                ended.append(error)
+
+        reader = Thread(target=receive)
+        reader.start()
+        eventually(lambda: _waits(daemon))
+        started = time.monotonic()
+        os.kill(daemon.pid, signal.SIGTERM)
+        assert daemon.wait() == 0 and time.monotonic() - started < 18
+        reader.join(30)
+        (error,) = ended
+        assert isinstance(error, ReceiveTimeout), repr(error)
 
 
 def test_what_was_answered_while_it_stopped_is_there_afterwards(tmp_path: Path) -> None:

@@ -132,3 +132,10 @@ def test_after_an_error_nothing_follows(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Ring, "failing", 20)
     submitted, error = submissions(monkeypatch, list(range(40)))
     assert len(submitted) == 2 and error is not None and error.errno == errno.EIO
+
+
+def test_a_kernel_that_takes_nothing_and_reports_no_error_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No completion would ever come, and with it no acknowledgment."""
+    monkeypatch.setattr(Ring, "most", 0)
+    with pytest.raises(OSError, match="took no entry"):
+        submissions(monkeypatch, [1, 2])

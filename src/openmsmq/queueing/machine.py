@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, QueueAccessMask
@@ -23,6 +24,9 @@ class MachineLimits:
     max_queues: int = 100_000
     max_queues_per_owner: int = 10_000
     max_outgoing_queues: int = 16_384
+
+
+_LOCALHOST: Final = ("127.0.0.1", "::1")  # one host by two protocols
 
 
 def _everything(owner: str) -> int:
@@ -62,10 +66,15 @@ class Machine:
     def is_local(self, host: str) -> bool:
         """Whether a computer name or address, in any spelling of it, means this machine."""
         host = host.lower()
+        host = host if host == "." else host.removesuffix(".")  # of a name that is absolute
         own = (".", "localhost", self.computer_name.lower(), self.qualified_name.lower())
         if host in own or host in self.aliases:
             return True
         address = names.parse_address(host)
         if address is None:
             return False
-        return str(address) in self.addresses or (address.is_loopback and not self.own_loopback)
+        if str(address) in self.addresses or address.is_unspecified:
+            return True
+        if not address.is_loopback:
+            return False
+        return not self.own_loopback or (str(address) in _LOCALHOST and not self.addresses.isdisjoint(_LOCALHOST))
