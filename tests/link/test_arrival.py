@@ -25,6 +25,7 @@ from openmsmq.packet.queue_names import NameType, QueueName
 from openmsmq.protection.arrival import Accepted
 from openmsmq.queueing.arrivals import Arriving
 from openmsmq.queueing.authorization import SYSTEM, QueueAccessMask
+from openmsmq.queueing.changes import MOST_REFUSED, OTHERS
 from openmsmq.queueing.outgoing_queues import meant_machine, wire_name
 from openmsmq.transfer.packets import user_message_of
 from openmsmq.transport.sequence import SequenceId
@@ -254,3 +255,14 @@ def test_t21_a_message_makes_29_hops(made_hops: int, goes_on: bool) -> None:
         await settled(1)
 
     line.run(story)
+
+
+def test_what_is_refused_is_counted_by_reason_and_source_for_metrics(arrival: Arrival) -> None:
+    refused_so_far = arrival._manager.changes.refused
+    for number in range(2 * MOST_REFUSED):
+        made = packet("missing")
+        made.user.source_queue_manager = number.to_bytes(16, "little")
+        judge(arrival, made, ORIGIN)
+    reason = int(MessageClass.NACK_BAD_DST_Q)
+    assert refused_so_far[reason, str(UUID(int=0))] == 1 and refused_so_far[reason, OTHERS] == MOST_REFUSED
+    assert len(refused_so_far) == MOST_REFUSED + 1

@@ -241,7 +241,9 @@ def test_metrics_of_queues_are_for_who_may_see_them(client: Client, queue: str, 
 def test_health_has_two_questions(daemon: Daemon) -> None:
     assert ask(daemon, "GET", "/livez").text == "ok\n"
     assert ask(daemon, "GET", "/readyz").text == "ok\n"
-    assert ask(daemon, "GET", "/readyz?verbose").text == "daemon: ok\ndisk: ok\n"
+    *checks, figures = ask(daemon, "GET", "/readyz?verbose").text.splitlines()
+    assert checks == ["daemon: ok", "disk: ok", "store: ok", "rpc: ok"]
+    assert re.fullmatch(r"figures: \d+ s old", figures)
 
 
 def test_there_is_nothing_without_a_login_but_health_sums_and_the_description(daemon: Daemon) -> None:

@@ -121,6 +121,7 @@ class Batch:
         identifiers: what was added to the history.
         recoverable: those of them that the store is to remember.
         arrived: what management shows.
+        refused: why messages are refused, and which queue managers sent them.
         allowed: whether a sender, authenticated or not, may send to a queue, by its number.
     """
 
@@ -133,6 +134,7 @@ class Batch:
     identifiers: list[bytes] = field(default_factory=list)
     recoverable: list[bytes] = field(default_factory=list)
     arrived: list[tuple[Queue, Source, str]] = field(default_factory=list)
+    refused: list[tuple[MessageClass, bytes]] = field(default_factory=list)
     allowed: dict[tuple[str, bool, int], bool] = field(default_factory=dict)
 
 
@@ -204,6 +206,8 @@ class Arrival:
         for source in batch.tried:
             if source not in batch.sources:
                 self._sources.try_out(source)
+        for reason, sender in batch.refused:
+            self._manager.changes.note_refused(reason, _text(sender))
         for queue, source, format_name in batch.arrived:
             queue.incoming[source.key] = source.info(format_name)
         return True
@@ -358,6 +362,7 @@ class Arrival:
             and packet.user.negative_journaling
         )  # fmt: skip
         batch.work.reject(message, reason, final_ack, dead_letter)
+        batch.refused.append((reason, packet.user.source_queue_manager))
         self._remember(arrived, source, batch, is_refused=not dead_letter)
         return Verdict(Fate.REJECTED, reason, is_stored=True, source=source, answer=answer)
 

@@ -50,6 +50,10 @@ FAMILIES: Final = (
         "messages_dead_total", "counter", "Messages that nobody received, by reason.",
         *_by("reason", *(reason.slug for reason in REASONS), OTHER_REASON),
     ),
+    Family(
+        "messages_refused_total", "counter", "Messages that other queue managers sent and that were refused.",
+        ("reason", "source"),
+    ),
     Family("copies_discarded_total", "counter", "Copies and acknowledgments for which there was no room."),
     Family("list_items_failed_total", "counter", "Items left out of a list because they failed.", ("list",)),
     Family("rpc_requests_total", "counter", "Calls by RPC that came."),

@@ -22,6 +22,8 @@ from openmsmq.queueing.timers import Timers
 logger = logging.getLogger(__name__)
 
 UNUSED_PERIOD = 300_000  # milliseconds between two looks at an outgoing queue, which find it unused
+MOST_REFUSED: Final = 200  # pairs of class and source that are counted
+OTHERS: Final = "others"  # the source of what is beyond that
 _SECONDS: Final = 0xFFFFFFFF  # times are 32 bits on the wire and in records
 SEQUENCE_BLOCK: Final = 1 << 16  # sequence numbers reserved in the store at a time, so that express ones need no record
 
@@ -35,6 +37,7 @@ class Changes:
         throttled: no message comes in (Begin and End Flow Control, [MS-MQDMPR] 3.1.7.2.5 and 6).
         discarded: copies and acknowledgments that found no room.
         deaths: messages that nobody received, by the class that says why, whether a dead letter was kept or not.
+        refused: messages of other queue managers that were refused, by class and source.
         has_failed: a change was written and could not be applied; no other one may follow.
         sequence: the latest SequentialID.
     """
@@ -58,6 +61,7 @@ class Changes:
         self.discarded = 0
         self.deaths: dict[int, int] = {}
         self.has_failed = False
+        self.refused: dict[tuple[int, str], int] = {}
         self._warned_at = -1  # seconds of the clock that never goes back
         self._staged: dict[int, int] = {}  # bytes by queue number
         self._staged_bytes = 0
@@ -164,6 +168,13 @@ class Changes:
                 "queue %s is over its quota: discarded a copy of message %s (%d copies and acknowledgments in all "
                 "since the start)", queue.properties.path_name, message.id, self.discarded,
             )  # fmt: skip
+
+    def note_refused(self, reason: MessageClass, source: str) -> None:
+        """A message of another queue manager, by its identifier, was refused."""
+        key = int(reason), source
+        if key not in self.refused and len(self.refused) >= MOST_REFUSED:
+            key = int(reason), OTHERS
+        self.refused[key] = self.refused.get(key, 0) + 1
 
     def may_warn(self) -> bool:
         """Whether the log may have one more line about what other hosts can cause without end: one a second."""

@@ -138,6 +138,10 @@ def of_server(manager: QueueManager, rpc: RpcServer, syncs: Histogram, delay: Lo
     end; `epoch` is that of the store."""
     return {
         "messages_dead_total": _deaths(manager),
+        "messages_refused_total": {
+            f"{_SLUGS.get(code, OTHER_REASON)} {source}": count
+            for (code, source), count in manager.changes.refused.items()
+        },
         "transactions_total": {state.value: count for state, count in manager.transactions.ended.items()},
         "copies_discarded_total": manager.changes.discarded,
         "list_items_failed_total": dict(LEFT_OUT.counts),

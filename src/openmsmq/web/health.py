@@ -101,7 +101,7 @@ def aggregated(services: Services) -> str:
 def _figure(name: str, value: Any) -> Figures:
     """A figure of the daemon as `operating.metrics` has it."""
     match name:
-        case "logins_total":
+        case "logins_total" | "messages_refused_total":
             return {tuple(key.split(" ")): count for key, count in value.items()}
         case "build_info":
             return {tuple(value): 1}
