@@ -8,10 +8,15 @@ import time
 import pytest
 
 from openmsmq.rpc import aio
-from openmsmq.rpc.call import InterfaceTable
+from openmsmq.rpc.call import Call, InterfaceTable
 from openmsmq.rpc.client import connect
 from openmsmq.rpc.errors import BindError, LocalProtocolError, RpcConnectionError, RpcFault
-from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, NCA_S_FAULT_UNSPEC, NCA_S_OP_RNG_ERROR
+from openmsmq.rpc.faults import (
+    NCA_S_FAULT_CONTEXT_MISMATCH,
+    NCA_S_FAULT_REMOTE_NO_MEMORY,
+    NCA_S_FAULT_UNSPEC,
+    NCA_S_OP_RNG_ERROR,
+)
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.server import RpcServer
 from rpc.toys import BIG, CLOSE, CRASH, ECHO, NULL, OPEN, OTHER, REVERSE, WAIT, Toy, running_server
@@ -31,6 +36,27 @@ def test_a_call_comes_back_with_its_answer_and_faults_with_their_status() -> Non
         assert fault.value.status == NCA_S_FAULT_UNSPEC
         connection.bind(OTHER.uuid, (2, 1))
         assert connection.call(REVERSE, b"abc") == b"cba"
+
+
+def test_without_memory_a_call_gets_that_fault_and_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    toy = Toy()
+    served = toy.call
+
+    def call(call: Call) -> None:
+        if call.opnum == CRASH:
+            raise MemoryError
+        served(call)
+
+    monkeypatch.setattr(toy, "call", call)
+    with running_server(toy) as (_, port), connect("127.0.0.1", port) as connection:
+        connection.bind(ECHO.uuid, ECHO.version)
+        with pytest.raises(RpcFault) as fault:
+            connection.call(CRASH, b"")
+        assert fault.value.status == NCA_S_FAULT_REMOTE_NO_MEMORY
+        assert connection.call(REVERSE, b"abc") == b"cba"
+    assert "out of memory" in caplog.text and "Traceback" not in caplog.text
 
 
 def test_an_interface_that_is_not_offered_cannot_be_bound() -> None:

@@ -107,7 +107,7 @@ def short_of(name: str) -> BadStubData:
 
 # TypeError, ValueError and ZeroDivisionError: expressions of size_is over NULL, or dividing by what was sent.
 _DECODE_ERRORS = (
-    struct.error, UnicodeDecodeError, IndexError, OverflowError, MemoryError, TypeError, ValueError, ZeroDivisionError,
+    struct.error, UnicodeDecodeError, IndexError, OverflowError, TypeError, ValueError, ZeroDivisionError,
 )  # fmt: skip
 _ENCODE_ERRORS = (
     struct.error, TypeError, AttributeError, UnicodeEncodeError, OverflowError, ValueError, ZeroDivisionError,

@@ -13,6 +13,7 @@ from openmsmq.ndr import BadStubData
 from openmsmq.rpc.call import Call, Caller, Interface
 from openmsmq.rpc.faults import (
     NCA_S_FAULT_CONTEXT_MISMATCH,
+    NCA_S_FAULT_REMOTE_NO_MEMORY,
     NCA_S_FAULT_UNSPEC,
     NCA_S_OP_RNG_ERROR,
     RPC_S_ACCESS_DENIED,
@@ -272,6 +273,13 @@ class Dispatcher:
         except BadStubData as error:
             log.info("%s opnum %d from %s: %s", interface.name, opnum, call.peer, error)
             self._refuse(call, RPC_X_BAD_STUB_DATA)
+        except MemoryError:
+            log.error(
+                "%s opnum %d from %s: out of memory, answered with nca_s_fault_remote_no_memory; nothing has changed. "
+                "Give the daemon more memory, or let it keep less: max_connections, quotas of queues with express "
+                "messages", interface.name, opnum, call.peer,
+            )  # fmt: skip
+            self._refuse(call, NCA_S_FAULT_REMOTE_NO_MEMORY)
         except Exception:
             log.exception("%s opnum %d failed", interface.name, opnum)
             self._refuse(call, NCA_S_FAULT_UNSPEC)
