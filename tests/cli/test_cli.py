@@ -133,7 +133,7 @@ def test_a_message_that_cannot_be_written_stays_in_the_queue(run, service, proto
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ('{whole}\nnot an export\n{whole}\n', 2),
+        ("{whole}\nnot an export\n{whole}\n", 2),
         ("notes of last week\nmore of them\n", 1),
         ("one line without an end", 1),
         ("{whole}\nkeep me", 2),

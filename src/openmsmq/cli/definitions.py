@@ -20,7 +20,9 @@ from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.text import counted, printable_json
 from openmsmq.operating.administration.by_http import ByHttp, PlannedStep
-from openmsmq.operating.definitions import DefinitionsError, Document, Step, check, export, plan
+from openmsmq.operating.checked_json import strict
+from openmsmq.operating.definitions import DefinitionsError, Document, Step, export, plan, unreadable
+from openmsmq.operating.definitions_schema import parse
 from openmsmq.operating.guards import Guard
 from openmsmq.operating.http_requests import ApiError
 from openmsmq.operating.settings import settings_in_force
@@ -86,8 +88,15 @@ class _ByRpc:
         return export(self._qm, self._accounts.names(), local, settings, secrets=secrets)
 
     def plan(self, wanted: Document) -> _Steps:
-        steps = plan(self._qm, wanted, self.export(secrets=False), self._accounts.sid, self._local)
+        steps = plan(self._qm, wanted, self.export(secrets=False), self._sid, self._local)
         return _Steps([PlannedStep(step.said, step.apply is not None) for step in steps], lambda: map(_apply, steps))
+
+    def _sid(self, who: str) -> str:
+        """Raises ValueError for a name that nobody knows."""
+        try:
+            return self._accounts.sid(who)
+        except click.UsageError as error:
+            raise ValueError(error.message) from None
 
 
 class _ByHttp:
@@ -140,16 +149,25 @@ def _side(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--secrets", is_flag=True, help="With the hashes of passwords, which are as good as passwords.")
 @_side
 def export_(side: _Side, file: Path | None, secrets: bool) -> None:
-    """Write definitions as JSON to FILE or standard output, always in the same order."""
-    text = _text(side.export(secrets=secrets))
+    """Write definitions as JSON to FILE or standard output, always in the same order.
+
+    Exit code 1 if a queue, or its permissions, can't be read by you; the others are written.
+    """
+    document = side.export(secrets=secrets)
+    text = _text(document)
     if file is None:
         echo(text.rstrip("\n"), multiline=True)
-        return
-    file.touch(mode=0o600 if secrets else 0o644)
-    if secrets:
-        file.chmod(0o600)
-    file.write_text(text, encoding="utf-8")
-    echo(f"wrote {file}", err=True)
+    else:
+        file.touch(mode=0o600 if secrets else 0o644)
+        if secrets:
+            file.chmod(0o600)
+        file.write_text(text, encoding="utf-8")
+        echo(f"wrote {file}", err=True)
+    if missing := unreadable(document):
+        raise click.ClickException(
+            f"not complete: {counted(len(missing), 'queue')} can't be read by you, or not their permissions: "
+            f"{', '.join(missing)}"
+        )
 
 
 @definitions.command("diff")
@@ -171,7 +189,8 @@ def diff(side: _Side, file: Path, as_json: bool) -> None:
 def import_(side: _Side, file: Path, dry_run: bool, as_json: bool) -> None:
     """Create and change what FILE has and is not so here. Nothing is deleted, and no message is touched.
 
-    What cannot be done is named and left; the rest is done. Exit code 1 if something failed.
+    Nothing is changed if anything in FILE is wrong. What cannot be done is named and left; the rest is done. Exit code
+    1 if something failed.
     """
     steps = _plan(side, file)
     failed = _show(steps, as_json, done=not dry_run)
@@ -184,10 +203,10 @@ def import_(side: _Side, file: Path, dry_run: bool, as_json: bool) -> None:
 
 def _plan(side: _Side, file: Path) -> _Steps:
     try:
-        wanted = check(json.loads(file.read_text(encoding="utf-8")))
+        document = strict(file.read_bytes())
+        return side.plan(parse(document))
     except (ValueError, DefinitionsError) as error:
         raise click.ClickException(f"{file}: {error}") from None
-    return side.plan(wanted)
 
 
 def _show(steps: _Steps, as_json: bool, done: bool) -> int:

@@ -291,7 +291,11 @@ def export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protoc
     with (
         qm.open(path_of(queue), "peek", protocol=protocol) as opened,
         progress("exporting") as bar,
-        written.append() if written else file.open("w", encoding="utf-8") if file else nullcontext(sys.stdout) as output,
+        written.append()
+        if written
+        else file.open("w", encoding="utf-8")
+        if file
+        else nullcontext(sys.stdout) as output,
     ):
         task = bar.add_task("", total=total, rate="")
         started = time.monotonic()
