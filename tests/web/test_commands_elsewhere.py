@@ -245,7 +245,7 @@ def test_settings_in_force_are_shown_with_their_origin(both: Both) -> None:
 
 def test_a_directory_in_which_no_daemon_has_started_has_no_settings(tmp_path: Path) -> None:
     ended = invoke("settings", "--data-dir", str(tmp_path))
-    assert ended.code == FAILED and f"{tmp_path} has no settings" in ended.stderr
+    assert ended.code == FAILED and f"{tmp_path} is no data directory" in ended.stderr
 
 
 # -- definitions ---------------------------------------------------------------------------------------------------

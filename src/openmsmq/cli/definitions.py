@@ -21,6 +21,7 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.model.text import counted, printable_json
 from openmsmq.operating.administration.by_http import ByHttp, PlannedStep
 from openmsmq.operating.checked_json import strict
+from openmsmq.operating.data_directories import demand
 from openmsmq.operating.definitions import DefinitionsError, Document, Step, export, plan, unreadable
 from openmsmq.operating.definitions_schema import parse
 from openmsmq.operating.guards import Guard
@@ -45,7 +46,7 @@ class _Local:
         record = LocalAudit(configuration)
         self.users = UsersFile(configuration.users_path, on_change=lambda action, name: record(action, "user", name))
         self.machine: Guard = accounts.machine()
-        self.settings = settings_in_force(configuration.data_dir)
+        self.settings = settings_in_force(demand(configuration.data_dir))
 
 
 @click.group()
