@@ -212,6 +212,39 @@ def test_an_unknown_property_in_an_import_is_named(run, tmp_path):
     assert "'lable' is not a message property" in run("import", "strict", "f.jsonl", code=1)
 
 
+def test_a_value_of_zero_is_a_value(run):
+    run("queue", "create", "zero", "--priv-level", "0", "--quota", "0", "--journal-quota", "0")
+    shown = json.loads(run("queue", "show", "zero", "--json"))
+    assert (shown["priv_level"], shown["quota"], shown["journal_quota"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("move", "--to-queue", "nowhere"), ("copy", "--to-queue", "nowhere"), ("resend", "--to-queue", "nowhere")],
+)
+def test_a_dry_run_finds_that_the_queue_to_go_to_is_missing(run, command):
+    name = f"dry-{command[0]}"
+    run("queue", "create", name)
+    run("send", name, "x")
+    for options in (("--dry-run",), ()):
+        assert "there is no queue .\\private$\\nowhere" in run(
+            "msg", command[0], name, *command[1:], "--all", *options, code=3
+        )
+    assert len(run("peek", name, "--json").splitlines()) == 1
+
+
+def test_a_dry_run_of_a_return_names_the_queues_that_are_gone(run):
+    run("queue", "create", "goes")
+    run("send", "goes", "x", "--deadletter", "--ttl", "1")
+    eventually(lambda: run("dlq", "list", "--meant-for", "goes", "--json"))
+    run("queue", "delete", "goes", "--yes")
+    for command in ("return", "resend"):
+        said = run("dlq", command, "--meant-for", "goes", "--dry-run", code=1)
+        assert "1 message of 1 could not be" in said and "goes" in said
+    run("queue", "create", "goes")
+    assert "would be returned: 1" in run("dlq", "return", "--meant-for", "goes", "--dry-run")
+
+
 def test_copy_leaves_and_move_takes(run):
     run("queue", "create", "from")
     run("queue", "create", "to", "--transactional")

@@ -141,7 +141,7 @@ def test_a_step_of_an_import_that_fails_is_a_problem_and_the_others_are_done(bob
     token = bob.post("/definitions/dry-runs", document=wanted)["token"]
     said = refusal(409, lambda: bob.post("/definitions", document=wanted, token=token))
     assert "1 step of" in said and "ACCESS_DENIED" in said
-    assert "step-new" in json.dumps(client.get("/queues"))
+    assert "step-new" in json.dumps(bob.get("/queues"))
 
 
 def test_what_is_given_twice_is_refused(client: Client) -> None:

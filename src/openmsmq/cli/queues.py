@@ -55,7 +55,7 @@ for _command in OF_QUEUE:
 @connected
 def create(qm: QueueManager, name: str, public: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Create a private queue, or a public one."""
-    properties = {key: value for key, value in options.items() if value not in (None, False)}
+    properties = {key: value for key, value in options.items() if value is not None and value is not False}
     path = public_path_of(name) if public else path_of(name)
     if dry_run:
         there = _exists(qm, path) if public else _is_among(path, qm.queues())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound
 from openmsmq.model.message import Message
@@ -20,6 +23,24 @@ def is_transactional(qm: QueueManager, path: str) -> bool:
         return False
     except AccessDenied:
         return _takes_transactions(qm, path)
+
+
+def missing(qm: QueueManager, names: Iterable[str]) -> list[str]:
+    """Those of these queues that are of this queue manager, and are not there. Of other machines nothing is known
+    here."""
+    return [name for name in dict.fromkeys(names) if _is_missing(qm, name)]
+
+
+def _is_missing(qm: QueueManager, name: str) -> bool:
+    try:
+        qm.properties(name, "path_name")
+    except UNANSWERED:
+        raise
+    except QueueNotFound:
+        return True
+    except MsmqError:  # no queue object, one of another machine, or not for this caller
+        return False
+    return False
 
 
 def _takes_transactions(qm: QueueManager, path: str) -> bool:
