@@ -18,7 +18,7 @@ from openmsmq.operating.alarms import Alarms
 from openmsmq.operating.tokens import TokensFile, TokenUses
 from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
 from openmsmq.queueing.auditing import Deed
-from openmsmq.queueing.queue import QueueKind
+from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.rpc.server import RpcServer
 from openmsmq.rpc.throttle import PERIOD, Attempt, FailureLimits
 from openmsmq.rpc.users import UsersFile
@@ -50,8 +50,14 @@ class Peer(FramePeer):
             TokenUses(path.parent),
             Alarms(),
             Latency({}),
+            self._forget,
+            lambda callback: callback(),
             domain,
         )
+
+    def _forget(self, queue: Queue, source: bytes) -> bool:
+        """As the link does."""
+        return queue.incoming.pop(source, None) is not None
 
     def record(self, deed: Deed) -> None:
         """The audit log of this door."""

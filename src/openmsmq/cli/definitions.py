@@ -22,8 +22,8 @@ from openmsmq.model.text import counted, printable_json
 from openmsmq.operating.administration.by_http import ByHttp, PlannedStep
 from openmsmq.operating.checked_json import strict
 from openmsmq.operating.data_directories import demand
-from openmsmq.operating.definitions import DefinitionsError, Document, Step, export, plan, unreadable
-from openmsmq.operating.definitions_schema import parse
+from openmsmq.operating.definitions import Document, Step, export, plan, unreadable
+from openmsmq.operating.definitions_schema import DefinitionsError, parse
 from openmsmq.operating.guards import Guard
 from openmsmq.operating.http_requests import ApiError
 from openmsmq.operating.settings import settings_in_force

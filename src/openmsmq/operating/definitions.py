@@ -157,7 +157,9 @@ def _check_names(wanted: Document, sid_of: SidOf, local: Local | None) -> None:
     """Raises DefinitionsError for an owner, an entry or a member whom nobody knows, and whom no step adds."""
     users = {user["name"].casefold() for user in wanted.get("users", []) if "nt_hash" in user}
     added = users | {group["name"].casefold() for group in wanted.get("groups", [])} if local is not None else set()
-    guarded = [(f"queue {queue['name']}", queue, QUEUE_RIGHTS) for queue in wanted.get("queues", [])]
+    guarded: list[tuple[str, Document, tuple[Right, ...]]] = [
+        (f"queue {queue['name']}", queue, QUEUE_RIGHTS) for queue in wanted.get("queues", [])
+    ]
     if local is not None:
         guarded += [("the queue manager", wanted.get("machine", {}), MACHINE_RIGHTS)]
         users |= {user.name.casefold() for user in local.users.list()}

@@ -15,7 +15,8 @@ from starlette.responses import Response
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.text import counted
-from openmsmq.operating.definitions import UNREADABLE, DefinitionsError, Document, Step, export, plan, unreadable
+from openmsmq.operating.definitions import UNREADABLE, Document, Step, export, plan, unreadable
+from openmsmq.operating.definitions_schema import DefinitionsError
 from openmsmq.operating.guards import Guard
 from openmsmq.operating.machine_guard import MachineGuard
 from openmsmq.operating.permissions import sid_for
