@@ -238,8 +238,8 @@ def test_a_dry_run_of_a_return_names_the_queues_that_are_gone(run):
     run("send", "goes", "x", "--deadletter", "--ttl", "1")
     eventually(lambda: run("dlq", "list", "--meant-for", "goes", "--json"))
     run("queue", "delete", "goes", "--yes")
-    for command in ("return", "resend"):
-        said = run("dlq", command, "--meant-for", "goes", "--dry-run", code=1)
+    for verb in ("return", "resend"):
+        said = run("dlq", verb, "--meant-for", "goes", "--dry-run", code=1)
         assert "1 message of 1 could not be" in said and "goes" in said
     run("queue", "create", "goes")
     assert "would be returned: 1" in run("dlq", "return", "--meant-for", "goes", "--dry-run")

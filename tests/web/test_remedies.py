@@ -76,7 +76,7 @@ def test_a_program_that_has_the_queue_open_learns_that_it_is_gone(client: Client
     with daemon.connect(user=ADMINISTRATOR, password=PASSWORD) as manager, manager.open(FAR, "send") as opened:
         opened.send("x")
         eventually(lambda: run(client, "outgoing", "delete", FAR, "--yes").code == 0)
-        with pytest.raises(Exception, match="QUEUE_DELETED|INVALID_HANDLE"):
+        with pytest.raises(Exception, match=r"QUEUE_DELETED|INVALID_HANDLE"):
             opened.send("y")
 
 

@@ -21,7 +21,7 @@ from openmsmq.model.roles import Role, role_of
 from openmsmq.model.sddl import from_sddl, to_sddl
 from openmsmq.model.security import SecurityDescriptor, allow, deny
 from openmsmq.operating import permissions
-from openmsmq.operating.definitions_schema import FORMAT, DefinitionsError, entry, parse
+from openmsmq.operating.definitions_schema import FORMAT, DefinitionsError, parse, parse_entry
 from openmsmq.operating.guards import Guard, QueueGuard
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.rpc.users import UsersFile, UsersFileError
@@ -169,7 +169,7 @@ def _check_names(wanted: Document, sid_of: SidOf, local: Local | None) -> None:
                     raise DefinitionsError(f"group {group['name']}: there is no user {member!r}, and no hash to add it")
     for said, part, rights in guarded:
         named = [part["owner"]] if part.get("owner") else []
-        for name in [*named, *(entry(text, rights)[1] for text in part.get("permissions", []))]:
+        for name in [*named, *(parse_entry(text, rights)[1] for text in part.get("permissions", []))]:
             if name.casefold() not in added:
                 try:
                     sid_of(name)
@@ -258,7 +258,7 @@ def _descriptor(wanted: Document, rights: tuple[Right, ...], sid_of: SidOf) -> S
         return from_sddl(wanted["sddl"])
     aces = []
     for text in wanted.get("permissions", []):
-        kind, who, words = entry(text, rights)
+        kind, who, words = parse_entry(text, rights)
         aces.append((deny if kind == "deny" else allow)(sid_of(who), mask_of(words, rights)))
     owner = wanted.get("owner")
     return SecurityDescriptor(owner=sid_of(owner) if owner else None, dacl=tuple(aces))

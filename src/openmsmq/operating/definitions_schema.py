@@ -39,7 +39,7 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Rights(_Part, frozen=True):
     """Who may do what: in words, or as SDDL where words do not say all."""
 
-    owner: str | None | UnsetType = UNSET
+    owner: str | UnsetType | None = UNSET
     permissions: list[str] | UnsetType = UNSET
     sddl: str | UnsetType = UNSET
 
@@ -164,10 +164,10 @@ def _check_rights(rights: Rights, known: tuple[Right, ...]) -> None:
             raise ValueError("give sddl, or owner and permissions")
         from_sddl(rights.sddl)
     for text in rights.permissions or []:
-        entry(text, known)
+        parse_entry(text, known)
 
 
-def entry(text: str, rights: tuple[Right, ...]) -> tuple[str, str, list[str]]:
+def parse_entry(text: str, rights: tuple[Right, ...]) -> tuple[str, str, list[str]]:
     """`allow NAME RIGHT...`, where the name may have spaces: the rights are the last words that are rights. Raises
     ValueError."""
     kind, _, rest = text.partition(" ")
