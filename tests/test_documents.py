@@ -122,7 +122,7 @@ def test_console_examples_name_commands_and_options_that_exist(document: Path) -
 
 
 def test_each_line_of_the_readmes_shell_block_runs_on_a_new_daemon(tmp_path: Path) -> None:
-    """As it is printed, but for the ports and directories of the test, and Ctrl-C where a command says that it ends so."""
+    """As it is printed, but for ports and directories, and Ctrl-C where a comment says that it ends a command."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## From the shell")[2]
     lines = text.partition("```sh\n")[2].partition("```")[0].splitlines()
     assert len(lines) > 15
