@@ -17,19 +17,17 @@ from openmsmq.cli.output import echo, json_option, print_json
 from openmsmq.cli.places import Place, http_options
 from openmsmq.cli.recording import LocalAudit
 from openmsmq.client.sync import QueueManager
-from openmsmq.model.errors import MsmqError
 from openmsmq.model.text import counted, printable_json
 from openmsmq.operating.administration.by_http import ByHttp, PlannedStep
 from openmsmq.operating.checked_json import strict
 from openmsmq.operating.data_directories import demand
-from openmsmq.operating.definitions import Document, Step, export, plan, unreadable
+from openmsmq.operating.definitions import DONE, LEFT, Document, apply, export, plan, unreadable
 from openmsmq.operating.definitions_schema import DefinitionsError, parse
 from openmsmq.operating.guards import Guard
 from openmsmq.operating.http_requests import ApiError
 from openmsmq.operating.settings import settings_in_force
-from openmsmq.rpc.users import UsersFile, UsersFileError
+from openmsmq.rpc.users import UsersFile
 
-_DONE, _LEFT = "done", "left"  # results of steps
 _local = click.option(
     "--local",
     is_flag=True,
@@ -90,7 +88,7 @@ class _ByRpc:
 
     def plan(self, wanted: Document) -> _Steps:
         steps = plan(self._qm, wanted, self.export(secrets=False), self._sid, self._local)
-        return _Steps([PlannedStep(step.said, step.apply is not None) for step in steps], lambda: map(_apply, steps))
+        return _Steps([PlannedStep(step.said, step.apply is not None) for step in steps], lambda: map(apply, steps))
 
     def _sid(self, who: str) -> str:
         """Raises ValueError for a name that nobody knows."""
@@ -213,24 +211,14 @@ def _plan(side: _Side, file: Path) -> _Steps:
 def _show(steps: _Steps, as_json: bool, done: bool) -> int:
     """Show each step, and do it; returns how many failed."""
     failed = 0
-    results = steps.results() if done and steps.planned else ("" if step.can else _LEFT for step in steps.planned)
+    results = steps.results() if done and steps.planned else ("" if step.can else LEFT for step in steps.planned)
     for step, result in zip(steps.planned, results, strict=True):
-        failed += result not in ("", _DONE, _LEFT)
+        failed += result not in ("", DONE, LEFT)
         if as_json:
             print_json({"step": step.said, "result": result or "would be done"})
         else:
             echo(f"{step.said}{f'  [{result}]' if result else ''}")
     return failed
-
-
-def _apply(step: Step) -> str:
-    if step.apply is None:
-        return _LEFT
-    try:
-        step.apply()
-    except (MsmqError, UsersFileError, ValueError, click.UsageError) as error:
-        return f"failed: {error}"
-    return _DONE
 
 
 def _text(document: Document) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from openmsmq.operating.web_address import ADDRESS_FILE
-from openmsmq.protection.keyring import write_private
+from openmsmq.protection.keyring import KeyringError, write_private
 from openmsmq.store import OsVfs, StoreError, fsck
 from openmsmq.store.copying import copy_log
 from openmsmq.store.ownership import is_of_store, log_directory
@@ -37,7 +37,7 @@ class BackupError(Exception):
 
 
 #: What making a backup raises.
-FAILURES: Final = (BackupError, StoreError, OSError)
+FAILURES: Final = (BackupError, StoreError, KeyringError, OSError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,21 @@ class Step(NamedTuple):
     apply: Callable[[], object] | None
 
 
+DONE: Final = "done"
+LEFT: Final = "left"
+
+
+def apply(step: Step) -> str:
+    """Do a step: `done`, `left`, or what was wrong."""
+    if step.apply is None:
+        return LEFT
+    try:
+        step.apply()
+    except (MsmqError, ValueError, *UNREADABLE) as error:
+        return f"failed: {error}"
+    return DONE
+
+
 class Local(Protocol):
     """What the data directory adds; see `cli.accounts`."""
 

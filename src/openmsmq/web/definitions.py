@@ -13,9 +13,18 @@ import msgspec
 from starlette.responses import Response
 
 from openmsmq.client.sync import QueueManager
-from openmsmq.model.errors import MsmqError
 from openmsmq.model.text import counted
-from openmsmq.operating.definitions import UNREADABLE, Document, Step, export, plan, unreadable
+from openmsmq.operating.definitions import (
+    DONE,
+    LEFT,
+    UNREADABLE,
+    Document,
+    Step,
+    apply,
+    export,
+    plan,
+    unreadable,
+)
 from openmsmq.operating.definitions_schema import DefinitionsError
 from openmsmq.operating.guards import Guard
 from openmsmq.operating.machine_guard import MachineGuard
@@ -115,9 +124,9 @@ def import_definitions(asked: Asked) -> Imported:
             raise Problem(412, "what is to be done is not what the dry run has said: make another one")
         can = sum(step.apply is not None for step in steps)
         record(asked, "definitions.import", "machine", asked.services.settings.hosts[0], count=can)
-        done = [DoneStep(step.said, _apply(step)) for step in steps]
+        done = [DoneStep(step.said, apply(step)) for step in steps]
     asked.services.rows.forget(asked.caller.ticket)
-    wrong = [f"{step.said}: {step.result}" for step in done if step.result not in ("done", "left")]
+    wrong = [f"{step.said}: {step.result}" for step in done if step.result not in (DONE, LEFT)]
     if wrong:
         detail = f"{counted(len(wrong), 'step')} of {len(done)} failed, the others are done; {wrong[0]}"
         raise Problem(409, detail, steps=msgspec.to_builtins(done), failed=len(wrong))
@@ -159,16 +168,6 @@ def _local(asked: Asked) -> _Local:
         ),
     )  # fmt: skip
     return _Local(recorded_users(asked), machine)
-
-
-def _apply(step: Step) -> str:
-    if step.apply is None:
-        return "left"
-    try:
-        step.apply()
-    except (MsmqError, ValueError, *UNREADABLE) as error:
-        return f"failed: {error}"
-    return "done"
 
 
 def _digest(document: Document, local: bool, steps: list[Step]) -> str:

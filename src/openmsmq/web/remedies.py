@@ -7,6 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from openmsmq.model.errors import QueueNotFound
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.queueing.auditing import Actor, Auditor, Deed
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue
@@ -34,15 +35,22 @@ class Remedies:
 
     def sequences(self) -> Iterator[dict[str, Any]]:
         """A row for each transactional sequence that comes in from another queue manager."""
-        for queue in list(self._manager.registry.queues.values()):
-            if kind_of(queue) is not None:
-                for known in list(queue.incoming.values()):
-                    yield {
-                        "queue": id_of(queue), "name": queue.properties.path_name,
-                        "source": str(UUID(bytes_le=known.sender)), "sequence": known.sequence_identifier,
-                        "number": known.sequence_number, "rejected": known.reject_count,
-                        "accessed": known.last_access_time,
-                    }  # fmt: skip
+        queues = [queue for queue in self._manager.registry.queues.values() if queue.incoming]
+        for rows in LEFT_OUT.each("lists of sequences", queues, self._rows, lambda queue: queue.properties.path_name):
+            yield from rows
+
+    @staticmethod
+    def _rows(queue: Queue) -> list[dict[str, Any]]:
+        if kind_of(queue) is None:
+            return []
+        return [
+            {
+                "queue": id_of(queue), "name": queue.properties.path_name,
+                "source": str(UUID(bytes_le=known.sender)), "sequence": known.sequence_identifier,
+                "number": known.sequence_number, "rejected": known.reject_count, "accessed": known.last_access_time,
+            }
+            for known in queue.incoming.values()
+        ]  # fmt: skip
 
     def forget_sequence(self, identifier: str, source: str, actor: Actor) -> bool:
         """Whether there was such a sequence. Raises QueueNotFound, MsmqError where that can't be recorded or stored."""
