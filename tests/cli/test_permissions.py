@@ -79,7 +79,8 @@ def test_a_public_queue_is_made_guarded_used_and_deleted_as_a_private_one(run: R
     run("queue", "grant", name, "chief", "FullControl", user="chief")
     run("queue", "set", name, "label=old news", user="chief")
     assert "old news" in run("directory", "queues")
-    rows = [json.loads(line) for line in run("queue", "list", "--json", user="chief").splitlines()]
+    with service.connect(user="chief", password="Secret#1") as manager, manager.open(name, "peek"):
+        rows = [json.loads(line) for line in run("queue", "list", "--json", user="chief").splitlines()]
     assert [row["message_count"] for row in rows if row["path_name"].endswith("\\news")] == [1]
     assert run("queue", "owner", name, user="chief").strip() == "chief"
     run("queue", "owner", name, "bob", "--yes", user="chief")

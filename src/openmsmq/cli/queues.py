@@ -85,9 +85,10 @@ def _exists(qm: QueueManager, path: str) -> bool:
 @json_option
 @connected
 def list_(qm: QueueManager, as_json: bool) -> None:
-    """List private queues with their counts, and public and connector queues that hold messages or are open.
+    """List private queues with their counts, public queues that are open, and connector queues that hold messages or
+    are open.
 
-    `openmsmq directory queues` lists all public queues.
+    No published protocol lists the public queues of a machine that nobody has open: `openmsmq directory queues` does.
     """
     active = qm.management()["active_queues"]
     connectors = sorted(name for name in active if name.startswith("CONNECTOR="))
