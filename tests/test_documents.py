@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from itertools import product
@@ -117,6 +119,31 @@ def test_console_examples_name_commands_and_options_that_exist(document: Path) -
             parse(words)
         except click.UsageError as error:
             raise AssertionError(f"{document.name}: openmsmq {shlex.join(words)}: {error.message}") from None
+
+
+def test_each_line_of_the_readmes_shell_block_runs_on_a_new_daemon(tmp_path: Path) -> None:
+    """As it is printed, but for ports and directories, and Ctrl-C where a comment says that it ends a command."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## From the shell")[2]
+    lines = text.partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert len(lines) > 15
+    (tmp_path / "openmsmq").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m openmsmq.cli "$@"\n')
+    (tmp_path / "openmsmq").chmod(0o755)
+    with Daemon(tmp_path / "data") as daemon:
+        places = {
+            "OPENMSMQ_PORT_OFFSET=10000": f"OPENMSMQ_PORT={daemon.port}",
+            "/tmp/queues": str(tmp_path / "data"), "/tmp/backup": str(tmp_path / "backup"),
+        }  # fmt: skip
+        script = ["set -e", f'export PATH="{tmp_path}:$PATH"']
+        for line in lines:
+            for printed, here in places.items():
+                line = line.replace(printed, here)
+            endless = line.partition("#")[2].endswith("until Ctrl-C")
+            script.append(f"{{ timeout -s INT 3 {line.partition('#')[0]} || test $? = 124; }}" if endless else line)
+        ended = subprocess.run(
+            ["bash", "-c", "\n".join(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        )
+    assert ended.returncode == 0, ended
+    assert "hello" in ended.stdout and "Traceback" not in ended.stderr
 
 
 def test_a_command_that_does_not_exist_is_found() -> None:

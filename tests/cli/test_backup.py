@@ -92,7 +92,7 @@ def test_what_is_no_sound_backup_is_not_restored(tmp_path: Path) -> None:
 
     assert "is not empty" in refused("backup", str(tmp_path / "backup"), *data)
     assert "is not empty" in refused("restore", str(tmp_path / "backup"), *data)
-    assert "holds no store" in refused("backup", str(tmp_path / "other"), *target)
+    assert "does not exist" in refused("backup", str(tmp_path / "other"), *target)
     (segment, *_) = sorted((tmp_path / "backup" / "store").glob("segment-*"))
     content = bytearray(segment.read_bytes())
     content[5000] ^= 1

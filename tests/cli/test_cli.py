@@ -119,13 +119,80 @@ def test_a_queue_is_read_through_the_protocol_that_is_asked_for(run, protocol):
     assert "'ftp' is not one of" in run("peek", name, "--protocol", "ftp", code=2)
 
 
-def test_a_message_that_cannot_be_written_stays_in_the_queue(run, service):
-    run("queue", "create", "full")
-    run("send", "full", "kept", "--raw")
+@pytest.mark.parametrize("protocol", ["remoteread", "qmcomm"])
+def test_a_message_that_cannot_be_written_stays_in_the_queue(run, service, protocol):
+    name = f"full-{protocol}"
+    run("queue", "create", name)
+    run("send", name, "kept", "--raw")
     with open("/dev/full", "wb") as full:
-        receive = command("receive", "full", "--body-only", "--port", str(service.port))
+        receive = command("receive", name, "--body-only", "--protocol", protocol, "--port", str(service.port))
         assert subprocess.run(receive, stdout=full, stderr=subprocess.PIPE, timeout=60).returncode != 0
-    assert run("receive", "full", "--body-only") == "kept"
+    assert run("receive", name, "--body-only") == "kept"
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("{whole}\nnot an export\n{whole}\n", 2),
+        ("notes of last week\nmore of them\n", 1),
+        ("one line without an end", 1),
+        ("{whole}\nkeep me", 2),
+        ('{whole}\n{{"body": ""}}\n', 2),
+    ],
+)
+def test_resume_touches_no_file_that_is_not_an_export(run, tmp_path, content, line):
+    name = f"resume{line}-{len(content)}"
+    run("queue", "create", name)
+    run("send", name, "x")
+    content = content.format(whole=run("export", name).strip())
+    (tmp_path / "kept.jsonl").write_text(content)
+    assert f"kept.jsonl, line {line}:" in run("export", name, "kept.jsonl", "--resume", code=1)
+    assert (tmp_path / "kept.jsonl").read_text() == content
+
+
+def test_resume_keeps_a_whole_last_line_that_has_no_end(run, tmp_path):
+    run("queue", "create", "endless")
+    run("send", "endless", "first")
+    (tmp_path / "f.jsonl").write_text(run("export", "endless").strip())
+    run("receive", "endless")
+    run("send", "endless", "second")
+    run("export", "endless", "f.jsonl", "--resume")
+    assert len([json.loads(line) for line in (tmp_path / "f.jsonl").open()]) == 2
+
+
+def _broken_import(run, tmp_path, queue):
+    """An import of f.jsonl that fails at its third line."""
+    run("queue", "create", queue)
+    lines = [json.dumps({"label": f"l{n}", "body": ""}) for n in range(2)]
+    (tmp_path / "f.jsonl").write_text("\n".join([*lines, "{broken"]))
+    run("import", queue, "f.jsonl", code=1)
+
+
+def test_an_import_skips_no_message_of_another_file_of_the_same_name(run, tmp_path):
+    _broken_import(run, tmp_path, "renamed")
+    others = [json.dumps({"label": f"other{n}", "body": ""}) for n in range(4)]
+    (tmp_path / "f.jsonl").write_text("\n".join(others))
+    said = run("import", "renamed", "f.jsonl", code=1)
+    assert "another file" in said and "--restart" in said
+    assert len(run("peek", "renamed", "--json").splitlines()) == 2
+    run("import", "renamed", "f.jsonl", "--restart")
+    labels = [json.loads(m)["label"] for m in run("peek", "renamed", "--json").splitlines()]
+    assert labels == ["l0", "l1", "other0", "other1", "other2", "other3"]
+
+
+def test_progress_of_an_import_into_another_queue_is_refused(run, tmp_path):
+    _broken_import(run, tmp_path, "one")
+    run("queue", "create", "two")
+    assert "is of an import into" in run("import", "two", "f.jsonl", code=1)
+    assert run("peek", "two", "--json") == ""
+
+
+def test_a_file_that_is_no_progress_is_left_alone(run, tmp_path):
+    run("queue", "create", "mine")
+    (tmp_path / "f.jsonl").write_text(json.dumps({"label": "l", "body": ""}))
+    (tmp_path / "f.jsonl.progress").write_text("my own notes")
+    assert "is not the progress of an import" in run("import", "mine", "f.jsonl", code=1)
+    assert (tmp_path / "f.jsonl.progress").read_text() == "my own notes"
 
 
 def test_an_interrupted_import_goes_on_where_it_ended(run, tmp_path):
@@ -143,6 +210,39 @@ def test_an_unknown_property_in_an_import_is_named(run, tmp_path):
     run("queue", "create", "strict")
     (tmp_path / "f.jsonl").write_text('{"lable": "x"}\n')
     assert "'lable' is not a message property" in run("import", "strict", "f.jsonl", code=1)
+
+
+def test_a_value_of_zero_is_a_value(run):
+    run("queue", "create", "zero", "--priv-level", "0", "--quota", "0", "--journal-quota", "0")
+    shown = json.loads(run("queue", "show", "zero", "--json"))
+    assert (shown["priv_level"], shown["quota"], shown["journal_quota"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("move", "--to-queue", "nowhere"), ("copy", "--to-queue", "nowhere"), ("resend", "--to-queue", "nowhere")],
+)
+def test_a_dry_run_finds_that_the_queue_to_go_to_is_missing(run, command):
+    name = f"dry-{command[0]}"
+    run("queue", "create", name)
+    run("send", name, "x")
+    for options in (("--dry-run",), ()):
+        assert "there is no queue .\\private$\\nowhere" in run(
+            "msg", command[0], name, *command[1:], "--all", *options, code=3
+        )
+    assert len(run("peek", name, "--json").splitlines()) == 1
+
+
+def test_a_dry_run_of_a_return_names_the_queues_that_are_gone(run):
+    run("queue", "create", "goes")
+    run("send", "goes", "x", "--deadletter", "--ttl", "1")
+    eventually(lambda: run("dlq", "list", "--meant-for", "goes", "--json"))
+    run("queue", "delete", "goes", "--yes")
+    for verb in ("return", "resend"):
+        said = run("dlq", verb, "--meant-for", "goes", "--dry-run", code=1)
+        assert "1 message of 1 could not be" in said and "goes" in said
+    run("queue", "create", "goes")
+    assert "would be returned: 1" in run("dlq", "return", "--meant-for", "goes", "--dry-run")
 
 
 def test_copy_leaves_and_move_takes(run):

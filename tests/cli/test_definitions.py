@@ -74,27 +74,102 @@ def test_without_secrets_there_are_none(pair: tuple[Daemon, Daemon]) -> None:
     assert "users" not in json.loads(run_at(pair[0], "definitions", "export"))
 
 
+def of_queue(**members: object) -> str:
+    return json.dumps({"format": 1, "queues": [{"name": "fine"}, {"name": "a", **members}]})
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         ("{", "Expecting"),
+        ("[" * 100_000, "nested too deeply"),
         ("{}", "format 1"),
+        ("[1]", "format 1"),
         ('{"format": 1, "colour": 1}', "'colour' is unknown"),
+        ('{"format": 1, "format": 1}', "'format' is given twice"),
+        ('{"format": 1, "queues": [{"name": "a", "name": "b"}]}', "'name' is given twice"),
         ('{"format": 1, "queues": [{"name": "a"}, {"name": "A"}]}', "twice"),
-        ('{"format": 1, "queues": [{"name": "a", "lable": ""}]}', "'lable' is unknown"),
+        ('{"format": 1, "queues": [5]}', "queues[0]: Expected `object`"),
+        ('{"format": 1, "queues": {}}', "queues: Expected `array`"),
+        ('{"format": 1, "settings": []}', "settings: Expected `object`"),
+        ('{"format": 1, "settings": {"a": 1}}', "Expected `object`"),
+        ('{"format": 1, "machine": {"permissions": 5}}', "machine.permissions: Expected `array`"),
+        ('{"format": 1, "groups": [{"name": "g", "members": "all"}]}', "group 'g': members: Expected `array`"),
+        ('{"format": 1, "users": [{"name": "a*b"}]}', "cannot be the name"),
+        ('{"format": 1, "users": [{"name": "u", "nt_hash": "zz"}]}', "user 'u': nt_hash"),
+        ('{"format": 1, "users": [{"name": "u", "administrator": "no"}]}', "Expected `bool`"),
+        ('{"format": 1, "queues": [{"label": "a"}]}', "queues[0]: Object missing required field `name`"),
+        (of_queue(lable=""), "queue 'a': 'lable' is unknown"),
+        (of_queue(transactional="no"), "queue 'a': transactional: Expected `bool`"),
+        (of_queue(journal=1), "queue 'a': journal: Expected `bool`"),
+        (of_queue(quota=1e300), "queue 'a': quota: Expected `int"),
+        (of_queue(quota=-1), "queue 'a': quota: Expected `int` >= 0"),
+        (of_queue(quota=1 << 32), "queue 'a': quota: Expected `int` <= 4294967295"),
+        (of_queue(priv_level=3), "queue 'a': priv_level: Invalid"),
+        (of_queue(type="x"), "queue 'a': type: Invalid UUID"),
+        (of_queue(label="x" * 125), "more than 124"),
+        (of_queue(multicast_address="1.2.3.4:5"), "queue 'a': "),
+        (of_queue(permissions=["allow everyone Fly"]), "is no entry"),
+        (of_queue(permissions=["allow nobody-knows-me WriteMessage"]), "'nobody-knows-me' is no user"),
+        (of_queue(owner="nobody-knows-me"), "'nobody-knows-me' is no user"),
+        (of_queue(sddl="D:(A)"), "queue 'a': "),
+        (of_queue(sddl="D:", owner="everyone"), "give sddl, or owner and permissions"),
+        (of_queue(name="x" * 5000), "5000 characters"),
+        (of_queue(name="x\\y"), "not allowed"),
     ],
-)
-def test_what_is_wrong_with_a_file_is_said(
+)  # fmt: skip
+def test_a_document_that_is_wrong_anywhere_changes_nothing_and_says_where(
     pair: tuple[Daemon, Daemon], tmp_path: Path, content: str, said: str
 ) -> None:
     (tmp_path / "f.json").write_text(content)
-    ended = invoke("definitions", "import", str(tmp_path / "f.json"), **at(pair[0]))
-    assert ended.code == 1 and said in ended.stderr
+    for options in (("--dry-run",), ()):
+        ended = invoke("definitions", "import", str(tmp_path / "f.json"), *options, **at(pair[0]))
+        assert ended.code == 1 and said in ended.stderr and len(ended.stderr.splitlines()) == 1, ended
+    assert "fine" not in run_at(pair[0], "queue", "list")
 
 
-def test_a_step_that_fails_leaves_the_others_done(pair: tuple[Daemon, Daemon], tmp_path: Path) -> None:
-    queues = [{"name": "odd", "permissions": ["allow nobody WriteMessage"]}, {"name": "even"}]
-    (tmp_path / "f.json").write_text(json.dumps({"format": 1, "queues": queues}))
-    ended = invoke("definitions", "import", str(tmp_path / "f.json"), **at(pair[0]))
-    assert ended.code == 1 and "'nobody' is no user" in ended.stdout and "1 step failed" in ended.stderr
-    assert "even" in run_at(pair[0], "queue", "list")
+def test_a_member_whom_nobody_knows_is_found_by_the_dry_run(pair: tuple[Daemon, Daemon], tmp_path: Path) -> None:
+    groups = [{"name": "g", "members": ["unknown"]}]
+    (tmp_path / "f.json").write_text(json.dumps({"format": 1, "groups": groups}))
+    environment = {**at(pair[0]), "OPENMSMQ_DATA_DIR": str(pair[0].directory)}
+    ended = invoke("definitions", "import", str(tmp_path / "f.json"), "--local", "--dry-run", **environment)
+    assert ended.code == 1 and "there is no user 'unknown'" in ended.stderr
+
+
+def test_a_queue_is_made_with_its_rights_or_not_at_all(tmp_path: Path) -> None:
+    """Where the right to create queues is there, and the one to change their permissions would not be needed."""
+    with Daemon(tmp_path / "data") as daemon:
+        add_user(daemon.directory, "alice", "Secret#1")
+        queues = [{"name": "closed", "permissions": ["allow administrators FullControl"]}]
+        (tmp_path / "f.json").write_text(json.dumps({"format": 1, "queues": queues}))
+        run_at(daemon, "definitions", "import", str(tmp_path / "f.json"))
+        records = [json.loads(line) for line in (daemon.directory / "audit.jsonl").read_text().splitlines()]
+        done = [record["action"] for record in records if "closed" in json.dumps(record["object"])]
+        assert done == ["queue.create"], "never open to others in between"
+        run_at(daemon, "send", "closed", "x", "--user", "alice", code=5, OPENMSMQ_PASSWORD="Secret#1")
+
+
+def test_one_queue_that_is_closed_to_the_caller_spoils_no_list(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data", "--system-queue-readers", "everyone") as daemon:
+        add_user(daemon.directory, "alice", "Secret#1")
+        add_user(daemon.directory, "chief", "Secret#1", "--admin")
+        run_at(daemon, "queue", "create", "open", "--journal")
+        run_at(daemon, "send", "open", "x")
+        run_at(daemon, "receive", "open")
+        as_alice = ("--user", "alice")
+        run_at(daemon, "queue", "create", "hers", *as_alice, OPENMSMQ_PASSWORD="Secret#1")
+        for who in ("everyone", "alice"):
+            run_at(daemon, "queue", "revoke", "hers", who, "--yes", *as_alice, OPENMSMQ_PASSWORD="Secret#1")
+        environment = {**at(daemon), "OPENMSMQ_DATA_DIR": str(daemon.directory), "OPENMSMQ_PASSWORD": "Secret#1"}
+        exported = invoke("definitions", "export", "--user", "chief", **environment)
+        assert exported.code == 1 and "hers" in exported.stderr
+        queues = {queue["name"]: queue for queue in json.loads(exported.stdout)["queues"]}
+        assert queues["open"]["journal"] is True
+        assert queues["hers"] == {"name": "hers", "unreadable": "MQ_ERROR_ACCESS_DENIED"}
+        listed = invoke("journal", "list", "--user", "chief", **environment)
+        assert listed.code == 1 and "open" in listed.stdout and "hers (MQ_ERROR_ACCESS_DENIED)" in listed.stderr
+        (tmp_path / "f.json").write_text(exported.stdout)
+        planned = invoke(
+            "definitions", "import", str(tmp_path / "f.json"), "--dry-run", "--user", "chief", **environment
+        )
+        assert planned.code == 0 and "can't be read by you" in planned.stdout

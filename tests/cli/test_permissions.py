@@ -79,6 +79,9 @@ def test_a_public_queue_is_made_guarded_used_and_deleted_as_a_private_one(run: R
     run("queue", "grant", name, "chief", "FullControl", user="chief")
     run("queue", "set", name, "label=old news", user="chief")
     assert "old news" in run("directory", "queues")
+    with service.connect(user="chief", password="Secret#1") as manager, manager.open(name, "peek"):
+        rows = [json.loads(line) for line in run("queue", "list", "--json", user="chief").splitlines()]
+    assert [row["message_count"] for row in rows if row["path_name"].endswith("\\news")] == [1]
     assert run("queue", "owner", name, user="chief").strip() == "chief"
     run("queue", "owner", name, "bob", "--yes", user="chief")
     assert "old news" not in run("queue", "permissions", name, user="bob")
@@ -94,7 +97,7 @@ def test_a_public_queue_is_made_guarded_used_and_deleted_as_a_private_one(run: R
 def test_a_right_that_a_group_has_counts_for_its_members(run: Run) -> None:
     run("user", "group", "add", "clerks", "alice")
     run("queue", "create", "counter", user="chief")
-    run("queue", "revoke", "counter", "everyone", user="chief")
+    run("queue", "revoke", "counter", "everyone", "--yes", user="chief")
     run("queue", "grant", "counter", "clerks", "send", user="chief")
     run("send", "counter", "x", user="alice")
     run("send", "counter", "x", code=5, user="bob")
@@ -115,9 +118,44 @@ def test_who_would_lock_itself_out_is_asked(run: Run) -> None:
     said = run("queue", "revoke", "locked", "everyone", code=130, user="bob")  # no answer is an abort
     assert "you may not change the permissions afterwards" in said
     dry = json.loads(run("queue", "revoke", "locked", "everyone", "--dry-run", "--json", user="bob"))
-    assert len(dry["warnings"]) == 2 and not dry["done"]
+    assert len(dry["warnings"]) == 4 and not dry["done"]
     run("queue", "owner", "locked", "bob", user="bob")
     assert run("queue", "owner", "locked", user="bob").strip() == "bob"
+
+
+def test_who_locks_out_owner_and_administrators_is_asked(run: Run) -> None:
+    """The owner may always see and change the permissions, so is not told otherwise."""
+    run("queue", "create", "hers", user="alice")
+    run("queue", "revoke", "hers", "alice", "--yes", user="alice")
+    said = run("queue", "revoke", "hers", "everyone", code=130, user="alice")
+    assert "the owner, alice, may not use the queue afterwards" in said
+    assert "administrators may not use the queue afterwards" in said
+    assert "you may not" not in said
+    assert "allow  Everyone" in run("queue", "permissions", "hers", user="alice")
+    run("queue", "grant", "hers", "alice", "FullControl", user="alice")
+    run("queue", "grant", "hers", "administrators", "FullControl", user="alice")
+    run("queue", "revoke", "hers", "everyone", user="alice")
+    run("queue", "permissions", "hers", user="alice")
+
+
+def test_a_dry_run_of_a_grant_shows_words(run: Run) -> None:
+    run("queue", "create", "worded", user="chief")
+    shown = run("queue", "grant", "worded", "alice", "send", "--dry-run", user="chief")
+    assert "after:  allow alice WriteMessage" in shown and "(A;" not in shown
+
+
+def test_who_has_only_the_right_to_receive_or_to_send_uses_it(run: Run) -> None:
+    for name in ("lean", "lean-tx"):
+        run("queue", "create", name, *(["--transactional"] if name == "lean-tx" else []), user="chief")
+        run("queue", "grant", name, "chief", "FullControl", user="chief")
+        run("queue", "grant", name, "alice", "ReceiveMessage", "PeekMessage", user="chief")
+        run("queue", "grant", name, "bob", "WriteMessage", user="chief")
+        run("queue", "revoke", name, "everyone", "--yes", user="chief")
+        for _ in range(2):
+            run("send", name, "x", *(["--transaction"] if name == "lean-tx" else []), user="bob")
+        assert run("export", name, user="alice").count("identifier") >= 2
+        run("receive", name, "--count", "0", user="alice")
+        assert run("peek", name, user="chief") == ""
 
 
 def test_mistakes_are_explained(run: Run) -> None:

@@ -143,3 +143,22 @@ def test_a_switch_that_can_not_be_is_refused(tmp_path, text, said):
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=said):
         load(file, {})
+
+
+@pytest.mark.parametrize(
+    ("peers", "host", "port"),
+    [
+        ("b=fe80::1", "fe80::1", 2103), ("b=[fe80::1]", "fe80::1", 2103), ("b=[fe80::1]:2104", "fe80::1", 2104),
+        ("b=::1", "::1", 2103), ("b=server", "server", 2103), ("b = server:2104", "server", 2104),
+    ],
+)  # fmt: skip
+def test_the_address_of_a_peer_may_be_ipv6(peers, host, port):
+    assert load(None, {}, {"peers": peers}).hosts_of_peers == {"b": (host, port)}
+
+
+@pytest.mark.parametrize(
+    "peers", ["b=fe80::1::2", "b=a:b:c", "b=[server]:1", "b=[::1", "b=[::1]2104", "b=host:", "b=h:0"]
+)
+def test_the_address_of_a_peer_that_can_not_be_is_refused(peers):
+    with pytest.raises(ConfigurationError, match=r"NAME=\[IPv6 address\]:port"):
+        load(None, {}, {"peers": peers})

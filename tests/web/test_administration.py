@@ -132,6 +132,24 @@ def test_an_import_is_just_what_the_dry_run_has_said(kept: tuple[Daemon, Path]) 
     assert client.post("/definitions", document=wanted, token=token)["failed"] == 0
 
 
+def test_a_step_of_an_import_that_fails_is_a_problem_and_the_others_are_done(bob: Client, client: Client) -> None:
+    """Of a queue that is his since the dry run, and of one that is not his."""
+    queue = client.post("/queues", name="step-theirs")["id"]
+    client.post(f"/queues/{queue}/permissions", change="revoke", user="everyone", confirm=True)
+    client.post(f"/queues/{queue}/permissions", change="grant", user=USER, rights=["GetQueueProperties"])
+    wanted = {"format": 1, "queues": [{"name": "step-theirs", "label": "his"}, {"name": "step-new"}]}
+    token = bob.post("/definitions/dry-runs", document=wanted)["token"]
+    said = refusal(409, lambda: bob.post("/definitions", document=wanted, token=token))
+    assert "1 step of" in said and "ACCESS_DENIED" in said
+    assert "step-new" in json.dumps(bob.get("/queues"))
+
+
+def test_what_is_given_twice_is_refused(client: Client) -> None:
+    body = b'{"document": {"format": 1, "queues": [{"name": "a", "name": "b"}]}}'
+    answer = client.ask("POST", "/definitions/dry-runs", body)
+    assert answer.status == 422 and "'name' is given twice" in answer.text
+
+
 def test_users_of_definitions_are_for_administrators(bob: Client) -> None:
     assert "users" not in bob.get("/definitions")
     refusal(403, lambda: bob.get("/definitions", local="true"))

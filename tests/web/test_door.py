@@ -18,7 +18,7 @@ from openmsmq.operating.alarms import Alarms
 from openmsmq.operating.tokens import TokensFile, TokenUses
 from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
 from openmsmq.queueing.auditing import Deed
-from openmsmq.queueing.queue import QueueKind
+from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.rpc.login_attempts import LoginAttempts
 from openmsmq.rpc.server import RpcServer
 from openmsmq.rpc.throttle import PERIOD, Attempt, FailureLimits
@@ -53,8 +53,14 @@ class Peer(FramePeer):
             Alarms(),
             Latency({}),
             LoginAttempts(self.rpc.failures, Logins(self, self.users)),
+            self._forget,
+            lambda callback: callback(),
             domain,
         )
+
+    def _forget(self, queue: Queue, source: bytes) -> bool:
+        """As the link does."""
+        return queue.incoming.pop((source, ""), None) is not None
 
     def record(self, deed: Deed) -> None:
         """The audit log of this door."""

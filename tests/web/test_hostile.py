@@ -215,3 +215,18 @@ def test_the_log_may_be_json_of_every_process(tmp_path: Path) -> None:
     records = [json.loads(line) for line in daemon.log.splitlines()]
     assert all(record.keys() >= {"time", "level", "logger", "message"} for record in records)
     assert {"openmsmq.server.daemon", "uvicorn.error"} <= {record["logger"] for record in records}
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/api/v1/session", "/nothing"])
+def test_a_request_with_two_lengths_is_refused_and_its_connection_ends(daemon: Daemon, path: str) -> None:
+    """RFC 9112 6.1: what follows it might be meant as the request of somebody else."""
+    request = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+        "0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    )
+    with bare(daemon) as connection:
+        connection.sendall(request.encode())
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1 ") == 1

@@ -99,15 +99,16 @@ class Accounts:
             raise click.UsageError(str(error)) from None
 
     def machine(self) -> Guard:
-        """Who may do what with the queue manager; changes are recorded."""
+        """Who may do what with the queue manager; changes are recorded. Raises NoDataDirectory."""
         from openmsmq.cli.recording import LocalAudit
+        from openmsmq.operating.data_directories import demand
         from openmsmq.operating.machine_guard import MachineGuard
         from openmsmq.queueing.authorization import default_machine_security
 
         record = LocalAudit(self.configuration)
         name = self.configuration.machine_name
         return MachineGuard(
-            self.configuration.data_dir,
+            demand(self.configuration.data_dir),
             default_machine_security(),
             lambda before, after: record(
                 "machine.permissions", "machine", name, {"security": before}, {"security": after}

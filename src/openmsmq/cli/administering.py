@@ -9,8 +9,10 @@ from openmsmq.cli.messages import show_first
 from openmsmq.cli.output import dry_run_option, echo, json_option, management_rows, print_json, print_table, report
 from openmsmq.cli.permissions import OF_MACHINE
 from openmsmq.cli.queues import purge_queue
+from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import Access
+from openmsmq.model.text import counted
 from openmsmq.operating.explaining import explanation
 from openmsmq.operating.naming import path_of
 
@@ -151,6 +153,35 @@ def peek(qm: QueueManager, name: str, count: int, as_json: bool) -> None:
 def purge(qm: QueueManager, name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Delete the messages that wait for transfer. For administrators."""
     purge_queue(qm, path_of(name), Access.RECEIVE_ADMIN, yes, dry_run, as_json)
+
+
+@outgoing.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@dry_run_option
+@json_option
+@api_options
+def delete(api: ApiOptions, name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Delete an outgoing queue with its messages, which then reach nobody.
+
+    They become dead letters, and are acknowledged, as their senders have asked; also those that the destination has
+    and has not finally acknowledged. No published protocol carries this: it asks the HTTP API of a daemon. For
+    administrators of the queue manager, with a token of the role administrator; the audit log has it.
+    """
+    with api.client() as client:
+        queue = client.queue_named(name)
+        if queue.kind != "outgoing":
+            raise click.UsageError(f"{queue.name} is no outgoing queue")
+        count = queue.messages
+        document = {"queue": queue.name, "messages": count, "done": not dry_run}
+        if dry_run:
+            report(as_json, f"would be deleted: {queue.name}, {counted(queue.messages, 'message')}", document)
+            return
+        if queue.messages and not yes:
+            asked = f"Delete {counted(queue.messages, 'message')} that wait for {queue.name}?"
+            click.confirm(asked, abort=True, err=True)
+        count = client.delete_outgoing(queue.id, count)
+    report(as_json, f"deleted {queue.name}: {counted(count, 'message')}", {**document, "messages": count})
 
 
 def _act(qm: QueueManager, action: str, name: str, as_json: bool) -> None:

@@ -75,6 +75,7 @@ COMMANDS = {
         "backup", "Make the data directory of a daemon from the backup in DIRECTORY; it must be empty or new."
     ),
     "send": Entry("messages", "Send one message: BODY, a file, or standard input."),
+    "sequence": Entry("sequences", "Show how far other queue managers are with transactional queues; forget it."),
     "series": Entry(
         "series",
         "Show rates and number of messages, how long syncs and calls took, and the free disk: ten minutes, or a day.",

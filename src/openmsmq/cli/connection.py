@@ -19,6 +19,7 @@ from openmsmq.rpc.pdu import AuthLevel
 FLIGHT_PORT = 18020
 STANDARD_PORT = 2103  # of qmcomm
 _THIS_MACHINE = "localhost"
+_HERE = (_THIS_MACHINE, "127.0.0.1", "::1")
 _PATIENCE = 3.0  # seconds that a queue manager of this machine may take to accept a connection
 LEVELS = ("none", "connect", "packet", "integrity", "privacy")  # of openmsmq.server.config, which loads much
 
@@ -100,7 +101,7 @@ def connected(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def is_here(address: Address) -> bool:
     """Whether the server options name no other machine than this one."""
-    return address.host in (_THIS_MACHINE, "127.0.0.1", "::1")
+    return address.host in _HERE
 
 
 def has_server(address: Address) -> bool:
@@ -112,6 +113,19 @@ def has_server(address: Address) -> bool:
             return True
     except OSError:
         return False
+
+
+def answering_port() -> int | None:
+    """The port of this machine on which a queue manager answers, as the environment has it; None where none does."""
+    if os.environ.get("OPENMSMQ_HOST", _THIS_MACHINE) not in _HERE:
+        return None
+    try:
+        given = os.environ.get("OPENMSMQ_PORT")
+        port = int(given) if given else STANDARD_PORT + int(os.environ.get("OPENMSMQ_PORT_OFFSET") or 0)
+        with socket.create_connection((_THIS_MACHINE, port), _PATIENCE):
+            return port
+    except (OSError, ValueError, OverflowError):
+        return None
 
 
 def connect(address: Address, level: str | None) -> QueueManager:

@@ -15,7 +15,9 @@ from openmsmq.cli.editing import changes_options, edit_in_editor
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.cli.selecting import Wanted, criteria_options, perform, selection_options
 from openmsmq.cli.showing import show_message
+from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
+from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.reasons import reason_of
 from openmsmq.model.text import counted, time_text
 from openmsmq.operating.acting import Deed
@@ -177,10 +179,18 @@ def journal() -> None:
 @json_option
 @connected
 def journal_list(qm: QueueManager, as_json: bool) -> None:
-    """List journals that hold messages."""
-    rows = []
+    """List journals that hold messages. Exit code 1 if one can't be seen by you; the others are listed."""
+    rows, refused = [], []
     for name in (None, *sorted(qm.queues())):
-        counts = qm.counts(path_of("journal") if name is None else name)
+        try:
+            counts = qm.counts(path_of("journal") if name is None else name)
+        except UNANSWERED:
+            raise
+        except QueueNotFound:  # deleted meanwhile
+            continue
+        except MsmqError as error:
+            refused.append(f"{name or 'journal'} ({error.name})")
+            continue
         messages = counts["message_count" if name is None else "journal_message_count"]
         if messages:
             size = counts["bytes_in_queue" if name is None else "bytes_in_journal"]
@@ -190,8 +200,10 @@ def journal_list(qm: QueueManager, as_json: bool) -> None:
             print_json(row)
     elif rows:
         print_table(["queue", "messages", "bytes"], [list(row.values()) for row in rows])
-    else:
+    elif not refused:
         echo("the journals are empty")
+    if refused:
+        raise click.ClickException(f"not shown: {', '.join(refused)}")
 
 
 @journal.command("show")

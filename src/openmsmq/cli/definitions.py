@@ -17,16 +17,17 @@ from openmsmq.cli.output import echo, json_option, print_json
 from openmsmq.cli.places import Place, http_options
 from openmsmq.cli.recording import LocalAudit
 from openmsmq.client.sync import QueueManager
-from openmsmq.model.errors import MsmqError
 from openmsmq.model.text import counted, printable_json
 from openmsmq.operating.administration.by_http import ByHttp, PlannedStep
-from openmsmq.operating.definitions import DefinitionsError, Document, Step, check, export, plan
+from openmsmq.operating.checked_json import strict
+from openmsmq.operating.data_directories import demand
+from openmsmq.operating.definitions import DONE, LEFT, Document, apply, export, plan, unreadable
+from openmsmq.operating.definitions_schema import DefinitionsError, parse
 from openmsmq.operating.guards import Guard
 from openmsmq.operating.http_requests import ApiError
 from openmsmq.operating.settings import settings_in_force
-from openmsmq.rpc.users import UsersFile, UsersFileError
+from openmsmq.rpc.users import UsersFile
 
-_DONE, _LEFT = "done", "left"  # results of steps
 _local = click.option(
     "--local",
     is_flag=True,
@@ -43,7 +44,7 @@ class _Local:
         record = LocalAudit(configuration)
         self.users = UsersFile(configuration.users_path, on_change=lambda action, name: record(action, "user", name))
         self.machine: Guard = accounts.machine()
-        self.settings = settings_in_force(configuration.data_dir)
+        self.settings = settings_in_force(demand(configuration.data_dir))
 
 
 @click.group()
@@ -86,8 +87,15 @@ class _ByRpc:
         return export(self._qm, self._accounts.names(), local, settings, secrets=secrets)
 
     def plan(self, wanted: Document) -> _Steps:
-        steps = plan(self._qm, wanted, self.export(secrets=False), self._accounts.sid, self._local)
-        return _Steps([PlannedStep(step.said, step.apply is not None) for step in steps], lambda: map(_apply, steps))
+        steps = plan(self._qm, wanted, self.export(secrets=False), self._sid, self._local)
+        return _Steps([PlannedStep(step.said, step.apply is not None) for step in steps], lambda: map(apply, steps))
+
+    def _sid(self, who: str) -> str:
+        """Raises ValueError for a name that nobody knows."""
+        try:
+            return self._accounts.sid(who)
+        except click.UsageError as error:
+            raise ValueError(error.message) from None
 
 
 class _ByHttp:
@@ -140,16 +148,25 @@ def _side(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--secrets", is_flag=True, help="With the hashes of passwords, which are as good as passwords.")
 @_side
 def export_(side: _Side, file: Path | None, secrets: bool) -> None:
-    """Write definitions as JSON to FILE or standard output, always in the same order."""
-    text = _text(side.export(secrets=secrets))
+    """Write definitions as JSON to FILE or standard output, always in the same order.
+
+    Exit code 1 if a queue, or its permissions, can't be read by you; the others are written.
+    """
+    document = side.export(secrets=secrets)
+    text = _text(document)
     if file is None:
         echo(text.rstrip("\n"), multiline=True)
-        return
-    file.touch(mode=0o600 if secrets else 0o644)
-    if secrets:
-        file.chmod(0o600)
-    file.write_text(text, encoding="utf-8")
-    echo(f"wrote {file}", err=True)
+    else:
+        file.touch(mode=0o600 if secrets else 0o644)
+        if secrets:
+            file.chmod(0o600)
+        file.write_text(text, encoding="utf-8")
+        echo(f"wrote {file}", err=True)
+    if missing := unreadable(document):
+        raise click.ClickException(
+            f"not complete: {counted(len(missing), 'queue')} can't be read by you, or not their permissions: "
+            f"{', '.join(missing)}"
+        )
 
 
 @definitions.command("diff")
@@ -171,7 +188,8 @@ def diff(side: _Side, file: Path, as_json: bool) -> None:
 def import_(side: _Side, file: Path, dry_run: bool, as_json: bool) -> None:
     """Create and change what FILE has and is not so here. Nothing is deleted, and no message is touched.
 
-    What cannot be done is named and left; the rest is done. Exit code 1 if something failed.
+    Nothing is changed if anything in FILE is wrong. What cannot be done is named and left; the rest is done. Exit code
+    1 if something failed.
     """
     steps = _plan(side, file)
     failed = _show(steps, as_json, done=not dry_run)
@@ -184,33 +202,23 @@ def import_(side: _Side, file: Path, dry_run: bool, as_json: bool) -> None:
 
 def _plan(side: _Side, file: Path) -> _Steps:
     try:
-        wanted = check(json.loads(file.read_text(encoding="utf-8")))
+        document = strict(file.read_bytes())
+        return side.plan(parse(document))
     except (ValueError, DefinitionsError) as error:
         raise click.ClickException(f"{file}: {error}") from None
-    return side.plan(wanted)
 
 
 def _show(steps: _Steps, as_json: bool, done: bool) -> int:
     """Show each step, and do it; returns how many failed."""
     failed = 0
-    results = steps.results() if done and steps.planned else ("" if step.can else _LEFT for step in steps.planned)
+    results = steps.results() if done and steps.planned else ("" if step.can else LEFT for step in steps.planned)
     for step, result in zip(steps.planned, results, strict=True):
-        failed += result not in ("", _DONE, _LEFT)
+        failed += result not in ("", DONE, LEFT)
         if as_json:
             print_json({"step": step.said, "result": result or "would be done"})
         else:
             echo(f"{step.said}{f'  [{result}]' if result else ''}")
     return failed
-
-
-def _apply(step: Step) -> str:
-    if step.apply is None:
-        return _LEFT
-    try:
-        step.apply()
-    except (MsmqError, UsersFileError, ValueError, click.UsageError) as error:
-        return f"failed: {error}"
-    return _DONE
 
 
 def _text(document: Document) -> str:

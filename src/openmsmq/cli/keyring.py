@@ -16,6 +16,7 @@ from openmsmq.directory.active.accounts import DomainAccounts
 from openmsmq.directory.active.provider import ActiveDirectory
 from openmsmq.directory.active.session import LdapUnavailable, Login, libraries
 from openmsmq.directory.provider import Certificate, DirectoryError
+from openmsmq.operating.data_directories import demand
 from openmsmq.packet.errors import BadPacket
 from openmsmq.protection import algorithms
 from openmsmq.protection.certificates import UserCertificate, certificate_of, describe, pem_of
@@ -35,10 +36,13 @@ _data_dir = click.option(
 
 
 def _configuration(config: Path | None, data_dir: Path | None) -> Configuration:
+    """Raises UsageError, NoDataDirectory."""
     try:
-        return load(config, options={"data_dir": data_dir})
+        found = load(config, options={"data_dir": data_dir})
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
+    demand(found.data_dir)
+    return found
 
 
 @click.group()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -22,16 +20,24 @@ from openmsmq.cli.connection import (
     protocol_option,
     server_options,
 )
+from openmsmq.cli.message_files import Export, Import
 from openmsmq.cli.output import echo, json_option, progress, report
 from openmsmq.cli.remote import is_elsewhere, send_directly
 from openmsmq.cli.showing import show_message, write_body
 from openmsmq.client.dead_letters import Forwarding, sendable, walk
-from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
+from openmsmq.client.sync import Cursor, MessageQueue, QueueManager, Transaction
 from openmsmq.model.constants import Access
-from openmsmq.model.errors import ReceiveTimeout
+from openmsmq.model.errors import (
+    AccessDenied,
+    HResult,
+    MessageAlreadyReceived,
+    MessageNotFound,
+    MsmqError,
+    ReceiveTimeout,
+)
 from openmsmq.model.message import Message
 from openmsmq.model.text import counted, printable_json
-from openmsmq.operating.message_json import from_json, to_json
+from openmsmq.operating.message_json import to_json
 from openmsmq.operating.naming import path_of
 from openmsmq.operating.queues import is_transactional
 
@@ -165,27 +171,54 @@ def receive(
     qm: QueueManager, queue: str, count: int, timeout: float, body_only: bool, protocol: str, as_json: bool
 ) -> None:
     """Receive messages: each is removed after it has been written out. From a transactional queue, each in a
-    transaction."""
+    transaction.
+
+    By qmcomm, a message of a queue that is not transactional is peeked, written and then removed: two programs that
+    receive at the same time may both write it, and the one that comes too late says so.
+    """
     with qm.open(path_of(queue), protocol=protocol) as opened:
-        transactional = is_transactional(qm, path_of(queue))
+        transactional = _is_received_in_transactions(qm, path_of(queue))
         number = 0
         while not count or number < count:
+            patience = timeout if number == 0 else 0
             try:
-                if transactional:
+                if transactional is not False:
                     with qm.transaction() as tx:
-                        message = opened.receive(timeout if number == 0 else 0, transaction=tx)
-                        _write(message, number, body_only, as_json)
+                        _write(opened.receive(patience, transaction=tx), number, body_only, as_json)
                 elif opened.protocol == "remoteread":
-                    with opened.receive_lock(timeout if number == 0 else 0) as message:
+                    with opened.receive_lock(patience) as message:
                         _write(message, number, body_only, as_json)
                 else:
-                    message = opened.receive(timeout if number == 0 else 0)
-                    _write(message, number, body_only, as_json)
+                    with opened.cursor() as cursor:
+                        message = cursor.peek(patience)
+                        _write(message, number, body_only, as_json)
+                        _remove(cursor, message)
             except ReceiveTimeout:
                 if number == 0:
                     raise
                 break
+            except MsmqError as error:
+                if transactional is not None or error.hresult != HResult.MQ_ERROR_TRANSACTION_USAGE:
+                    raise
+                transactional = False
+                continue
             number += 1
+
+
+def _is_received_in_transactions(qm: QueueManager, path: str) -> bool | None:
+    """None where a caller who may only receive is not told: the first receive shows it."""
+    try:
+        return is_transactional(qm, path)
+    except AccessDenied:
+        return None
+
+
+def _remove(cursor: Cursor, message: Message) -> None:
+    """Remove the message on which the cursor stands and which has been written out."""
+    try:
+        cursor.receive(0)
+    except (MessageAlreadyReceived, MessageNotFound, ReceiveTimeout):
+        echo(f"message {message.id} was written here and received by another program too", err=True)
 
 
 def _write(message: Message, number: int, body_only: bool, as_json: bool) -> None:
@@ -252,18 +285,22 @@ def export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protoc
     """
     if resume and file is None:
         raise click.UsageError("--resume needs FILE")
-    held = _exported(file) if resume and file is not None and file.exists() else set()
-    total = qm.counts(path_of(queue))["message_count"]
+    written = Export(file) if resume and file is not None else None
+    total = _count(qm, path_of(queue))
     count = skipped = 0
     with (
         qm.open(path_of(queue), "peek", protocol=protocol) as opened,
         progress("exporting") as bar,
-        file.open("a" if resume else "w", encoding="utf-8") if file else nullcontext(sys.stdout) as output,
+        written.append()
+        if written
+        else file.open("w", encoding="utf-8")
+        if file
+        else nullcontext(sys.stdout) as output,
     ):
         task = bar.add_task("", total=total, rate="")
         started = time.monotonic()
         for message in opened:
-            if message.identifier.hex() in held:
+            if written is not None and message.identifier.hex() in written.identifiers:
                 skipped += 1
             else:
                 output.write(printable_json(to_json(message)) + "\n")
@@ -273,21 +310,12 @@ def export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protoc
     echo(f"exported {count} messages of {path_of(queue)}{known}", err=True)
 
 
-def _exported(file: Path) -> set[str]:
-    """Identifiers of the messages in a file; a last line that was cut off is removed from it."""
-    identifiers: set[str] = set()
-    kept = 0
-    with file.open("rb+") as lines:
-        for line in lines:
-            try:
-                identifiers.add(json.loads(line)["identifier"])
-            except (ValueError, KeyError):
-                break
-            if not line.endswith(b"\n"):
-                break
-            kept += len(line)
-        lines.truncate(kept)
-    return identifiers
+def _count(qm: QueueManager, path: str) -> int | None:
+    """None for a caller who may peek and not see the properties of the queue."""
+    try:
+        return qm.counts(path)["message_count"]
+    except AccessDenied:
+        return None
 
 
 @click.command("import")
@@ -301,44 +329,19 @@ def _exported(file: Path) -> set[str]:
 def import_(qm: QueueManager, queue: str, file: Path, restart: bool, as_json: bool) -> None:
     """Send the messages of a file that `export` wrote.
 
-    Progress is kept in FILE.progress; an interrupted import continues from there.
+    Progress is kept in FILE.progress; an interrupted import continues from there if the queue, the queue manager and
+    the lines that were sent are still the same, and is refused otherwise.
     """
-    state = file.with_name(file.name + ".progress")
     target = path_of(queue)
-    done = 0
-    if state.exists() and not restart:
-        kept = json.loads(state.read_text(encoding="utf-8"))
-        if kept.get("queue") == target:
-            done = int(kept["lines"])
-    with file.open(encoding="utf-8") as lines:
-        total = sum(1 for line in lines if line.strip())
-
-    def remember(count: int) -> None:
-        state.write_text(json.dumps({"queue": target, "lines": done + count}), encoding="utf-8")
-
+    source = Import(file, f"{target} of queue manager {qm.machine_id}", restart=restart)
     with qm.open(target, "send") as opened:
-        transactional = is_transactional(qm, path_of(queue))
-        messages = _read_messages(file, done)
-        count = _send_all(qm, opened, messages, total - done, transactional, "importing", remember)
-    state.unlink(missing_ok=True)
-    skipped = f", {done} were there already" if done else ""
-    document = {"imported": count, "skipped": done, "queue": target}
+        transactional = is_transactional(qm, target)
+        left = source.total - source.done
+        count = _send_all(qm, opened, source.messages(), left, transactional, "importing", source.remember)
+    source.finish()
+    skipped = f", {source.done} were there already" if source.done else ""
+    document = {"imported": count, "skipped": source.done, "queue": target}
     report(as_json, f"imported {counted(count, 'message')} into {target}{skipped}", document, err=True)
-
-
-def _read_messages(file: Path, skip: int) -> Iterator[Message]:
-    number = 0
-    with file.open(encoding="utf-8") as lines:
-        for line_number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            number += 1
-            if number <= skip:
-                continue
-            try:
-                yield from_json(json.loads(line))
-            except ValueError as error:
-                raise click.ClickException(f"{file}, line {line_number}: {error}") from None
 
 
 def _send_all(
@@ -348,7 +351,7 @@ def _send_all(
     total: int,
     transactional: bool,
     verb: str,
-    remember: Any = None,
+    remember: Callable[[], None] | None = None,
 ) -> int:
     """Send messages with a progress bar, in transactions of bounded size where the queue wants them."""
     count = 0
@@ -366,7 +369,7 @@ def _send_all(
                     transaction.commit()
                     transaction = None
                 if transaction is None and remember is not None:
-                    remember(count)
+                    remember()
                 bar.update(task, completed=count, rate=_rate(count, started))
             if transaction is not None:
                 transaction.commit()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from openmsmq.operating.guards import Guard, QueueGuard
 from openmsmq.operating.naming import path_of
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Only show what the permissions would be.")
-_yes = click.option("--yes", is_flag=True, help="Do not ask, even if you lock yourself out.")
+_yes = click.option("--yes", is_flag=True, help="Do not ask, even if somebody is locked out.")
 _deny = click.option("--deny", is_flag=True, help="Deny the rights instead of granting them.")
 _denials = click.option("--deny", is_flag=True, help="Remove denials instead of grants.")
 _sddl = click.option("--sddl", is_flag=True, help="As SDDL, which --set takes.")
@@ -74,13 +74,16 @@ def _change(
     after = change(before)
     warnings: list[str] = []
     if isinstance(guard, QueueGuard):
-        warnings = permissions.lost(before, after, accounts.sids(user))
+        warnings = permissions.lost(before, after, accounts.sids(user), accounts.names())
     document = {"object": guard.name, "before": to_sddl(before), "after": to_sddl(after), "warnings": warnings,
                 "done": not options["dry_run"]}  # fmt: skip
     if options["dry_run"]:
         report(options["as_json"], f"would be changed: {said}", document)
         if not options["as_json"]:
-            echo(f"from {to_sddl(before)}\nto   {to_sddl(after)}", multiline=True)
+            names = accounts.names()
+            for when, descriptor in (("before", before), ("after", after)):
+                for line in _words(descriptor, names, guard):
+                    echo(f"{when + ':':8}{line}")
             for warning in warnings:
                 echo(f"warning: {warning}")
         return
@@ -90,6 +93,14 @@ def _change(
         click.confirm(f"Change the permissions of {guard.name}?", abort=True, err=True)
     guard.write(after, parts)
     report(options["as_json"], f"changed: {said}", document)
+
+
+def _words(descriptor: SecurityDescriptor, names: Mapping[str, str], guard: Guard) -> list[str]:
+    owner = permissions.name_for(descriptor.owner, names) if descriptor.owner else "none"
+    if descriptor.dacl is None:
+        return [f"owner {owner}", "no access control list: everybody has full control"]
+    found = permissions.entries(descriptor, names, guard.rights)
+    return [f"owner {owner}", *(" ".join((each.kind, each.name, *each.rights)) for each in found)]
 
 
 def _grant(guard: Guard, accounts: Accounts, me: str | None, who: str, rights: tuple[str, ...], deny: bool,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
+from openmsmq.cli.output import echo
 from openmsmq.cli.web_api import ApiOptions
 
 if TYPE_CHECKING:
@@ -69,6 +70,26 @@ class Place(NamedTuple):
         else:
             with self.http() as http:
                 yield http
+
+    @contextmanager
+    def open_new(self) -> Iterator[Administration]:
+        """Also where no daemon has started yet: its first users are added so. Raises UsageError where a daemon of this
+        machine runs, and the directory is the default one, which it does not use."""
+        if self.is_here:
+            self._check_daemon(self.configuration().data_dir)
+        with self.open() as opened:
+            yield opened
+
+    def _check_daemon(self, data_dir: Path) -> None:
+        from openmsmq.cli.connection import answering_port
+        from openmsmq.operating.data_directories import is_started
+
+        if is_started(data_dir) or (port := answering_port()) is None:
+            return
+        said = f"no daemon has started with {data_dir}, and the one that answers on port {port} reads other files"
+        if self.config is None and self.data_dir is None and self.users_file is None:
+            raise click.UsageError(f"{said}: --data-dir or OPENMSMQ_DATA_DIR names its data directory")
+        echo(f"{said}: it will not know what is added here", err=True)
 
     @contextmanager
     def open_as(self, user: str, password: Callable[[], str]) -> Iterator[Administration]:

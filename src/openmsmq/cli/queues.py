@@ -55,7 +55,7 @@ for _command in OF_QUEUE:
 @connected
 def create(qm: QueueManager, name: str, public: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Create a private queue, or a public one."""
-    properties = {key: value for key, value in options.items() if value not in (None, False)}
+    properties = {key: value for key, value in options.items() if value is not None and value is not False}
     path = public_path_of(name) if public else path_of(name)
     if dry_run:
         there = _exists(qm, path) if public else _is_among(path, qm.queues())
@@ -85,15 +85,31 @@ def _exists(qm: QueueManager, path: str) -> bool:
 @json_option
 @connected
 def list_(qm: QueueManager, as_json: bool) -> None:
-    """List private queues with their counts, and connector queues that hold messages or are open."""
-    connectors = [name for name in qm.management()["active_queues"] if name.startswith("CONNECTOR=")]
-    rows = [{"path_name": name, **_counts(qm, name)} for name in [*sorted(qm.queues()), *sorted(connectors)]]
+    """List private queues with their counts, public queues that are open, and connector queues that hold messages or
+    are open.
+
+    No published protocol lists the public queues of a machine that nobody has open: `openmsmq directory queues` does.
+    """
+    active = qm.management()["active_queues"]
+    connectors = sorted(name for name in active if name.startswith("CONNECTOR="))
+    public = sorted(_public(qm, name) for name in active if name.startswith("PUBLIC="))
+    rows = [{"path_name": name, **_counts(qm, name)} for name in [*sorted(qm.queues()), *public, *connectors]]
     if as_json:
         for row in rows:
             print_json(row)
     else:
         columns = ("path_name", "message_count", "bytes_in_queue", "journal_message_count", "error")
         print_table(["queue", "messages", "bytes", "journal", ""], [[r.get(c, "-") for c in columns] for r in rows])
+
+
+def _public(qm: QueueManager, name: str) -> str:
+    """The path name of a public queue; its format name where this caller is not told."""
+    try:
+        return str(qm.management(name)["path_name"] or name)
+    except UNANSWERED:
+        raise
+    except MsmqError:
+        return name
 
 
 def _counts(qm: QueueManager, name: str) -> dict[str, Any]:

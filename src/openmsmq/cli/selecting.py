@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -12,11 +12,12 @@ import click
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import MessageClass
-from openmsmq.model.errors import MessageNotFound
+from openmsmq.model.errors import MessageNotFound, QueueNotFound
 from openmsmq.model.reasons import class_name, find_reason
 from openmsmq.model.text import counted, time_text
 from openmsmq.operating.acting import Deed, Edit, action
 from openmsmq.operating.naming import shown
+from openmsmq.operating.queues import missing
 from openmsmq.operating.selection import (
     Action,
     Chosen,
@@ -157,9 +158,10 @@ def carry_out(
     dry_run: bool,
     as_json: bool,
     confirm: Callable[[int], None] = lambda count: None,
+    target: Callable[[Chosen], str] | None = None,
 ) -> None:
     """Select, act and show. `confirm` gets the number and may abort. Ends with exit code 1 if a message could not be
-    dealt with."""
+    dealt with; a dry run does if the queue is missing that `target` says a message goes to."""
     found = wanted.select(qm, queues)
     if dry_run:
         _show((Done(chosen, "dry run", None) for chosen in found.chosen), to, as_json, False)
@@ -172,6 +174,8 @@ def carry_out(
                 echo("this server gives no sequence numbers by MS-MQMP: a later run may find more messages", err=True)
         elif found.chosen:
             print_json({"selection": found.token, "count": len(found.chosen)})
+        if target is not None:
+            _check_targets(qm, found.chosen, target, verb)
         return
     confirm(len(found.chosen))
     done = _show(act(qm, found, does), to, as_json, True)
@@ -189,14 +193,29 @@ def carry_out(
         )
 
 
+def _check_targets(qm: QueueManager, chosen: Sequence[Chosen], target: Callable[[Chosen], str], verb: str) -> None:
+    """Raises ClickException naming the queues that are missing."""
+    wanted = [target(each) for each in chosen]
+    absent = missing(qm, wanted)
+    count = sum(name in absent for name in wanted)
+    if count:
+        raise click.ClickException(
+            f"{counted(count, 'message')} of {len(wanted)} could not be {verb}: there is no queue {', '.join(absent)}"
+        )
+
+
 def perform(
     qm: QueueManager, wanted: Wanted, deed: Deed, *, edit: Edit | None = None, verb: str, to: Callable[[Chosen], str],
     dry_run: bool, as_json: bool, confirm: Callable[[int], None] = lambda count: None,
 ) -> None:  # fmt: skip
-    """`carry_out` for a deed, in the queues of the deed."""
+    """`carry_out` for a deed, in the queues of the deed. Raises QueueNotFound for a queue to go to that is missing."""
+    if deed.to is not None and missing(qm, [deed.to]):
+        raise QueueNotFound(detail=f"there is no queue {deed.to} to which messages could be {verb}")
+    target = None if deed.act == "delete" or deed.to is not None else lambda chosen: chosen.destination
     with action(qm, deed, edit) as does:
         carry_out(
-            qm, wanted, deed.queues, does, verb=verb, to=to, dry_run=dry_run, as_json=as_json, confirm=confirm
+            qm, wanted, deed.queues, does, verb=verb, to=to, dry_run=dry_run, as_json=as_json, confirm=confirm,
+            target=target,
         )  # fmt: skip
 
 

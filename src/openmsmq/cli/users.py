@@ -34,7 +34,7 @@ def user() -> None:
 @place_options
 def user_add(place: Place, name: str, password_stdin: bool, admin: bool, role: str) -> None:
     """Add a user; prints its SID."""
-    with place.open() as daemon:
+    with place.open_new() as daemon:
         echo(daemon.add_user(name, new_password(password_stdin), administrator=admin, role=role_of(role)))
 
 
@@ -103,7 +103,7 @@ def user_group() -> None:
 @place_options
 def group_add(place: Place, name: str, members: tuple[str, ...]) -> None:
     """Add a group, with members if any are named; prints its SID."""
-    with place.open() as daemon:
+    with place.open_new() as daemon:
         echo(daemon.add_group(name, members))
 
 

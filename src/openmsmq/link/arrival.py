@@ -2,8 +2,8 @@
 
 No I/O: packets come in, what came together makes one change of `QueueManager.arrivals`, and the caller acknowledges by
 what `receive` says.
-The session has counted the packet before (deviation D-89). The order of the checks is that of section 4.1 of the
-verdicts below: what is not for this machine, what is too old, what has come before, then the queue.
+The session has counted the packet before (deviation D-89). The order of the checks: what is not for this machine,
+what is too old, what has come before, then the queue.
 """
 
 from __future__ import annotations

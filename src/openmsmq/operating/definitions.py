@@ -8,6 +8,7 @@ A document has the members `queues`, and where the data directory is at hand `ma
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -16,21 +17,20 @@ from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import SecurityInformation
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, Right, mask_of
-from openmsmq.model.roles import WORDS, Role, role_of
+from openmsmq.model.roles import Role, role_of
 from openmsmq.model.sddl import from_sddl, to_sddl
 from openmsmq.model.security import SecurityDescriptor, allow, deny
 from openmsmq.operating import permissions
+from openmsmq.operating.definitions_schema import FORMAT, DefinitionsError, parse, parse_entry
 from openmsmq.operating.guards import Guard, QueueGuard
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.rpc.users import UsersFile, UsersFileError
 
-FORMAT: Final = 1
 _PROPERTIES: Final = (
     "label", "transactional", "journal", "quota", "journal_quota", "authenticate", "priv_level", "base_priority",
     "type", "multicast_address",
 )  # fmt: skip
 _FIXED: Final = ("transactional",)  # what only a new queue can have otherwise
-_KNOWN: Final = ("format", "computer", "queues", "machine", "groups", "users", "settings")
 _EVERYTHING: Final = SecurityInformation.OWNER | SecurityInformation.DACL
 
 #: What files of the data directory raise that can't be used.
@@ -40,16 +40,27 @@ SidOf = Callable[[str], str]  # the SID of a name; raises ValueError
 Document = dict[str, Any]
 
 
-class DefinitionsError(Exception):
-    """A document is no document of definitions; the message says where."""
-
-
 class Step(NamedTuple):
     """One difference between what there is and what a document wants, and how to end it. `apply` is None for what can't
     be done, or is not done by an import; `said` says why then."""
 
     said: str
     apply: Callable[[], object] | None
+
+
+DONE: Final = "done"
+LEFT: Final = "left"
+
+
+def apply(step: Step) -> str:
+    """Do a step: `done`, `left`, or what was wrong."""
+    if step.apply is None:
+        return LEFT
+    try:
+        step.apply()
+    except (MsmqError, ValueError, *UNREADABLE) as error:
+        return f"failed: {error}"
+    return DONE
 
 
 class Local(Protocol):
@@ -99,15 +110,26 @@ def _short(path: str) -> str:
 
 
 def _queue(qm: QueueManager, path: str, names: Mapping[str, str]) -> Document:
-    values = qm.properties(path, *_PROPERTIES)
+    """Only the name, and `unreadable`, of a queue that the caller may not see, or that was deleted meanwhile."""
+    try:
+        values = qm.properties(path, *_PROPERTIES)
+    except UNANSWERED:
+        raise
+    except MsmqError as error:
+        return {"name": _short(path), "unreadable": error.name}
     properties = {name: str(value) if isinstance(value, UUID) else value for name, value in values.items()}
     try:
         rights = _rights(QueueGuard(qm, path).read(), names, QUEUE_RIGHTS)
     except UNANSWERED:
         raise
-    except MsmqError as error:  # not for this caller
+    except MsmqError as error:
         rights = {"unreadable": error.name}
     return {"name": _short(path), **properties, **rights}
+
+
+def unreadable(document: Document) -> list[str]:
+    """The names of queues of which an export has not all."""
+    return [queue["name"] for queue in document["queues"] if "unreadable" in queue]
 
 
 def _rights(descriptor: SecurityDescriptor, names: Mapping[str, str], rights: tuple[Right, ...]) -> Document:
@@ -123,42 +145,18 @@ def _rights(descriptor: SecurityDescriptor, names: Mapping[str, str], rights: tu
 # -- what differs --------------------------------------------------------------------------------------------------
 
 
-def check(document: Any) -> Document:
-    """Raises DefinitionsError for what `plan` could not work with."""
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise DefinitionsError(f"no definitions of format {FORMAT}")
-    for name in document:
-        if name not in _KNOWN:
-            raise DefinitionsError(f"{name!r} is unknown; known are {', '.join(_KNOWN)}")
-    for part in ("queues", "users", "groups"):
-        entries = document.get(part, [])
-        if not isinstance(entries, list) or not all(isinstance(e, dict) and isinstance(e.get("name"), str)
-                                                    for e in entries):  # fmt: skip
-            raise DefinitionsError(f"{part}: a list of objects with a name")
-        lowered = [entry["name"].lower() for entry in entries]
-        if len(set(lowered)) != len(lowered):
-            raise DefinitionsError(f"{part}: a name is there twice")
-    for entry in document.get("users", []):
-        if entry.get("role", WORDS[-1]) not in WORDS:
-            raise DefinitionsError(f"user {entry['name']}: no role {entry['role']!r}; allowed: {', '.join(WORDS)}")
-    for entry in document.get("queues", []):
-        allowed = ("name", *_PROPERTIES, "owner", "permissions", "sddl", "unreadable")
-        odd = next((key for key in entry if key not in allowed), None)
-        if odd is not None:
-            raise DefinitionsError(f"queue {entry['name']}: {odd!r} is unknown; known are {', '.join(allowed)}")
-    return document
-
-
-def plan(qm: QueueManager, wanted: Document, here: Document, sid_of: SidOf, local: Local | None = None) -> list[Step]:
-    """The steps from `here` to `wanted`, in the order in which they have to go: groups and users before the rights that
-    name them. What is here only stays. Raises DefinitionsError."""
+def plan(qm: QueueManager, document: Any, here: Document, sid_of: SidOf, local: Local | None = None) -> list[Step]:
+    """The steps from `here` to a document, in the order in which they have to go: groups and users before the rights
+    that name them. What is here only stays. Raises DefinitionsError for a document that is wrong anywhere."""
+    wanted = parse(document)
+    _check_names(wanted, sid_of, local)
     steps: list[Step] = []
     if local is not None:
         steps += _of_users(wanted, here, local)
-    theirs = {entry["name"].lower(): entry for entry in here["queues"]}
-    for entry in wanted.get("queues", []):
-        steps += _of_queue(qm, entry, theirs.pop(entry["name"].lower(), None), sid_of)
-    steps += [Step(f"queue {entry['name']} is here only: kept", None) for entry in theirs.values()]
+    theirs = {queue["name"].lower(): queue for queue in here["queues"]}
+    for queue in wanted.get("queues", []):
+        steps += _of_queue(qm, queue, theirs.pop(queue["name"].lower(), None), sid_of)
+    steps += [Step(f"queue {left['name']} is here only: kept", None) for left in theirs.values()]
     if local is not None and "machine" in wanted:
         steps += _of_rights("the queue manager", local.machine, wanted["machine"], here.get("machine", {}), sid_of)
     for name, value in wanted.get("settings", {}).items():
@@ -168,6 +166,30 @@ def plan(qm: QueueManager, wanted: Document, here: Document, sid_of: SidOf, loca
                 Step(f"setting {name} is {_value(known)} and not {_value(value)}: the configuration says it", None)
             )
     return steps
+
+
+def _check_names(wanted: Document, sid_of: SidOf, local: Local | None) -> None:
+    """Raises DefinitionsError for an owner, an entry or a member whom nobody knows, and whom no step adds."""
+    users = {user["name"].casefold() for user in wanted.get("users", []) if "nt_hash" in user}
+    added = users | {group["name"].casefold() for group in wanted.get("groups", [])} if local is not None else set()
+    guarded: list[tuple[str, Document, tuple[Right, ...]]] = [
+        (f"queue {queue['name']}", queue, QUEUE_RIGHTS) for queue in wanted.get("queues", [])
+    ]
+    if local is not None:
+        guarded += [("the queue manager", wanted.get("machine", {}), MACHINE_RIGHTS)]
+        users |= {user.name.casefold() for user in local.users.list()}
+        for group in wanted.get("groups", []):
+            for member in group["members"]:
+                if member.casefold() not in users:
+                    raise DefinitionsError(f"group {group['name']}: there is no user {member!r}, and no hash to add it")
+    for said, part, rights in guarded:
+        named = [part["owner"]] if part.get("owner") else []
+        for name in [*named, *(parse_entry(text, rights)[1] for text in part.get("permissions", []))]:
+            if name.casefold() not in added:
+                try:
+                    sid_of(name)
+                except ValueError as error:
+                    raise DefinitionsError(f"{said}: {error}") from None
 
 
 def _value(setting: Any) -> str:
@@ -181,8 +203,11 @@ def _of_queue(qm: QueueManager, wanted: Document, here: Document | None, sid_of:
     if here is None:
         given: dict[str, Any] = {key: UUID(value) if key == "type" else value for key, value in properties.items()
                  if not (key == "multicast_address" and not value)}  # fmt: skip
-        created = Step(f"create queue {name}", lambda: qm.create_queue(path, **given))
-        return [created, *_of_rights(f"queue {name}", guard, wanted, {}, sid_of)]
+        if "unreadable" in wanted and not properties:
+            return [Step(f"queue {name} is missing, and who made the document could not read it: left", None)]
+        return [Step(_created(name, wanted), lambda: _create(qm, path, given, wanted, sid_of))]
+    if "unreadable" in here and not here.keys() & set(_PROPERTIES):
+        return [Step(f"queue {name} can't be read by you ({here['unreadable']}): left", None)]
     steps = []
     differing = {key: value for key, value in properties.items() if here.get(key) != value}
     for key in [key for key in differing if key in _FIXED]:
@@ -195,6 +220,22 @@ def _of_queue(qm: QueueManager, wanted: Document, here: Document | None, sid_of:
         changed = {key: UUID(value) if key == "type" else value for key, value in differing.items()}
         steps.append(Step(f"queue {name}: {said}", lambda: qm.set_properties(path, **changed)))
     return steps + _of_rights(f"queue {name}", guard, wanted, here, sid_of)
+
+
+def _created(name: str, wanted: Document) -> str:
+    shown = [wanted["sddl"]] if "sddl" in wanted else []
+    shown += [f"owner {wanted['owner']}"] if wanted.get("owner") else []
+    shown += wanted.get("permissions", [])
+    return f"create queue {name}" + (f": {'; '.join(shown)}" if shown else "")
+
+
+def _create(qm: QueueManager, path: str, properties: Document, wanted: Document, sid_of: SidOf) -> None:
+    """With its security descriptor, or not at all: with the default one, others could use it at once."""
+    descriptor = None
+    if wanted.keys() & {"owner", "permissions", "sddl"}:
+        given = _descriptor(wanted, QUEUE_RIGHTS, sid_of)
+        descriptor = (given if "permissions" in wanted or "sddl" in wanted else replace(given, dacl=None)).pack()
+    qm.create_queue(path, security=descriptor, **properties)
 
 
 def _of_rights(said: str, guard: Guard, wanted: Document, here: Document, sid_of: SidOf) -> list[Step]:
@@ -232,29 +273,10 @@ def _descriptor(wanted: Document, rights: tuple[Right, ...], sid_of: SidOf) -> S
         return from_sddl(wanted["sddl"])
     aces = []
     for text in wanted.get("permissions", []):
-        kind, who, words = _entry(text, rights)
+        kind, who, words = parse_entry(text, rights)
         aces.append((deny if kind == "deny" else allow)(sid_of(who), mask_of(words, rights)))
     owner = wanted.get("owner")
     return SecurityDescriptor(owner=sid_of(owner) if owner else None, dacl=tuple(aces))
-
-
-def _entry(text: str, rights: tuple[Right, ...]) -> tuple[str, str, list[str]]:
-    """`allow NAME RIGHT...`, where the name may have spaces: the rights are the last words that are rights."""
-    kind, _, rest = text.partition(" ")
-    words = rest.split(" ")
-    cut = len(words)
-    while cut > 1 and _is_right(words[cut - 1], rights):
-        cut -= 1
-    if kind not in ("allow", "deny") or cut == len(words):
-        raise ValueError(f"{text!r} is no entry; allowed: allow or deny, a name, and rights")
-    return kind, " ".join(words[:cut]), words[cut:]
-
-
-def _is_right(word: str, rights: tuple[Right, ...]) -> bool:
-    try:
-        return bool(mask_of([word], rights))
-    except ValueError:
-        return False
 
 
 def _of_users(wanted: Document, here: Document, local: Local) -> list[Step]:

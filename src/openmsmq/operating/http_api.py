@@ -58,6 +58,25 @@ class Handles(NamedTuple):
     matching: int
 
 
+class Sequence(NamedTuple):
+    """How far a queue manager, `source`, is with a transactional queue."""
+
+    queue: str
+    name: str
+    source: str
+    sequence: str
+    number: int
+    rejected: int
+    accessed: Time
+
+
+class Sequences(NamedTuple):
+    """The latest ones; `matching` is how many there are."""
+
+    sequences: list[Sequence]
+    matching: int
+
+
 class Caller(NamedTuple):
     """Who asks, and in what role. `administrator`: of the queue manager."""
 
@@ -142,6 +161,22 @@ class HttpApi:
 
     def _handle(self, method: str, identifier: str) -> Handle:
         return cast("Handle", self.requests.value(self.requests.ask(method, f"/handles/{step(identifier)}"), Handle))
+
+    def delete_outgoing(self, identifier: str, count: int) -> int:
+        """Delete an outgoing queue that holds `count` messages; returns how many went with it. Raises ApiNotFound."""
+        done = self.requests.ask("DELETE", f"/outgoing/{step(identifier)}", {"count": str(count)})
+        return cast("int", self.requests.member(done, "messages", int))
+
+    def sequences(self, queue: str | None, source: str | None = None, limit: int = _PAGE) -> Sequences:
+        """Transactional sequences that come in, the latest first. `queue` is the identifier of one, `source` that of a
+        queue manager."""
+        query = {"limit": str(limit)} | ({"queue": queue} if queue is not None else {})
+        query |= {"source": source} if source is not None else {}
+        return cast("Sequences", self.requests.value(self.requests.ask("GET", "/sequences", query), Sequences))
+
+    def forget_sequence(self, queue: str, source: str) -> None:
+        """Raises ApiNotFound."""
+        self.requests.ask("DELETE", f"/sequences/{step(queue)}/{step(source)}")
 
     def series(self, span: Range) -> list[Rates]:
         """Figures over time, the oldest first."""

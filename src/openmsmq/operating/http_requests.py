@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, cast
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -31,11 +32,13 @@ _LONGEST_DETAIL: Final = 500  # characters of an error that are shown
 _PREFIX: Final = "/api/v1"
 _END: Final = "-----END CERTIFICATE-----"
 MOST_PAGES: Final = 2000
-_DONE: Final = (200, 201, 202)
+_DONE: Final = (200, 201, 202, 207)
 
 
 class ApiError(Exception):
-    """The server did not do what was asked; the message names its URL and says what to do."""
+    """The server did not do what was asked; the message names its URL and says what to do. `problem` is its answer."""
+
+    problem: Mapping[str, Any] = MappingProxyType({})
 
 
 class ApiRefused(ApiError):
@@ -208,7 +211,9 @@ class HttpRequests:
             return ApiRefused(said + self._who.unknown)
         if status == 403:
             return ApiRefused(said + self._who.denied)
-        return ApiNotFound(said) if status == 404 else ApiError(f"{said} ({status})")
+        error = ApiNotFound(said) if status == 404 else ApiError(f"{said} ({status})")
+        error.problem = document
+        return error
 
     # -- what an answer has ----------------------------------------------------------------------------------------
 

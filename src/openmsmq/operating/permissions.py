@@ -98,19 +98,37 @@ def effective(descriptor: SecurityDescriptor, sids: Collection[str], rights: tup
     return sum(bit for bit in bits if descriptor.grants(sids, bit))
 
 
-def lost(before: SecurityDescriptor, after: SecurityDescriptor, sids: Collection[str]) -> list[str]:
-    """What a caller who is all of `sids` can no longer do, in sentences: empty unless it locks itself, or everybody,
-    out of the permissions."""
-    change = int(QueueAccessMask.CHANGE_QUEUE_PERMISSIONS)
+#: What a queue is for; without all of it nothing is left but its permissions.
+_USES: Final = int(QueueAccessMask.GENERIC_ALL) & ~int(
+    QueueAccessMask.GET_QUEUE_PERMISSIONS | QueueAccessMask.CHANGE_QUEUE_PERMISSIONS
+)
+
+
+def lost(
+    before: SecurityDescriptor, after: SecurityDescriptor, sids: Collection[str], names: Mapping[str, str] | None = None
+) -> list[str]:
+    """Who is locked out by a change, in sentences: the caller, who is all of `sids`, of the permissions; the owner, and
+    the administrators, of the queue. An owner may always see and change the permissions."""
     said = []
+    change, read = int(QueueAccessMask.CHANGE_QUEUE_PERMISSIONS), int(QueueAccessMask.GET_QUEUE_PERMISSIONS)
     if not _somebody(after, change):
         said.append("nobody may change the permissions afterwards; only an owner could")
-    elif before.grants(sids, change) and not after.grants(sids, change):
-        said.append("you may not change the permissions afterwards")
-    read = int(QueueAccessMask.GET_QUEUE_PERMISSIONS)
-    if before.grants(sids, read) and not after.grants(sids, read):
-        said.append("you may not see the permissions afterwards")
+    elif after.owner not in sids:
+        if _may(before, sids, change) and not after.grants(sids, change):
+            said.append("you may not change the permissions afterwards")
+        if _may(before, sids, read) and not after.grants(sids, read):
+            said.append("you may not see the permissions afterwards")
+    owner = name_for(after.owner, names or {}) if after.owner is not None else ""
+    for sid, who in ((after.owner, f"the owner, {owner},"), (security.ADMINISTRATORS, "administrators")):
+        if sid is not None and not (sid == security.ADMINISTRATORS == after.owner and who == "administrators"):
+            all_of = {sid, security.EVERYONE, security.AUTHENTICATED_USERS}
+            if effective(before, all_of) & _USES and not effective(after, all_of) & _USES:
+                said.append(f"{who} may not use the queue afterwards: neither send nor receive, nor see its properties")
     return said
+
+
+def _may(descriptor: SecurityDescriptor, sids: Collection[str], mask: int) -> bool:
+    return descriptor.owner in sids or descriptor.grants(sids, mask)
 
 
 def _somebody(descriptor: SecurityDescriptor, mask: int) -> bool:

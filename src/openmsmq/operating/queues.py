@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
-from openmsmq.model.errors import QueueNotFound
+from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound
+from openmsmq.model.message import Message
 
 
 def is_transactional(qm: QueueManager, path: str) -> bool:
     """Whether a queue of this queue manager takes messages in transactions only. False for one of another machine, of
-    which nothing is known here, and for journals and dead-letter queues, which are read without."""
+    which nothing is known here, and for journals and dead-letter queues, which are read without. Raises AccessDenied
+    for a caller who may neither see the properties of the queue nor send to it."""
     is_connector = path.upper().startswith("CONNECTOR=")
     if (";" in path and not is_connector) or path.upper().startswith("MACHINE="):
         return False
@@ -16,3 +21,38 @@ def is_transactional(qm: QueueManager, path: str) -> bool:
         return bool(qm.management(path)["transactional"] == "YES")
     except QueueNotFound:  # nothing has been sent there; or it is missing, as opening it will show
         return False
+    except AccessDenied:
+        return _takes_transactions(qm, path)
+
+
+def missing(qm: QueueManager, names: Iterable[str]) -> list[str]:
+    """Those of these queues that are of this queue manager, and are not there. Of other machines nothing is known
+    here."""
+    return [name for name in dict.fromkeys(names) if _is_missing(qm, name)]
+
+
+def _is_missing(qm: QueueManager, name: str) -> bool:
+    try:
+        qm.properties(name, "path_name")
+    except UNANSWERED:
+        raise
+    except QueueNotFound:
+        return True
+    except MsmqError:  # no queue object, one of another machine, or not for this caller
+        return False
+    return False
+
+
+def _takes_transactions(qm: QueueManager, path: str) -> bool:
+    """By sending in a transaction that is aborted: it takes no other right than the one to send."""
+    transaction = qm.transaction()
+    try:
+        with qm.open(path, "send") as opened:
+            opened.send(Message(), transaction=transaction)
+    except MsmqError as error:
+        if error.hresult != HResult.MQ_ERROR_TRANSACTION_USAGE:
+            raise
+        return False
+    finally:
+        transaction.abort()
+    return True

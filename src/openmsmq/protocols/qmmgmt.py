@@ -28,7 +28,7 @@ MGMT_MACHINE, MGMT_SESSION = 1, 3  # MgmtObjectType; 2 is a queue
 class QmMgmt(NdrInterface):
     description = m.qmmgmt
     states: ClassVar[dict[str, str]] = {
-        "R_QMMgmtAction": "served; EOD_RESEND answers MQ_ERROR: nothing is transferred yet",
+        "R_QMMgmtAction": "served; EOD_RESEND answers MQ_ERROR where nothing waits for an order acknowledgment",
     }
 
     # -- properties --------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from openmsmq.model.errors import HResult, IllegalQueuePathName, InsufficientRes
 from openmsmq.model.sddl import to_sddl
 from openmsmq.model.security import AUTHENTICATED_USERS, EVERYONE, SecurityDescriptor, sid_bytes
 from openmsmq.queueing import properties as queue_properties
-from openmsmq.queueing.auditing import Auditor, Deed
+from openmsmq.queueing.auditing import Actor, Auditor, Deed
 from openmsmq.queueing.authorization import Authorization, Caller, Record, Right, default_queue_security
 from openmsmq.queueing.consumer_groups import ConsumerGroups
 from openmsmq.queueing.handles import Handles
@@ -195,11 +195,21 @@ class Administration:
         self._auditor.record(deed)
         self._delete(queue)
 
-    def _delete(self, queue: Queue) -> None:
+    def delete_outgoing(self, queue: Queue, actor: Actor) -> int:
+        """Delete an outgoing queue with its messages, also those that the destination has and has not finally
+        acknowledged: each is discarded as by a purge (D-58), so it becomes a dead letter and is acknowledged as its
+        sender has asked. Returns how many. Raises MessageStorageFailed."""
+        family = self._registry.family(queue)
+        count = sum(len(member) for member in family)
+        self._auditor.record(Deed(actor, "outgoing.delete", "queue", queue.properties.path_name, count=count))
+        self._delete(queue, MessageClass.NACK_DELETED)
+        return count
+
+    def _delete(self, queue: Queue, reason: MessageClass = MessageClass.NACK_Q_DELETED) -> None:
         family = self._registry.family(queue)
         with storing():
             for member in family:
-                self._remove_all(member, MessageClass.NACK_Q_DELETED)
+                self._remove_all(member, reason)
         self._registry.drop(queue, self._groups.drops(family))
         for member in family:
             self._groups.forget(member)

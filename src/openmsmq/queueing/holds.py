@@ -19,7 +19,7 @@ from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.entries import LARGE, NO_ROOMS, CapturedEntries, Rooms
 from openmsmq.queueing.outbox import Outbox
-from openmsmq.queueing.queue import Lock, LockKind, Queue
+from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind
 from openmsmq.queueing.registry import Registry
 from openmsmq.queueing.storage import UNREADABLE, storing
 from openmsmq.store import StoreFailed
@@ -90,7 +90,10 @@ class Holds:
                 logger.error("queue %s: message %#x is removed; it could not be decoded: %s", path_name, key, error)
                 change.remove_alone(queue, key)
             else:
-                change.remove(queue, key, message, reason)
+                if queue.kind is QueueKind.AWAITING:
+                    change.finish(queue, key, message, reason)
+                else:
+                    change.remove(queue, key, message, reason)
             if change.is_full:
                 change.commit()
                 change = ChangeSet(self._changes)

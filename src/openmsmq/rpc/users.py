@@ -108,8 +108,7 @@ class UsersFile:
     def _new_sid(self, name: str) -> str:
         """The SID of a new user or group: they share names and numbers. Raises `UsersFileError` if the name is taken or
         impossible."""
-        if not name or len(name) > MAX_NAME or _FORBIDDEN.search(name) or name.upper().startswith("S-1-"):
-            raise UsersFileError(f"{name!r} cannot be the name of a user or a group")
+        check_account_name(name)
         for known, what in ((self._users, "user"), (self._groups, "group")):
             if name.casefold() in known:
                 raise UsersFileError(f"{what} {name} exists")
@@ -338,6 +337,12 @@ class UsersFile:
             owner = self._path.parent.stat()
         if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()) and os.geteuid() == 0:
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def check_account_name(name: str) -> None:
+    """Raises `UsersFileError` for what can't be the name of a user or a group."""
+    if not name or len(name) > MAX_NAME or _FORBIDDEN.search(name) or name.upper().startswith("S-1-"):
+        raise UsersFileError(f"{name[:60]!r} cannot be the name of a user or a group")
 
 
 def _check_password(name: str, password: str) -> None:

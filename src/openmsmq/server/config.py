@@ -467,12 +467,11 @@ class Configuration:
         hosts = {}
         for part in (part.strip() for part in self.peers.split(",") if part.strip()):
             name, separator, address = part.partition("=")
-            host, _, port = address.rpartition(":") if ":" in address.rpartition("]")[2] else (address, "", "")
-            port = port or str(STANDARD_PORT)
-            host = host.strip().removeprefix("[").removesuffix("]")
+            host, port = _host_and_port(address.strip())
             valid = bool(separator and name.strip() and host) and port.isdecimal() and 0 < int(port) <= 65535
-            check(valid, "peers", part, "NAME=host, NAME=host:port or NAME=[IPv6 address]:port, separated by commas")
-            hosts[name.strip().lower()] = (host.strip(), int(port))
+            check(valid, "peers", part, "NAME=host, NAME=host:port, NAME=IPv6 address or NAME=[IPv6 address]:port, "
+                  "separated by commas")  # fmt: skip
+            hosts[name.strip().lower()] = (host, int(port))
         return hosts
 
     @property
@@ -644,3 +643,24 @@ def is_host(text: str) -> bool:
 def check(condition: bool, name: str, value: object, allowed: str) -> None:
     if not condition:
         raise ConfigurationError(f"{name} is {value!r}; allowed: {allowed}")
+
+
+def _host_and_port(address: str) -> tuple[str, str]:
+    """The port is the standard one where there is none. Empty strings for what is no address."""
+    if address.startswith("["):
+        host, bracket, rest = address[1:].partition("]")
+        if not bracket or not _is_ipv6(host) or (rest and not rest.startswith(":")):
+            return "", ""
+        return host, rest[1:] if rest else str(STANDARD_PORT)
+    if address.count(":") > 1:  # all of it: which of the numbers is a port nobody can tell
+        return (address, str(STANDARD_PORT)) if _is_ipv6(address) else ("", "")
+    host, colon, port = address.partition(":")
+    return host.strip(), port if colon else str(STANDARD_PORT)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True

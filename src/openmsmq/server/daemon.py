@@ -40,6 +40,7 @@ from openmsmq.queueing.auditing import NoAudit
 from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import NoTransport, OutgoingQueue
+from openmsmq.queueing.queue import Queue
 from openmsmq.rpc.call import InterfaceTable
 from openmsmq.rpc.dispatcher import SecurityPolicy
 from openmsmq.rpc.epm import Endpoint, EndpointMapper
@@ -273,7 +274,8 @@ class Daemon:
         if configuration.web:
             self._web = WebServer(configuration, environment, users, rpc, self._syncs, [
                 configuration.machine_name, self._qualified_name, *configuration.alias_names
-            ], self.store, self._audit or NoAudit(), self._alarms.alarms, self._logins, domain)  # fmt: skip
+            ], self.store, self._audit or NoAudit(), self._alarms.alarms, self._logins, self._forget_sequence,
+                domain)  # fmt: skip
             self.endpoints["web"] = await self._web.start(self._ports.number("web_port"))
         else:
             forget_address(configuration.data_dir)  # of a daemon that was killed
@@ -343,6 +345,9 @@ class Daemon:
             self._pings = PingListener(self.manager.machine.identifier, service.accepts, asyncio.get_running_loop())
             with self._ports.naming(options.ping_port, "ping_port"):
                 self.endpoints["pings"] = self._pings.start(self.endpoints["messages"][0], options.ping_port)
+
+    def _forget_sequence(self, queue: Queue, source: bytes) -> bool:
+        return self._messages is not None and self._messages.forget_sequence(queue, source)
 
     async def _start_flight(self, committer: Committer, users: UsersFile, environment: Environment) -> None:
         """Arrow Flight in a process of its own. Raises OSError when it does not come up."""

@@ -31,6 +31,7 @@ from openmsmq.server.interfaces import SERVED
 from openmsmq.store import Store
 from openmsmq.web.door import Domain, Door
 from openmsmq.web.figures import Latency
+from openmsmq.web.remedies import Forget
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +47,11 @@ class WebServer:
 
     def __init__(
         self, configuration: Configuration, environment: Environment, users: UsersFile, rpc: RpcServer,
-        syncs: Histogram, names: list[str], store: Store, auditor: Auditor, alarms: Alarms,
-        logins: LoginAttempts, domain: Domain | None,
+        syncs: Histogram, names: list[str], store: Store, auditor: Auditor, alarms: Alarms, logins: LoginAttempts,
+        forget_sequence: Forget, domain: Domain | None,
     ) -> None:  # fmt: skip
         """`rpc` is the daemon's server for everybody; `syncs` how long syncs of the store took; `names` are those of
-        this machine; `domain` knows accounts besides those of `users`."""
+        this machine; `forget_sequence` is that of the link; `domain` knows accounts besides those of `users`."""
         self._configuration: Final = configuration
         data_dir = configuration.data_dir.resolve()
         latency = Latency({
@@ -62,7 +63,7 @@ class WebServer:
         self._uses: Final = TokenUses(data_dir)
         self._door: Final = Door(
             environment.manager, users, self._tokens, rpc, environment.is_administrator, syncs, store.epoch, auditor,
-            self._uses, alarms, latency, logins, domain,
+            self._uses, alarms, latency, logins, forget_sequence, environment.when_durable, domain,
         )  # fmt: skip
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)

@@ -246,7 +246,11 @@ class Web:
                     message["headers"] = [*message["headers"], *headers.items()]
                 await send(message)
 
-            if self._is_for_us(scope):
+            if _has_two_lengths(scope):
+                problem = Problem(400, "Content-Length and Transfer-Encoding: only one of them says where a body ends",
+                                  headers={"Connection": "close"})  # fmt: skip
+                await problem_response(problem, Request(scope))(scope, receive, send_guarded)
+            elif self._is_for_us(scope):
                 await app(scope, receive, send_guarded)
             else:
                 detail = "this server does not know the host that was asked for; see the setting web_hosts"
@@ -263,6 +267,12 @@ class Web:
         host = hosts[0]
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         return name.casefold() in self._hosts or _is_address(name)
+
+
+def _has_two_lengths(scope: Scope) -> bool:
+    """RFC 9112 6.1: such a request may be an attempt to smuggle another one behind it, so the connection ends."""
+    names = {name for name, _ in scope["headers"]}
+    return b"content-length" in names and b"transfer-encoding" in names
 
 
 def _is_address(name: str) -> bool:

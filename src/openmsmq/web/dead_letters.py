@@ -13,6 +13,7 @@ from openmsmq.operating.naming import DEAD_LETTER_QUEUES, path_of, shown
 from openmsmq.operating.selection import Criteria, select
 from openmsmq.web.limits import SCANNED
 from openmsmq.web.problems import Problem
+from openmsmq.web.queues import CountQuery, Deleted, demand_count
 from openmsmq.web.table import Asked, Input, Operation, Output
 
 
@@ -138,11 +139,28 @@ def _act(asked: Asked, what: Literal["pause", "resume"]) -> Waiting:
     )  # fmt: skip
 
 
+def delete_outgoing(asked: Asked) -> Deleted:
+    """Its messages become dead letters, and are acknowledged, as their senders have asked."""
+    row = asked.services.queue(asked.caller.ticket, asked.path["queue"])
+    if row["kind"] != "outgoing":
+        raise Problem(409, f"{shown(row['name'])} is no outgoing queue")
+    demand_count(row, asked.query.count)
+    count = asked.services.link.call(
+        "delete_outgoing", ticket=asked.caller.ticket, peer=asked.caller.peer, id=row["id"]
+    )
+    if count is None:
+        raise Problem(404, "that is gone already")
+    asked.services.rows.forget(asked.caller.ticket)
+    return Deleted(row["name"], count, f"openmsmq outgoing delete {quote(row['name'])}")
+
+
 OPERATIONS: Final = (
     Operation("GET", "/deadletters/groups", list_groups, "Dead letters by reason and destination", Groups, GroupsQuery,
               statuses=(409,), role=Role.MONITOR),
     Operation("GET", "/outgoing", list_outgoing, "Outgoing queues, and why they wait", OutgoingList,
               statuses=(404,), role=Role.MONITOR),
+    Operation("DELETE", "/outgoing/{queue}", delete_outgoing, "Delete an outgoing queue with its messages", Deleted,
+              CountQuery, statuses=(404, 409, 412, 507)),
     Operation("POST", "/outgoing/{queue}/pause", pause_queue, "Hold the messages of an outgoing queue", Waiting,
               statuses=(404, 409), role=Role.OPERATOR),
     Operation("POST", "/outgoing/{queue}/resume", resume_queue, "Let them go on", Waiting,

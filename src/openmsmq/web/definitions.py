@@ -10,10 +10,22 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import msgspec
+from starlette.responses import Response
 
 from openmsmq.client.sync import QueueManager
-from openmsmq.model.errors import MsmqError
-from openmsmq.operating.definitions import UNREADABLE, DefinitionsError, Document, Step, check, export, plan
+from openmsmq.model.text import counted
+from openmsmq.operating.definitions import (
+    DONE,
+    LEFT,
+    UNREADABLE,
+    Document,
+    Step,
+    apply,
+    export,
+    plan,
+    unreadable,
+)
+from openmsmq.operating.definitions_schema import DefinitionsError
 from openmsmq.operating.guards import Guard
 from openmsmq.operating.machine_guard import MachineGuard
 from openmsmq.operating.permissions import sid_for
@@ -84,9 +96,13 @@ class _Local:
     machine: Guard
 
 
-def export_definitions(asked: Asked) -> dict[str, Any]:
+def export_definitions(asked: Asked) -> Any:
+    """207 where the caller may not read a queue: the document has its name, and why, and all of the others."""
     with asked.queue_manager() as manager, _errors():
-        return _here(asked, manager, asked.query.local)
+        document = _here(asked, manager, asked.query.local)
+    if not unreadable(document):
+        return document
+    return Response(msgspec.json.encode(document), 207, media_type="application/json")
 
 
 def compare_definitions(asked: Asked) -> Differences:
@@ -99,7 +115,7 @@ def compare_definitions(asked: Asked) -> Differences:
 
 
 def import_definitions(asked: Asked) -> Imported:
-    """Where one step fails, the others are done."""
+    """Where one step fails, the others are done; the answer is a problem, with the results of all as `steps`."""
     body: Import = asked.body
     known = asked.services.seals.open(body.token, "token")
     with asked.queue_manager() as manager, _errors():
@@ -108,10 +124,13 @@ def import_definitions(asked: Asked) -> Imported:
             raise Problem(412, "what is to be done is not what the dry run has said: make another one")
         can = sum(step.apply is not None for step in steps)
         record(asked, "definitions.import", "machine", asked.services.settings.hosts[0], count=can)
-        done = [DoneStep(step.said, _apply(step)) for step in steps]
+        done = [DoneStep(step.said, apply(step)) for step in steps]
     asked.services.rows.forget(asked.caller.ticket)
-    failed = sum(step.result not in ("done", "left") for step in done)
-    return Imported(done, failed, f"openmsmq definitions import FILE{' --local' if body.local else ''}")
+    wrong = [f"{step.said}: {step.result}" for step in done if step.result not in (DONE, LEFT)]
+    if wrong:
+        detail = f"{counted(len(wrong), 'step')} of {len(done)} failed, the others are done; {wrong[0]}"
+        raise Problem(409, detail, steps=msgspec.to_builtins(done), failed=len(wrong))
+    return Imported(done, 0, f"openmsmq definitions import FILE{' --local' if body.local else ''}")
 
 
 def _here(asked: Asked, manager: QueueManager, local: bool) -> Document:
@@ -130,7 +149,7 @@ def _plan(asked: Asked, manager: QueueManager, document: Document, local: bool) 
         """Also of a user whom an earlier step adds."""
         return sid_for(who, lambda name: sids.get(name.casefold()) or (_new_sid(asked, name) if local else None))
 
-    return plan(manager, check(document), here, sid_of, _local(asked) if local else None)
+    return plan(manager, document, here, sid_of, _local(asked) if local else None)
 
 
 def _new_sid(asked: Asked, name: str) -> str | None:
@@ -151,16 +170,6 @@ def _local(asked: Asked) -> _Local:
     return _Local(recorded_users(asked), machine)
 
 
-def _apply(step: Step) -> str:
-    if step.apply is None:
-        return "left"
-    try:
-        step.apply()
-    except (MsmqError, ValueError, *UNREADABLE) as error:
-        return f"failed: {error}"
-    return "done"
-
-
 def _digest(document: Document, local: bool, steps: list[Step]) -> str:
     said = json.dumps([document, local, [[step.said, step.apply is not None] for step in steps]], sort_keys=True)
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
@@ -173,8 +182,6 @@ def _errors() -> Iterator[None]:
         yield
     except DefinitionsError as error:
         raise Problem(422, str(error), errors={"/document": str(error)}) from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise Problem(422, f"the document: {error!r}", errors={"/document": repr(error)}) from None
     except UNREADABLE as error:
         raise Problem(503, str(error)) from None
 
@@ -184,5 +191,5 @@ OPERATIONS: Final = (
     Operation("POST", "/definitions/dry-runs", compare_definitions, "What an import of a document would do",
               Differences, body=Definitions),
     Operation("POST", "/definitions", import_definitions, "Make what a document has and is not so here", Imported,
-              body=Import, statuses=(400, 412, 507)),
+              body=Import, statuses=(400, 409, 412, 507)),
 )  # fmt: skip

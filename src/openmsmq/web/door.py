@@ -32,6 +32,7 @@ from openmsmq.web import figures, rows
 from openmsmq.web.growth import Growth
 from openmsmq.web.logins import Known, Tickets
 from openmsmq.web.openings import Openings
+from openmsmq.web.remedies import Forget, Remedies
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,9 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "sid": {"ticket": str, "name": str},
     "handles": {"ticket": str},
     "close_handle": {"ticket": str, "peer": str, "id": str},
+    "delete_outgoing": {"ticket": str, "peer": str, "id": str},
+    "sequences": {"ticket": str},
+    "forget_sequence": {"ticket": str, "peer": str, "id": str, "source": str},
     "figures": {},
     "health": {},
 }
@@ -90,12 +94,14 @@ class Door:
         alarms: Alarms,
         latency: figures.Latency,
         logins: LoginAttempts,
+        forget_sequence: Forget,
+        when_durable: Callable[[Callable[[], None]], None],
         domain: Domain | None = None,
     ) -> None:
         """`rpc` is the daemon's server; `logins` are those of all entry points. `syncs` is how
         long syncs of the store took; `epoch` how often it was taken over. `auditor` gets logins, `uses` those by
-        token; `alarms` are those that are on, `latency` says how long calls take. `domain` knows accounts besides those
-        of `users`."""
+        token; `alarms` are those that are on, `latency` says how long calls take. `forget_sequence`
+        is that of the link, `when_durable` that of the store. `domain` knows accounts besides those of `users`."""
         self._domain: Final = domain
         self._manager: Final = manager
         self._users: Final = users
@@ -108,6 +114,8 @@ class Door:
         self._alarms: Final = alarms
         self._latency: Final = latency
         self._openings: Final = Openings(manager, auditor)
+        self._when_durable: Final = when_durable
+        self._remedies: Final = Remedies(manager, auditor, forget_sequence)
         self._tickets: Final = Tickets(users, tokens)
         self.logins: Final = logins
         self.delay: Final = figures.LoopDelay()
@@ -266,13 +274,41 @@ class Door:
     async def _close_handle(self, ticket: str, peer: str, id: str) -> dict[str, Any] | None:
         """The row of what was closed; None where it is closed already. Raises AccessDenied for who is no
         administrator."""
+        return self._openings.close(id, self._actor(ticket, peer))
+
+    async def _delete_outgoing(self, ticket: str, peer: str, id: str) -> int | None:
+        """How many messages went with an outgoing queue; None where there is none. Raises AccessDenied for who is no
+        administrator."""
+        count = self._remedies.delete_outgoing(id, self._actor(ticket, peer))
+        await self._durable()
+        return count
+
+    async def _sequences(self, ticket: str) -> tuple[dict[str, Any], bytes]:
+        """Rows as JSON, one a line. Raises AccessDenied for who is no administrator."""
+        self._administrator(ticket)
+        lines = [json.dumps(row).encode() async for row in _sliced(self._remedies.sequences())]
+        return {"result": len(lines)}, b"\n".join(lines)
+
+    async def _forget_sequence(self, ticket: str, peer: str, id: str, source: str) -> bool:
+        """Whether there was such a sequence. Raises AccessDenied for who is no administrator."""
+        done = self._remedies.forget_sequence(id, source, self._actor(ticket, peer))
+        await self._durable()
+        return done
+
+    async def _durable(self) -> None:
+        """Until the disk has what was changed: nothing is answered before that."""
+        durable = asyncio.Event()
+        self._when_durable(durable.set)
+        await durable.wait()
+
+    def _actor(self, ticket: str, peer: str) -> Actor:
         known = self._administrator(ticket)
-        return self._openings.close(id, Actor(known.sid, known.name, f"http {peer}"))
+        return Actor(known.sid, known.name, f"http {peer}")
 
     def _administrator(self, ticket: str) -> Known:
         known = self._tickets.check(ticket)
         if not self._is_administrator(known.sid):
-            raise AccessDenied(detail="who has queues open is for administrators of the queue manager")
+            raise AccessDenied(detail="this is for administrators of the queue manager")
         return known
 
     async def _health(self) -> dict[str, str]:

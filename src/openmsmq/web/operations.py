@@ -15,6 +15,7 @@ from openmsmq.model.roles import Role
 from openmsmq.operating.acting import HAS_NO_TARGET, NEEDS_TARGET, Act, Deed, action
 from openmsmq.operating.editing import Changes
 from openmsmq.operating.naming import path_of
+from openmsmq.operating.queues import missing
 from openmsmq.operating.selection import Chosen, Criteria, Selection, act, parse_token, select
 from openmsmq.web.limits import SCANNED
 from openmsmq.web.problems import Problem
@@ -126,8 +127,13 @@ def dry_run(asked: Asked) -> DryRun:
     _check(plan, row)
     criteria, now = _criteria(plan), time.time()
     with asked.queue_manager() as manager:
+        if plan.to is not None and missing(manager, [path_of(plan.to)]):
+            raise Problem(422, f"there is no queue {plan.to}", errors={"/to": "not there"})
         found = select(manager, [row["open"]], criteria, now, limit=plan.limit, scan=SCANNED, previews=False)
-    warnings = []
+        absent = [] if plan.to is not None or plan.act == "delete" else missing(
+            manager, (chosen.destination for chosen in found.chosen)
+        )  # fmt: skip
+    warnings = [f"there is no queue {name}: what is for it stays where it is" for name in absent]
     if any(reason_of(chosen.message_class).fails_again for chosen in found.chosen) and plan.act != "delete":
         warnings.append("some of them would die again as they are, for the same reason")
     if found.chosen and not found.token:

@@ -89,6 +89,7 @@ class Console:
             Route("/alarms", show(self._alarms), methods=["GET"]),
             Route("/handles", show(self._handles), methods=["GET"]),
             Route("/handles/{handle}/close", change(self._close_handle), methods=["POST"]),
+            Route("/outgoing/{queue}/delete", change(self._delete_outgoing), methods=["POST"]),
             Route("/outgoing/{queue}/pause", change(self._pause), methods=["POST"]),
             Route("/outgoing/{queue}/resume", change(self._resume), methods=["POST"]),
             Route("/plan", change(self._plan), methods=["POST"]),
@@ -287,6 +288,10 @@ class Console:
 
     async def _delete(self, request: Request, caller: Caller) -> Response:
         done = await self.ask(queues.delete_queue, request, caller, query=_count(request))
+        return self._done(caller, f"Deleted {done.queue} with {counted(done.messages, 'message')}", done.command)
+
+    async def _delete_outgoing(self, request: Request, caller: Caller) -> Response:
+        done = await self.ask(dead_letters.delete_outgoing, request, caller, query=_count(request))
         return self._done(caller, f"Deleted {done.queue} with {counted(done.messages, 'message')}", done.command)
 
     async def _rights(self, request: Request, caller: Caller) -> Response:

@@ -51,7 +51,7 @@ class PermissionsQuery(Input, frozen=True):
 
 
 class PermissionsChange(Input, frozen=True):
-    """`revoke` without rights takes all that were granted. `confirm` is needed where somebody locks themselves out."""
+    """`revoke` without rights takes all that were granted. `confirm` is needed where somebody is locked out."""
 
     change: Literal["grant", "deny", "revoke", "undeny"]
     user: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -109,7 +109,7 @@ def change_permissions(asked: Asked) -> PermissionsChanged:
             "undeny": lambda: permissions.revoked(before, sid, mask, denials=True),
         }[body.change]()
         mine = asked.services.link.call("sids", ticket=ticket, name=asked.caller.name)
-        warnings = permissions.lost(before, after, mine)
+        warnings = permissions.lost(before, after, mine, asked.services.link.call("accounts", ticket=ticket))
         if warnings and not (body.dry_run or body.confirm):
             raise Problem(412, "; ".join(warnings), errors={"/confirm": "needed for this"})
         if not body.dry_run:

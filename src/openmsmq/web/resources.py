@@ -17,6 +17,7 @@ from openmsmq.web import (
     operations,
     permissions,
     queues,
+    sequences,
     tokens,
     users,
 )
@@ -24,6 +25,7 @@ from openmsmq.web.table import Operation
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *account.OPERATIONS, *queues.OPERATIONS, *messages.OPERATIONS, *operations.OPERATIONS, *dead_letters.OPERATIONS,
-    *permissions.OPERATIONS, *handles.OPERATIONS, *tokens.OPERATIONS, *users.OPERATIONS, *administration.OPERATIONS,
+    *permissions.OPERATIONS, *handles.OPERATIONS, *sequences.OPERATIONS, *tokens.OPERATIONS, *users.OPERATIONS,
+    *administration.OPERATIONS,
     *definitions.OPERATIONS, *backups.OPERATIONS, *alarms.OPERATIONS, *live.OPERATIONS,
 )  # fmt: skip

@@ -12,6 +12,7 @@ import msgspec
 
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.roles import Role
+from openmsmq.operating.checked_json import RepeatedMember, strict
 from openmsmq.web.callers import Caller
 from openmsmq.web.problems import Problem
 
@@ -103,11 +104,15 @@ def parse_query(wanted: type[Input], pairs: Iterable[tuple[str, str]]) -> Any:
 def parse_body(wanted: type[Input], data: bytes) -> Any:
     """Raises Problem with a JSON pointer. msgspec takes no NaN, no number for a bool, no text for a number."""
     try:
-        return msgspec.json.decode(data, type=wanted)
+        answer = msgspec.json.decode(data, type=wanted)
+        strict(data)  # msgspec takes the last of several members of the same name
+        return answer
     except msgspec.ValidationError as error:
         at, said = _taken_apart(str(error))
         raise Problem(422, f"{at or 'the document'}: {said}", errors={at: said}) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except RepeatedMember as error:
+        raise Problem(422, str(error), errors={"": str(error)}) from None
+    except (msgspec.DecodeError, ValueError) as error:
         raise Problem(400, f"that is not JSON: {error}") from None
     except RecursionError:
         raise Problem(400, "the document is nested too deeply") from None

@@ -230,9 +230,15 @@ class ByHttp:
         )
 
     def import_definitions(self, document: Mapping[str, Any], token: str, *, local: bool) -> list[DoneStep]:
-        """Do just what `differences`, which gave the token, has said."""
+        """Do just what `differences`, which gave the token, has said. The results also where steps failed."""
         body = {"document": document, "local": local, "token": token}
-        done = self._http.member(self._http.ask("POST", "/definitions", body=body), "steps", list[DoneStep])
+        try:
+            answer: Mapping[str, Any] = self._http.ask("POST", "/definitions", body=body)
+        except ApiError as error:
+            if "steps" not in error.problem:
+                raise
+            answer = error.problem
+        done = self._http.member(answer, "steps", list[DoneStep])
         return cast("list[DoneStep]", done)
 
     # -- backup ----------------------------------------------------------------------------------------------------

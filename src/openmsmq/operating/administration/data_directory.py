@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from openmsmq.model.roles import Role
-from openmsmq.operating import alarms, audit, backup, settings
+from openmsmq.operating import alarms, audit, backup, data_directories, settings
 from openmsmq.operating.administration.interface import Alarm, AlarmEvent, Backup, Group, Setting, Token, User
 from openmsmq.operating.audit import AuditFilter
 from openmsmq.operating.checked_json import Time
@@ -38,13 +38,32 @@ class Files:
 
 
 class DataDirectory:
-    """Raises UsersFileError, TokensFileError, BackupError and StoreError, OSError, ValueError."""
+    """Raises UsersFileError, TokensFileError, BackupError and StoreError, OSError, ValueError; NoDataDirectory for a
+    directory that is none, but where the first user or group is added."""
 
     def __init__(self, files: Files, record: Record) -> None:
         self._files: Final = files
         self._record: Final = record
-        self._users: Final = UsersFile(files.users, on_change=lambda action, name: record(action, "user", name))
-        self._tokens: Final = TokensFile(files.data_dir, on_change=self._record_token)
+        self._all_users: Final = UsersFile(files.users, on_change=lambda action, name: record(action, "user", name))
+        self._all_tokens: Final = TokensFile(files.data_dir, on_change=self._record_token)
+
+    @property
+    def _data_dir(self) -> Path:
+        """Raises NoDataDirectory."""
+        return data_directories.demand(self._files.data_dir)
+
+    @property
+    def _users(self) -> UsersFile:
+        """Raises NoDataDirectory where neither the file nor the data directory is there."""
+        if not self._files.users.exists():
+            data_directories.demand(self._files.data_dir)
+        return self._all_users
+
+    @property
+    def _tokens(self) -> TokensFile:
+        """Raises NoDataDirectory."""
+        data_directories.demand(self._files.data_dir)
+        return self._all_tokens
 
     # -- users and groups ------------------------------------------------------------------------------------------
 
@@ -58,7 +77,7 @@ class DataDirectory:
 
     def add_user(self, name: str, password: str, *, administrator: bool, role: Role) -> str:
         self._make_directory()
-        return self._users.add(name, password, administrator=administrator, role=role).sid
+        return self._all_users.add(name, password, administrator=administrator, role=role).sid
 
     def set_password(self, name: str, password: str) -> None:
         self._users.set_password(name, password)
@@ -81,7 +100,7 @@ class DataDirectory:
 
     def add_group(self, name: str, members: Sequence[str]) -> str:
         self._make_directory()
-        return self._users.add_group(name, members).sid
+        return self._all_users.add_group(name, members).sid
 
     def change_members(self, name: str, *, join: Sequence[str] = (), leave: Sequence[str] = ()) -> None:
         self._users.change_members(name, join, leave)
@@ -96,7 +115,7 @@ class DataDirectory:
     # -- tokens ----------------------------------------------------------------------------------------------------
 
     def tokens(self) -> list[Token]:
-        uses = read_uses(self._files.data_dir)
+        uses = read_uses(self._data_dir)
         return [_token(each, uses.get(each.id)) for each in self._tokens.list()]
 
     def create_token(self, name: str, user: str, role: Role, days: int) -> tuple[str, Token]:
@@ -108,7 +127,7 @@ class DataDirectory:
         return secret, _token(made, None)
 
     def revoke_token(self, identifier: str) -> Token:
-        used = read_uses(self._files.data_dir).get(identifier)
+        used = read_uses(self._data_dir).get(identifier)
         return _token(self._tokens.revoke(identifier), used)
 
     def _record_token(self, action: str, token: KeptToken) -> None:
@@ -118,22 +137,22 @@ class DataDirectory:
     # -- what the daemon writes down -------------------------------------------------------------------------------
 
     def audit(self, wanted: AuditFilter, count: int) -> list[dict[str, Any]]:
-        found = [record for record in audit.AuditLog(self._files.data_dir).read() if wanted.fits(record)]
+        found = [record for record in audit.AuditLog(self._data_dir).read() if wanted.fits(record)]
         return found[-count:] if count else found
 
     def alarms(self) -> list[Alarm]:
-        active = alarms.read_alarms(self._files.data_dir).active.values()
+        active = alarms.read_alarms(self._data_dir).active.values()
         return sorted(map(_alarm, active), key=lambda alarm: (alarm.since, alarm.name, alarm.queue))
 
     def alarm_events(self) -> list[AlarmEvent]:
-        events = alarms.read_alarms(self._files.data_dir).events
+        events = alarms.read_alarms(self._data_dir).events
         return [AlarmEvent(event.seq, event.state, Time(event.at), _alarm(event.alarm)) for event in events]
 
     def machine_name(self) -> str:
         return self._files.machine
 
     def settings(self) -> list[Setting]:
-        found = settings.settings_in_force(self._files.data_dir)
+        found = settings.settings_in_force(self._data_dir)
         return [Setting(name, entry["value"], entry["source"]) for name, entry in sorted(found.items())]
 
     # -- backup ----------------------------------------------------------------------------------------------------
@@ -141,9 +160,9 @@ class DataDirectory:
     def back_up(self, target: str) -> Backup:
         """`target` is a new directory."""
         files = self._files
-        done = backup.back_up(files.data_dir, Path(target), datetime.now(UTC).isoformat(timespec="seconds"))
+        done = backup.back_up(self._data_dir, Path(target), datetime.now(UTC).isoformat(timespec="seconds"))
         self._record("backup.make", "backup", target, count=done.messages)
-        inside = files.data_dir.resolve()
+        inside = self._data_dir.resolve()
         outside = [str(path) for path in files.others if path.exists() and inside not in path.resolve().parents]
         return Backup(target, done.messages, done.definitions, done.segments, done.bytes, done.files, outside)
 

@@ -1,0 +1,149 @@
+"""Files of messages, one JSON document a line: completing an export that was interrupted, and importing from where an
+interrupted import ended. Neither ever guesses: what does not belong together is an error, and no file is changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+
+from openmsmq.model.message import Message
+from openmsmq.operating.message_json import from_json
+
+
+class MessageFileError(ValueError):
+    """A file is not what it is taken for; the message names it and the line."""
+
+
+#: How each line of an export begins.
+_START: Final = b'{"body": "'
+
+
+class Export:
+    """The part of an export that FILE holds already."""
+
+    def __init__(self, file: Path) -> None:
+        """Reads FILE, and changes nothing. Raises MessageFileError for a line that no export wrote; only the last one
+        may be cut off."""
+        self._file: Final = file
+        self.identifiers: Final[set[str]] = set()
+        self._kept = 0  # bytes of whole lines
+        self._ends = True  # with the end of a line
+        if file.exists():
+            self._read()
+
+    def _read(self) -> None:
+        with self._file.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                identifier = _identifier(line)
+                if identifier is not None:
+                    self.identifiers.add(identifier)
+                    self._kept += len(line)
+                    self._ends = line.endswith(b"\n")
+                elif line.endswith(b"\n") or not (line.startswith(_START) or _START.startswith(line)):
+                    raise MessageFileError(
+                        f"{self._file}, line {number}: not a line of an export, so --resume leaves the file as it is; "
+                        "name the file that an export was writing, or leave out --resume to replace this one"
+                    )
+
+    @contextmanager
+    def append(self) -> Iterator[IO[str]]:
+        """FILE, open for more lines; a last line that was cut off is gone."""
+        with self._file.open("a", encoding="utf-8") as output:
+            output.truncate(self._kept)
+            if not self._ends:
+                output.write("\n")
+            yield output
+
+
+def _identifier(line: bytes) -> str | None:
+    """None for what is no line of an export."""
+    found = _document(line)
+    identifier = found.get("identifier") if found is not None else None
+    return identifier if isinstance(identifier, str) else None
+
+
+def _document(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+class Import:
+    """The messages of FILE, and in FILE.progress how many of its lines have been sent, where to, and their digest: what
+    is skipped later is exactly what was sent."""
+
+    def __init__(self, file: Path, target: str, *, restart: bool) -> None:
+        """`target` names the queue and its queue manager. Raises MessageFileError where FILE.progress is of another
+        import."""
+        self._file, self._target = file, target
+        self._state: Final = file.with_name(file.name + ".progress")
+        self._sent: Final = hashlib.sha256()
+        self.done = 0  # lines that earlier imports have sent
+        with file.open("rb") as lines:
+            self.total: Final = sum(1 for line in lines if line.strip())
+        if self._state.exists() and not restart:
+            self.done = self._continued()
+        self._count = self.done
+
+    def _continued(self) -> int:
+        kept = _document(self._state.read_bytes())
+        if kept is None or not isinstance(kept.get("lines"), int) or "digest" not in kept:
+            raise self._other("is not the progress of an import by this version")
+        if kept.get("target") != self._target:
+            raise self._other(f"is of an import into {kept.get('target')}, not into {self._target}")
+        for line in self._lines(kept["lines"]):
+            self._sent.update(line)
+        if kept["lines"] > self.total or kept["digest"] != self._sent.hexdigest():
+            raise self._other(f"is of another file: its {kept['lines']:,} lines that were sent are not the first here")
+        return int(kept["lines"])
+
+    def _other(self, why: str) -> MessageFileError:
+        return MessageFileError(f"{self._state} {why}; nothing is sent. To send all of {self._file}, give --restart")
+
+    def _lines(self, count: int) -> Iterator[bytes]:
+        """The first lines that are not empty."""
+        with self._file.open("rb") as lines:
+            for line in lines:
+                if not count:
+                    return
+                if line.strip():
+                    count -= 1
+                    yield line.strip()
+
+    def messages(self) -> Iterator[Message]:
+        """Those that have not been sent. Raises MessageFileError naming the line of one that is malformed."""
+        number = 0
+        with self._file.open("rb") as lines:
+            for line_number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                number += 1
+                if number <= self.done:
+                    continue
+                message = self._message(line, line_number)
+                self._sent.update(line.strip())
+                self._count = number
+                yield message
+
+    def _message(self, line: bytes, number: int) -> Message:
+        try:
+            values = json.loads(line)
+            if not isinstance(values, dict):
+                raise ValueError("expected a JSON object with the properties of a message")
+            return from_json(values)
+        except (ValueError, RecursionError) as error:
+            raise MessageFileError(f"{self._file}, line {number}: {error}") from None
+
+    def remember(self) -> None:
+        """All that `messages` has given so far has been sent."""
+        kept = {"target": self._target, "lines": self._count, "digest": self._sent.hexdigest()}
+        self._state.write_text(json.dumps(kept), encoding="utf-8")
+
+    def finish(self) -> None:
+        self._state.unlink(missing_ok=True)

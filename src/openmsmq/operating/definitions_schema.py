@@ -1,0 +1,187 @@
+"""The schema of a document of definitions: every member, its type and its limits.
+
+What `parse` lets through differs from a document that can be imported only in what the queue manager decides: whether
+the caller has the rights, and whether there is room.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from openmsmq.model.constants import INFINITE
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.names import parse_format_name, parse_path_name
+from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, Right, mask_of
+from openmsmq.model.sddl import from_sddl
+from openmsmq.rpc.users import UsersFileError, check_account_name
+
+FORMAT: Final = 1
+MAXIMUM_LABEL: Final = 124  # WCHARs, [MS-MQMQ] 2.3.1.8
+_AT: Final = re.compile(r"(?s)(.*?)(?: - at `(?:key in )?\$\.?(.*)`)?")
+_ENTRY: Final = re.compile(r"(queues|groups|users)\[(\d+)\]\.?(.*)")
+
+Kilobytes = Annotated[int, Meta(ge=0, le=INFINITE)]
+
+
+class DefinitionsError(Exception):
+    """A document is no document of definitions; the message says where."""
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of a document, with no other members than these. What is not there stays as it is."""
+
+
+class Rights(_Part, frozen=True):
+    """Who may do what: in words, or as SDDL where words do not say all."""
+
+    owner: str | UnsetType | None = UNSET
+    permissions: list[str] | UnsetType = UNSET
+    sddl: str | UnsetType = UNSET
+
+
+class Queue(Rights, frozen=True, kw_only=True):
+    """`unreadable`: what whoever made the document was not allowed to see, as the name of an error."""
+
+    name: str
+    label: str | UnsetType = UNSET
+    transactional: bool | UnsetType = UNSET
+    journal: bool | UnsetType = UNSET
+    quota: Kilobytes | UnsetType = UNSET
+    journal_quota: Kilobytes | UnsetType = UNSET
+    authenticate: bool | UnsetType = UNSET
+    priv_level: Literal[0, 1, 2] | UnsetType = UNSET
+    base_priority: Annotated[int, Meta(ge=-32768, le=32767)] | UnsetType = UNSET
+    type: UUID | UnsetType = UNSET
+    multicast_address: str | UnsetType = UNSET
+    unreadable: str | UnsetType = UNSET
+
+
+class Group(_Part, frozen=True):
+    name: str
+    members: list[str] = []
+
+
+class User(_Part, frozen=True):
+    name: str
+    administrator: bool = False
+    role: Literal["monitor", "operator", "administrator"] | UnsetType = UNSET
+    nt_hash: Annotated[str, Meta(pattern="^[0-9a-fA-F]{32}$")] | UnsetType = UNSET
+
+
+class Setting(_Part, frozen=True):
+    value: Any
+    source: str
+
+
+class Definitions(_Part, frozen=True):
+    format: Literal[1]
+    computer: str | UnsetType = UNSET
+    queues: list[Queue] | UnsetType = UNSET
+    machine: Rights | UnsetType = UNSET
+    groups: list[Group] | UnsetType = UNSET
+    users: list[User] | UnsetType = UNSET
+    settings: dict[str, Setting] | UnsetType = UNSET
+
+
+def parse(document: Any) -> dict[str, Any]:
+    """The document with its values in canonical form. Raises DefinitionsError naming the first member that is wrong."""
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise DefinitionsError(f"no definitions of format {FORMAT}")
+    try:
+        parsed = msgspec.convert(document, Definitions)
+    except msgspec.ValidationError as error:
+        raise DefinitionsError(_said(document, str(error))) from None
+    for part in ("queues", "groups", "users"):
+        _names(part, getattr(parsed, part) or [])
+    for queue in parsed.queues or []:
+        _checked(f"queue {_short(queue.name)!r}", lambda queue=queue: _check_queue(queue))
+    if parsed.machine:
+        machine = parsed.machine
+        _checked("the queue manager", lambda: _check_rights(machine, MACHINE_RIGHTS))
+    for account in (*(parsed.groups or ()), *(parsed.users or ())):
+        _checked("the account", lambda account=account: check_account_name(account.name))
+    found: dict[str, Any] = msgspec.to_builtins(parsed)
+    return found
+
+
+def _said(document: dict[str, Any], text: str) -> str:
+    """What msgspec says, with the name of the queue, group or user instead of its number."""
+    found = _AT.fullmatch(text)
+    assert found is not None
+    said, at = found.group(1), found.group(2) or ""
+    entry = _ENTRY.fullmatch(at)
+    if entry is not None:
+        part, number, rest = entry.groups()
+        name = document[part][int(number)]
+        name = name.get("name") if isinstance(name, dict) else None
+        at = f"{part[:-1]} {_short(name)!r}" if isinstance(name, str) else f"{part}[{number}]"
+        at += f": {rest}" if rest else ""
+    unknown = re.search(r"unknown field `(.*)`", said)
+    if unknown:
+        return f"{at or 'the document'}: {unknown.group(1)!r} is unknown"
+    return f"{at or 'the document'}: {said}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else name[:57] + "..."
+
+
+def _checked(said: str, check: Any) -> None:
+    try:
+        check()
+    except (MsmqError, ValueError, UsersFileError) as error:
+        detail = getattr(error, "detail", "") or str(error)
+        raise DefinitionsError(f"{said}: {detail}") from None
+
+
+def _names(part: str, entries: list[Any]) -> None:
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.name.casefold() in seen:
+            raise DefinitionsError(f"{part}: a name is there twice: {_short(entry.name)!r}")
+        seen.add(entry.name.casefold())
+
+
+def _check_queue(queue: Queue) -> None:
+    path = parse_path_name(f".\\private$\\{queue.name}")
+    if path.kind != "private" or path.subqueue or path.name != queue.name:
+        raise ValueError("the name of a private queue is meant, without its computer")
+    if queue.label and len(queue.label.encode("utf-16-le", "surrogatepass")) > 2 * MAXIMUM_LABEL:
+        raise ValueError(f"the label has more than {MAXIMUM_LABEL} characters")
+    if queue.multicast_address:
+        parse_format_name(f"MULTICAST={queue.multicast_address}")
+    _check_rights(queue, QUEUE_RIGHTS)
+
+
+def _check_rights(rights: Rights, known: tuple[Right, ...]) -> None:
+    if rights.sddl is not UNSET:
+        if rights.owner is not UNSET or rights.permissions is not UNSET:
+            raise ValueError("give sddl, or owner and permissions")
+        from_sddl(rights.sddl)
+    for text in rights.permissions or []:
+        parse_entry(text, known)
+
+
+def parse_entry(text: str, rights: tuple[Right, ...]) -> tuple[str, str, list[str]]:
+    """`allow NAME RIGHT...`, where the name may have spaces: the rights are the last words that are rights. Raises
+    ValueError."""
+    kind, _, rest = text.partition(" ")
+    words = rest.split(" ")
+    cut = len(words)
+    while cut > 1 and _is_right(words[cut - 1], rights):
+        cut -= 1
+    if kind not in ("allow", "deny") or cut == len(words):
+        raise ValueError(f"{text!r} is no entry; allowed: allow or deny, a name, and rights")
+    return kind, " ".join(words[:cut]), words[cut:]
+
+
+def _is_right(word: str, rights: tuple[Right, ...]) -> bool:
+    try:
+        return bool(mask_of([word], rights))
+    except ValueError:
+        return False
