@@ -118,8 +118,24 @@ def test_bodies_are_decoded_to_text() -> None:
         [pa.array([body for body, _ in rows], pa.binary()), pa.array([kind for _, kind in rows], pa.int32())],
         names=["body", "body_type"],
     )
-    assert with_text(batch, "text").column("text").to_pylist() == ["plain", "grüße", None, '{"a": 1}', None]
-    assert with_text(batch, "json").column("text").to_pylist() == [None, None, None, '{"a": 1}', None]
+    assert texts(batch, "text") == (["plain", "grüße", None, '{"a": 1}', None], 1)
+    assert texts(batch, "json") == ([None, None, None, '{"a": 1}', None], 3)
+
+
+def texts(batch: pa.RecordBatch, decode: str) -> tuple[list[str | None], int]:
+    decoded, odd = with_text(batch, decode)
+    return decoded.column("text").to_pylist(), odd
+
+
+def test_a_body_that_nobody_can_decode_spoils_no_batch_and_is_counted() -> None:
+    lone, kind = encode_body("a\ud800b")
+    rows = [(lone, kind), (b"[" * 200_000, 0), (b"[]", 0)]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([body for body, _ in rows], pa.binary()), pa.array([kind for _, kind in rows], pa.int32())],
+        names=["body", "body_type"],
+    )
+    assert texts(batch, "text") == (["a\ufffdb", "[" * 200_000, "[]"], 1)
+    assert texts(batch, "json") == ([None, None, "[]"], 2)
 
 
 def test_the_document_has_the_options_and_columns_that_there_are() -> None:

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, WRITE_COLUMNS
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, WRITE_COLUMNS, as_unicode
 from openmsmq.model.bodies import BodyError, decode_body
 
 TEXT = "text"  # the column that option decode adds
@@ -83,26 +83,27 @@ def check_writable(given: StructType) -> None:
             )
 
 
-def with_text(batch: pa.RecordBatch, decode: str) -> pa.RecordBatch:
-    """The batch with the decoded bodies as its last column; null where a body is no text, or no JSON."""
-    texts = [
-        _text(body, kind or 0, decode)
-        for body, kind in zip(batch.column("body").to_pylist(), batch.column("body_type").to_pylist(), strict=True)
-    ]
-    return batch.append_column(pa.field(TEXT, pa.string()), pa.array(texts, pa.string()))
+def with_text(batch: pa.RecordBatch, decode: str) -> tuple[pa.RecordBatch, int]:
+    """The batch with the decoded bodies as its last column; null where a body is no text, or no JSON. And of how many
+    that is true which are there, or of whose text some is replaced by U+FFFD."""
+    texts: list[str | None] = []
+    odd = 0
+    for body, kind in zip(batch.column("body").to_pylist(), batch.column("body_type").to_pylist(), strict=True):
+        given = None if body is None else _as_text(body, kind or 0)
+        text = None if given is None else as_unicode(given)
+        if text is not None and decode == "json" and not _is_json(text):
+            text = None
+        odd += body is not None and (text is None or text != given)
+        texts.append(text)
+    return batch.append_column(pa.field(TEXT, pa.string()), pa.array(texts, pa.string())), odd
 
 
-def _text(body: bytes | None, kind: int, decode: str) -> str | None:
-    if body is None:
-        return None
-    text = _as_text(body, kind)
-    if text is None or decode == "text":
-        return text
+def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
-        return None
-    return text
+    except (ValueError, RecursionError):  # the latter of what is nested too deeply
+        return False
+    return True
 
 
 def _as_text(body: bytes, kind: int) -> str | None:
