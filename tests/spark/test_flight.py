@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StringType, StructField, StructType
 
 from daemon import Daemon, eventually
 from openmsmq.bulk.client import BulkClient
 from openmsmq.operating.backup import back_up, restore
-from openmsmq.spark.options import STREAM_READ, STREAM_WRITE, OptionError, parse
-from openmsmq.spark.reading import DataLoss, QueueRange
+from openmsmq.spark.options import BATCH_READ, STREAM_READ, STREAM_WRITE, OptionError, parse
+from openmsmq.spark.reading import DataLoss, FilteringReader, QueueRange
 from openmsmq.spark.schema import spark_schema
 from openmsmq.spark.streaming import MsmqStreamReader
 from openmsmq.spark.writing import MsmqStreamWriter
@@ -511,6 +512,22 @@ def test_a_stream_receives_from_a_subqueue(service: Daemon, queue: str) -> None:
         assert [group.count for group in client.groups() if group.queue.endswith(";sub")] == [0]
         client.release(name, "lake", forget=True)
         assert not [group for group in client.groups() if group.queue.endswith(";sub")]
+
+
+def test_a_filter_on_the_position_never_fails(service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "abc")
+    with BulkClient(port=lake.flight_port(service)) as client:
+        last = client.position(queue).last
+    column = ("sequence",)
+    for condition, found in (
+        (LessThanOrEqual(column, 2**63 - 1), 3), (GreaterThanOrEqual(column, 2**56), 0), (LessThan(column, -5), 0),
+        (EqualTo(column, 2**63 - 1), 0), (GreaterThan(column, last + 100_000), 0), (GreaterThanOrEqual(column, last), 1),
+        (GreaterThan(column, -1), 3),
+    ):  # fmt: skip
+        given = lake.reach(service, queue=queue, pushFilters="true")
+        reader = FilteringReader(parse(given, BATCH_READ), spark_schema("none"))
+        assert list(reader.pushFilters([condition])) == []
+        assert sum(part.count for part in reader.partitions() if isinstance(part, QueueRange)) == found, condition
 
 
 # -- several queues ------------------------------------------------------------------------------------------------

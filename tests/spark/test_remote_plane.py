@@ -184,8 +184,8 @@ def test_a_receive_by_lookup_identifier_goes_on_without_a_deleted_queue_if_it_ma
     begin = strict.initialOffset()
     strict.plane.close()
     qm.delete_queue(f".\\private$\\{queue}-gone")
+    strict = MsmqStreamReader(parse(options, STREAM_READ), spark_schema("none"))
     with pytest.raises(DataLoss, match="-gone, which is read, is not there any more"):
-        strict = MsmqStreamReader(parse(options, STREAM_READ), spark_schema("none"))
         strict.latestOffset(begin, ReadMaxRows(10))
     tolerant = MsmqStreamReader(parse(options | {"failOnDataLoss": "false"}, STREAM_READ), spark_schema("none"))
     end = tolerant.latestOffset(begin, ReadMaxRows(10))

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from openmsmq.bulk.client import Claim, Range
 from openmsmq.model.errors import MsmqError, QueueDeleted, QueueNotFound
+from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.model.malloc import set_thresholds
 from openmsmq.spark.offsets import Offsets
 from openmsmq.spark.options import OptionError, Options
@@ -204,7 +205,7 @@ class Fetching:
                 raise queue_lost(queue or self.options.source, error) from error
         if self._odd:
             logger.warning(
-                "%d of %d messages %s: the column text is null, or has U+FFFD: their bodies are not what decode=%s wants",
+                "%d of %d messages %s: column text is null or has U+FFFD: their bodies are not what decode=%s wants",
                 self._odd, rows, which, self.options.decode,
             )  # fmt: skip
         if rows >= wanted:
@@ -242,12 +243,16 @@ class MsmqReader(Fetching, DataSourceReader):
         parts: list[InputPartition] = []
         for queue in self.queues():
             start, end = self._bounds(queue)
-            if end is not None and end <= start:
+            if (end is not None and end <= start) or self._is_beyond(queue):
                 continue
             for part in self.ranges(queue, start, end):
                 if part.count:
                     parts.append(QueueRange(queue, part.start, part.end, part.count))
         return parts
+
+    def _is_beyond(self, queue: str) -> bool:
+        """Whether a filter leaves out all that there is. The server would call such a position one of another time."""
+        return self.after > 0 and self.after >= self.plane.position(queue, self.options.source).stable
 
     def _bounds(self, queue: str) -> tuple[int, int | None]:
         options = self.options
@@ -273,21 +278,25 @@ class FilteringReader(MsmqReader):
             if attribute != ("sequence",) or not isinstance(value, int):
                 yield condition
             elif isinstance(condition, GreaterThan):
-                self.after = max(self.after, value)
+                self._begin_after(value)
             elif isinstance(condition, GreaterThanOrEqual):
-                self.after = max(self.after, value - 1)
+                self._begin_after(value - 1)
             elif isinstance(condition, LessThan):
                 self._end_at(value - 1)
             elif isinstance(condition, LessThanOrEqual):
                 self._end_at(value)
             elif isinstance(condition, EqualTo):
-                self.after = max(self.after, value - 1)
+                self._begin_after(value - 1)
                 self._end_at(value)
             else:
                 yield condition
 
+    def _begin_after(self, value: int) -> None:
+        self.after = max(self.after, value)
+
     def _end_at(self, value: int) -> None:
-        self.until = value if self.until is None else min(self.until, value)
+        if value <= LAST_SEQUENCE:
+            self.until = value if self.until is None else min(self.until, value)
 
 
 def named_offset(option: str, offsets: str | dict[str, int], queue: str) -> str | int:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 
 def shares(waiting: Mapping[str, int], amount: int) -> dict[str, int]:
-    """An amount (messages or bytes) divided in proportion to what waits in each queue. What division leaves over goes to
-    the first ones: who asks begins with another queue each time, so a queue of few messages gets its turn too."""
+    """An amount (messages or bytes) divided in proportion to what waits in each queue. What division leaves over goes
+    to the first ones: who asks begins with another queue each time, so a queue of few messages gets its turn too."""
     total = sum(waiting.values())
     if not total:
         return dict.fromkeys(waiting, 0)
