@@ -19,6 +19,7 @@ from pyspark.sql.datasource import InputPartition
 
 from openmsmq.bulk.client import BulkClient, Claim
 from openmsmq.model.errors import TransactionSequence
+from openmsmq.model.message import Message
 from openmsmq.spark.offsets import offset, planned_of, sequence_of
 from openmsmq.spark.options import OptionError
 from openmsmq.spark.reading import DataLoss, Fetching, QueueRange, named_offset
@@ -52,8 +53,8 @@ class Batches(Protocol):
     def target(self, queue: str) -> int:
         """The last sequence that a stream reads that ends when it has all there is."""
 
-    def waiting(self, queue: str, value: Any, most: int) -> int:
-        """How many messages the next batch could have; where counting is reading, no more than `most` are counted."""
+    def waiting(self, queue: str, value: Any, target: int | None, most: int) -> int:
+        """How many messages wait; 0 if `take` would have none. Where counting is reading, `most` are counted."""
 
     def take(self, queue: str, value: Any, target: int | None, rows: int | None, size: int | None) -> Taken | None:
         """The next messages; None if there are none. What lies before `value` is in Spark's log, and is removed."""
@@ -91,9 +92,11 @@ class Browsing:
     def target(self, queue: str) -> int:
         return self._reader.plane.position(queue, self._source, self._reader.options.consumerGroup).stable
 
-    def waiting(self, queue: str, value: Any, most: int) -> int:
-        group = self._reader.options.consumerGroup
-        return self._reader.plane.lag(queue, self._source, sequence_of(value), group).count
+    def waiting(self, queue: str, value: Any, target: int | None, most: int) -> int:
+        at, group = sequence_of(value), self._reader.options.consumerGroup
+        if target is not None and target <= at:
+            return 0
+        return self._reader.plane.lag(queue, self._source, at, group).count
 
     def take(self, queue: str, value: Any, target: int | None, rows: int | None, size: int | None) -> Taken | None:
         at = sequence_of(value)
@@ -252,17 +255,20 @@ class Listing:
     def target(self, queue: str) -> int:
         return self._remote.position(queue, self._source).last
 
-    def waiting(self, queue: str, value: Any, most: int) -> int:
+    def waiting(self, queue: str, value: Any, target: int | None, most: int) -> int:
         self.remove(queue, value)
-        return sum(1 for _ in zip(range(most), self._remote.walk_as_receiver(queue, self._source), strict=False))
+        return sum(1 for _ in zip(range(most), self._walk(queue, target), strict=False))
+
+    def _walk(self, queue: str, target: int | None) -> Iterator[Message]:
+        for message in self._remote.walk_as_receiver(queue, self._source):
+            if target is None or message.sequence <= target:
+                yield message
 
     def take(self, queue: str, value: Any, target: int | None, rows: int | None, size: int | None) -> Taken | None:
         self.remove(queue, value)
         found: list[int] = []
         taken = 0
-        for message in self._remote.walk_as_receiver(queue, self._source):
-            if target is not None and message.sequence > target:
-                continue
+        for message in self._walk(queue, target):
             found.append(message.lookup_identifier)
             taken += message.size
             if len(found) == rows or (size is not None and taken >= size):

@@ -169,9 +169,8 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
                 if most_rows == 0 or most_bytes == 0 or (size is not None and size <= 0):
                     self.batches.remove(queue, value)
                 else:
-                    target = None if self._targets is None else self._targets.get(queue, 0)
                     asked = None if size is None else min(size, most_bytes or size)
-                    taken = self.batches.take(queue, value, target, most_rows, asked)
+                    taken = self.batches.take(queue, value, self._target(queue), most_rows, asked)
             except NO_QUEUE as error:
                 self._without(queue, error)
                 continue
@@ -183,8 +182,10 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
             size = None if size is None else size - taken.bytes
         if not end:
             return {queue: start[queue] for queue in rest}
-        self._turn += 1
         return {queue: end[queue] if queue in end else rest[queue] for queue in queues if queue in end or queue in rest}
+
+    def _target(self, queue: str) -> int | None:
+        return None if self._targets is None else self._targets.get(queue, 0)
 
     def _value(self, start: Offsets, queue: str) -> Any:
         """The offset of a queue; one that is named anew is read from its first message."""
@@ -196,13 +197,16 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         """How many messages and bytes a batch has of each queue that is there, None without a limit; in the order in
         which they have their turn."""
         turn = self._turn % max(1, len(queues))
+        self._turn += 1
         order = [*queues[turn:], *queues[:turn]]
         if len(queues) <= 1 or (rows is None and size is None):
             return dict.fromkeys(order, (rows, size))
         waiting: dict[str, int] = {}
         for queue in order:
             try:
-                waiting[queue] = self.batches.waiting(queue, self._value(start, queue), rows or _COUNTED)
+                waiting[queue] = self.batches.waiting(
+                    queue, self._value(start, queue), self._target(queue), rows or _COUNTED
+                )
             except NO_QUEUE as error:
                 self._without(queue, error)
         total = sum(waiting.values())
