@@ -138,6 +138,21 @@ def test_a_body_that_nobody_can_decode_spoils_no_batch_and_is_counted() -> None:
     assert texts(batch, "json") == ([None, None, "[]"], 2)
 
 
+NRBF_STRING = bytes.fromhex("0001000000ffffffff010000000000000006010000000268690b")
+
+
+def test_bodies_of_dotnet_and_of_utf_16_are_text() -> None:
+    rows = [
+        (NRBF_STRING, 0), (NRBF_STRING[:-3], 0), (b"\xef\xbb\xbfgr\xc3\xbc", 0), (b"\xff\xfea\0", 0),
+        ("<?xml?><a/>".encode("utf-16-le"), 0), ("<a/>".encode("utf-16-be"), 0), (b"", 0), (b"", 1),
+    ]  # fmt: skip
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([body for body, _ in rows], pa.binary()), pa.array([kind for _, kind in rows], pa.int32())],
+        names=["body", "body_type"],
+    )
+    assert texts(batch, "text") == (["hi", None, "grü", "a", "<?xml?><a/>", "<a/>", "", None], 2)
+
+
 def test_the_document_has_the_options_and_columns_that_there_are() -> None:
     tool = Path(__file__).parents[2] / "tools" / "spark-options"
     assert subprocess.run([sys.executable, str(tool), "--check"]).returncode == 0, "run tools/spark-options"

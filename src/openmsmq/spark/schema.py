@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 
 from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, WRITE_COLUMNS, as_unicode
 from openmsmq.model.bodies import BodyError, decode_body
+from openmsmq.model.nrbf import NrbfError, decode_nrbf, looks_like_nrbf
 
 TEXT = "text"  # the column that option decode adds
 _TYPES: dict[pa.DataType, DataType] = {
@@ -31,6 +32,9 @@ _TYPES: dict[pa.DataType, DataType] = {
     pa.bool_(): BooleanType(),
     pa.timestamp("us", tz="UTC"): TimestampType(),
 }
+
+_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+_UTF16_XML = {b"<\0": "utf-16-le", b"\0<": "utf-16-be"}  # how XML without a mark begins
 
 
 class ColumnError(ValueError):
@@ -107,15 +111,28 @@ def _is_json(text: str) -> bool:
 
 
 def _as_text(body: bytes, kind: int) -> str | None:
-    """What the body type says, or UTF-8 for a body of no type."""
+    """What the body type says; for a body of no type .NET's binary format, or text in UTF-8 or marked UTF-16."""
     value: Any
     try:
         value = decode_body(body, kind)
     except BodyError:
         return None
     if isinstance(value, bytes):
+        return _untyped(value)
+    return None if value is None else str(value)
+
+
+def _untyped(body: bytes) -> str | None:
+    if looks_like_nrbf(body):
         try:
-            value = value.decode("utf-8")
-        except UnicodeDecodeError:
+            root = decode_nrbf(body)
+            return root if isinstance(root, str) else json.dumps(root, ensure_ascii=False, default=str)
+        except (NrbfError, RecursionError, ValueError, TypeError):
             return None
-    return str(value)
+    mark, codec = next(((mark, codec) for mark, codec in _MARKS if body.startswith(mark)), (b"", "utf-8"))
+    if codec == "utf-8" and body[:2] in _UTF16_XML:
+        codec = _UTF16_XML[body[:2]]
+    try:
+        return body[len(mark) :].decode(codec)
+    except UnicodeDecodeError:
+        return None
