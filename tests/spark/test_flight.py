@@ -577,9 +577,7 @@ def test_a_queue_that_got_nothing_of_the_first_batch_has_its_turn(service: Daemo
 
 
 @pytest.mark.parametrize("mode", ["browse", "receive"])
-def test_a_stream_that_ends_with_what_there_is_passes_over_no_queue_for_what_came_since(
-    service: Daemon, queue: str, mode: str
-) -> None:
+def test_what_came_since_hides_no_queue_from_a_stream_that_ends(service: Daemon, queue: str, mode: str) -> None:
     busy, few = f"{queue}-busy", f"{queue}-few"
     lake.create(service, busy, few)
     lake.put(service, few, ["few"])
