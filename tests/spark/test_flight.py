@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StringType, StructField, StructType
 
 from daemon import Daemon, eventually
 from openmsmq.bulk.client import BulkClient
-from openmsmq.spark.options import STREAM_READ, STREAM_WRITE, OptionError, parse
-from openmsmq.spark.reading import DataLoss, QueueRange
+from openmsmq.operating.backup import back_up, restore
+from openmsmq.spark.options import BATCH_READ, STREAM_READ, STREAM_WRITE, OptionError, parse
+from openmsmq.spark.reading import DataLoss, FilteringReader, QueueRange
 from openmsmq.spark.schema import spark_schema
 from openmsmq.spark.streaming import MsmqStreamReader
 from openmsmq.spark.writing import MsmqStreamWriter
@@ -509,3 +512,129 @@ def test_a_stream_receives_from_a_subqueue(service: Daemon, queue: str) -> None:
         assert [group.count for group in client.groups() if group.queue.endswith(";sub")] == [0]
         client.release(name, "lake", forget=True)
         assert not [group for group in client.groups() if group.queue.endswith(";sub")]
+
+
+def test_a_filter_on_the_position_never_fails(service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "abc")
+    with BulkClient(port=lake.flight_port(service)) as client:
+        last = client.position(queue).last
+    column = ("sequence",)
+    for condition, found in (
+        (LessThanOrEqual(column, 2**63 - 1), 3), (GreaterThanOrEqual(column, 2**56), 0), (LessThan(column, -5), 0),
+        (EqualTo(column, 2**63 - 1), 0), (GreaterThan(column, last + 100_000), 0),
+        (GreaterThanOrEqual(column, last), 1), (GreaterThan(column, -1), 3),
+    ):  # fmt: skip
+        given = lake.reach(service, queue=queue, pushFilters="true")
+        reader = FilteringReader(parse(given, BATCH_READ), spark_schema("none"))
+        assert list(reader.pushFilters([condition])) == []
+        assert sum(part.count for part in reader.partitions() if isinstance(part, QueueRange)) == found, condition
+
+
+# -- several queues ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["browse", "receive"])
+@pytest.mark.parametrize("by_bytes", [False, True])
+def test_queues_share_the_limit_of_a_batch(service: Daemon, queue: str, mode: str, by_bytes: bool) -> None:
+    few, many = f"{queue}-few", f"{queue}-many"
+    lake.create(service, few, many)
+    lake.put(service, few, [f"few {number}" for number in range(5)])
+    lake.put(service, many, [f"many {number}" for number in range(45)])
+    group = "lake" if mode == "receive" else ""
+    with BulkClient(port=lake.flight_port(service)) as client:
+        size = sum(part.bytes for part in client.plan(many).ranges) // 45
+    limit = {"maxBytesPerTrigger": str(10 * size)} if by_bytes else {}
+    driver = Driver(service, f"{few},{many}", mode=mode, consumerGroup=group, **limit)
+    seen: list[str] = []
+    at = driver.initial
+    for _ in range(20):
+        parts, at = driver.batch(at, None if by_bytes else 10)
+        labels = driver.read(parts)
+        assert len(labels) <= 11
+        seen += labels
+        if not labels:
+            break
+    assert any(label.startswith("few") for label in seen[:11]), "a queue of many messages starves none of few"
+    assert len(seen) == len(set(seen)) == 50
+    driver.reader.commit(at)
+    left = len(lake.left(service, few) + lake.left(service, many))
+    assert left == (0 if mode == "receive" else 50)
+
+
+def test_a_queue_that_got_nothing_of_the_first_batch_has_its_turn(service: Daemon, queue: str) -> None:
+    names = [f"{queue}-{letter}" for letter in "abc"]
+    lake.create(service, *names)
+    for name in names:
+        lake.put(service, name, [name])
+    driver = Driver(service, ",".join(names))
+    at, seen = driver.initial, []
+    for _ in names:
+        parts, at = driver.batch(at, 1)
+        seen += driver.read(parts)
+    assert sorted(seen) == names
+    driver.reader.commit(at)
+    assert [lake.left(service, name) for name in names] == [[], [], []]
+
+
+@pytest.mark.parametrize("mode", ["browse", "receive"])
+def test_what_came_since_hides_no_queue_from_a_stream_that_ends(service: Daemon, queue: str, mode: str) -> None:
+    busy, few = f"{queue}-busy", f"{queue}-few"
+    lake.create(service, busy, few)
+    lake.put(service, few, ["few"])
+    group = "lake" if mode == "receive" else ""
+    driver = Driver(service, f"{busy},{few}", mode=mode, consumerGroup=group)
+    lake.put(service, busy, ["old"])
+    driver.reader.prepareForTriggerAvailableNow()
+    at, seen = driver.initial, []
+    for _ in range(3):
+        parts, at = driver.batch(at, 1)
+        seen += driver.read(parts)
+        lake.put(service, busy, [f"since {number}" for number in range(20)])
+    assert sorted(seen) == ["few", "old"]
+
+
+def test_the_progress_has_how_many_messages_wait(service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "abcde")
+    driver = Driver(service, queue)
+    _, end = driver.batch({queue: 0}, 2)
+    latest = driver.reader.reportLatestOffset()
+    assert latest is not None and latest[queue]["lag"] == 3 and latest[queue]["sequence"] > end[queue]["sequence"]
+
+
+# -- restored backups ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["browse", "receive"])
+@pytest.mark.parametrize("starts", [1, 3])
+def test_a_stream_notices_that_the_store_was_restored(tmp_path: Path, mode: str, starts: int) -> None:
+    """Also after further starts, each of which skips numbers beyond the offset."""
+    group = "lake" if mode == "receive" else ""
+
+    def start(own: Daemon, resumes: bool, **loss: str) -> Driver:
+        return Driver(own, "orders", resumes, mode=mode, consumerGroup=group, **loss)
+
+    with Daemon(tmp_path / "data", "--flight", "--flight-port", "0") as own:
+        lake.create(own, "orders")
+        lake.put(own, "orders", "a")
+        back_up(tmp_path / "data", tmp_path / "backup", "2026-11-20T08:00:00Z")
+        lake.put(own, "orders", "b")
+        driver = start(own, False)
+        parts, end = driver.batch(driver.initial)
+        assert driver.read(parts) == ["a", "b"]
+    restore(tmp_path / "backup", tmp_path / "restored")
+    for _ in range(starts - 1):
+        with Daemon(tmp_path / "restored", "--flight", "--flight-port", "0") as own:
+            lake.put(own, "orders", "x")
+    with Daemon(tmp_path / "restored", "--flight", "--flight-port", "0") as own:
+        for call in (
+            lambda: start(own, True).reader.latestOffset(end, ReadAllAvailable()),
+            lambda: start(own, True).reader.partitions({"orders": 0}, end),
+        ):
+            with pytest.raises(DataLoss, match=r"restored from a backup.*failOnDataLoss=false"):
+                call()
+        tolerant = start(own, True, failOnDataLoss="false")
+        parts, moved = tolerant.batch(end)
+        assert parts == [] and moved["orders"]["store"] != end["orders"]["store"]
+        lake.put(own, "orders", "c")
+        parts, _ = tolerant.batch(moved)
+        assert tolerant.read(parts)[-1:] == ["c"]

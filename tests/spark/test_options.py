@@ -118,8 +118,39 @@ def test_bodies_are_decoded_to_text() -> None:
         [pa.array([body for body, _ in rows], pa.binary()), pa.array([kind for _, kind in rows], pa.int32())],
         names=["body", "body_type"],
     )
-    assert with_text(batch, "text").column("text").to_pylist() == ["plain", "grüße", None, '{"a": 1}', None]
-    assert with_text(batch, "json").column("text").to_pylist() == [None, None, None, '{"a": 1}', None]
+    assert texts(batch, "text") == (["plain", "grüße", None, '{"a": 1}', None], 1)
+    assert texts(batch, "json") == ([None, None, None, '{"a": 1}', None], 3)
+
+
+def texts(batch: pa.RecordBatch, decode: str) -> tuple[list[str | None], int]:
+    decoded, odd = with_text(batch, decode)
+    return decoded.column("text").to_pylist(), odd
+
+
+def test_a_body_that_nobody_can_decode_spoils_no_batch_and_is_counted() -> None:
+    lone, kind = encode_body("a\ud800b")
+    rows = [(lone, kind), (b"[" * 200_000, 0), (b"[]", 0)]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([body for body, _ in rows], pa.binary()), pa.array([kind for _, kind in rows], pa.int32())],
+        names=["body", "body_type"],
+    )
+    assert texts(batch, "text") == (["a\ufffdb", "[" * 200_000, "[]"], 1)
+    assert texts(batch, "json") == ([None, None, "[]"], 2)
+
+
+NRBF_STRING = bytes.fromhex("0001000000ffffffff010000000000000006010000000268690b")
+
+
+def test_bodies_of_dotnet_and_of_utf_16_are_text() -> None:
+    rows = [
+        (NRBF_STRING, 0), (NRBF_STRING[:-3], 0), (b"\xef\xbb\xbfgr\xc3\xbc", 0), (b"\xff\xfea\0", 0),
+        ("<?xml?><a/>".encode("utf-16-le"), 0), ("<a/>".encode("utf-16-be"), 0), (b"", 0), (b"", 1),
+    ]  # fmt: skip
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([body for body, _ in rows], pa.binary()), pa.array([kind for _, kind in rows], pa.int32())],
+        names=["body", "body_type"],
+    )
+    assert texts(batch, "text") == (["hi", None, "grü", "a", "<?xml?><a/>", "<a/>", "", None], 2)
 
 
 def test_the_document_has_the_options_and_columns_that_there_are() -> None:

@@ -104,7 +104,7 @@ def test_a_task_by_remote_read_waits_for_the_queue_manager_too(own: Daemon) -> N
     planner = pickle.loads(sent)
     end = planner.latestOffset(planner.initialOffset(), ReadAllAvailable())
     parts = list(planner.partitions({}, end))
-    planner.remote.close()
+    planner.plane.close()
     assert labels_read_while_it_is_away(own, sent, parts) == ["a", "b"]
 
 

@@ -10,10 +10,12 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from daemon import Daemon
 from openmsmq.model.errors import SharingViolation
+from openmsmq.model.message import Message
 from openmsmq.spark.options import STREAM_READ, parse
 from openmsmq.spark.reading import DataLoss
-from openmsmq.spark.remote_receiving import RemoteReceiver
+from openmsmq.spark.remote_plane import record_batch
 from openmsmq.spark.schema import spark_schema
+from openmsmq.spark.streaming import MsmqStreamReader
 from spark import lake
 
 
@@ -123,11 +125,11 @@ def test_a_driver_that_died_has_its_batch_again_and_only_that(service: Daemon, q
     path, options = f".\\private$\\{queue}", {"port": str(service.port), "protocol": "remoteread"}
     wanted = parse(options | {"queue": queue, "mode": "receive", "consumerGroup": "lake"}, STREAM_READ)
 
-    def read(reader: RemoteReceiver, start: Any, end: Any) -> list[str]:
+    def read(reader: MsmqStreamReader, start: Any, end: Any) -> list[str]:
         batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
         return [label for batch in batches for label in batch.column("label").to_pylist()]
 
-    reader = RemoteReceiver(wanted, spark_schema("none"))
+    reader = MsmqStreamReader(wanted, spark_schema("none"))
     begin = reader.initialOffset()
     end = reader.latestOffset(begin, ReadMaxRows(10))
     first = read(reader, begin, end)
@@ -138,7 +140,7 @@ def test_a_driver_that_died_has_its_batch_again_and_only_that(service: Daemon, q
     # A message that comes up before all others is not in the list: neither read with the batch nor removed with it.
     with qm.open(path, "send") as sender:
         sender.send("ahead", label="ahead", priority=7)
-    again = RemoteReceiver(wanted, spark_schema("none"))
+    again = MsmqStreamReader(wanted, spark_schema("none"))
     assert read(again, begin, end) == first and len(first) == 10
     after = again.latestOffset(end, ReadMaxRows(500))
     again.commit(end)
@@ -155,7 +157,7 @@ def test_a_purge_while_a_batch_runs_is_a_loss(service: Daemon, queue: str, qm: A
     options = {"port": str(service.port), "protocol": "remoteread", "queue": queue, "mode": "receive"}
     for tolerant in ("false", "true"):
         wanted = parse(options | {"consumerGroup": "lake", "failOnDataLoss": tolerant}, STREAM_READ)
-        reader = RemoteReceiver(wanted, spark_schema("none"))
+        reader = MsmqStreamReader(wanted, spark_schema("none"))
         parts = reader.partitions({queue: []}, {queue: [1, 2, 3]})
         if tolerant == "false":
             assert sum(batch.num_rows for part in parts for batch in reader.read(part)) == 0
@@ -163,3 +165,42 @@ def test_a_purge_while_a_batch_runs_is_a_loss(service: Daemon, queue: str, qm: A
             with pytest.raises(DataLoss, match="3 of 3 messages"):
                 list(reader.read(parts[0]))
         reader.plane.close()
+
+
+def test_a_label_that_is_no_unicode_spoils_no_batch_by_either_way() -> None:
+    names = ["label", "response_queue"]
+    message = Message(label="a\ud800b", response_queue_format_name="DIRECT=OS:h\\\ud83d\ude00")
+    row = record_batch([message], "q", "queue", names).to_pylist()
+    assert row == [{"label": "a\ufffdb", "response_queue": "DIRECT=OS:h\\\U0001f600"}]
+
+
+def test_a_receive_by_lookup_identifier_goes_on_without_a_deleted_queue_if_it_may(
+    service: Daemon, queue: str, qm: Any
+) -> None:
+    qm.create_queue(f".\\private$\\{queue}-gone")
+    options = {"port": str(service.port), "protocol": "remoteread", "queue": f"{queue}-gone,{queue}"}
+    options |= {"mode": "receive", "consumerGroup": "lake"}
+    strict = MsmqStreamReader(parse(options, STREAM_READ), spark_schema("none"))
+    begin = strict.initialOffset()
+    strict.plane.close()
+    qm.delete_queue(f".\\private$\\{queue}-gone")
+    strict = MsmqStreamReader(parse(options, STREAM_READ), spark_schema("none"))
+    with pytest.raises(DataLoss, match="-gone, which is read, is not there any more"):
+        strict.latestOffset(begin, ReadMaxRows(10))
+    tolerant = MsmqStreamReader(parse(options | {"failOnDataLoss": "false"}, STREAM_READ), spark_schema("none"))
+    end = tolerant.latestOffset(begin, ReadMaxRows(10))
+    assert list(end) == [queue] and len(end[queue]) == 10
+    tolerant.plane.close()
+
+
+def test_queues_share_the_limit_of_a_receive_by_lookup_identifier(service: Daemon, queue: str, qm: Any) -> None:
+    qm.create_queue(f".\\private$\\{queue}-few")
+    with qm.open(f".\\private$\\{queue}-few", "send") as sender:
+        for number in range(5):
+            sender.send("few", label=f"few {number}")
+    options = {"port": str(service.port), "protocol": "remoteread", "queue": f"{queue},{queue}-few"}
+    wanted = parse(options | {"mode": "receive", "consumerGroup": "lake"}, STREAM_READ)
+    reader = MsmqStreamReader(wanted, spark_schema("none"))
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(10))
+    assert {name: len(listed) for name, listed in end.items()} == {queue: 7, f"{queue}-few": 3}
+    reader.plane.close()

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from openmsmq.bulk.row_stream import FAILURES, Refusal, RowStream, Staged
-from openmsmq.model.errors import AccessDenied, MsmqError, error_for
+from openmsmq.model.errors import AccessDenied, HResult, MsmqError, error_for
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,14 @@ class QueueInfo:
     transactional: bool
     count: int
     bytes: int
+    stable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How many messages a reader can take behind a position, and the last stable sequence, as in `Position`."""
+
+    count: int
     stable: int
 
 
@@ -178,6 +186,21 @@ class BulkClient:
     def position(self, queue: str, source: str = "queue", group: str | None = None) -> Position:
         """Where a queue stands; for a `group`, its own claim does not hold `stable` back."""
         return Position(**self._act("position", queue=queue, source=source, group=group))
+
+    def lag(self, queue: str, source: str = "queue", start: int = 0, group: str | None = None) -> Lag:
+        """How much waits behind a position; what `group` has claimed there counts for it."""
+        return Lag(**self._act("lag", queue=queue, source=source, start=start, **_given({"group": group})))
+
+    def incarnation(self) -> str | None:
+        """Which life of the store this is: a restore from a backup begins a new one. None if the queue manager is of
+        a version that does not say."""
+        try:
+            answer: str = self._act("incarnation")["incarnation"]
+        except MsmqError as error:
+            if error.hresult != HResult.MQ_ERROR_INVALID_PARAMETER:
+                raise
+            return None
+        return answer
 
     def plan(
         self,

@@ -83,3 +83,11 @@ that a row goes to, as path name or format name."""
 
 END_OF_ROWS = b"end"
 """Metadata that ends the rows of a stage: a stream also ends when who writes it fails."""
+
+
+def as_unicode(text: str) -> str:
+    """Text as Arrow takes it: U+FFFD for each surrogate without its other half, because one label must not end a
+    stream."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

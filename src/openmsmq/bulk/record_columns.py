@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from openmsmq.bulk.layout import FIXED, PART, VERSION
-from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, as_unicode
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 
 Array = npt.NDArray[Any]
@@ -182,12 +182,11 @@ def are_sound(buffer: Array, starts: Array, sizes: Array) -> Array:
 
 
 def _text(part: bytes) -> str:
-    """Text as Arrow takes it: what is no Unicode is replaced, because one label must not end a stream."""
+    """Text as Arrow takes it: what is no Unicode is replaced."""
     try:
-        text = part.decode("utf-8", "surrogatepass")
+        return as_unicode(part.decode("utf-8", "surrogatepass"))
     except UnicodeDecodeError:
         return part.decode("utf-8", "replace")
-    return text.encode("utf-8", "replace").decode()
 
 
 def _fixed_parts(buffer: Array, starts: Array) -> Array:

@@ -120,6 +120,11 @@ REQUESTS: Final[Mapping[str, RequestRule]] = MappingProxyType({
     "position": RequestRule(
         {**_WHICH, "group": _NAME.optional()}, "first, last and stable sequence of a queue, and its count"
     ),
+    "lag": RequestRule(
+        {**_WHICH, "start": _POSITION, "group": _NAME.optional()},
+        "how many messages a reader can take behind a position, and the last stable sequence",
+    ),
+    "incarnation": RequestRule({}, "text that changes when the store is restored from a backup"),
     "plan": RequestRule(
         {**_WHICH, **_RANGE, **_CLAIM, **_LIMITS, "partitions": _whole(1, _LARGEST).optional()},
         "a range divided into parts of equal count",

@@ -15,6 +15,7 @@ from openmsmq.model.lookup_id import sequence_of
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.consumer_group import Group
 from openmsmq.queueing.queue import Queue
+from openmsmq.store.incarnation import incarnation
 
 _MOST_RANGES = 100_000  # of a plan, however many were asked for: one answer has them all
 PIECE_ROWS = 1024  # positions of a slice that are gathered in one turn of the loop
@@ -70,6 +71,7 @@ class Slicing:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._registry, self._groups = context.manager.registry, context.manager.consumer_groups
+        self._incarnation = incarnation(context.store)
         self._slicing = asyncio.Lock()  # one piece of one slice in a turn of the loop
 
     async def do_queues(self, caller: Caller) -> list[dict[str, Any]]:
@@ -99,6 +101,19 @@ class Slicing:
             "first": min(ends, default=0), "last": max(ends, default=0),
             "stable": stable, "count": len(found.available), "queue": self._context.name_of(found)[0],
         }  # fmt: skip
+
+    async def do_lag(
+        self, caller: Caller, queue: str, start: int, source: str = "queue", group: str | None = None
+    ) -> dict[str, int]:
+        """What the group has claimed there counts: it will read that next."""
+        found = self._context.source(caller, queue, source)
+        holder = self._groups.group(found, group) if group else None
+        stable = self._groups.last_stable(found, holder)
+        held = 0 if holder is None else len(holder.keys) - holder.until(start)
+        return {"count": held + found.count_within(start, stable), "stable": stable}
+
+    async def do_incarnation(self, _: Caller) -> dict[str, str]:
+        return {"incarnation": self._incarnation}
 
     async def do_plan(
         self,

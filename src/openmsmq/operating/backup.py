@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,6 +22,7 @@ from openmsmq.operating.web_address import ADDRESS_FILE
 from openmsmq.protection.keyring import KeyringError, write_private
 from openmsmq.store import OsVfs, StoreError, fsck
 from openmsmq.store.copying import copy_log
+from openmsmq.store.incarnation import RESTORED
 from openmsmq.store.ownership import is_of_store, log_directory
 
 MANIFEST: Final = "backup.json"
@@ -101,6 +103,7 @@ def restore(backup: Path, data_dir: Path) -> Summary:
     for name in manifest["files"]:
         (data_dir / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _copy_file(backup / name, data_dir / name)
+    write_private(data_dir / RESTORED, f"{secrets.token_hex(16)}\n".encode())
     _give_to_owner(data_dir)
     segments = [name for name in manifest["files"] if name.startswith(f"{STORE}/segment-")]
     size = sum(manifest["files"][name]["size"] for name in segments)

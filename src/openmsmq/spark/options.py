@@ -137,7 +137,9 @@ class Options:
     endingOffsets: str | dict[str, int] = _option(_offsets, (BATCH_READ,), "latest, or JSON by queue", "latest")
     startingTimestamp: datetime | None = _option(_time, READS, "only what arrived then or later")
     maxRecordsPerTrigger: int | None = _option(_positive, (STREAM_READ,), "messages per batch, over all queues")
-    maxBytesPerTrigger: int | None = _option(_positive, (STREAM_READ,), "bytes per batch, approximately")
+    maxBytesPerTrigger: int | None = _option(
+        _positive, (STREAM_READ,), "bytes per batch, over all queues, approximately"
+    )
     minPartitions: int = _option(_positive, READS, "minimum number of partitions, if there are enough messages", 1)
     maxRecordsPerPartition: int | None = _option(_positive, READS, "maximum messages per partition")
     failOnDataLoss: bool | None = _option(

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from openmsmq.bulk.client import Plan, Position, QueueInfo
+from openmsmq.bulk.client import Lag, Plan, Position, QueueInfo
 from openmsmq.spark.options import Options
 from openmsmq.spark.patience import PatientClient
 
@@ -29,6 +29,10 @@ class Plane(Protocol):
     def check(self, queue: str, source: str = "queue") -> str: ...
 
     def position(self, queue: str, source: str = "queue", group: str | None = None) -> Position: ...
+
+    def lag(self, queue: str, source: str = "queue", start: int = 0, group: str | None = None) -> Lag: ...
+
+    def incarnation(self) -> str | None: ...
 
     def plan(
         self,

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from openmsmq.bulk.client import Claim, Range
 from openmsmq.model.errors import MsmqError, QueueDeleted, QueueNotFound
+from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.model.malloc import set_thresholds
 from openmsmq.spark.offsets import Offsets
 from openmsmq.spark.options import OptionError, Options
@@ -74,6 +75,7 @@ class Fetching:
         self._names_are_checked = False
         self._plane: Plane | None = None
         self._uses_flight = uses_flight  # None until it is known; then for all processes, whatever answers later
+        self._odd = 0  # bodies of the partition that is read that are not wholly what `decode` wants
         self._is_known = False  # whether somebody has had an answer from the server
 
     def __getstate__(self) -> dict[str, Any]:
@@ -170,37 +172,55 @@ class Fetching:
             since = pa.scalar(options.startingTimestamp, pa.timestamp("us", tz="UTC"))
             batch = batch.filter(pc.greater_equal(batch.column("arrival_time"), since))
         if TEXT in self.names:
-            batch = with_text(batch, options.decode)
+            batch, odd = with_text(batch, options.decode)
+            self._odd += odd
         batch = batch.select(self.names).rename_columns(self._given_names)
         for at in range(0, batch.num_rows, options.fetchRows):
             yield batch.slice(at, options.fetchRows)
 
     def fetch(self, part: QueueRange, fail_on_loss: bool) -> Iterator[pa.RecordBatch]:
         """The rows of a partition. Raises DataLoss."""
-        _settle_in()
-        rows = 0
         damaged: list[int] = []
+        batches = self.plane.read(
+            part.queue, self.options.source, part.start, part.end, self.columns(), self.options.includeBody,
+            part.group, part.token, damaged.extend,
+        )  # fmt: skip
+        which = f"of {part.queue or self.options.source} between {part.start} and {part.end}"
+        return self.complete(part.queue, which, part.count, batches, fail_on_loss, damaged)
+
+    def complete(
+        self, queue: str, which: str, wanted: int, batches: Iterable[pa.RecordBatch], fail_on_loss: bool,
+        damaged: Sequence[int] = (),
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """What was read, as it is wanted. Raises DataLoss if it is fewer messages than were planned; `which` says of
+        which, and `damaged` fills with lookup identifiers of those that can't be decoded."""
+        _settle_in()
+        rows = self._odd = 0
         try:
-            for batch in self.plane.read(
-                part.queue, self.options.source, part.start, part.end, self.columns(), self.options.includeBody,
-                part.group, part.token, damaged.extend,
-            ):  # fmt: skip
+            for batch in batches:
                 rows += batch.num_rows
                 yield from self.shaped(batch)
         except NO_QUEUE as error:
             if fail_on_loss:
-                raise queue_lost(part.queue or self.options.source, error) from error
-        if rows >= part.count:
+                raise queue_lost(queue or self.options.source, error) from error
+        if self._odd:
+            logger.warning(
+                "%d of %d messages %s: column text is null or has U+FFFD: their bodies are not what decode=%s wants",
+                self._odd, rows, which, self.options.decode,
+            )  # fmt: skip
+        if rows >= wanted:
             return
         keys = ", ".join(f"{key:#x}" for key in damaged[:_FEW])
         unreadable = f", {len(damaged)} of them can't be decoded (by lookup id: {keys})" if damaged else ""
-        loss = (
-            f"{part.count - rows} of {part.count} messages of {part.queue or self.options.source} between "
-            f"{part.start} and {part.end} are gone since the read was planned{unreadable}"
-        )
-        if fail_on_loss:
-            raise DataLoss(f"{loss}; failOnDataLoss=false goes on without them")
-        logger.warning("%s; failOnDataLoss=false: going on without them", loss)
+        what = f"{wanted - rows} of {wanted} messages {which} are gone since the read was planned{unreadable}"
+        self.lost(what, fail_on_loss)
+
+    @staticmethod
+    def lost(what: str, fail: bool) -> None:
+        """Messages are not there that were planned. Raises DataLoss, or logs it."""
+        if fail:
+            raise DataLoss(f"{what}; failOnDataLoss=false goes on without them")
+        logger.warning("%s; failOnDataLoss=false: going on without them", what)
 
 
 @cache
@@ -223,12 +243,16 @@ class MsmqReader(Fetching, DataSourceReader):
         parts: list[InputPartition] = []
         for queue in self.queues():
             start, end = self._bounds(queue)
-            if end is not None and end <= start:
+            if (end is not None and end <= start) or self._is_beyond(queue):
                 continue
             for part in self.ranges(queue, start, end):
                 if part.count:
                     parts.append(QueueRange(queue, part.start, part.end, part.count))
         return parts
+
+    def _is_beyond(self, queue: str) -> bool:
+        """Whether a filter leaves out all that there is. The server would call such a position one of another time."""
+        return self.after > 0 and self.after >= self.plane.position(queue, self.options.source).stable
 
     def _bounds(self, queue: str) -> tuple[int, int | None]:
         options = self.options
@@ -254,21 +278,25 @@ class FilteringReader(MsmqReader):
             if attribute != ("sequence",) or not isinstance(value, int):
                 yield condition
             elif isinstance(condition, GreaterThan):
-                self.after = max(self.after, value)
+                self._begin_after(value)
             elif isinstance(condition, GreaterThanOrEqual):
-                self.after = max(self.after, value - 1)
+                self._begin_after(value - 1)
             elif isinstance(condition, LessThan):
                 self._end_at(value - 1)
             elif isinstance(condition, LessThanOrEqual):
                 self._end_at(value)
             elif isinstance(condition, EqualTo):
-                self.after = max(self.after, value - 1)
+                self._begin_after(value - 1)
                 self._end_at(value)
             else:
                 yield condition
 
+    def _begin_after(self, value: int) -> None:
+        self.after = max(self.after, value)
+
     def _end_at(self, value: int) -> None:
-        self.until = value if self.until is None else min(self.until, value)
+        if value <= LAST_SEQUENCE:
+            self.until = value if self.until is None else min(self.until, value)
 
 
 def named_offset(option: str, offsets: str | dict[str, int], queue: str) -> str | int:

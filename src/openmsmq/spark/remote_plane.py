@@ -17,8 +17,8 @@ from uuid import UUID
 import pyarrow as pa
 
 import openmsmq
-from openmsmq.bulk.client import Plan, Position, QueueInfo, Range
-from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
+from openmsmq.bulk.client import Lag, Plan, Position, QueueInfo, Range
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, as_unicode
 from openmsmq.client.dead_letters import walk
 from openmsmq.client.sync import MessageQueue
 from openmsmq.model.constants import INFINITE
@@ -71,6 +71,13 @@ class RemotePlane:
         if not sequences:
             return Position(0, 0, 0, 0)
         return Position(sequences[0], sequences[-1], sequences[-1], len(sequences))
+
+    def lag(self, queue: str, source: str = "queue", start: int = 0, group: str | None = None) -> Lag:
+        sequences = [message.sequence for message in self._walk(queue, source)]
+        return Lag(sum(sequence > start for sequence in sequences), max(sequences, default=0))
+
+    def incarnation(self) -> None:
+        """The protocol does not say."""
 
     def plan(
         self,
@@ -251,5 +258,8 @@ def record_batch(
         if name in fixed:
             arrays.append(pa.array([fixed[name]] * len(messages), kind))
         else:
-            arrays.append(pa.array([_VALUES[name](message) for message in messages], kind))
+            values = [_VALUES[name](message) for message in messages]
+            if kind == pa.string():
+                values = [None if value is None else as_unicode(value) for value in values]
+            arrays.append(pa.array(values, kind))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([MESSAGE_SCHEMA.field(name) for name in names]))

@@ -19,8 +19,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, WRITE_COLUMNS
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, WRITE_COLUMNS, as_unicode
 from openmsmq.model.bodies import BodyError, decode_body
+from openmsmq.model.nrbf import NrbfError, decode_nrbf, looks_like_nrbf
 
 TEXT = "text"  # the column that option decode adds
 _TYPES: dict[pa.DataType, DataType] = {
@@ -31,6 +32,9 @@ _TYPES: dict[pa.DataType, DataType] = {
     pa.bool_(): BooleanType(),
     pa.timestamp("us", tz="UTC"): TimestampType(),
 }
+
+_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+_UTF16_XML = {b"<\0": "utf-16-le", b"\0<": "utf-16-be"}  # how XML without a mark begins
 
 
 class ColumnError(ValueError):
@@ -83,38 +87,52 @@ def check_writable(given: StructType) -> None:
             )
 
 
-def with_text(batch: pa.RecordBatch, decode: str) -> pa.RecordBatch:
-    """The batch with the decoded bodies as its last column; null where a body is no text, or no JSON."""
-    texts = [
-        _text(body, kind or 0, decode)
-        for body, kind in zip(batch.column("body").to_pylist(), batch.column("body_type").to_pylist(), strict=True)
-    ]
-    return batch.append_column(pa.field(TEXT, pa.string()), pa.array(texts, pa.string()))
+def with_text(batch: pa.RecordBatch, decode: str) -> tuple[pa.RecordBatch, int]:
+    """The batch with the decoded bodies as its last column; null where a body is no text, or no JSON. And of how many
+    that is true which are there, or of whose text some is replaced by U+FFFD."""
+    texts: list[str | None] = []
+    odd = 0
+    for body, kind in zip(batch.column("body").to_pylist(), batch.column("body_type").to_pylist(), strict=True):
+        given = None if body is None else _as_text(body, kind or 0)
+        text = None if given is None else as_unicode(given)
+        if text is not None and decode == "json" and not _is_json(text):
+            text = None
+        odd += body is not None and (text is None or text != given)
+        texts.append(text)
+    return batch.append_column(pa.field(TEXT, pa.string()), pa.array(texts, pa.string())), odd
 
 
-def _text(body: bytes | None, kind: int, decode: str) -> str | None:
-    if body is None:
-        return None
-    text = _as_text(body, kind)
-    if text is None or decode == "text":
-        return text
+def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
-        return None
-    return text
+    except (ValueError, RecursionError):  # the latter of what is nested too deeply
+        return False
+    return True
 
 
 def _as_text(body: bytes, kind: int) -> str | None:
-    """What the body type says, or UTF-8 for a body of no type."""
+    """What the body type says; for a body of no type .NET's binary format, or text in UTF-8 or marked UTF-16."""
     value: Any
     try:
         value = decode_body(body, kind)
     except BodyError:
         return None
     if isinstance(value, bytes):
+        return _untyped(value)
+    return None if value is None else str(value)
+
+
+def _untyped(body: bytes) -> str | None:
+    if looks_like_nrbf(body):
         try:
-            value = value.decode("utf-8")
-        except UnicodeDecodeError:
+            root = decode_nrbf(body)
+            return root if isinstance(root, str) else json.dumps(root, ensure_ascii=False, default=str)
+        except (NrbfError, RecursionError, ValueError, TypeError):
             return None
-    return str(value)
+    mark, codec = next(((mark, codec) for mark, codec in _MARKS if body.startswith(mark)), (b"", "utf-8"))
+    if codec == "utf-8" and body[:2] in _UTF16_XML:
+        codec = _UTF16_XML[body[:2]]
+    try:
+        return body[len(mark) :].decode(codec)
+    except UnicodeDecodeError:
+        return None

@@ -36,12 +36,7 @@ class MsmqDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = parse(self.options, STREAM_READ)
         # Decided here and not where a batch is read: the server may be down just then, and what is read was planned.
-        uses_flight = by_flight(options, patient=True)
-        if options.mode == "receive" and not uses_flight:
-            from openmsmq.spark.remote_receiving import RemoteReceiver  # not above: see `plane.connect`
-
-            return RemoteReceiver(options, schema)
-        return MsmqStreamReader(options, schema, uses_flight)
+        return MsmqStreamReader(options, schema, by_flight(options, patient=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:

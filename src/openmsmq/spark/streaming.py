@@ -15,83 +15,98 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from openmsmq.bulk.client import BulkClient, Claim
+from openmsmq.bulk.client import BulkClient
 from openmsmq.model.errors import MsmqError
-from openmsmq.spark.offsets import Offsets, offset, planned_of, sequence_of
-from openmsmq.spark.options import OptionError, Options
+from openmsmq.spark.batches import Batches, Browsing, Claiming, Listing
+from openmsmq.spark.offsets import Offsets, offset, sequence_of, store_of
+from openmsmq.spark.options import Options
 from openmsmq.spark.progress import Progress
-from openmsmq.spark.reading import NO_QUEUE, DataLoss, Fetching, QueueRange, logger, named_offset, queue_lost
+from openmsmq.spark.reading import NO_QUEUE, DataLoss, Fetching, logger, queue_lost
+from openmsmq.spark.shares import shares
 
 _PATIENCE = 0.5  # seconds that `latestOffset` waits for a first message; Spark would ask 80 times a second
 _PAUSE = 0.02  # seconds between two looks
+_COUNTED = 10_000  # messages of each queue that are counted for shares of bytes, where counting is reading
 
 
 class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are those of `offsets`, by queue. Nothing is held that would have to be released: Spark does not close a
-    reader."""
+    """Offsets are by queue, and each is what `batches` makes of it. Nothing is held that would have to be released:
+    Spark does not close a reader."""
 
     def __init__(self, options: Options, schema: StructType, uses_flight: bool | None = None) -> None:
         super().__init__(options, schema, uses_flight)
         self._targets: dict[str, int] | None = None  # of Trigger.AvailableNow
-        self._claims: dict[str, Claim] = {}  # the latest of each queue
         self._progress = Progress()
+        self._batches: Batches | None = None
+        self._store: str | None = None  # incarnation when a batch was planned last
+        self._turn = 0
+        self._reached: Offsets | None = None  # by the last batch that was planned
+
+    @property
+    def batches(self) -> Batches:
+        if self._batches is None:
+            if self.options.mode == "browse":
+                self._batches = Browsing(self)
+            else:
+                self._batches = Claiming(self) if isinstance(self.plane, BulkClient) else Listing(self)
+        return self._batches
 
     @property
     def _fails_on_loss(self) -> bool:
         return self.options.failOnDataLoss is not False
-
-    @property
-    def bulk(self) -> BulkClient:
-        """For mode=receive, which comes here only where Arrow Flight was served when the stream was planned."""
-        plane = self.plane
-        if not isinstance(plane, BulkClient):
-            raise OptionError("mode=receive by consumer group needs Arrow Flight, which does not answer any more")
-        return plane
 
     # -- positions ---------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
         queues = self.queues()
         for queue in queues:  # a stream may go on without a queue that it had, but not begin without one
-            self.plane.position(queue, self.options.source)
-        initial = {queue: self._initial(queue) for queue in queues}
+            self.plane.check(queue, self.options.source)
+        initial = {queue: self.batches.begin(queue) for queue in queues}
         self._progress.begun(initial)
         return initial
 
-    def _initial(self, queue: str) -> int:
-        options = self.options
-        if options.mode == "receive":
-            assert options.consumerGroup is not None
-            return self.bulk.cursor(queue, options.consumerGroup, options.source) or 0
-        start = named_offset("startingOffsets", options.startingOffsets, queue)
-        if start == "latest":
-            return self.plane.position(queue, options.source).stable
-        return start if isinstance(start, int) else 0
-
     def getDefaultReadLimit(self) -> ReadLimit:
-        rows = self.options.maxRecordsPerTrigger
+        rows = self.batches.rows(self.options.maxRecordsPerTrigger)
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._targets = {}
         for queue in self._present(self.queues()):
-            self._targets[queue] = self.plane.position(queue, self.options.source, self.options.consumerGroup).stable
+            self._targets[queue] = self.batches.target(queue)
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> dict[str, Any]:
         self._progress.planned(start)
         queues = self.queues_of(start)
+        moved = self._of_this_store(start)
+        if moved != dict(start):  # a batch of nothing, so that the checkpoint is of this store
+            return moved
         deadline = time.monotonic() + (0 if self._targets is not None else _PATIENCE)
+        rows = self.batches.rows(limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         while True:
-            end = self._advance(start, queues, limit)
+            end = self._advance(start, queues, rows)
             if end != dict(start) or time.monotonic() >= deadline:
+                self._reached = end
                 return end
             time.sleep(_PAUSE)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """For the progress of the query: how far each queue has got, and how many messages wait there."""
+        if self._reached is None or not isinstance(self.plane, BulkClient):  # by MS-MQRR counting is reading
+            return None
+        latest = {}
+        for queue, value in self._reached.items():
+            try:
+                lag = self.plane.lag(queue, self.options.source, sequence_of(value), self.options.consumerGroup)
+            except (MsmqError, ConnectionError):  # the next batch finds out
+                continue
+            latest[queue] = {"sequence": lag.stable, "lag": lag.count}
+        return latest
 
     def _present(self, queues: Iterable[str]) -> Iterator[str]:
         """The queues that are there. Raises DataLoss for another one, unless the options say to go on without."""
         for queue in queues:
             try:
-                self.plane.position(queue, self.options.source)
+                self.plane.check(queue, self.options.source)
             except NO_QUEUE as error:
                 self._without(queue, error)
                 continue
@@ -103,58 +118,101 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
             raise queue_lost(queue or self.options.source, error) from error
         logger.warning("queue %s was deleted: going on without it (failOnDataLoss=false)", queue)
 
-    def _advance(self, start: Offsets, queues: Sequence[str], limit: ReadLimit) -> dict[str, Any]:
-        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        size = self.options.maxBytesPerTrigger
-        end: dict[str, Any] = dict(start)
-        for queue in queues:
-            at = sequence_of(start.get(queue, 0))
-            if rows == 0 or size == 0:
+    def _of_this_store(self, start: Offsets) -> dict[str, Any]:
+        """Offsets that are of this incarnation of the store, or of one that is not known. Raises DataLoss for others,
+        unless the options say to go on: they are where this store is then."""
+        self._store = self.plane.incarnation()
+        moved = dict(start)
+        for queue, value in start.items():
+            if not self._is_other_store(value):
                 continue
             try:
-                reached, count, taken_bytes = self._next(queue, at, rows, size)
+                moved[queue] = self._moved(queue, sequence_of(value))
             except NO_QUEUE as error:
                 self._without(queue, error)
-                end.pop(queue, None)
+                del moved[queue]
+        if isinstance(self.batches, Browsing):
+            self.batches.store = self._store
+        return moved
+
+    def _is_other_store(self, value: Any) -> bool:
+        return self._store is not None and store_of(value) not in (None, self._store)
+
+    def _moved(self, queue: str, at: int) -> dict[str, Any]:
+        source = self.options.source
+        everything = self.plane.lag(queue, source)
+        if self._fails_on_loss:
+            raise DataLoss(
+                f"the offset {at} of {queue or source} is of another life of the queue manager's store, which was "
+                "restored from a backup (or replaced) since: messages that came then may never be read. Begin with a "
+                "new checkpoint, and with mode=receive a new or forgotten consumerGroup; failOnDataLoss=false goes on "
+                f"behind {min(at, everything.stable)}"
+            )
+        goes_on = min(at, everything.stable)
+        skipped = everything.count - self.plane.lag(queue, source, goes_on).count
+        logger.warning(
+            "%s: the queue manager's store was restored from a backup since the offset %d; failOnDataLoss=false: going "
+            "on behind %d, %d messages before that are in the queue and are not read",
+            queue or source, at, goes_on, skipped,
+        )  # fmt: skip
+        return offset(goes_on, 0, self._store)
+
+    def _advance(self, start: Offsets, queues: Sequence[str], rows: int | None) -> dict[str, Any]:
+        size = self.options.maxBytesPerTrigger
+        end: dict[str, Any] = {}
+        rest: dict[str, Any] = {}  # offsets of queues that have nothing in this batch
+        given = self._shares(start, queues, rows, size)
+        for queue, (most_rows, most_bytes) in given.items():
+            value = self._value(start, queue)
+            try:
+                taken = None
+                if most_rows == 0 or most_bytes == 0 or (size is not None and size <= 0):
+                    self.batches.remove(queue, value)
+                else:
+                    asked = None if size is None else min(size, most_bytes or size)
+                    taken = self.batches.take(queue, value, self._target(queue), most_rows, asked)
+            except NO_QUEUE as error:
+                self._without(queue, error)
                 continue
-            if reached > at:
-                end[queue] = offset(reached, count)
-            rows = None if rows is None else max(0, rows - count)
-            size = None if size is None else max(0, size - taken_bytes)
-        return end
+            if taken is None:
+                if queue in start:
+                    rest[queue] = self.batches.resting(value)
+                continue
+            end[queue] = taken.value
+            size = None if size is None else size - taken.bytes
+        if not end:
+            return {queue: start[queue] for queue in rest}
+        return {queue: end[queue] if queue in end else rest[queue] for queue in queues if queue in end or queue in rest}
 
-    def _next(self, queue: str, at: int, rows: int | None, size: int | None) -> tuple[int, int, int]:
-        """How far a batch gets in a queue: end, messages, bytes."""
-        if self.options.mode == "receive":
-            claim = self._claim(queue, at, rows, size)
-            return claim.end, claim.count, 0
-        return self._look(queue, at, rows, size)
+    def _target(self, queue: str) -> int | None:
+        return None if self._targets is None else self._targets.get(queue, 0)
 
-    def _look(self, queue: str, at: int, rows: int | None, size: int | None) -> tuple[int, int, int]:
-        until = None if self._targets is None else self._targets.get(queue, at)
-        if until is not None and until <= at:
-            return at, 0, 0
-        plan = self.plane.plan(queue, self.options.source, at, until, 1, rows, size)
-        count = sum(part.count for part in plan.ranges)
-        # Without messages the offset stays: a batch of nothing would be planned for each move of the position.
-        return (plan.end if count else at), count, sum(part.bytes for part in plan.ranges)
+    def _value(self, start: Offsets, queue: str) -> Any:
+        """The offset of a queue; one that is named anew is read from its first message."""
+        return start[queue] if queue in start else [] if isinstance(self.batches, Listing) else 0
 
-    def _claim(self, queue: str, at: int, rows: int | None = None, size: int | None = None) -> Claim:
-        """What the group holds behind `at`; everything at or below it is removed by this. Raises MsmqError if another
-        stream has taken the group over since this one claimed."""
-        group, source = self.options.consumerGroup, self.options.source
-        assert group is not None
-        if self._targets is not None and self._targets.get(queue, at) <= at:
-            self.bulk.commit(queue, group, at, source, self._token(queue))
-            return Claim(at, at, 0, "")
-        claim = self.bulk.claim(queue, group, at, rows, size, source=source, token=self._token(queue))
-        self._claims[queue] = claim
-        return claim
-
-    def _token(self, queue: str) -> str | None:
-        """Of the latest claim of this reader; a new reader takes the group over."""
-        claim = self._claims.get(queue)
-        return None if claim is None else claim.token or None
+    def _shares(
+        self, start: Offsets, queues: Sequence[str], rows: int | None, size: int | None
+    ) -> dict[str, tuple[int | None, int | None]]:
+        """How many messages and bytes a batch has of each queue that is there, None without a limit; in the order in
+        which they have their turn."""
+        turn = self._turn % max(1, len(queues))
+        self._turn += 1
+        order = [*queues[turn:], *queues[:turn]]
+        if len(queues) <= 1 or (rows is None and size is None):
+            return dict.fromkeys(order, (rows, size))
+        waiting: dict[str, int] = {}
+        for queue in order:
+            try:
+                waiting[queue] = self.batches.waiting(
+                    queue, self._value(start, queue), self._target(queue), rows or _COUNTED
+                )
+            except NO_QUEUE as error:
+                self._without(queue, error)
+        total = sum(waiting.values())
+        by_rows = {} if rows is None else shares(waiting, min(rows, total))
+        by_bytes = {} if size is None else shares(waiting, size)
+        return {queue: (by_rows.get(queue), by_bytes.get(queue)) for queue in waiting}
 
     # -- batches -----------------------------------------------------------------------------------------------
 
@@ -162,61 +220,45 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         if self.options.mode == "receive":
             self._progress.check(start)
         self.queues_of(end)
+        self._check_store(end)
         parts: list[InputPartition] = []
         for queue, value in end.items():
-            at, until = sequence_of(start.get(queue, 0)), sequence_of(value)
-            if until > at:
-                try:
-                    parts += self._parts(queue, at, until, planned_of(value))
-                except NO_QUEUE as error:
-                    self._without(queue, error)
+            try:
+                found, count, planned = self.batches.parts(queue, self._value(start, queue), value)
+            except NO_QUEUE as error:
+                self._without(queue, error)
+                continue
+            parts += found
+            if planned is not None and count < planned:
+                self.lost(
+                    f"{planned - count} of {planned} messages of {queue or self.options.source} between "
+                    f"{sequence_of(self._value(start, queue))} and {sequence_of(value)} "
+                    "are gone since the batch was planned",
+                    self._fails_on_loss,
+                )
         return parts
 
-    def _parts(self, queue: str, at: int, until: int, planned: int | None) -> list[QueueRange]:
-        """The partitions of a queue. Raises DataLoss if there are fewer messages than the batch was planned with, by
-        this reader or before a restart."""
-        claim = self._claim_again(queue, at, until) if self.options.mode == "receive" else None
-        held = (None, None) if claim is None else (self.options.consumerGroup, claim.token)
-        parts = [
-            QueueRange(queue, part.start, part.end, part.count, *held)
-            for part in self.ranges(queue, at, until, claim) if part.count
-        ]  # fmt: skip
-        count = sum(part.count for part in parts)
-        if planned is not None and count < planned:
-            loss = (
-                f"{planned - count} of {planned} messages of {queue or self.options.source} between {at} and {until} "
-                "are gone since the batch was planned"
+    def _check_store(self, end: Offsets) -> None:
+        """A batch that was planned before a restart may be of another life of the store. Raises DataLoss."""
+        if self._store is None:
+            self._store = self.plane.incarnation()
+        others = [queue for queue, value in end.items() if self._is_other_store(value)]
+        if others:
+            self.lost(
+                f"the batch of {', '.join(others)} was planned before the queue manager's store was restored from a "
+                "backup: what it had may be gone",
+                self._fails_on_loss,
             )
-            if self._fails_on_loss:
-                raise DataLoss(f"{loss}; failOnDataLoss=false goes on without them")
-            logger.warning("%s; failOnDataLoss=false: going on without them", loss)
-        return parts
-
-    def _claim_again(self, queue: str, at: int, until: int) -> Claim:
-        """The claim of a planned batch, which after a restart has to be asked for again."""
-        claim = self._claims.get(queue)
-        if claim is None or claim.start != at:
-            claim = self._claim(queue, at)
-        if claim.end != until and self._fails_on_loss:
-            raise DataLoss(
-                f"the batch of {queue or self.options.source} from {at} to {until} is not what consumerGroup "
-                f"{self.options.consumerGroup} holds, which ends at {claim.end}: somebody else uses the group, or it "
-                "was released; failOnDataLoss=false goes on with what there is"
-            )
-        return claim
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, QueueRange):
+        if type(partition) is InputPartition:  # Spark makes one where there are none
             return iter(())
-        return self.fetch(partition, self._fails_on_loss)
+        return self.batches.read(partition)
 
     def commit(self, end: Offsets) -> None:
         self._progress.committed(end)
-        group = self.options.consumerGroup
-        if group is None:
-            return
         for queue, value in end.items():
             try:
-                self.bulk.commit(queue, group, sequence_of(value), self.options.source, self._token(queue))
+                self.batches.remove(queue, value)
             except NO_QUEUE as error:
                 self._without(queue, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -261,3 +262,13 @@ def test_an_archive_keeps_its_format(spark: Any, server: Server, fragmented: Pat
         archive(spark, server, ["q"], str(fragmented), format="delta")
     with pytest.raises(PipelineError, match="holds no archive"):
         read_archive(spark, str(fragmented / "nothing"))
+
+
+def test_a_directory_that_cannot_be_made_is_named_at_once(
+    spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    began = time.monotonic()
+    with pytest.raises(PipelineError, match=r"file/archive can't be made: ."):
+        archive(spark, server, [filled(1)], str(tmp_path / "file" / "archive"))
+    assert time.monotonic() - began < 20

@@ -12,6 +12,7 @@ import pytest
 import openmsmq
 from daemon import Daemon
 from openmsmq.spark.jobs import PipelineError, Server, archive, replay
+from openmsmq.spark.options import BATCH_WRITE
 
 KEPT = (
     "body", "body_type", "label", "priority", "delivery_guarantee", "acknowledgements_requested",
@@ -67,6 +68,21 @@ def test_properties_and_order_are_preserved(
         if transactional:  # such messages are recoverable and have no priority
             properties |= {"priority": 0, "delivery_guarantee": 1}
     assert [kept(m) for m in read(qm, queue)] == expected
+
+
+def test_the_order_is_kept_however_many_tasks_spark_has(
+    spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Any
+) -> None:
+    source, target = filled(0), filled(0)
+    rows = spark.range(4_000).selectExpr("repeat('x', 500) AS body", "cast(id AS string) AS label").coalesce(1)
+    rows.write.format("msmq").options(**server.options(BATCH_WRITE), defaultQueue=source).mode("append").save()
+    archive(spark, server, [source], str(tmp_path / "archive"))
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # or so few rows would be of one task
+    try:
+        replay(spark, server, str(tmp_path / "archive"), target)
+    finally:
+        spark.conf.unset("spark.sql.adaptive.enabled")
+    assert [int(message.label) for message in read(qm, target)] == list(range(4_000))
 
 
 def test_a_selection_is_sent(spark: Any, server: Server, qm: Any, filled: Callable[..., str], archived: str) -> None:

@@ -104,6 +104,10 @@ def archive(
     """
     _check(format, source, queues)
     files = Files(spark, to)
+    try:
+        files.make()
+    except OSError as error:  # a stream finds out after minutes of tries, and does not say why
+        raise PipelineError(str(error)) from error
     there = "delta" if is_delta(files) else "parquet" if data_files(files) else format
     if there != format:
         raise PipelineError(f"{to} is an archive of format {there}, not {format}")

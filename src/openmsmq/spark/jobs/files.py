@@ -30,6 +30,16 @@ class Files:
         self._system = path.getFileSystem(configuration)
         self._root = self._system.makeQualified(path)
 
+    def make(self) -> None:
+        """Make the directory, if it is not there. Raises OSError."""
+        try:
+            if self._system.mkdirs(self._root):
+                return
+            reason = "is the path right, and may this user write there?"
+        except Py4JJavaError as error:
+            reason = str(error.java_exception.getMessage())
+        raise OSError(f"the directory {self._root.toString()} can't be made: {reason}")
+
     def path(self, name: str = "") -> str:
         """Where something is, as Spark takes it."""
         return str(self._at(name).toString())

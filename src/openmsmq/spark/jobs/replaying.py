@@ -63,12 +63,14 @@ def replay(
     Raises:
         PipelineError: names what is wrong, and after how many messages.
     """
-    frame = selection(spark, directory, where).orderBy("sequence")
+    frame = selection(spark, directory, where)
     if rate is not None and rate <= 0:
         raise PipelineError(f"rate is {rate:g}, allowed: more than 0 messages a second")
     if rate is None and server.has_flight:
         rows = frame.count()
-        writer = frame.select(*_COLUMNS).write.format("msmq").mode("append").options(**server.options(BATCH_WRITE))
+        # Rows get their numbers when they are staged, so only one task keeps an order.
+        ordered = frame.repartition(1).sortWithinPartitions("sequence")
+        writer = ordered.select(*_COLUMNS).write.format("msmq").mode("append").options(**server.options(BATCH_WRITE))
         try:
             writer.option("defaultQueue", to).save()
         except Exception as error:
@@ -77,7 +79,7 @@ def replay(
             on_sent(rows)
         return Replayed(rows, "flight")
     with server.connect() as qm:
-        return Replayed(_send_rows(qm, frame, _path_name(to), rate, on_sent), "rpc")
+        return Replayed(_send_rows(qm, frame.orderBy("sequence"), _path_name(to), rate, on_sent), "rpc")
 
 
 def _send_rows(
