@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import secrets
 import socket
 import struct
 import time
@@ -134,7 +135,7 @@ def test_who_reads_nothing_is_given_up_before_much_waits_for_it(daemon: Daemon, 
 
 def test_lies_about_acknowledgments_end_the_session(port: int) -> None:
     for lie in (session_ack(1, 0, 0, 0, 0), session_ack(0, 1, 1, 0, 0), session_ack(0, 0, 0, 5, 0)):
-        with Peer(HOST, port) as peer:
+        with Peer(HOST, port, secrets.token_bytes(16)) as peer:  # which nothing is owed that it could acknowledge
             peer.open()
             peer.write(lie)
             assert peer.is_closed()

@@ -21,7 +21,8 @@ SEALED: dict[str, Any] = {"user": USER, "password": PASSWORD, "level": AuthLevel
 
 
 def off_loopback(directory: Path, *options: str) -> Daemon:
-    service = Daemon(directory / "data", "--listen", "0.0.0.0", *options)
+    everyone = ("--new-queue-access", "everyone")  # may receive, which the tests are not about
+    service = Daemon(directory / "data", "--listen", "0.0.0.0", *everyone, *options)
     service.start()
     add_user(service.directory, USER, PASSWORD)
     with service.connect(**SEALED) as manager:

@@ -1,7 +1,7 @@
 """Logins of all entry points in one place: counted by source and by user, throttled, logged and reported.
 
-RPC and DCOM count through `rpc.server`, HTTP and Arrow Flight through `LoginAttempts`; all share one `PeerFailures`, so
-that a host does not get a second allowance at another entry point.
+RPC and DCOM are throttled by `rpc.server_binding` and tell `LoginAttempts` what has happened; HTTP and Arrow Flight ask
+it. All share one `PeerFailures`, so that a host does not get a second allowance at another entry point.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from openmsmq.rpc.security import Identity
 from openmsmq.rpc.throttle import Attempt, PeerFailures
 
 logger = logging.getLogger(__name__)
 
+DOORS: Final = ("rpc", "http", "flight")
+OUTCOMES: Final = ("ok", "refused", "delayed")
 THROTTLED: Final = 10.0  # seconds that a host with too many failures waits
 _FIRST_DELAY, _LONGEST_DELAY = 1.0, 900.0  # seconds after failures; they double
 _FREE: Final = 3  # failures before the first delay: people mistype
@@ -79,7 +82,9 @@ class LoginAttempts:
         self._failures: Final = failures
         self._reporter: Final[Reporter] = reporter or NoReporter()
         self._delays: Final = Delays(clock)
-        self.counts: Final[Counter[tuple[str, str]]] = Counter()
+        self.counts: Final[Counter[tuple[str, str]]] = Counter(
+            {(door, outcome): 0 for door in DOORS for outcome in OUTCOMES}
+        )
 
     def wait(self, door: str, user: str, peer: str) -> float:
         """Seconds until a login is looked at; 0 for now. A login that has to wait is counted."""
@@ -103,3 +108,15 @@ class LoginAttempts:
         self.counts[door, "ok"] += 1
         self._delays.succeeded(user, peer)
         self._reporter.succeeded(door, sid, user, peer, token)
+
+    # -- rpc.security.LoginObserver ------------------------------------------------------------------------------
+
+    def logged_in(self, identity: Identity, peer: str) -> None:
+        """Somebody has logged in by RPC."""
+        self.counts["rpc", "ok"] += 1
+        self._reporter.succeeded("rpc", identity.sid or "", identity.user, peer, "")
+
+    def refused(self, user: str, peer: str) -> None:
+        """Somebody has failed by RPC, which has counted and logged that."""
+        self.counts["rpc", "refused"] += 1
+        self._reporter.failed("rpc", user or "a user without name", peer)

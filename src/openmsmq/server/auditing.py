@@ -11,7 +11,6 @@ from typing import Final
 from openmsmq.model.errors import InsufficientResources
 from openmsmq.operating.audit import AuditLog, Entry
 from openmsmq.queueing.auditing import LOGIN, Actor, Auditor, Deed
-from openmsmq.rpc.security import Identity
 from openmsmq.rpc.users import UsersFile
 
 _OPENINGS: Final = ("messages.open", "outgoing.open", LOGIN)
@@ -112,8 +111,7 @@ class Audit:
 
 
 class Logins:
-    """Logins of all entry points in the audit log: `rpc.login_attempts.Reporter`, and `rpc.security.LoginObserver` for
-    those by RPC."""
+    """Logins of all entry points in the audit log: `rpc.login_attempts.Reporter`."""
 
     def __init__(self, auditor: Auditor, users: UsersFile) -> None:
         """Of a user who failed, only a name that `users` knows is recorded: anything else may be a password that was
@@ -130,9 +128,3 @@ class Logins:
         if user and self._users.lookup("", user) is not None:
             name = user
         self._auditor.record(Deed(Actor("", name, f"{door} {peer}"), LOGIN, "user", name, denied=True))
-
-    def logged_in(self, identity: Identity, peer: str) -> None:
-        self.succeeded("rpc", identity.sid or "", identity.user, peer)
-
-    def refused(self, user: str, peer: str) -> None:
-        self.failed("rpc", user or "a user without name", peer)

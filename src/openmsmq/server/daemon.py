@@ -199,9 +199,7 @@ class Daemon:
         )  # fmt: skip
         rpc.may_answer = self._is_owner
         reporter = None if self._audit is None else Logins(self._audit, users)
-        if reporter is not None:
-            rpc.logins = reporter
-        self._logins = LoginAttempts(rpc.failures, reporter)
+        rpc.logins = self._logins = LoginAttempts(rpc.failures, reporter)
         # What can share a sync does, and who has waited gets the answer before the loop looks for more to do.
         committer = Committer(
             self.store, loop, on_failure=self._store_failed, syncer=self._syncer,
