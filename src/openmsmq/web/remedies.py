@@ -64,9 +64,7 @@ class Remedies:
         known = [each for each in queue.incoming.values() if each.sender == sender]  # one for each name of the queue
         if not known:
             return False
-        before = {
-            "source": str(UUID(bytes_le=sender)), "sequences": [each.sequence_identifier for each in known],
-            "numbers": [each.sequence_number for each in known],
-        }  # fmt: skip
+        stood = ", ".join(f"{each.sequence_identifier} at {each.sequence_number}" for each in known)
+        before = {"source": str(UUID(bytes_le=sender)), "sequences": stood}
         self._auditor.record(Deed(actor, "sequence.forget", "queue", queue.properties.path_name, before=before))
         return self._forget(queue, sender)
