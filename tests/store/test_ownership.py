@@ -330,4 +330,4 @@ def test_commands_find_a_store_that_was_taken_over(tmp_path: Path) -> None:
     assert fsck.repair(str(data / "store"), str(tmp_path / "quarantine")).after.clean
     restore(tmp_path / "backup", tmp_path / "restored")
     assert snapshot(Store.open(tmp_path / "restored" / "store"))[0][1][1] == b"kept"
-    assert sorted(path.name for path in (tmp_path / "restored").iterdir()) == ["store"]
+    assert sorted(path.name for path in (tmp_path / "restored").iterdir()) == ["restored", "store"]

@@ -35,13 +35,18 @@ _data_dir = click.option(
 )
 
 
-def _configuration(config: Path | None, data_dir: Path | None) -> Configuration:
+#: Commands that may prepare a data directory for the first start of its daemon, as `openmsmq user add` may.
+_PREPARING = (("certificates", "register"), ("keys", "register"), ("keys", "export"))
+
+
+def _configuration(context: click.Context, config: Path | None, data_dir: Path | None) -> Configuration:
     """Raises UsageError, NoDataDirectory."""
     try:
         found = load(config, options={"data_dir": data_dir})
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
-    demand(found.data_dir)
+    if (context.info_name, context.invoked_subcommand) not in _PREPARING:
+        demand(found.data_dir)
     return found
 
 
@@ -55,7 +60,7 @@ def certificates(context: click.Context, config: Path | None, data_dir: Path | N
     A signed message counts as authentic if its certificate is registered for its sender. OWNER is a user of
     `openmsmq user`, a SID, or the GUID of a queue manager. A running daemon notices changes.
     """
-    context.obj = _configuration(config, data_dir)
+    context.obj = _configuration(context, config, data_dir)
 
 
 @certificates.command("list")
@@ -139,7 +144,7 @@ def keys(context: click.Context, config: Path | None, data_dir: Path | None) -> 
     Others encrypt for this queue manager with its public keys, and it for them with theirs. QUEUE-MANAGER is a GUID, as
     `openmsmq machine` shows it. A running daemon notices changes.
     """
-    context.obj = _configuration(config, data_dir)
+    context.obj = _configuration(context, config, data_dir)
 
 
 @keys.command("list")
