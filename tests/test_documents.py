@@ -18,6 +18,17 @@ import pytest
 import openmsmq
 from daemon import Daemon
 from openmsmq.cli.root import cli
+from openmsmq.model import security
+from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
+from openmsmq.queueing.authorization import (
+    SEES,
+    SEES_AND_SENDS,
+    default_machine_security,
+    default_queue_security,
+)
+from openmsmq.rpc.users import UsersFile
+from openmsmq.server.config import Configuration
+from openmsmq.server.machine_security import everyones_access
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "openmsmq"
@@ -244,3 +255,48 @@ def test_the_glossary_has_each_term_once() -> None:
     assert len(terms) > 30
     assert len({term.lower() for term in terms}) == len(terms)
     assert terms == sorted(terms, key=str.lower)
+
+
+def _defaults() -> list[list[str]]:
+    """The rows of both tables of defaults in security.md."""
+    text = (
+        (ROOT / "docs/security.md")
+        .read_text(encoding="utf-8")
+        .partition("**Defaults.**")[2]
+        .partition("**Limits.**")[0]
+    )
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row] for row in rows if "---" not in row[0]]
+
+
+def test_the_defaults_of_settings_are_those_that_security_md_lists(tmp_path: Path) -> None:
+    configuration = Configuration(data_dir=tmp_path)
+    rows = [row for row in _defaults() if row[0].startswith("`")]
+    assert len(rows) >= 15
+    for setting, default, _ in rows:
+        assert str(getattr(configuration, setting.strip("`"))) == default.strip("`"), setting
+
+
+def test_the_defaults_of_new_objects_are_those_that_security_md_lists(tmp_path: Path) -> None:
+    alice, bob, domain = (f"S-1-5-21-1-2-3-{number}" for number in (1001, 1002, 1003))
+    masks = {"SEES": SEES, "SEES_AND_SENDS": SEES_AND_SENDS}
+    listed = {(row[0], row[1]): [each.strip("` ") for each in row[2].split(",")] for row in _defaults()}
+    users = UsersFile(tmp_path / "users.json")
+    for what, listen, owner in (
+        ("queue, loopback", "127.0.0.1", security.ANONYMOUS), ("queue beyond loopback", "0.0.0.0", security.ANONYMOUS),
+        ("queue of a domain user", "0.0.0.0", domain),
+    ):  # fmt: skip
+        mask = everyones_access(Configuration(data_dir=tmp_path, listen=listen), users)(owner)
+        (said,) = listed[what, "Everyone"]
+        assert mask == masks.get(said, int(QueueAccessMask.GENERIC_ALL)), what
+        descriptor = default_queue_security(alice, mask)
+        assert descriptor.grants([bob, security.EVERYONE], mask)
+        if mask != QueueAccessMask.GENERIC_ALL:
+            assert not descriptor.grants([bob, security.EVERYONE], int(QueueAccessMask.RECEIVE_MESSAGE))
+            for who in (alice, security.ADMINISTRATORS):
+                assert descriptor.grants([who], int(QueueAccessMask.GENERIC_ALL))
+    machine = default_machine_security()
+    for who, sid in (("Everyone", security.EVERYONE), ("administrators", security.ADMINISTRATORS)):
+        granted = sum(int(MachineAccessMask[name]) for name in listed["machine", who])
+        (entry,) = [ace for ace in machine.dacl or () if ace.sid == sid]
+        assert entry.mask == granted, who
