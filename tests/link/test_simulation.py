@@ -65,13 +65,15 @@ async def _make_trouble(network: Network, nodes: list[Node]) -> None:
     chance = network.chance
     while network.loop.time() < FAULTS:
         await asyncio.sleep(chance.uniform(0.5, 12))
-        match chance.choice(["break", "break", "cut", "kill", "power", "slow"]):
+        match chance.choice(["break", "break", "cut", "kill", "power", "slow", "clock"]):
             case "break":
                 network.break_one()
             case "cut":
                 network.partition = frozenset([chance.choice(nodes).address])
                 await asyncio.sleep(chance.uniform(0.1, 20))
                 network.partition = frozenset()
+            case "clock":  # somebody sets it, in either direction
+                chance.choice(nodes).drift += chance.choice([-7_200_000, -60_000, -1, 60_000, 7_200_000])
             case "slow":
                 network.slowness = chance.choice([0.001, 0.05, 1.0])
             case fault:
