@@ -97,7 +97,7 @@ def test_programs_that_were_killed_are_forgotten_and_the_log_stays_quiet(daemon:
         program.kill()
         program.communicate()
     eventually(lambda: sockets(daemon) <= before)
-    time.sleep(2)
+    time.sleep(2)  # nothing may follow: there is no condition to wait for
     lines = [line for line in daemon.log[quiet:].splitlines() if "resolver" in line and " WARNING " in line]
     assert len(lines) <= len(programs), lines
 

@@ -157,7 +157,7 @@ def test_a_connection_is_closed_when_nothing_behind_it_is_held() -> None:
             given = client.reference()
             async with processes.reached(given, HERE) as exporter:
                 processes.hold(exporter, given.oid)
-            await asyncio.sleep(4 * SHORT)
+            await asyncio.sleep(4 * SHORT)  # longer than `idle`: nothing may happen
             assert exporter.is_open and processes.exporters == 1
             processes.drop(exporter, given.oid)
             await soon(lambda: not processes.exporters)
@@ -186,7 +186,7 @@ def test_what_can_not_be_reached_is_forgotten_and_is_not_tried_again_at_once(mon
                     pass
             assert refused.value.hresult == ComResult.RPC_E_DISCONNECTED
         assert len(tried) == 1 and processes.exporters == 0 and not processes._budget.taken
-        await asyncio.sleep(5 * SHORT)
+        await asyncio.sleep(5 * SHORT)  # longer than `retry_after`
         with pytest.raises(ComError):
             async with processes.reached(reference, HERE):
                 pass

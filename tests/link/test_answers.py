@@ -3,7 +3,6 @@ make answers to them cost what all share."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -317,7 +316,6 @@ def test_going_offline_ends_every_session(pair: Pair) -> None:
         pair.alpha.manager.outgoing.set_online(False)
         await settled(3)
         assert pair.alpha.service.sessions == 0
-        await asyncio.sleep(0)
 
     pair.run(story)
 

@@ -68,6 +68,11 @@ class Judge:
         except Exception:  # what the batch has taken note of would make duplicates of messages that nobody has
             if len(messages) == 1:
                 logger.exception("a message from %s made the receiver fail", connection.address)
+            else:
+                logger.warning(
+                    "%d messages from %s made the receiver fail together; each is decided alone",
+                    len(messages), connection.address, exc_info=True,
+                )  # fmt: skip
             self._arrival.withdraw(batch)
             return False
         if stored:

@@ -236,9 +236,10 @@ class Sources:
 
     def forget(self, source: Source) -> list[Operation]:
         """A sequence is no more. Returns what removes it from the store."""
+        removal = self.removal(source)
         self.due.discard(source)
         self._tentative.pop((source.queue, source.key), None)
-        if not self.is_kept(source):
+        if not removal:
             return []
         of_queue = self._by_queue[source.queue]
         del of_queue[source.key]
@@ -248,4 +249,10 @@ class Sources:
         self._queues_of[source.source] -= 1
         if not self._queues_of[source.source]:
             del self._queues_of[source.source]
+        return removal
+
+    def removal(self, source: Source) -> list[Operation]:
+        """What removes a sequence from the store; empty if it is not there. Changes nothing."""
+        if not self.is_kept(source):
+            return []
         return [durable.drop_incoming(source.source, source.queue, source.called)]

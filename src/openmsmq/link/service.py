@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from openmsmq.link.finding import Finder
 from openmsmq.link.holding import Holding
 from openmsmq.link.judging import Judge
 from openmsmq.link.limits import Limits
-from openmsmq.link.memory import Duplicates, Sources
+from openmsmq.link.memory import Duplicates, Source, Sources
 from openmsmq.link.options import Options
 from openmsmq.link.order_acks import OrderAcks
 from openmsmq.link.reports import Reports
@@ -425,19 +425,22 @@ class MessageService:
         for number in self._sources.queues():
             if number not in queues:
                 with suppress(MsmqError):  # a full disk: the next time
-                    sequences = self._sources.of_queue(number)
-                    self._manager.arrivals.note([
-                        operation for each in sequences for operation in self._sources.forget(each)
-                    ])  # fmt: skip
+                    self._forget_sources(self._sources.of_queue(number))
 
     def forget_sequence(self, queue: Queue, source: bytes) -> bool:
         """Forget how far a queue manager (its identifier, 16 bytes) is with a queue: what it sends next begins anew.
         Returns whether anything was known. Raises MessageStorageFailed."""
         known = [each for each in self._sources.of_queue(queue.number) if each.source == source]
+        self._forget_sources(known)
         for each in known:
-            self._manager.arrivals.note(self._sources.forget(each))
             queue.incoming.pop(each.key, None)
         return bool(known)
+
+    def _forget_sources(self, sources: Collection[Source]) -> None:
+        """Raises MessageStorageFailed; then all of them are still known, in memory as in the store."""
+        self._manager.arrivals.note([operation for each in sources for operation in self._sources.removal(each)])
+        for each in sources:
+            self._sources.forget(each)
 
     def _has_place(self, queue: OutgoingQueue) -> bool:
         """Whether the directory has said where a public queue is, whose messages wait for that."""
