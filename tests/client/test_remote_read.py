@@ -21,6 +21,7 @@ from openmsmq.client.sync import connect
 from openmsmq.model.errors import HResult, OperationCancelled
 from openmsmq.ndr import Interface
 from openmsmq.rpc.client import Connection
+from openmsmq.rpc.errors import BindError
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.users import UsersFile
 
@@ -130,12 +131,9 @@ def test_what_a_protocol_lacks_is_named(qm, queue):
             with pytest.raises(openmsmq.MsmqError, match="through qmcomm, which has no") as error:
                 operation()
             assert error.value.hresult == HResult.MQ_ERROR_UNSUPPORTED_OPERATION
-    with qm.open(queue) as opened, opened.cursor() as cursor, qm.transaction() as transaction:
-        with pytest.raises(openmsmq.MsmqError, match="protocol='qmcomm'"):
-            cursor.receive(0, transaction=transaction)
 
 
-def test_transactions_and_the_format_name_go_by_a_second_handle(qm):
+def test_transactions_and_the_format_name_of_a_queue_open_through_remote_read(qm):
     name = qm.create_queue(r".\private$\both", transactional=True)
     with qm.open(name, "send") as sender, qm.transaction() as transaction:
         sender.send("first", transaction=transaction)
@@ -143,7 +141,7 @@ def test_transactions_and_the_format_name_go_by_a_second_handle(qm):
     with qm.open(name) as opened:
         with pytest.raises(RuntimeError), qm.transaction() as transaction:  # noqa: PT012
             assert opened.receive(0, transaction=transaction).decode() == "first"
-            assert opened.peek(0).decode() == "second", "both handles see the same queue"
+            assert opened.peek(0).decode() == "second"
             raise RuntimeError
         with qm.transaction() as transaction:
             assert opened.receive(0, transaction=transaction).decode() == "first"
@@ -151,6 +149,8 @@ def test_transactions_and_the_format_name_go_by_a_second_handle(qm):
         assert opened.format_name.lower() == "direct=os:.\\private$\\both"
     with qm.open(name, exclusive=True) as opened, qm.transaction() as transaction:
         with pytest.raises(openmsmq.SharingViolation, match="protocol='qmcomm'"):
+            opened.format_name  # noqa: B018 - needs a second handle
+        with pytest.raises(openmsmq.ReceiveTimeout):
             opened.receive(0, transaction=transaction)
     with qm.open(name, exclusive=True, protocol="qmcomm") as opened, qm.transaction() as transaction:
         with pytest.raises(openmsmq.ReceiveTimeout):
@@ -569,3 +569,86 @@ def test_cancelling_the_block_puts_the_message_back(service, qm, queue):
 def test_the_package_names_the_errors_of_remote_read():
     assert openmsmq.MessageNotFound and openmsmq.OperationCancelled is OperationCancelled
     assert connect is openmsmq.connect
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def poisoned(qm, request):
+    """A transactional queue with a delivery limit of 2 that holds one message."""
+    name = rf".\private$\{request.node.name[:60]}"
+    qm.create_queue(name, transactional=True, delivery_limit=2)
+    with qm.open(name, "send") as out, qm.transaction() as transaction:
+        out.send("bad", transaction=transaction)
+    yield name
+    qm.delete_queue(name)
+
+
+def test_a_message_received_in_a_transaction_has_its_abort_count_and_lookup_identifier(qm, poisoned):
+    with qm.open(poisoned) as opened, qm.open(poisoned, "peek") as peeking:
+        for aborted in range(2):
+            transaction = qm.transaction()
+            message = opened.receive(0, transaction=transaction)
+            assert (message.decode(), message.abort_count) == ("bad", aborted)
+            with pytest.raises(openmsmq.MsmqError):
+                peeking.receive_by_lookup_id(message.lookup_identifier)
+            transaction.abort()
+        with pytest.raises(openmsmq.ReceiveTimeout):
+            opened.receive(0, transaction=qm.transaction())
+    with qm.open(f"{poisoned};poison") as opened, qm.transaction() as transaction:
+        assert opened.receive(0, transaction=transaction).abort_count == 2
+
+
+def test_a_cursor_receives_in_a_transaction_and_an_abort_puts_it_back(qm, poisoned):
+    with qm.open(poisoned) as opened:
+        with opened.cursor() as cursor:
+            cursor.peek(0)
+            with pytest.raises(RuntimeError), qm.transaction() as transaction:  # noqa: PT012
+                assert cursor.receive(0, transaction=transaction).abort_count == 0
+                raise RuntimeError
+        with qm.transaction() as transaction:
+            assert opened.receive(0, transaction=transaction).abort_count == 1
+    assert qm.counts(poisoned)["message_count"] == 0
+
+
+def test_a_user_whose_calls_have_two_levels_has_one_transaction(qm, poisoned, strict):
+    with strict.connect(user="tester", password="Passw0rd!") as user:
+        assert user._pool is not user._private
+        user.create_queue(r".\private$\two-levels", transactional=True)
+        with user.open(r".\private$\two-levels", "send") as out, user.transaction() as transaction:
+            out.send("x", transaction=transaction)
+        with user.open(r".\private$\two-levels") as opened, user.transaction() as transaction:
+            assert opened.protocol == "remoteread"
+            assert opened.receive(0, transaction=transaction).lookup_identifier
+        assert user.counts(r".\private$\two-levels")["message_count"] == 0
+
+
+def test_with_a_server_that_knows_no_such_transactions_the_receive_goes_by_qmcomm(service, poisoned, monkeypatch):
+    def refused(self):
+        raise BindError("the interface is not there", 0)
+
+    monkeypatch.setattr(openmsmq.Transaction, "token", refused)
+    with service.connect() as qm:
+        with qm.open(poisoned, exclusive=True) as opened, qm.transaction() as transaction:
+            with pytest.raises(openmsmq.SharingViolation, match="protocol='qmcomm'"):
+                opened.receive(0, transaction=transaction)
+            with opened.cursor() as cursor, pytest.raises(openmsmq.MsmqError, match="protocol='qmcomm'"):
+                cursor.receive(0, transaction=transaction)
+        with qm.open(poisoned) as opened, qm.transaction() as transaction:
+            assert opened.receive(0, transaction=transaction).decode() == "bad"
+        assert qm.counts(poisoned)["message_count"] == 0
+
+
+def test_the_same_in_asyncio(service, poisoned):
+    async def receive():
+        async with await openmsmq.aio.connect("127.0.0.1", service.port) as qm:
+            async with await qm.open(poisoned) as opened:
+                transaction = await qm.transaction()
+                first = await opened.receive(0, transaction=transaction)
+                await transaction.abort()
+                async with await qm.transaction() as transaction:
+                    again = await opened.receive(0, transaction=transaction)
+                return first.abort_count, again.abort_count
+
+    assert asyncio.run(receive()) == (0, 1)

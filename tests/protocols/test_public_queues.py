@@ -143,6 +143,28 @@ def test_a_created_queue_is_in_the_directory_and_in_the_log(run: Run) -> None:
     run(test)
 
 
+def test_the_delivery_limit_is_kept_here_and_outlives_what_the_directory_says(run: Run) -> None:
+    async def test(here: WithDirectory) -> None:
+        limit, label = PropId.PROPID_Q_OPENMSMQ_DELIVERY_LIMIT, PropId.PROPID_Q_LABEL
+        record = await here.public.create(".\\q", {limit: 5}, ALICE)
+        await here.public.change(record.identifier, {PropId.PROPID_Q_OPENMSMQ_POISON_TO_DEADLETTER: 1}, ALICE)
+        record = await here.public.change(record.identifier, {label: "changed"}, ALICE)
+        await here.public.synchronize()
+        kept = here.registry.public[record.identifier].properties
+        assert (kept.delivery_limit, kept.poison_to_deadletter, kept.label) == (5, True, "changed")
+        assert here.public.properties(record).delivery_limit == 5
+        here.world.restart()
+        assert here.world.registry.public[record.identifier].properties.delivery_limit == 5
+        far = await here.elsewhere()
+        with pytest.raises(
+            MsmqError, match="delivery_limit can only be set at the queue manager of the queue"
+        ) as caught:
+            await here.public.change(far.identifier, {limit: 5}, SYSTEM)
+        assert caught.value.hresult == H.MQ_ERROR_PROPERTY_NOTALLOWED
+
+    run(test)
+
+
 def test_a_queue_can_be_created_before_the_queue_manager_has_been_in_step_once(tmp_path: Path) -> None:
     async def test() -> None:
         here = WithDirectory(tmp_path / "directory.sqlite")

@@ -70,7 +70,9 @@ def test_nothing_else_looks_into_a_security_descriptor() -> None:
 
 
 def test_the_document_says_where_it_is_asked_who_holds_a_handle() -> None:
-    asking = {name for name, text in SOURCES.items() if re.search(r"\.admits\((call\.)?(holder|caller)\b", text)}
+    asking = {
+        name for name, text in SOURCES.items() if re.search(r"\.admits(?:_user)?\((call\.)?(holder|caller)\b", text)
+    }
     (paragraph,) = re.findall(r"^What a context handle.*?\n\n", SECURITY, re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"`(\w+/\w+\.py)`", paragraph))
     assert named == asking

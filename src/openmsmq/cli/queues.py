@@ -12,15 +12,15 @@ from openmsmq.cli.permissions import OF_QUEUE
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.operations import PROPERTIES
 from openmsmq.client.sync import COUNTS, QueueManager
-from openmsmq.model.constants import Access
+from openmsmq.model.constants import MOST_DELIVERIES, Access
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.model.text import counted, time_text
 from openmsmq.operating import permissions
 from openmsmq.operating.naming import path_of, public_path_of
 
-_FLAGS = ("journal", "transactional", "authenticate")
-_NUMBERS = ("quota", "journal_quota", "base_priority", "priv_level")
+_FLAGS = ("journal", "transactional", "authenticate", "poison_to_deadletter")
+_NUMBERS = ("quota", "journal_quota", "base_priority", "priv_level", "delivery_limit")
 _TEXTS = ("label", "multicast_address")
 
 
@@ -50,6 +50,14 @@ for _command in OF_QUEUE:
 @click.option(
     "--priv-level", type=click.IntRange(0, 2), help="Bodies: 0 clear only, 1 both (default), 2 encrypted only."
 )
+@click.option(
+    "--delivery-limit", type=click.IntRange(0, MOST_DELIVERIES),
+    help="Aborted receives after which a message moves to the subqueue poison (0: no limit, the default).",
+)  # fmt: skip
+@click.option(
+    "--poison-to-deadletter", is_flag=True,
+    help="At the delivery limit, move messages to the dead-letter queue instead of the subqueue poison.",
+)  # fmt: skip
 @dry_run_option
 @json_option
 @connected
@@ -168,7 +176,7 @@ def _has_properties(path: str, management: dict[str, Any]) -> bool:
 @json_option
 @connected
 def set_(qm: QueueManager, name: str, assignments: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
-    """Change properties: label, journal, quota, journal_quota, authenticate, priv_level, ..."""
+    """Change properties: label, journal, quota, journal_quota, authenticate, priv_level, delivery_limit, ..."""
     values = dict(_assignment(a) for a in assignments)
     if dry_run:
         before = qm.properties(path_of(name), *values)

@@ -110,6 +110,7 @@ class QueueManager(_Closing):
         self._runner, self._private = runner, private
         self._remote_read_checked = False
         self._remote_read_refused: MsmqError | None = None
+        self._has_own_transactions: bool | None = None
         self._joining = asyncio.Lock()
         self._joined: WeakValueDictionary[bytes, Transaction] = WeakValueDictionary()
         self._licence = os.urandom(16)
@@ -228,6 +229,17 @@ class QueueManager(_Closing):
                 await self._private.run(transaction_calls.enlist_remote(transaction.uow, token))
                 self._joined[transaction.uow] = transaction
 
+    async def _serves_own_transactions(self, transaction: Transaction) -> bool:
+        """Whether MS-MQRR of this queue manager receives in its internal transactions, as openmsmq does (D-70). Any
+        other queue manager would receive in a transaction that nobody commits ([MS-MQRR] 3.1.4.13)."""
+        if self._has_own_transactions is None:
+            try:
+                await transaction.token()
+                self._has_own_transactions = True
+            except BindError:  # the server does not have the interface
+                self._has_own_transactions = False
+        return self._has_own_transactions
+
 
 class Transaction:
     """An internal transaction; see `openmsmq.Transaction`."""
@@ -340,10 +352,16 @@ class MessageQueue(_Closing):
         uow, held = await self._part_of(transaction)
         assert uow is not None
         runner, handle = self._runner, self._handle
-        if transaction.manager is self._manager or handle.queue.protocol != "remoteread":
+        if not await self._takes_in(transaction):
             runner, handle = self._manager._runner, await self._through_qmcomm("a receive in a transaction")
         self._check_open()
         return await runner.receive(holding(handle.take(lambda queue: queue.take_in_transaction(uow, left())), *held))
+
+    async def _takes_in(self, transaction: Transaction) -> bool:
+        """Whether a receive in a transaction goes through the protocol that the queue was opened with."""
+        if self._handle.queue.protocol != "remoteread":
+            return self._handle.queue.protocol == "qmcomm"
+        return transaction.manager is not self._manager or await self._manager._serves_own_transactions(transaction)
 
     @asynccontextmanager
     async def receive_lock(self, timeout: float | None = None) -> AsyncIterator[Message]:
@@ -464,8 +482,7 @@ class Cursor(_Closing):
             return await runner.receive(self._handle.take(lambda queue, cursor: queue.take(wait, cursor)))
         uow, held = await self._queue._part_of(transaction)
         assert uow is not None
-        queue = self._handle.queue
-        if transaction.manager is self._queue._manager and queue.protocol != "qmcomm":
-            raise queue.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
+        if not await self._queue._takes_in(transaction):
+            raise self._handle.queue.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
         steps = self._handle.take(lambda queue, cursor: queue.take_in_transaction(uow, wait, cursor))
         return await runner.receive(holding(steps, *held))

@@ -37,8 +37,11 @@ PROPERTIES: dict[str, PropId] = {
     "path_name_dns": PropId.PROPID_Q_PATHNAME_DNS,
     "multicast_address": PropId.PROPID_Q_MULTICAST_ADDRESS,
     "ads_path": PropId.PROPID_Q_ADS_PATH,
+    "delivery_limit": PropId.PROPID_Q_OPENMSMQ_DELIVERY_LIMIT,
+    "poison_to_deadletter": PropId.PROPID_Q_OPENMSMQ_POISON_TO_DEADLETTER,
 }
-_BOOLEANS = frozenset(["journal", "authenticate", "transactional"])
+_EXTENSIONS = (PropId.PROPID_Q_OPENMSMQ_DELIVERY_LIMIT, PropId.PROPID_Q_OPENMSMQ_POISON_TO_DEADLETTER)
+_BOOLEANS = frozenset(["journal", "authenticate", "transactional", "poison_to_deadletter"])
 
 # -- queues --------------------------------------------------------------------------------------------------------
 
@@ -84,7 +87,20 @@ def delete_queue(name: str) -> Steps[None]:
 
 
 def get_properties(name: str, wanted: tuple[str, ...]) -> Steps[dict[str, Any]]:
-    """Properties by Python name: GUIDs as UUID, flags as bool, times in seconds since 1970 UTC."""
+    """Properties by Python name: GUIDs as UUID, flags as bool, times in seconds since 1970 UTC.
+
+    A queue manager without the extensions of openmsmq (D-196) has no delivery limit: they are 0 and False then."""
+    specified = tuple(w for w in wanted if to_propid(w) not in _EXTENSIONS)
+    try:
+        return (yield from _get_properties(name, wanted))
+    except MsmqError as error:
+        if error.hresult != HResult.MQ_ERROR_ILLEGAL_PROPID or len(specified) == len(wanted):
+            raise
+    known = (yield from _get_properties(name, specified)) if specified else {}
+    return {w: known.get(w, False if w in _BOOLEANS else 0) for w in wanted}
+
+
+def _get_properties(name: str, wanted: tuple[str, ...]) -> Steps[dict[str, Any]]:
     propids = [int(to_propid(w)) for w in wanted]
     blank = [PROPVARIANT(vt=VarType.VT_NULL) for _ in wanted]
     response = yield from call(

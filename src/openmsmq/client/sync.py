@@ -133,6 +133,7 @@ class QueueManager(_Closing):
         self._pool, self._private = pool, private
         self._remote_read_checked = False
         self._remote_read_refused: MsmqError | None = None
+        self._has_own_transactions: bool | None = None
         self._joining = threading.Lock()
         self._joined: WeakValueDictionary[bytes, Transaction] = WeakValueDictionary()
         self._licence = os.urandom(16)  # LicenceGuid, [MS-MQMP] 3.2.1.1
@@ -289,6 +290,17 @@ class QueueManager(_Closing):
                 self._private.run(transaction_calls.enlist_remote(transaction.uow, transaction.token()))
                 self._joined[transaction.uow] = transaction
 
+    def _serves_own_transactions(self, transaction: Transaction) -> bool:
+        """Whether MS-MQRR of this queue manager receives in its internal transactions, as openmsmq does (D-70). Any
+        other queue manager would receive in a transaction that nobody commits ([MS-MQRR] 3.1.4.13)."""
+        if self._has_own_transactions is None:
+            try:
+                transaction.token()
+                self._has_own_transactions = True
+            except BindError:  # the server does not have the interface
+                self._has_own_transactions = False
+        return self._has_own_transactions
+
 
 class Transaction:
     """An internal transaction. As a context manager it commits, or aborts when an exception leaves the block.
@@ -420,10 +432,16 @@ class MessageQueue(_Closing):
         uow, held = self._part_of(transaction)
         assert uow is not None
         pool, handle = self._pool, self._handle
-        if transaction.manager is self._manager or handle.queue.protocol != "remoteread":
+        if not self._takes_in(transaction):
             pool, handle = self._manager._pool, self._through_qmcomm("a receive in a transaction")
         steps = handle.take(lambda queue: queue.take_in_transaction(uow, left()))
         return self._finished(pool.run(holding(steps, *held)))
+
+    def _takes_in(self, transaction: Transaction) -> bool:
+        """Whether a receive in a transaction goes through the protocol that the queue was opened with."""
+        if self._handle.queue.protocol != "remoteread":
+            return self._handle.queue.protocol == "qmcomm"
+        return transaction.manager is not self._manager or self._manager._serves_own_transactions(transaction)
 
     @contextmanager
     def receive_lock(self, timeout: float | None = None) -> Iterator[Message]:
@@ -561,7 +579,7 @@ class Cursor(_Closing):
     def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
         """Take the message the cursor stands on. Raises MessageAlreadyReceived, MessageNotFound, ReceiveTimeout.
 
-        In a transaction only if the queue was opened with protocol="qmcomm".
+        In a transaction only if the queue was opened with protocol="qmcomm", or through MS-MQRR of an openmsmq server.
         """
         self._queue._check_open()
         wait, pool = milliseconds(timeout), self._queue._pool
@@ -569,9 +587,8 @@ class Cursor(_Closing):
             return self._queue._finished(pool.run(self._handle.take(lambda queue, cursor: queue.take(wait, cursor))))
         uow, held = self._queue._part_of(transaction)
         assert uow is not None
-        queue = self._handle.queue
-        if transaction.manager is self._queue._manager and queue.protocol != "qmcomm":
-            raise queue.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
+        if not self._queue._takes_in(transaction):
+            raise self._handle.queue.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
         steps = self._handle.take(lambda queue, cursor: queue.take_in_transaction(uow, wait, cursor))
         return self._queue._finished(pool.run(holding(steps, *held)))
 

@@ -6,6 +6,7 @@ from enum import IntEnum, IntFlag
 
 INFINITE = 0xFFFFFFFF  # a timeout or life time without end
 MAXIMUM_LABEL = 249  # characters; the buffer holds 250 with its terminator ([MS-MQMP] 3.1.5.2)
+MOST_DELIVERIES = 0xFFFF  # the largest delivery limit: a message counts aborted receives in 16 bits
 MAXIMUM_MESSAGE_SIZE = 4 * 1024 * 1024  # bytes, headers included
 
 
@@ -119,7 +120,11 @@ class MessageSeekAction(IntEnum):
 
 
 class PropId(IntEnum):
-    """Queue properties that qmcomm carries, [MS-MQMP] 3.1.1.12."""
+    """Queue properties that qmcomm carries, [MS-MQMP] 3.1.1.12.
+
+    Those named PROPID_Q_OPENMSMQ_ are extensions (D-196). Their numbers are outside the ranges of [MS-MQMQ] 2.3, so
+    other queue managers answer MQ_ERROR_ILLEGAL_PROPID.
+    """
 
     PROPID_Q_INSTANCE = 101
     PROPID_Q_TYPE = 102
@@ -137,6 +142,8 @@ class PropId(IntEnum):
     PROPID_Q_PATHNAME_DNS = 124
     PROPID_Q_MULTICAST_ADDRESS = 125
     PROPID_Q_ADS_PATH = 126
+    PROPID_Q_OPENMSMQ_DELIVERY_LIMIT = 0x4F500001
+    PROPID_Q_OPENMSMQ_POISON_TO_DEADLETTER = 0x4F500002
 
 
 class VarType(IntEnum):

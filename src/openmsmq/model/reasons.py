@@ -64,7 +64,8 @@ REASONS: Final = (
     _reason(C.NACK_RECEIVE_TIMEOUT_AT_SENDER, "expired-at-sender",
             "The time in which it was to be received ended before it left the sending machine.",
             "`openmsmq outgoing show` says why it waited; return it with a longer --ttl."),
-    _reason(C.NACK_RECEIVE_REJECTED, "rejected", "The program that received it refused it.",
+    _reason(C.NACK_RECEIVE_REJECTED, "rejected",
+            "Its reader rejected it, or aborted its receive as often as the queue's delivery_limit.",
             "The log of that program says why; edit it and send it again (`openmsmq msg resend --edit`)."),
 )  # fmt: skip
 _BY_CODE: Final = {reason.code: reason for reason in REASONS}

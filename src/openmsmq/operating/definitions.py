@@ -28,7 +28,7 @@ from openmsmq.rpc.users import UsersFile, UsersFileError
 
 _PROPERTIES: Final = (
     "label", "transactional", "journal", "quota", "journal_quota", "authenticate", "priv_level", "base_priority",
-    "type", "multicast_address",
+    "type", "multicast_address", "delivery_limit", "poison_to_deadletter",
 )  # fmt: skip
 _FIXED: Final = ("transactional",)  # what only a new queue can have otherwise
 _EVERYTHING: Final = SecurityInformation.OWNER | SecurityInformation.DACL

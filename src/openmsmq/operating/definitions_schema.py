@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from openmsmq.model.constants import INFINITE
+from openmsmq.model.constants import INFINITE, MOST_DELIVERIES
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.names import parse_format_name, parse_path_name
 from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, Right, mask_of
@@ -58,6 +58,8 @@ class Queue(Rights, frozen=True, kw_only=True):
     base_priority: Annotated[int, Meta(ge=-32768, le=32767)] | UnsetType = UNSET
     type: UUID | UnsetType = UNSET
     multicast_address: str | UnsetType = UNSET
+    delivery_limit: Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)] | UnsetType = UNSET
+    poison_to_deadletter: bool | UnsetType = UNSET
     unreadable: str | UnsetType = UNSET
 
 

@@ -54,6 +54,7 @@ FAMILIES: Final = (
         "messages_refused_total", "counter", "Messages that other queue managers sent and that were refused.",
         ("reason", "source"),
     ),
+    Family("messages_poisoned_total", "counter", "Messages moved away at the delivery limit of their queue."),
     Family("copies_discarded_total", "counter", "Copies and acknowledgments for which there was no room."),
     Family("list_items_failed_total", "counter", "Items left out of a list because they failed.", ("list",)),
     Family("rpc_requests_total", "counter", "Calls by RPC that came."),

@@ -160,10 +160,11 @@ def present(value: T | None, name: str) -> T:
 
 
 def owned_transaction(interface: NdrInterface, call: Call, identifier: XACTUOW) -> Transaction:
-    """An enlisted transaction: a distributed one, or an internal one of the same client. Raises TransactionSequence."""
+    """An enlisted transaction: a distributed one, or an internal one of the same client (D-70). Raises
+    TransactionSequence."""
     transaction = interface.manager.transactions.find(identifier.rgb)
     owner: Holder | None = transaction.owner
-    if owner is not None and not owner.admits(call.holder):
+    if owner is not None and not owner.admits_user(call.holder):
         raise TransactionSequence(detail="the unit of work belongs to another client")
     return transaction
 

@@ -12,7 +12,6 @@ from openmsmq.model import names
 from openmsmq.model.errors import HResult, IllegalQueuePathName, MsmqError
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.protocols.environment import Environment
-from openmsmq.protocols.public_queues import properties_of
 from openmsmq.queueing.authorization import Caller, Right
 from openmsmq.queueing.queue import QueueKind
 from openmsmq.transfer.propvariants import pack_properties
@@ -57,7 +56,8 @@ async def delete(environment: Environment, guid: UUID, caller: Caller) -> m.R_QM
 async def get_properties(
     environment: Environment, guid: UUID, q: m.R_QMGetObjectProperties_Request, caller: Caller
 ) -> m.R_QMGetObjectProperties_Response:
-    found = properties_of(await environment.public_queues.record(guid, caller))
+    public_queues = environment.public_queues
+    found = public_queues.properties(await public_queues.record(guid, caller))
     values = environment.manager.administration.values_of(found, q.aProp)
     return m.R_QMGetObjectProperties_Response(apVar=pack_properties(q.aProp, values, q.apVar))
 

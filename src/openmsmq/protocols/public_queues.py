@@ -33,7 +33,7 @@ from openmsmq.queueing.administration import rights_to_change, with_security
 from openmsmq.queueing.authorization import Caller, Record, Right
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.places import Place
-from openmsmq.queueing.properties import QueueProperties
+from openmsmq.queueing.properties import LOCAL_PROPERTIES, QueueProperties
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ MAXIMUM_NAME: Final = 63  # characters of a public queue's name, [MC-MQAC] 3.10.
 MOST_ELEMENTS: Final = 1000  # format names that a distribution list may stand for
 _PAGE: Final = 100  # records that are read at once; the event loop serves others between two pages
 # Attributes of the same name in QueueProperties and QueueRecord.
-_SHARED: Final = tuple(name for name in QueueProperties._fields if name != "instance")
+_SHARED: Final = tuple(name for name in QueueProperties._fields if name not in ("instance", *LOCAL_PROPERTIES))
 AWAY: Final = (HResult.MQ_ERROR_NO_DS, HResult.MQ_ERROR_NO_RESPONSE_FROM_OBJECT_SERVER)
 
 
@@ -223,10 +223,12 @@ class PublicQueues:
                 there = Record(owner.security, owner.computer_name, is_machine=True)
                 properties = administration.public_properties(path, values, security, caller, there)
                 machine = owner.identifier
+            if machine != self._own:
+                _demand_no_local(QueueProperties(""), properties)
             wanted = record_of(properties, machine)
             record = await self.directory.ask(lambda d: d.create_queue(wanted), HResult.MQ_ERROR_MACHINE_NOT_FOUND)
             if record.machine == self._own:
-                administration.keep_public(properties_of(record))
+                administration.keep_public(_with_local(properties_of(record), properties))
         return record
 
     async def delete(self, guid: UUID, caller: Caller) -> None:
@@ -254,7 +256,7 @@ class PublicQueues:
         async with self._changing:
             record = await self.directory.ask(lambda d: d.queue(guid))
             self._authorize(record, caller, Right.SET_PROPERTIES)
-            after = queue_properties.changed(properties_of(record), values, creating=False)
+            after = queue_properties.changed(self.properties(record), values, creating=False)
             after = after._replace(modify_time=self._manager.clock() // 1000)
             return await self._write(record, after)
 
@@ -266,12 +268,20 @@ class PublicQueues:
             record = await self.directory.ask(lambda d: d.queue(guid))
             for right in rights:
                 self._authorize(record, caller, right)
-            properties = properties_of(record)
+            properties = self.properties(record)
             self._manager.administration.check_new_owner(properties, information, descriptor, caller)
             after = with_security(properties, information, descriptor)
             await self._write(record, after)
 
+    def properties(self, record: QueueRecord) -> QueueProperties:
+        """The properties of a queue: those of the directory, and, for a queue of this machine, those that no directory
+        has (`LOCAL_PROPERTIES`)."""
+        queue = self._manager.registry.public.get(record.identifier)
+        return _with_local(properties_of(record), queue.properties if queue is not None else None)
+
     async def _write(self, record: QueueRecord, after: QueueProperties) -> QueueRecord:
+        if record.machine != self._own:
+            _demand_no_local(self.properties(record), after)
         wanted = record_of(after, record.machine)
         changes = {
             f.name: getattr(wanted, f.name)
@@ -280,7 +290,7 @@ class PublicQueues:
         }
         written = await self.directory.ask(lambda d: d.update_queue(record.identifier, changes))
         if written.machine == self._own:
-            self._manager.administration.keep_public(properties_of(written))
+            self._manager.administration.keep_public(_with_local(properties_of(written), after))
         return written
 
     def _authorize(self, record: QueueRecord, caller: Caller, right: Right) -> None:
@@ -375,7 +385,7 @@ class PublicQueues:
             )  # fmt: skip
             return
         try:
-            self._manager.administration.keep_public(properties_of(record))
+            self._manager.administration.keep_public(self.properties(record))
         except InsufficientResources as error:  # of queues that others make for this machine
             logger.error("%s, which the directory has for this machine, is not made: %s", record.path_name, error)
 
@@ -393,6 +403,22 @@ class PublicQueues:
                 self._manager.registry.public[guid].properties.path_name, guid,
             )  # fmt: skip
         self._missing = set(missing)
+
+
+def _with_local(properties: QueueProperties, local: QueueProperties | None) -> QueueProperties:
+    if local is None:
+        return properties
+    return properties._replace(**{name: getattr(local, name) for name in LOCAL_PROPERTIES})
+
+
+def _demand_no_local(before: QueueProperties, after: QueueProperties) -> None:
+    """Raises MsmqError where a property of a queue on another machine changes that only that machine keeps."""
+    changed = [name for name in LOCAL_PROPERTIES if getattr(before, name) != getattr(after, name)]
+    if changed:
+        raise MsmqError(
+            HResult.MQ_ERROR_PROPERTY_NOTALLOWED,
+            f"{after.path_name}: {', '.join(changed)} can only be set at the queue manager of the queue",
+        )
 
 
 def record_of(properties: QueueProperties, machine: UUID) -> QueueRecord:

@@ -187,9 +187,25 @@ class ChangeSet:
             return  # dead letters are the sender's, who has the final acknowledgment
         undelivered = in_transit or message.is_transactional or reason in _DEAD_LETTERED
         if message.journaling_requested & _DEADLETTER and undelivered:
-            registry = self._changes.registry
-            target = registry.transactional_dead_letters if message.is_transactional else registry.dead_letters
-            self._copy(target, message, size, reason)
+            self._copy(self.dead_letters_for(message), message, size, reason)
+
+    def discard_poison(self, queue: Queue, lookup_identifier: int, message: Message) -> None:
+        """Remove a message at its delivery limit, as if its reader had rejected it. A copy always stays: with the
+        sender if its queue manager keeps one, else in the dead letters here, whether or not the sender asked for it."""
+        copies = len(self._copies)
+        size = queue.size_of(lookup_identifier)
+        self.remove(queue, lookup_identifier, message, MessageClass.NACK_RECEIVE_REJECTED)
+        sender_keeps = (
+            message.is_transactional and message.journaling_requested & _DEADLETTER and not self._is_own(message)
+        )
+        if len(self._copies) == copies and not sender_keeps:
+            target = self.dead_letters_for(message)
+            self._copy(target, message, size, MessageClass.NACK_RECEIVE_REJECTED)
+
+    def dead_letters_for(self, message: Message) -> Queue:
+        """The dead-letter queue of this machine that takes such messages."""
+        registry = self._changes.registry
+        return registry.transactional_dead_letters if message.is_transactional else registry.dead_letters
 
     def finish(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
         """The destination has said what became of a message of a transaction, which is here for that: a copy goes to
@@ -263,13 +279,14 @@ class ChangeSet:
     def move(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
         """Move Message, [MS-MQDMPR] 3.1.7.1.16. The message keeps its lookup identifier, and with it its place in the
         order of arrival; it has arrived once, so nothing else follows."""
-        moved = replace(
-            message,
-            abort_count=0,
-            move_count=message.move_count + 1,
-            last_move_time=self._changes.clock() // 1000,
-        )
-        self._place(queue, lookup_identifier, moved, target)
+        self._place(queue, lookup_identifier, replace(self._moved(message), abort_count=0), target)
+
+    def move_poison(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
+        """As `move`, but the message keeps its abort count, which tells why it moved."""
+        self._place(queue, lookup_identifier, self._moved(message), target)
+
+    def _moved(self, message: Message) -> Message:
+        return replace(message, move_count=message.move_count + 1, last_move_time=self._changes.clock() // 1000)
 
     def keep(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
         """As `move`, for the queue manager's own reasons: the message is as before."""

@@ -36,6 +36,7 @@ class Changes:
         looks: when to see whether an outgoing queue is unused.
         throttled: no message comes in (Begin and End Flow Control, [MS-MQDMPR] 3.1.7.2.5 and 6).
         discarded: copies and acknowledgments that found no room.
+        poisoned: messages that were moved away at the delivery limit of their queue.
         deaths: messages that nobody received, by the class that says why, whether a dead letter was kept or not.
         refused: messages of other queue managers that were refused, by class and source.
         has_failed: a change was written and could not be applied; no other one may follow.
@@ -59,6 +60,7 @@ class Changes:
         self.looks: Timers[OutgoingQueue] = Timers(_is_kept, outbox.deadline_changed)
         self.throttled = False
         self.discarded = 0
+        self.poisoned = 0
         self.deaths: dict[int, int] = {}
         self.has_failed = False
         self.refused: dict[tuple[int, str], int] = {}

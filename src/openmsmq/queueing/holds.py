@@ -13,12 +13,13 @@ from functools import partial
 from typing import Final
 
 from openmsmq.model.constants import MessageClass
-from openmsmq.model.errors import MessageStorageFailed
+from openmsmq.model.errors import MessageStorageFailed, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.entries import LARGE, NO_ROOMS, CapturedEntries, Rooms
 from openmsmq.queueing.outbox import Outbox
+from openmsmq.queueing.properties import POISON
 from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind
 from openmsmq.queueing.registry import Registry
 from openmsmq.queueing.storage import UNREADABLE, storing
@@ -100,7 +101,8 @@ class Holds:
         change.commit()
 
     def release(self, queue: Queue, lookup_identifier: int) -> None:
-        """Put a held position back: purged if that was asked meanwhile, expired if its time came, else available."""
+        """Put a held position back: purged if that was asked meanwhile, expired if its time came, moved away at its
+        delivery limit, else available."""
         lock = queue.locked[lookup_identifier]
         try:
             message = queue.message(lookup_identifier)
@@ -124,8 +126,53 @@ class Holds:
                 logger.error("queue %s: message %#x could not be removed: %s", name, lookup_identifier, error)
                 if deadline:
                     self._changes.deadlines.add(self._clock() + RETRY, lookup_identifier, queue.number)
+        elif self._is_poison(queue, lookup_identifier) and self._move_poison(queue, lookup_identifier, message):
+            return
         queue.unlock(lookup_identifier)
         self._outbox.arrived(queue, lookup_identifier)
+
+    def _is_poison(self, queue: Queue, lookup_identifier: int) -> bool:
+        """Whether a message of an application queue has reached the delivery limit (D-196). Only `Queue.aborts` counts:
+        what is in the subqueue for poison stays there."""
+        limit = queue.properties.delivery_limit
+        if not limit or queue.aborts.get(lookup_identifier, 0) < limit:
+            return False
+        return queue.is_destination and not (queue.parent is not None and queue.name.lower() == POISON)
+
+    def _move_poison(self, queue: Queue, lookup_identifier: int, message: Message) -> bool:
+        """Take a message at its delivery limit out of the way of readers. Returns False if it has to stay."""
+        path_name, limit = queue.properties.path_name, queue.properties.delivery_limit
+        try:
+            where = self._place_poison(queue, lookup_identifier, message)
+        except MsmqError as error:  # the reader that aborted is not to blame; the message is tried again
+            logger.error(
+                "queue %s: message %#x has reached delivery_limit=%d and could not be moved away; readers get it "
+                "again: %s", path_name, lookup_identifier, limit, error,
+            )  # fmt: skip
+            return False
+        self._changes.poisoned += 1
+        if self._changes.may_warn():
+            logger.warning(
+                "queue %s: message %s (lookup identifier %#x) moved to %s: its receives were aborted %d times "
+                "(delivery_limit=%d; %d such messages since the start)",
+                path_name, message.id, lookup_identifier, where, message.abort_count, limit, self._changes.poisoned,
+            )  # fmt: skip
+        return True
+
+    def _place_poison(self, queue: Queue, lookup_identifier: int, message: Message) -> str:
+        """Returns where the message went. Raises MessageStorageFailed, InsufficientResources; nothing has changed then.
+        A full dead-letter queue would discard it, so it goes to the subqueue."""
+        change = ChangeSet(self._changes)
+        dead_letters = change.dead_letters_for(message)
+        if queue.properties.poison_to_deadletter and change.has_room(dead_letters, message.size):
+            change.discard_poison(queue, lookup_identifier, message)
+            target = dead_letters
+        else:
+            target = self._registry.subqueue(queue.parent or queue, POISON)
+            change.move_poison(queue, lookup_identifier, message, target)
+        with storing():
+            change.commit()
+        return target.properties.path_name
 
     # -- time --------------------------------------------------------------------------------------------------
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from openmsmq.model.admission import utf16_units
-from openmsmq.model.constants import INFINITE, PropId
+from openmsmq.model.constants import INFINITE, MOST_DELIVERIES, PropId
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
 from openmsmq.model.message import NULL_GUID
 from openmsmq.model.names import parse_format_name
@@ -18,6 +18,9 @@ PRIV_LEVEL_NONE, PRIV_LEVEL_OPTIONAL, PRIV_LEVEL_BODY = 0, 1, 2
 
 class QueueProperties(NamedTuple):
     """What a queue definition consists of. Quotas are in kilobytes, times in seconds since 1970 UTC, GUIDs 16 bytes.
+
+    `delivery_limit` is the number of aborted receives after which a message is poison (0: no limit); it then moves to
+    the subqueue `poison`, or to the dead letters if `poison_to_deadletter` is set (D-196).
 
     The defaults are those of Set Queue Defaults ([MS-MQDMPR] 3.1.7.1.33). A tuple, because a restart makes two for each
     queue, and a frozen dataclass takes four times as long.
@@ -38,6 +41,13 @@ class QueueProperties(NamedTuple):
     create_time: int = 0
     modify_time: int = 0
     security: bytes = b""
+    delivery_limit: int = 0
+    poison_to_deadletter: bool = False
+
+
+#: Properties that only this queue manager knows: no directory has attributes for them.
+LOCAL_PROPERTIES: Final = ("delivery_limit", "poison_to_deadletter")
+POISON: Final = "poison"  # the subqueue that takes poison messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +91,14 @@ _RULES: dict[int, _Rule] = {
         "multicast_address", _is_multicast, "empty or address:port from 224.0.0.0 to 239.255.255.255", True, True
     ),
     PropId.PROPID_Q_ADS_PATH: _Rule("ads_path", bool, ""),
+    PropId.PROPID_Q_OPENMSMQ_DELIVERY_LIMIT: _Rule(
+        "delivery_limit", lambda v: 0 <= v <= MOST_DELIVERIES, f"0 (no limit) to {MOST_DELIVERIES}", True, True
+    ),
+    PropId.PROPID_Q_OPENMSMQ_POISON_TO_DEADLETTER: _Rule(
+        "poison_to_deadletter", lambda v: v in (0, 1), "0 or 1", True, True
+    ),
 }
-_BOOLEANS = frozenset(["journaling", "authentication", "transactional"])
+_BOOLEANS = frozenset(["journaling", "authentication", "transactional", "poison_to_deadletter"])
 
 
 def changed(properties: QueueProperties, values: Mapping[int, Any], creating: bool) -> QueueProperties:

@@ -16,7 +16,7 @@ from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, Acknowledge, Journal
 from openmsmq.model.lookup_id import LAST_SEQUENCE, lookup_id, priority_part
 from openmsmq.queueing.message_record import OFFSET
-from openmsmq.queueing.properties import QueueProperties
+from openmsmq.queueing.properties import LOCAL_PROPERTIES, QueueProperties
 from openmsmq.queueing.stamping import stamp_records
 
 # Offsets of what is read and filled in without decoding.
@@ -114,7 +114,12 @@ def split_deadline_word(word: int, sequence: int) -> tuple[int, int]:
 
 
 def encode_properties(properties: QueueProperties) -> bytes:
+    """The definition of a queue. Without the properties of `LOCAL_PROPERTIES` that have their default: an older version
+    then still reads it."""
     values = properties._asdict()
+    for name in LOCAL_PROPERTIES:
+        if values[name] == QueueProperties._field_defaults[name]:
+            del values[name]
     return json.dumps({k: v.hex() if isinstance(v, bytes) else v for k, v in values.items()}).encode()
 
 

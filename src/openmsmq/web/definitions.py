@@ -187,7 +187,8 @@ def _errors() -> Iterator[None]:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/definitions", export_definitions, "Definitions as one document", dict[str, Any], ExportQuery),
+    Operation("GET", "/definitions", export_definitions, "Definitions as one document", dict[str, Any], ExportQuery,
+              partial="The same without the queues that the caller may not read, which are named with the reason"),
     Operation("POST", "/definitions/dry-runs", compare_definitions, "What an import of a document would do",
               Differences, body=Definitions),
     Operation("POST", "/definitions", import_definitions, "Make what a document has and is not so here", Imported,

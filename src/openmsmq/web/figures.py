@@ -143,6 +143,7 @@ def of_server(manager: QueueManager, rpc: RpcServer, syncs: Histogram, delay: Lo
             for (code, source), count in manager.changes.refused.items()
         },
         "transactions_total": {state.value: count for state, count in manager.transactions.ended.items()},
+        "messages_poisoned_total": manager.changes.poisoned,
         "copies_discarded_total": manager.changes.discarded,
         "list_items_failed_total": dict(LEFT_OUT.counts),
         "rpc_requests_total": rpc.statistics.calls_in,

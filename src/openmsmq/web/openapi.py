@@ -76,6 +76,9 @@ def _described(operation: Operation) -> dict[str, Any]:
     elif operation.status != 204:
         schema = {"type": "string"} if operation.media_type.startswith("text/") else _BYTES
         answer["content"] = {operation.media_type: {"schema": schema}}
+    answers = {str(operation.status): answer}
+    if operation.partial:
+        answers["207"] = answer | {"description": operation.partial}
     problem = {MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(name="Problem")}}}
     statuses = {*_OF_ALL, *operation.statuses, *(_OF_CHANGES if operation.changes else ())}
     found: dict[str, Any] = {
@@ -83,7 +86,7 @@ def _described(operation: Operation) -> dict[str, Any]:
         "summary": operation.summary,
         "parameters": [*_path_parameters(operation), *_query_parameters(operation)],
         "responses": {
-            str(operation.status): answer,
+            **answers,
             **{str(status): {"description": explained(status), "content": problem} for status in sorted(statuses)},
         },
     }

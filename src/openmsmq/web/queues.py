@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from openmsmq import __version__
-from openmsmq.model.constants import INFINITE, Access
+from openmsmq.model.constants import INFINITE, MOST_DELIVERIES, Access
 from openmsmq.model.errors import AccessDenied, ReceiveTimeout
 from openmsmq.model.roles import Role
 from openmsmq.operating.naming import path_of
@@ -22,6 +22,7 @@ from openmsmq.web.table import Asked, Input, Operation, Output
 Kind = Literal["queue", "subqueue", "journal", "deadletter", "outgoing", "connector"]
 Kilobytes = Annotated[int, msgspec.Meta(ge=0, le=INFINITE - 1)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_PAGE)]
+DeliveryLimit = Annotated[int, msgspec.Meta(ge=0, le=MOST_DELIVERIES)]
 Text = Annotated[str, msgspec.Meta(max_length=1024)]
 
 
@@ -107,7 +108,8 @@ class ListQuery(Input, frozen=True):
 
 
 class NewQueue(Input, frozen=True):
-    """`name` is short for a private queue, or a path name."""
+    """`name` is short for a private queue, or a path name. After `delivery_limit` aborted receives (0: no limit) a
+    message moves to the subqueue `poison`, or to the dead-letter queue with `poison_to_deadletter`."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=400)]
     label: Annotated[str, msgspec.Meta(max_length=124)] = ""
@@ -117,6 +119,8 @@ class NewQueue(Input, frozen=True):
     journal_quota: Kilobytes | None = None
     authenticate: bool = False
     priv_level: Annotated[int, msgspec.Meta(ge=0, le=2)] = 1
+    delivery_limit: DeliveryLimit = 0
+    poison_to_deadletter: bool = False
 
 
 class QueueChange(Input, frozen=True):
@@ -128,6 +132,8 @@ class QueueChange(Input, frozen=True):
     journal_quota: Kilobytes | msgspec.UnsetType | None = msgspec.UNSET
     authenticate: bool | msgspec.UnsetType = msgspec.UNSET
     priv_level: Annotated[int, msgspec.Meta(ge=0, le=2)] | msgspec.UnsetType = msgspec.UNSET
+    delivery_limit: DeliveryLimit | msgspec.UnsetType = msgspec.UNSET
+    poison_to_deadletter: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class CountQuery(Input, frozen=True):
@@ -147,7 +153,7 @@ class Deleted(Output, frozen=True):
 #: What a queue of applications has that its list does not show.
 _PROPERTIES: Final = (
     "label", "journal", "quota", "journal_quota", "base_priority", "authenticate", "priv_level", "transactional",
-    "multicast_address", "create_time", "modify_time", "instance", "type",
+    "multicast_address", "delivery_limit", "poison_to_deadletter", "create_time", "modify_time", "instance", "type",
 )  # fmt: skip
 _SHOWN_FIRST: Final = 5
 
@@ -245,6 +251,7 @@ def create_queue(asked: Asked) -> Queue:
     properties: dict[str, Any] = {
         "label": body.label, "transactional": body.transactional, "journal": body.journal, "quota": body.quota,
         "journal_quota": body.journal_quota, "authenticate": body.authenticate, "priv_level": body.priv_level,
+        "delivery_limit": body.delivery_limit or None, "poison_to_deadletter": body.poison_to_deadletter or None,
     }  # fmt: skip
     with asked.queue_manager() as manager:
         manager.create_queue(path, **{name: value for name, value in properties.items() if value is not None})

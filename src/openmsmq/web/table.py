@@ -62,7 +62,8 @@ class Operation:
     """One method of one path. `answer` is the type of what `handler` returns; None for an answer of other media.
 
     `statuses` are those of problems that it may answer with, besides those of all. `role` is what a caller needs at
-    least; what the daemon allows them decides, too.
+    least; what the daemon allows them decides, too. `partial`: what the answer with status 207 leaves out; empty if
+    there is no such answer.
     """
 
     method: str
@@ -77,6 +78,7 @@ class Operation:
     media_type: str = "application/json"
     needs_login: bool = True
     role: Role = Role.ADMINISTRATOR
+    partial: str = ""
 
     @property
     def changes(self) -> bool:
