@@ -119,7 +119,7 @@ class Conversation:
     def end(self) -> Iterator[Finding]:
         """What is left over where the bytes end."""
         for direction, splitter in self._streams.items():
-            if splitter.in_the_middle and direction not in self._broken:
+            if splitter.partial and direction not in self._broken:
                 rest = splitter.rest()
                 size = f" of {Header.unpack(rest, LARGEST_FRAGMENT).frag_length}" if len(rest) == HEADER_SIZE else ""
                 yield Finding("PDU", {"header": rest}, f"it is cut off: the bytes end before its end{size}")

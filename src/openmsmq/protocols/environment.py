@@ -157,5 +157,5 @@ class Environment:
     @staticmethod
     def sender_sid(caller: RpcCaller) -> bytes:
         """The SID that a message without a sender gets: the caller's, or none for an anonymous one."""
-        sid = caller.sid
+        sid = caller.identity.sid
         return sid_bytes(sid) if sid is not None else b""

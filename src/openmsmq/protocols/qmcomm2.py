@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model.constants import Access, Action
@@ -100,20 +100,20 @@ class QmComm2(NdrInterface):
             if look_up is not None:
                 self.answer_later(call, q, self._send_when_known(call, q, message, look_up))
                 return None
-        return self._enqueue(call, q, message)
+        return self._enqueue(call, q, descriptor, message)
 
     async def _send_when_known(
         self, call: Call, q: m.rpc_ACSendMessageEx_Request, message: Message, look_up: Awaitable[None]
     ) -> m.rpc_ACSendMessageEx_Response | None:
         """The directory is asked for the certificates of the sender first."""
         await look_up
-        return self._enqueue(call, q, message)
+        descriptor = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)  # which may have been closed meanwhile
+        return self._enqueue(call, q, descriptor, message)
 
     def _enqueue(
-        self, call: Call, q: m.rpc_ACSendMessageEx_Request, message: Message
+        self, call: Call, q: m.rpc_ACSendMessageEx_Request, descriptor: Any, message: Message
     ) -> m.rpc_ACSendMessageEx_Response | None:
         environment = self.environment
-        descriptor = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
         transaction = self._transaction(call, q.ptb)
         environment.message_security.admit(descriptor, message, transaction is not None, encrypted=is_encrypted(q.ptb))
         identifier = environment.manager.sending.enqueue(descriptor, message, transaction)

@@ -123,12 +123,11 @@ class CallConnection(ABC):
 
 
 class Call:
-    """One call on the server. Exactly one `reply` or `fault` ends it."""
+    """One call on the server. Exactly one `reply` or `fault` ends it; it is `over` then."""
 
     __slots__ = (
         "_cancelled",
         "_on_cancel",
-        "_over",
         "byte_order",
         "call_id",
         "caller",
@@ -138,6 +137,7 @@ class Call:
         "interface",
         "object_uuid",
         "opnum",
+        "over",
         "started",
         "stub",
         "timings",
@@ -168,7 +168,7 @@ class Call:
         self.object_uuid = object_uuid
         self._on_cancel: Callable[[], None] | None = None
         self._cancelled = False
-        self._over = False
+        self.over = False
         self.timings: Timings | None = None  # of a call that is timed, which came at `started`
         self.started = 0.0
 
@@ -187,8 +187,9 @@ class Call:
     @property
     def handles(self) -> HeldHandles:
         """The context handles of the caller in its association."""
-        caller = self.caller
-        return self.association.held_by(caller, caller.identity.sid, caller.level)
+        caller, association = self.caller, self.connection.association
+        assert association is not None  # a call needs a bind before it
+        return association.held_by(caller, caller.identity.sid, caller.level)
 
     @property
     def peer(self) -> str:
@@ -225,7 +226,7 @@ class Call:
 
     @on_cancel.setter
     def on_cancel(self, callback: Callable[[], None] | None) -> None:
-        if self._cancelled and callback is not None and not self._over:
+        if self._cancelled and callback is not None and not self.over:
             callback()
         else:
             self._on_cancel = callback
@@ -240,18 +241,13 @@ class Call:
         self._finish()
         self.connection.send_fault(self, status)
 
-    @property
-    def over(self) -> bool:
-        """Whether the call has been answered."""
-        return self._over
-
     def waits(self) -> None:
         """Its answer depends on somebody else, so the time that it takes says nothing of this server."""
         self.timings = None
 
     def cancel(self) -> None:
         """Notify the handler that the client no longer wants an answer (C706 9.1.1.4)."""
-        if self._cancelled or self._over:
+        if self._cancelled or self.over:
             return
         self._cancelled = True
         callback, self._on_cancel = self._on_cancel, None
@@ -259,9 +255,9 @@ class Call:
             callback()
 
     def _finish(self) -> None:
-        if self._over:
+        if self.over:
             raise LocalProtocolError("the call has already been answered")
-        self._over = True
+        self.over = True
         self._on_cancel = None
         timings = self.timings
         if timings is not None:

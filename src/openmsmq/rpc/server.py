@@ -582,7 +582,7 @@ class _Connection(asyncio.Protocol):
         """Send what has been answered; `allowed` says that `may_answer` has been asked already."""
         self._flush_scheduled = False
         core = self._core
-        if core is not None and core.has_output and self._transport is not None:
+        if core is not None and core.output and self._transport is not None:
             data = core.data_to_send()
             if not self._transport.is_closing():
                 if not (self._server.may_answer() if allowed is None else allowed):

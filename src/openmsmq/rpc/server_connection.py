@@ -148,18 +148,13 @@ class ServerConnection(CallConnection):
     @property
     def waits_for_bytes(self) -> bool:
         """Whether a PDU or a fragmented request is incomplete."""
-        return self._splitter.in_the_middle or bool(self._assemblies)
-
-    @property
-    def has_output(self) -> bool:
-        """Whether something must be sent."""
-        return bool(self.output)
+        return bool(self._splitter.partial or self._assemblies)
 
     @property
     def expects_whole_requests(self) -> bool:
         """Whether the next bytes begin a PDU, and nothing that came before them waits."""
         return (
-            not (self._splitter.in_the_middle or self._assemblies or self.more or self._asking or self._ended)
+            not (self._splitter.partial or self._assemblies or self.more or self._asking or self._ended)
             and self._held is None
         )
 
@@ -209,7 +204,7 @@ class ServerConnection(CallConnection):
         if self._asking:
             self._splitter.feed(data)
             return events
-        if self._held is None and not self._splitter.in_the_middle and not self._assemblies:
+        if self._held is None and not self._splitter.partial and not self._assemblies:
             data = self._whole_requests(data, events)
             if not data and events:
                 return events

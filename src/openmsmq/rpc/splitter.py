@@ -10,39 +10,37 @@ from openmsmq.rpc.pdu import HEADER_SIZE, MAX_FRAGMENT, Header
 
 
 class Splitter:
-    """Feed bytes, get whole PDUs. Raises `RemoteProtocolError` at the first bad header; nothing may follow it."""
+    """Feed bytes, get whole PDUs. Raises `RemoteProtocolError` at the first bad header; nothing may follow it.
+
+    `partial`: what has arrived of a PDU that is not complete.
+    """
 
     def __init__(self, maximum: int = MAX_FRAGMENT) -> None:
         self._maximum = maximum
-        self._partial = bytearray()
-
-    @property
-    def in_the_middle(self) -> bool:
-        """Whether part of a PDU has arrived."""
-        return bool(self._partial)
+        self.partial = bytearray()
 
     def rest(self) -> bytes:
         """What has arrived of the PDU that is not complete, or was bad."""
-        return bytes(memoryview(self._partial)[:HEADER_SIZE])
+        return bytes(memoryview(self.partial)[:HEADER_SIZE])
 
     def feed(self, data: bytes) -> None:
         """Add bytes that arrived."""
-        self._partial += data
+        self.partial += data
 
     def feed_one(self, data: bytes) -> tuple[Header, bytes] | None:
         """As `feed`, but if `data` is exactly one PDU it comes back at once, without a copy."""
-        if not self._partial and len(data) >= HEADER_SIZE:
+        if not self.partial and len(data) >= HEADER_SIZE:
             length = int.from_bytes(data[8:10], "little" if data[4] & 0x10 else "big")
             if length == len(data) <= self._maximum:
                 header = Header.unpack(data, self._maximum)
                 if header.frag_length == length:
                     return header, data
-        self._partial += data
+        self.partial += data
         return None
 
     def next(self) -> tuple[Header, bytes] | None:
         """The next whole PDU, or None until more bytes come."""
-        partial = self._partial
+        partial = self.partial
         if len(partial) < HEADER_SIZE:
             return None
         header = Header.unpack(partial, self._maximum)

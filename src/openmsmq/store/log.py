@@ -124,7 +124,8 @@ class Store:
     @property
     def end(self) -> int:
         """Absolute end of what was appended."""
-        return self._writer.position
+        writer = self._writer  # each call asks twice
+        return writer.base + writer.offset
 
     @property
     def high_key(self) -> int:

@@ -19,6 +19,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from openmsmq.store.errors import StoreFenced, StoreInUse
@@ -32,8 +33,8 @@ FRESH: Final = 0.001
 #: Seconds for which it is enough that the lock file has its name, which takes a third of the time: a store that was
 #: restored may have the name of one that was removed, but not within a moment.
 IDENTIFIED: Final = 1.0
-_clock: Final = time.clock_gettime  # found once: it is asked some times for each sync
-_BOOTTIME: Final = time.CLOCK_BOOTTIME
+#: Seconds, also those that the machine has slept.
+_now: Final = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 _EPOCH: Final = ".epoch-"
 _UNFINISHED: Final = ".unfinished"
 
@@ -262,8 +263,3 @@ def _place(parent: str, name: str, entry: str) -> Place | None:
     if rest == entry or not digits.isdecimal() or not digits.isascii():
         return None
     return Place(path, int(digits), digits != rest)
-
-
-def _now() -> float:
-    """Seconds, also those that the machine has slept."""
-    return _clock(_BOOTTIME)

@@ -36,6 +36,7 @@ class LogWriter:
         high_key: highest message number seen.
         tail: the segment that is being written.
         stopped: the last frame says that the store was closed.
+        base, offset: absolute position of the tail segment, and of the next frame in it.
     """
 
     def __init__(self, opened: Opened, vfs: Vfs, books: Bookkeeping) -> None:
@@ -46,13 +47,13 @@ class LogWriter:
         self._books = books
         self.high_key = opened.state.high_key
         self.stopped = opened.stopped
-        self._offset = opened.position % opened.codec.segment_size
-        self._base = opened.position - self._offset
+        self.offset = opened.position % opened.codec.segment_size
+        self.base = opened.position - self.offset
         self._write_start = opened.position
         # What the next write consists of: full segments, then the frames for the tail from `_chunk_offset` on.
         self._sealed: list[Chunk] = []
         self._parts: list[bytes] = []
-        self._chunk_offset = self._offset
+        self._chunk_offset = self.offset
         self._buffered: dict[int, bytes] = {}
         self._writing: dict[int, bytes] = {}
         self._runs: list[tuple[int, bytes]] = []  # frames of many messages, by the location of the first one
@@ -67,21 +68,21 @@ class LogWriter:
             self.tail = opened.tail
         # One spare from the beginning: removals need it on a full disk, and its header is a copy of the identity.
         self._supply.replenish(1)
-        if self._offset == FRAMES_START:
+        if self.offset == FRAMES_START:
             self._emit(FrameSpec(frames.OPENING, key=self.high_key), ALONE, 0)
 
     @property
     def position(self) -> int:
         """Absolute position of the next frame."""
-        return self._base + self._offset
+        return self.base + self.offset
 
     def insert(self, queue: int, key: int, deadline: int, payload: bytes) -> int:
         """Append one message if it fits into the tail; gives its location, or 0 if it does not fit."""
         length = len(payload)
-        end = (self._offset + HEADER_SIZE + length + 7) & ~7
+        end = (self.offset + HEADER_SIZE + length + 7) & ~7
         if (end > self._soft_limit and not self._fits(end)) or not self._supply:
             return 0
-        location = self._base + self._offset
+        location = self.base + self.offset
         header = self._codec.header(
             INSERT, ALONE, location, location - self._write_start, payload, key, deadline, queue
         )
@@ -90,7 +91,7 @@ class LogWriter:
         else:
             self._parts += (header, payload)
         self._buffered[location] = payload
-        self._offset = end
+        self.offset = end
         self.stopped = False
         if key > self.high_key:
             self.high_key = key
@@ -113,15 +114,15 @@ class LogWriter:
         locations, wanted = array("Q"), len(rows)
         while len(locations) < wanted:
             first, position = len(locations), self.position
-            room = self._limit - self._offset
+            room = self._limit - self.offset
             data, places = frames_of(self._codec, rows, first, kind, transaction, position, self._write_start, room)
             if not places:
                 self._roll()
                 continue
             self._parts.append(data)
             self._runs.append((position, data))
-            self._offset += len(data)
-            self._fits(self._offset)
+            self.offset += len(data)
+            self._fits(self.offset)
             if first:
                 locations.extend(places)
             else:
@@ -136,14 +137,14 @@ class LogWriter:
 
     def remove(self, key: int, location: int) -> bool:
         """Append the removal of one message if it fits into the tail; gives whether it did."""
-        offset = self._offset
+        offset = self.offset
         if offset + HEADER_SIZE > self._soft_limit and not self._fits(offset + HEADER_SIZE):
             return False
-        position = self._base + offset
+        position = self.base + offset
         location = self._books.current(location)
         header = self._codec.header(REMOVE, ALONE, position, position - self._write_start, b"", key, location)
         self._parts.append(header)
-        self._offset = offset + HEADER_SIZE
+        self.offset = offset + HEADER_SIZE
         self.stopped = False
         self._books.discard(location, position + HEADER_SIZE)
         return True
@@ -226,7 +227,7 @@ class LogWriter:
     def _make_room(self, lengths: Sequence[int], *, grows: bool, urgent: bool) -> None:
         """Have the segments that frames with such payloads need, before anything is changed; `grows` with messages or
         definitions."""
-        offset, needed = self._offset, 0
+        offset, needed = self.offset, 0
         for length in lengths:
             if length > self._codec.largest_payload:
                 raise RecordTooLarge(f"payload of {length} bytes, at most {self._codec.largest_payload}")
@@ -245,15 +246,15 @@ class LogWriter:
         """Put one frame behind the others; gives its location."""
         payload = spec.payload
         size = frame_size(len(payload))
-        if not self._fits(self._offset + size) and spec.kind not in (frames.SEAL, frames.OPENING):
+        if not self._fits(self.offset + size) and spec.kind not in (frames.SEAL, frames.OPENING):
             self._roll()
-        location = self._base + self._offset
+        location = self.base + self.offset
         header = self._codec.header(
             spec.kind, flags, location, location - self._write_start, payload,
             spec.key, spec.extra, spec.queue, transaction,
         )  # fmt: skip
         self._parts += (header, payload, PADDING[len(payload) & 7])
-        self._offset += size
+        self.offset += size
         if spec.kind in (INSERT, PENDING):
             self._buffered[location] = payload
         if spec.key > self.high_key:
@@ -266,8 +267,8 @@ class LogWriter:
         self._seal_chunk()
         self.tail = self._supply.take()
         self._books.segments[self.tail.number] = self.tail
-        self._base = self.tail.number * self._codec.segment_size
-        self._offset = self._chunk_offset = FRAMES_START
+        self.base = self.tail.number * self._codec.segment_size
+        self.offset = self._chunk_offset = FRAMES_START
         self._soft_limit = self._half
         self._emit(FrameSpec(frames.OPENING, key=self.high_key), ALONE, 0)
 
@@ -278,7 +279,7 @@ class LogWriter:
             assert handle is not None, "the tail is always open"
             self._sealed.append(Chunk(self.tail, handle, self._chunk_offset, self._parts))
         self._parts = []
-        self._chunk_offset = self._offset
+        self._chunk_offset = self.offset
 
     def _account(self, specs: Sequence[FrameSpec], places: Sequence[int], transaction: int) -> None:
         books, position = self._books, self.position

@@ -20,6 +20,7 @@ from openmsmq.ndr import NULL, Null
 from openmsmq.transfer.send_buffer import CACTB_RECEIVE, utf16_length
 
 PACKET_VERSION = 0x10
+_NO_BUFFER = (None, NULL)
 MAXIMUM_FORMAT_NAME_BUFFER = 1024  # characters, the range of the length members
 
 
@@ -147,41 +148,42 @@ def fill(ptb: CACTransferBufferV2, message: Message, now: int) -> int:
     assert receive is not None
     status = HResult.MQ_OK
     lengths: list[tuple[object, str, int]] = []
+    texts: list[tuple[object, TextMember, str, int]] = []  # those that have a buffer, and their length with terminator
     owners: tuple[tuple[object, tuple[TextMember, ...]], ...] = ((receive, FORMAT_NAMES), (old, TEXTS))
-    for owner, texts in owners:
-        for text in texts:
-            length = _text_length(text, message)
+    for owner, members in owners:
+        for text in members:
+            value = text.value(message)
+            length = 0 if text.absent_is_null and not value else utf16_length(value) + 1
             lengths.append((owner, text.length, length))
-            if status == HResult.MQ_OK and _has_buffer(owner, text.buffer) and length > _capacity(owner, text):
-                status = text.too_small
+            if getattr(owner, text.buffer) in _NO_BUFFER:
+                continue
+            texts.append((owner, text, value, length))
+            given = getattr(owner, text.length) if text.shrinks else None  # what the client says its buffer holds
+            if length > getattr(owner, text.size) or (given is not None and length > given):
+                status = status or text.too_small
+    contents: list[tuple[BytesMember, bytes]] = []
     for member in BYTES:
-        length = len(member.value(message))
-        lengths.append((old, member.length, length))
-        if status == HResult.MQ_OK and _has_buffer(old, member.buffer) and length > getattr(old, member.size):
-            status = member.too_small
+        data = member.value(message)
+        lengths.append((old, member.length, len(data)))
+        if getattr(old, member.buffer) in _NO_BUFFER:
+            continue
+        contents.append((member, data))
+        if len(data) > getattr(old, member.size):
+            status = status or member.too_small
     if status == HResult.MQ_OK:
-        _fill_contents(ptb, old, receive, message, now)
+        for owner, text, value, length in texts:
+            _fill_text(owner, text, value, length)
+        for member, data in contents:
+            setattr(old, member.buffer, data.ljust(getattr(old, member.size), b"\0"))
+        _fill_scalars(ptb, message, now)
     for owner, length_name, length in lengths:
         if getattr(owner, length_name) is not None:
             setattr(owner, length_name, length)
     return status
 
 
-def _fill_contents(
-    ptb: CACTransferBufferV2,
-    old: CACTransferBufferV1,
-    receive: CACTransferBufferV1_Receive,
-    message: Message,
-    now: int,
-) -> None:
-    owners: tuple[tuple[object, tuple[TextMember, ...]], ...] = ((receive, FORMAT_NAMES), (old, TEXTS))
-    for owner, texts in owners:
-        for text in texts:
-            if _has_buffer(owner, text.buffer):
-                _fill_text(owner, text, message)
-    for member in BYTES:
-        if _has_buffer(old, member.buffer):
-            setattr(old, member.buffer, member.value(message).ljust(getattr(old, member.size), b"\0"))
+def _fill_scalars(ptb: CACTransferBufferV2, message: Message, now: int) -> None:
+    old = ptb.old
     for name, value in SCALARS:
         if getattr(old, name) is not None:
             setattr(old, name, value(message, now))
@@ -190,35 +192,18 @@ def _fill_contents(
             setattr(ptb, name, value(message, now))
 
 
-def _fill_text(owner: object, text: TextMember, message: Message) -> None:
-    value = text.value(message)
+def _fill_text(owner: object, text: TextMember, value: str, length: int) -> None:
+    """`length` in WCHARs with the terminator; 0 for a text that comes back as NULL where its buffer shrinks."""
     size = getattr(owner, text.size)
-    if text.absent_is_null and not value and text.shrinks:
+    if not length and text.shrinks:
         setattr(owner, text.buffer, None)
         setattr(owner, text.size, 0)
         return
-    value += "\0"
+    length = length or 1
     if text.shrinks:
-        size = min(size, utf16_length(value))
+        size = min(size, length)
         setattr(owner, text.size, size)
-    setattr(owner, text.buffer, value + "\0" * (size - utf16_length(value)))
-
-
-def _text_length(text: TextMember, message: Message) -> int:
-    value = text.value(message)
-    return 0 if text.absent_is_null and not value else utf16_length(value) + 1
-
-
-def _capacity(owner: object, text: TextMember) -> int:
-    """What the client says its buffer holds: the length property where it takes part, never more than what travels."""
-    size: int = getattr(owner, text.size)
-    given: int | None = getattr(owner, text.length)
-    return size if given is None or not text.shrinks else min(size, given)
-
-
-def _has_buffer(owner: object, name: str) -> bool:
-    value = getattr(owner, name)
-    return value is not None and value is not NULL
+    setattr(owner, text.buffer, value + "\0" * (1 + size - length))
 
 
 # -- the client's side ---------------------------------------------------------------------------------------------

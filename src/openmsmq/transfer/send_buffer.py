@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TypeGuard, TypeVar
+from typing import Final, TypeGuard, TypeVar
 
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Send, CACTransferBufferV2
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT, XACTUOW
@@ -24,6 +24,19 @@ _PRIVACY_LEVELS = (0, 1, 2, 3, 5)  # 3 and 5: deviation D-25
 _ENHANCED_HERE, _ENHANCED = 2, 3  # in this protocol, and everywhere else
 _HASH_ALGORITHMS = (0, 0x8001, 0x8002, 0x8003, 0x8004, 0x800C, 0x800D, 0x800E)
 _ENCRYPTION_ALGORITHMS = (0, 0x6602, 0x6801, 0x660E, 0x660F, 0x6610)  # RC2, RC4, AES of 128, 192 and 256 bits
+#: Numbers of the buffer, the attributes of a message that they become, and their values. The defaults are those of
+#: `Message`.
+_NUMBERS: Final[tuple[tuple[str, str, Collection[int]], ...]] = (
+    ("pPriority", "priority", range(8)),
+    ("pTrace", "tracing_requested", range(2)),
+    ("pDelivery", "delivery_guarantee", range(2)),
+    ("pAuditing", "journaling_requested", range(4)),
+    ("pAcknowledge", "acknowledgements_requested", range(16)),  # deviation D-12: any combination of the four flags
+    ("pulBodyType", "body_type", range(0x10000)),
+    ("pulPrivLevel", "privacy_level", _PRIVACY_LEVELS),
+    ("pulHashAlg", "hash_algorithm", _HASH_ALGORITHMS),
+    ("pulEncryptAlg", "encryption_algorithm", _ENCRYPTION_ALGORITHMS),
+)
 T = TypeVar("T")
 
 
@@ -36,32 +49,33 @@ def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
     if old.uTransferType != CACTB_SEND or old.Send is None:
         raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"uTransferType is {old.uTransferType}, not CACTB_SEND")
     message = Message()
-    message.priority = _byte("pPriority", old.pPriority, 3, 7)
-    message.tracing_requested = _byte("pTrace", old.pTrace, 0, 1)
-    message.delivery_guarantee = _byte("pDelivery", old.pDelivery, 0, 1)
-    message.journaling_requested = _byte("pAuditing", old.pAuditing, 0, 3)
-    # Deviation D-12: any combination of the four flags.
-    message.acknowledgements_requested = _byte("pAcknowledge", old.pAcknowledge, 0, 15)
-    message.administration_queue_format_name = _format_name(old.Send.pAdminQueueFormat)
-    message.response_queue_format_name = _format_name(old.Send.pResponseQueueFormat)
+    for member, attribute, allowed in _NUMBERS:
+        value = getattr(old, member)
+        if value is not None:  # the attribute has the default of the member already
+            if value not in allowed:
+                raise _not_allowed(member, value, allowed)
+            setattr(message, attribute, value)
+    if old.Send.pAdminQueueFormat is not None:
+        message.administration_queue_format_name = _format_name(old.Send.pAdminQueueFormat)
+    if old.Send.pResponseQueueFormat is not None:
+        message.response_queue_format_name = _format_name(old.Send.pResponseQueueFormat)
     message.message_class = old.pClass or 0
-    if _given(old.ppConnectorType):
+    if isinstance(old.ppConnectorType, bytes):
         message.connector_type_identifier = old.ppConnectorType
     if message.message_class != MessageClass.NORMAL and message.connector_type_identifier == NULL_GUID:
         raise MsmqError(HResult.MQ_ERROR_MISSING_CONNECTOR_TYPE, f"pClass is {message.message_class:#06x}")
-    if _given(old.ppCorrelationID):
+    if isinstance(old.ppCorrelationID, bytes):
         if len(old.ppCorrelationID) != len(NULL_IDENTIFIER):
             raise MsmqError(
                 HResult.MQ_ERROR_ILLEGAL_PROPERTY_SIZE, f"ppCorrelationID has {len(old.ppCorrelationID)} bytes, not 20"
             )
         message.correlation_identifier = old.ppCorrelationID
     message.application_tag = old.pApplicationTag or 0
-    message.body_type = _one_of("pulBodyType", old.pulBodyType, range(0x10000))
-    if _given(old.ppTitle):
+    if isinstance(old.ppTitle, str):  # neither absent nor NULL, as those below
         message.label = _label(old.ppTitle, old.ulTitleBufferSizeInWCHARs)
-    if _given(old.ppMsgExtension):
+    if isinstance(old.ppMsgExtension, bytes):
         message.extension = old.ppMsgExtension
-    if _given(old.ppBody):
+    if isinstance(old.ppBody, bytes):
         message.body = old.ppBody
     message.time_to_reach_queue = old.ulAbsoluteTimeToQueue or INFINITE
     # Deviation D-10: the text has this rule for the time to reach the queue only, but clients that set neither leave 0
@@ -75,7 +89,7 @@ def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
 def is_encrypted(ptb: CACTransferBufferV2) -> bool:
     """Whether the client has encrypted the body with a symmetric key that it sends along."""
     old = ptb.old
-    return bool(old.bEncrypted and _given(old.ppSymmKeys) and old.ulSymmKeysSize)
+    return bool(old.bEncrypted and isinstance(old.ppSymmKeys, bytes) and old.ulSymmKeysSize)
 
 
 def _label(text: str, size: int) -> str:
@@ -89,28 +103,14 @@ def _label(text: str, size: int) -> str:
     return cut[:-1] if cut and cut[-1] != label[len(cut) - 1] else cut
 
 
-def _one_of(member: str, value: int | None, allowed: Collection[int]) -> int:
-    """A number that is one of some, 0 for NULL."""
-    if value is None:
-        return 0
-    if value not in allowed:
-        listed = f"0 to {allowed[-1]:#x}" if isinstance(allowed, range) else ", ".join(f"{v:#x}" for v in allowed)
-        raise IllegalPropertyValue(detail=f"{member} is {value:#x}, allowed are {listed}")
-    return value
+def _not_allowed(member: str, value: int, allowed: Collection[int]) -> IllegalPropertyValue:
+    listed = f"0 to {allowed[-1]:#x}" if isinstance(allowed, range) else ", ".join(f"{v:#x}" for v in allowed)
+    return IllegalPropertyValue(detail=f"{member} is {value:#x}, allowed are {listed}")
 
 
-def _absent(buffer: str, size: str, value: int) -> None:
-    """A buffer is NULL, so its size has to be 0."""
-    if value:
-        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{buffer} is NULL, but {size} is {value}")
-
-
-def _byte(member: str, value: int | None, default: int, highest: int) -> int:
-    if value is None:
-        return default
-    if value > highest:
-        raise IllegalPropertyValue(detail=f"{member} is {value}, allowed are 0 to {highest}")
-    return value
+def _absent(buffer: str, size: str, value: int) -> MsmqError:
+    """The error of a buffer that is NULL, whose size is not 0."""
+    return MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{buffer} is NULL, but {size} is {value}")
 
 
 def _read_sender(message: Message, old: CACTransferBufferV1, sender_sid: bytes) -> None:
@@ -139,18 +139,16 @@ def _read_sender(message: Message, old: CACTransferBufferV1, sender_sid: bytes) 
 
 
 def _read_security(message: Message, old: CACTransferBufferV1) -> None:
-    level = _one_of("pulPrivLevel", old.pulPrivLevel, _PRIVACY_LEVELS)
-    message.privacy_level = _ENHANCED if level == _ENHANCED_HERE else level
-    message.hash_algorithm = _one_of("pulHashAlg", old.pulHashAlg, _HASH_ALGORITHMS)
-    message.encryption_algorithm = _one_of("pulEncryptAlg", old.pulEncryptAlg, _ENCRYPTION_ALGORITHMS)
-    if _given(old.ppSenderCert):
+    if message.privacy_level == _ENHANCED_HERE:
+        message.privacy_level = _ENHANCED
+    if isinstance(old.ppSenderCert, bytes):
         message.sender_certificate = old.ppSenderCert
-    else:
-        _absent("ppSenderCert", "ulSenderCertLen", old.ulSenderCertLen)
-    if _given(old.ppSymmKeys):
+    elif old.ulSenderCertLen:
+        raise _absent("ppSenderCert", "ulSenderCertLen", old.ulSenderCertLen)
+    if isinstance(old.ppSymmKeys, bytes):
         message.symmetric_key = old.ppSymmKeys
-    else:
-        _absent("ppSymmKeys", "ulSymmKeysSize", old.ulSymmKeysSize)
+    elif old.ulSymmKeysSize:
+        raise _absent("ppSymmKeys", "ulSymmKeysSize", old.ulSymmKeysSize)
     if not old.ulSignatureSize:
         return
     if old.pulHashAlg is None:
@@ -253,8 +251,8 @@ def utf16_length(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def _format_name(value: QUEUE_FORMAT | None) -> str:
-    return "" if value is None or value.m_qft == 0 else str(from_queue_format(value))
+def _format_name(value: QUEUE_FORMAT) -> str:
+    return "" if value.m_qft == 0 else str(from_queue_format(value))
 
 
 def _queue_format(text: str) -> QUEUE_FORMAT | None:
