@@ -32,7 +32,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     file = directory / "certificate"
     file.write_bytes(certificate_of())
     checked("certificates", "--data-dir", str(directory / "data"), "register", SID, str(file))
-    with Daemon(directory / "data", "--com-ping-seconds", "2") as running:
+    with Daemon(directory / "data") as running:
         with running.connect() as manager:
             manager.create_queue(".\\private$\\q")
             manager.create_queue(".\\private$\\signed", authenticate=True)
@@ -42,7 +42,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture
 def new(daemon: Daemon) -> Iterator[Callable[[str], Any]]:
-    yield partial(Dispatch, host="127.0.0.1", port=daemon.mapper_port, ping_seconds=0.4)
+    yield partial(Dispatch, host="127.0.0.1", port=daemon.mapper_port)
     close_all()
 
 

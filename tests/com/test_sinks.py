@@ -41,7 +41,7 @@ class Handler:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("daemon") / "data", "--com-ping-seconds", "1") as running:
+    with Daemon(tmp_path_factory.mktemp("daemon") / "data") as running:
         yield running
     assert "Traceback" not in running.log, running.log
 
@@ -57,7 +57,7 @@ def sockets(daemon: Daemon) -> int:
 
 def advised(daemon: Daemon, number: int) -> Any:
     """A sink in a process of its own, as far as the daemon can see."""
-    event = Dispatch("MSMQEvent", host="127.0.0.1", port=daemon.mapper_port, ping_seconds=0.3 + number / 1000)
+    event = Dispatch("MSMQEvent", host="127.0.0.1", port=daemon.mapper_port, ping_seconds=10 + number / 1000)
     return event, WithEvents(event, Handler)
 
 
@@ -86,7 +86,16 @@ def test_connections_to_sinks_end_when_these_are_unadvised_or_released(daemon: D
     eventually(lambda: sockets(daemon) <= before)
 
 
-def test_programs_that_were_killed_are_forgotten_and_the_log_stays_quiet(daemon: Daemon) -> None:
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon that soon misses the pings of a client."""
+    with Daemon(tmp_path / "data", "--com-ping-seconds", "1") as running:
+        yield running
+    assert "Traceback" not in running.log, running.log
+
+
+def test_programs_that_were_killed_are_forgotten_and_the_log_stays_quiet(impatient: Daemon) -> None:
+    daemon = impatient
     before, command = sockets(daemon), [sys.executable, "-c", PROGRAM, str(daemon.mapper_port)]
     programs = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     for program in programs:
