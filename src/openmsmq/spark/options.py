@@ -154,7 +154,10 @@ class Options:
     )
     fetchRows: int = _option(_positive, READS, "maximum rows per record batch", 4096)
     pushFilters: bool = _option(
-        _flag, (BATCH_READ,), "take filters on `sequence`; needs spark.sql.python.filterPushdown.enabled", False
+        _flag,
+        (BATCH_READ,),
+        "take filters on `queue`, `source`, `sequence`, `arrival_time`; needs spark.sql.python.filterPushdown.enabled",
+        False,
     )
     sinkId: str | None = _option(_name, WRITES, "name of the sink: a batch of it is sent once")
     defaultQueue: str | None = _option(_text, WRITES, "where rows without destination_queue go")

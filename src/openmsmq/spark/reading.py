@@ -11,23 +11,13 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSourceReader, Filter, GreaterThanOrEqual, InputPartition
 from pyspark.sql.types import StructType
 
-from openmsmq.bulk.client import Claim, Range
+from openmsmq.bulk.client import BulkClient, Claim, Range
 from openmsmq.model.errors import MsmqError, QueueDeleted, QueueNotFound
-from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.model.malloc import set_thresholds
+from openmsmq.spark.filters import Selection
 from openmsmq.spark.offsets import Offsets
 from openmsmq.spark.options import OptionError, Options
 from openmsmq.spark.plane import Plane, by_flight, connect
@@ -40,6 +30,7 @@ _FEW = 10  # lookup identifiers that an error lists
 _RECORDS = 100_000  # messages a partition at most, unless asked for otherwise
 _KEPT = 64 << 20  # bytes of free memory that a worker keeps for the next record batches
 _WORTHWHILE = 1_000  # fewer messages than this are not divided
+_FIXED = ("journal", "deadletter", "xactdeadletter")  # sources whatever the name of the queue
 
 
 class DataLoss(RuntimeError):
@@ -77,6 +68,9 @@ class Fetching:
         self._uses_flight = uses_flight  # None until it is known; then for all processes, whatever answers later
         self._odd = 0  # bodies of the partition that is read that are not wholly what `decode` wants
         self._is_known = False  # whether somebody has had an answer from the server
+        self.selection = Selection()
+        if options.startingTimestamp is not None:
+            self.selection.take(GreaterThanOrEqual(("arrival_time",), options.startingTimestamp))
 
     def __getstate__(self) -> dict[str, Any]:
         # Each process connects by itself. The one that gets this reads what was planned from answers.
@@ -162,15 +156,12 @@ class Fetching:
         """What has to be read for the columns that are wanted."""
         needed = [name for name in self.names if name != TEXT]
         extra = ["body", "body_type"] if TEXT in self.names else []
-        extra += ["arrival_time"] if self.options.startingTimestamp is not None else []
-        return list(dict.fromkeys(needed + extra)) or ["sequence"]
+        return list(dict.fromkeys(needed + extra + self.selection.columns())) or ["sequence"]
 
     def shaped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """What was read, as it is wanted."""
         options = self.options
-        if options.startingTimestamp is not None:
-            since = pa.scalar(options.startingTimestamp, pa.timestamp("us", tz="UTC"))
-            batch = batch.filter(pc.greater_equal(batch.column("arrival_time"), since))
+        batch = self.selection.rows(batch)
         if TEXT in self.names:
             batch, odd = with_text(batch, options.decode)
             self._odd += odd
@@ -234,34 +225,56 @@ def _settle_in() -> None:
 class MsmqReader(Fetching, DataSourceReader):
     """A snapshot: each queue up to its last stable position."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        super().__init__(options, schema)
-        self.after = 0  # bounds that filters set
-        self.until: int | None = None
-
     def partitions(self) -> Sequence[InputPartition]:
         parts: list[InputPartition] = []
         for queue in self.queues():
-            start, end = self._bounds(queue)
-            if (end is not None and end <= start) or self._is_beyond(queue):
+            bounds = self._bounds(queue)
+            if bounds is None:
                 continue
-            for part in self.ranges(queue, start, end):
+            for part in self.ranges(queue, *bounds):
                 if part.count:
                     parts.append(QueueRange(queue, part.start, part.end, part.count))
         return parts
 
-    def _is_beyond(self, queue: str) -> bool:
-        """Whether a filter leaves out all that there is. The server would call such a position one of another time."""
-        return self.after > 0 and self.after >= self.plane.position(queue, self.options.source).stable
-
-    def _bounds(self, queue: str) -> tuple[int, int | None]:
-        options = self.options
+    def _bounds(self, queue: str) -> tuple[int, int | None] | None:
+        """The range of a queue that is read; None for nothing."""
+        options, selection = self.options, self.selection
+        if not self._is_admitted(queue):
+            return None
         start = named_offset("startingOffsets", options.startingOffsets, queue)
         if start == "latest":
             start = self.plane.position(queue, options.source).stable
         end = named_offset("endingOffsets", options.endingOffsets, queue)
-        bounds = [bound for bound in (end if isinstance(end, int) else None, self.until) if bound is not None]
-        return max(start if isinstance(start, int) else 0, self.after), min(bounds, default=None)
+        first, last = start if isinstance(start, int) else 0, end if isinstance(end, int) else None
+        if selection.has_limits():
+            # Never further than without filters, and never from where the server would say that there is nothing yet.
+            at = self.plane.position(queue, options.source)
+            highest = max(at.stable, at.last)
+            if first > highest:
+                self.ranges(queue, first, last)  # raises, if that is an offset of another queue manager
+                return None
+            last = at.stable if last is None else last
+            last = last if selection.until is None else min(last, selection.until)
+            if selection.after >= highest:
+                return None
+            first = max(first, selection.after)
+        return None if last is not None and last <= first else (first, last)
+
+    def _is_admitted(self, queue: str) -> bool:
+        """Whether filters leave anything of the queue, as far as its name and source say."""
+        source = self.options.source
+        known = {}
+        if source in _FIXED or ";" not in queue:  # a name may be that of another source
+            known["source"] = source
+        if self.selection.concerns("queue") and (path := self._path_name(queue)) is not None:
+            known["queue"] = path
+        return self.selection.admits(**known)
+
+    def _path_name(self, queue: str) -> str | None:
+        """What the column `queue` has; None if the server is of a version that does not say."""
+        if not isinstance(self.plane, BulkClient):
+            return self.plane.check(queue, self.options.source)
+        return self.plane.position(queue, self.options.source).queue or (None if queue else "")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, QueueRange):  # Spark makes one where there are none
@@ -270,33 +283,10 @@ class MsmqReader(Fetching, DataSourceReader):
 
 
 class FilteringReader(MsmqReader):
-    """A reader that takes filters on `sequence`; Spark calls it an error to have one while pushdown is disabled."""
+    """A reader that takes filters; Spark calls it an error to have one while pushdown is disabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        for condition in filters:
-            attribute, value = getattr(condition, "attribute", None), getattr(condition, "value", None)
-            if attribute != ("sequence",) or not isinstance(value, int):
-                yield condition
-            elif isinstance(condition, GreaterThan):
-                self._begin_after(value)
-            elif isinstance(condition, GreaterThanOrEqual):
-                self._begin_after(value - 1)
-            elif isinstance(condition, LessThan):
-                self._end_at(value - 1)
-            elif isinstance(condition, LessThanOrEqual):
-                self._end_at(value)
-            elif isinstance(condition, EqualTo):
-                self._begin_after(value - 1)
-                self._end_at(value)
-            else:
-                yield condition
-
-    def _begin_after(self, value: int) -> None:
-        self.after = max(self.after, value)
-
-    def _end_at(self, value: int) -> None:
-        if value <= LAST_SEQUENCE:
-            self.until = value if self.until is None else min(self.until, value)
+        return [condition for condition in filters if not self.selection.take(condition)]
 
 
 def named_offset(option: str, offsets: str | dict[str, int], queue: str) -> str | int:

@@ -34,8 +34,8 @@ figure svg { display: block; width: 100%; height: auto; }
 figure svg text { fill: var(--ink) !important; }
 figure svg [stroke="#777777"], figure svg [style*="stroke: #777777"] { stroke: var(--edge) !important; }
 figure svg [style*="stroke: #dddddd"] { stroke: var(--rule) !important; }
-/* A table may be wider than the text, up to the window; only beyond that it scrolls. A shadow at each side where something
-  is hidden lies under a cover that scrolls with the table. */
+/* A table may be wider than the text, up to the window; only beyond that it scrolls. A shadow at each side where
+  something is hidden lies under a cover that scrolls with the table. */
 .scroll { position: relative; left: 50%; transform: translateX(-50%); width: max-content; min-width: 100%;
   max-width: calc(100vw - 3rem); overflow-x: auto; background:
   linear-gradient(to right, var(--ground) 30%, transparent) 0 / 2.5rem 100% no-repeat local,
