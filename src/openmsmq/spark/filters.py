@@ -35,12 +35,13 @@ from openmsmq.model.lookup_id import LAST_SEQUENCE
 _TIME = pa.timestamp("us", tz="UTC")
 #: Columns whose filters are taken, and what Python has for their values.
 _COLUMNS: dict[str, tuple[pa.DataType, type]] = {
+    "host": (pa.string(), str),
     "queue": (pa.string(), str),
     "source": (pa.string(), str),
     "sequence": (pa.int64(), int),
     "arrival_time": (_TIME, datetime),
 }
-_NEVER_NULL = ("queue", "source", "sequence")
+_NEVER_NULL = ("host", "queue", "source", "sequence")
 #: Kind of filter -> what it makes of a column and its value. Null where Spark has null: such a row is left out.
 _COMPARISONS: dict[type[Filter], Callable[[Any, Any], pa.Array]] = {
     EqualTo: pc.equal,

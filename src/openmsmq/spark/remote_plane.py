@@ -76,9 +76,6 @@ class RemotePlane:
         sequences = [message.sequence for message in self._walk(queue, source)]
         return Lag(sum(sequence > start for sequence in sequences), max(sequences, default=0))
 
-    def incarnation(self) -> None:
-        """The protocol does not say."""
-
     def plan(
         self,
         queue: str,
