@@ -183,9 +183,9 @@ def test_a_host_that_is_away_is_named_and_fails_the_query(two: dict[str, Daemon]
     two[B].stop()
     for ask in (
         lambda: stream.latest(start),
-        lambda: Stream(two, queue).reader.initialOffset(),
-        lambda: Stream(two, queue, failOnDataLoss="false").reader.initialOffset(),
-        lambda: MsmqReader(parse(reach(two, queue=queue), BATCH_READ), spark_schema("none", True)).partitions(),
+        Stream(two, queue).reader.initialOffset,
+        Stream(two, queue, failOnDataLoss="false").reader.initialOffset,
+        MsmqReader(parse(reach(two, queue=queue), BATCH_READ), spark_schema("none", True)).partitions,
     ):
         with pytest.raises(HostAway, match=f"queue manager {B} does not answer.*failOnDataLoss=false"):
             ask()
