@@ -23,7 +23,7 @@ from openmsmq.model.message import Message
 from openmsmq.spark.hosts import FLIGHT, ManyHosts
 from openmsmq.spark.offsets import offset, planned_of, sequence_of
 from openmsmq.spark.options import OptionError
-from openmsmq.spark.reading import DataLoss, Fetching, QueueRange, named_offset
+from openmsmq.spark.reading import DataLoss, Fetching, QueueRange, logger, named_offset
 
 if TYPE_CHECKING:
     from openmsmq.spark.remote_plane import RemotePlane
@@ -219,10 +219,13 @@ class Claiming(Browsing):
         try:
             self._bulk.commit(queue, self._group, at, self._source, token)
             self._removed[queue] = at
-        except TransactionSequence:
+        except TransactionSequence as error:
             if token is not None:  # fenced
                 raise
             # This reader has claimed nothing of the queue. Perhaps nobody has ever: its limits were spent on others.
+            if self._bulk.cursor(queue, self._group, self._source) is not None:
+                logger.warning("%s: what was read up to %d is not removed and stays in the queue: %s", queue, at, error)
+            self._removed[queue] = at
 
 
 @dataclass

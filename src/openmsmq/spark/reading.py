@@ -298,9 +298,11 @@ class Fetching:
                 "%d of %d messages %s: column text is null or has U+FFFD: their bodies are not what decode=%s wants",
                 self._odd, rows, which, self.options.decode,
             )  # fmt: skip
-        if rows >= wanted:
-            return
         keys = ", ".join(f"{key:#x}" for key in damaged[:_FEW])
+        if rows >= wanted:
+            if damaged:  # and as many came that were not planned
+                logger.warning("%d messages %s can't be decoded and are left out: %s", len(damaged), which, keys)
+            return
         unreadable = f", {len(damaged)} of them can't be decoded (by lookup id: {keys})" if damaged else ""
         what = f"{wanted - rows} of {wanted} messages {which} are gone since the read was planned{unreadable}"
         self.lost(what, fail_on_loss)
