@@ -6,15 +6,20 @@ import asyncio
 from array import array
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from frame_peer import FramePeer
+from openmsmq.bulk.context import Context
 from openmsmq.bulk.control import Control
 from openmsmq.model.errors import HResult
 from openmsmq.model.security import sid_bytes
 from openmsmq.processes.framing import HEADER, MAXIMUM_BYTES
+from openmsmq.queueing.authorization import Caller
+from openmsmq.queueing.consumer_group import BatchLimits
+from openmsmq.queueing.queue import Queue
 from openmsmq.rpc.login_attempts import LoginAttempts
 from openmsmq.rpc.throttle import Attempt, PeerFailures
 from openmsmq.rpc.users import UsersFile
@@ -218,3 +223,61 @@ def test_passwords_are_guessed_no_faster_by_flight_than_elsewhere(
     assert logins.counts["flight", "delayed"] == 1104
     assert reports.told[0] == ("ok", "flight", "alice", "10.0.0.7") and len(reports.told) == 103
     assert caplog.text.count("login by flight from 10.0.0.7 refused") == 100
+
+
+# -- one bad item spoils no list ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["queues", "groups", "stages"])
+def test_a_queue_that_cannot_be_shown_is_left_out_and_in_the_log(
+    tmp_path: Path, operation: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    named = Context.name_of
+
+    def odd(self: Context, queue: Queue) -> tuple[str, str]:
+        if queue.properties.path_name.endswith("\\bad"):
+            raise KeyError(queue.number)
+        return named(self, queue)
+
+    async def test(peer: Peer) -> None:
+        manager = peer.world.manager
+        peer.world.create("bad")
+        for name in ("q", "bad"):
+            queue = peer.world.queue(name)
+            for _ in manager.consumer_groups.claim(queue, "g", 0, BatchLimits()):
+                pass
+            peer.world.send(name, label="x")
+            for _ in manager.consumer_groups.claim(queue, "g", 0, BatchLimits()):
+                pass
+        for number, name in enumerate(("q", "bad")):
+            made = manager.staged_writes.begin("s", 0, number, "0", Caller.anonymous())
+            target = manager.staged_writes.target(name, False, Caller.anonymous())
+            manager.staged_writes.stage(made, [draft(target)], last=True)
+        before = await peer.ask({"op": operation})
+        monkeypatch.setattr(Context, "name_of", odd)
+        after = await peer.ask({"op": operation})
+        assert len(after["result"]) == len(before["result"]) - 1 > 0
+
+    with_peer(test, tmp_path)
+    assert "is left out (" in caplog.text and "KeyError" in caplog.text
+
+
+def test_the_search_for_abandoned_stages_goes_on_whatever_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+
+    def fail(limit: int) -> int:
+        looks.append(limit)
+        raise RuntimeError("a mistake")
+
+    async def test(peer: Peer) -> None:
+        monkeypatch.setattr(peer.world.manager, "staged_writes", SimpleNamespace(drop_abandoned=fail))
+        monkeypatch.setattr("openmsmq.bulk.control._TIDY", 0.001)
+        task = asyncio.create_task(peer.control.drop_abandoned())
+        while len(looks) < 3 and not task.done():
+            await asyncio.sleep(0.001)
+        assert not task.done()
+        task.cancel()
+
+    with_peer(test, tmp_path)

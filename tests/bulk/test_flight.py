@@ -90,6 +90,13 @@ def test_columns_and_bodies_are_read_on_demand(plane: Plane) -> None:
     ]  # fmt: skip
 
 
+def test_columns_that_need_no_record_are_those_of_the_whole_row(plane: Plane) -> None:
+    plane.send("ab")
+    plane.send("c", recoverable=False, priority=6)
+    names = ["sequence", "queue", "lookup_id", "source"]
+    assert plane.table(columns=names).to_pylist() == plane.table().select(names).to_pylist()
+
+
 def test_messages_come_in_the_order_of_arrival_whatever_their_priority(plane: Plane) -> None:
     for priority in (1, 7, 4, 0):
         plane.send(str(priority), priority=priority)

@@ -204,6 +204,7 @@ def test_a_record_that_cannot_be_decoded_is_left_out_and_reported(own: Plane, ca
     damaged: list[int] = []
     assert own.labels(on_damaged=damaged.extend) == ["a", "b", "c"]
     assert damaged == [bad]
+    assert bad in own.table(columns=["queue", "lookup_id"])["lookup_id"].to_pylist(), "needs no record, so reads none"
     assert own.labels() == ["a", "b", "c"] and f"{bad:#x}" in caplog.text
     claim = own.client.claim(own.queue, "g", 0)
     assert claim.count == 4

@@ -337,6 +337,19 @@ def test_stages_whose_writer_shows_no_sign_of_life_are_dropped(
     assert world.manager.consumer_groups.last_stable(world.queue()) == world.manager.changes.sequence
 
 
+def test_a_sink_whose_stages_cannot_be_dropped_keeps_no_other_from_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for sink in "abc":
+        stage(world, 0, "x", sink=sink)
+    world.manager.staged_writes.drop_abandoned(HOUR)
+    world.advance(HOUR)
+    world.manager.sinks._writers_seen["b"] = "a defect"  # type: ignore[assignment]
+    assert world.manager.staged_writes.drop_abandoned(HOUR) == 2
+    assert [one.sink for one in world.manager.staged_writes.stages()] == ["b"]
+    assert "abandoned stages: sink b is left out" in caplog.text
+
+
 def test_an_upload_that_stands_still_is_dropped_too(world: World) -> None:
     made = world.manager.staged_writes.begin("s", 0, 0, "0", ALICE)
     target = world.manager.staged_writes.target("q", False, ALICE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from daemon import Daemon
+from daemon import Daemon, eventually
 from openmsmq.bulk.client import BulkClient
 from openmsmq.bulk.row_stream import Refusal
 from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.security import SecurityDescriptor
+from openmsmq.spark import writing
 from openmsmq.spark.collecting import Collected, Errors
 from openmsmq.spark.options import BATCH_WRITE, STREAM_WRITE, OptionError, parse
 from openmsmq.spark.writing import MsmqStreamWriter, MsmqWriter, WrittenStage
@@ -110,6 +112,67 @@ def test_rows_that_are_collected_are_as_they_came(spark: Any, service: Daemon, q
     assert lake.left(service, queue) == ["x"]
     assert sorted((e["body"], e["label"]) for e in errors(tmp_path) if e["body"]) == [("täxt", "y" * 300)]
     assert all(set(e) == {"body", "label", "error"} for e in errors(tmp_path)) and len(errors(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("column", ["body", "label"])
+def test_text_that_is_not_utf_8_is_a_reason(
+    spark: Any, service: Daemon, queue: str, tmp_path: Path, column: str
+) -> None:
+    """Spark does not look whether text is: a cast of bytes makes any."""
+    other = "label" if column == "body" else "body"
+    frame = spark.sql(
+        f"select '1' {other}, 'good' {column} union all select '2', cast(X'41FF42' as string) union all "
+        f"select '3', '{'y' * 300}' union all select '4', null"
+    ).coalesce(1)
+    bad = spark.sql(f"select '5' {other}, cast(X'FF' as string) {column}")
+    save(frame, collecting(service, queue, tmp_path))
+    save(bad, collecting(service, queue, tmp_path))
+    refused = {"2": f"{column} is not valid UTF-8", "5": f"{column} is not valid UTF-8"}
+    refused |= {"3": "a label has at most"} if column == "label" else {"4": "body is null"}
+    found = spark.read.parquet(str(tmp_path)).collect()
+    assert {row[other]: next((r for r in refused.values() if r in row.error), row.error) for row in found} == refused
+    assert lake.count(service, queue) == 2
+    with pytest.raises(Exception, match=f"row 1: {column} is not valid UTF-8"):
+        save(frame, lake.reach(service, defaultQueue=queue))
+    assert lake.count(service, queue) == 2
+
+
+def test_a_row_that_is_refused_and_not_held_is_an_error(tmp_path: Path) -> None:
+    collected = Collected(fs.LocalFileSystem(), str(tmp_path / "x.parquet"))
+    collected.hold(pa.record_batch({"body": pa.array([b"a", b"b"])}))
+    with pytest.raises(RuntimeError, match=r"row 2 is refused .* not held"):
+        collected.take(3, [Refusal(0, MsmqError(detail="this")), Refusal(2, MsmqError(detail="that"))])
+
+
+def test_what_attempts_leave_and_cannot_be_removed_is_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(path: str) -> None:
+        raise PermissionError("not yours")
+
+    found = Errors(str(tmp_path), "s")
+    found.discard_all()
+    assert not caplog.text
+    monkeypatch.setattr(found, "_system", SimpleNamespace(delete_dir=refuse))
+    found.discard_all()
+    assert "_attempts/s: what attempts have left can't be removed: not yours" in caplog.text
+
+
+def test_a_keep_alive_that_fails_is_in_the_log_and_the_next_one_follows(
+    service: Daemon, queue: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str] = []
+
+    def renew(self: BulkClient, sink: str) -> None:
+        seen.append(sink)
+        if len(seen) == 1:
+            raise MsmqError(detail="not now")
+
+    monkeypatch.setattr(BulkClient, "renew", renew)
+    monkeypatch.setattr(writing, "_SIGN_OF_LIFE", 0.01)
+    with writing._signs_of_life(parse(lake.reach(service, defaultQueue=queue), BATCH_WRITE), "s"):
+        eventually(lambda: len(seen) >= 2)
+    assert caplog.text.count("sink s: a keep-alive has failed") == 1 and "not now" in caplog.text
 
 
 def test_rows_of_which_none_can_be_sent_are_all_collected(

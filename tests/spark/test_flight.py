@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -347,6 +348,29 @@ def test_claimed_messages_are_hidden_from_others_until_released(service: Daemon,
     with BulkClient(port=lake.flight_port(service)) as client:
         client.release(queue, "lake")
     assert lake.left(service, queue) == ["a", "b"]
+
+
+def test_what_a_released_claim_leaves_in_the_queue_is_in_the_log(
+    service: Daemon, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake.put(service, queue, "ab")
+    driver = Driver(service, queue)
+    _, end = driver.batch({queue: 0})
+    again = Driver(service, queue, resumes=True)
+    with BulkClient(port=lake.flight_port(service)) as client:
+        client.release(queue, "lake")
+    for _ in range(2):  # said once, however often Spark says that the batch is committed
+        again.reader.commit(end)
+    assert caplog.text.count(f"{queue}: what was read up to {end[queue]['sequence']} is not removed") == 1
+    assert lake.left(service, queue) == ["a", "b"]
+
+
+def test_damaged_messages_are_in_the_log_however_many_came_instead(caplog: pytest.LogCaptureFixture) -> None:
+    reader = MsmqStreamReader(parse({"queue": "q"}, STREAM_READ), spark_schema("none"))
+    reader.names = reader._given_names = ["label"]
+    batch = pa.record_batch({"label": ["moved here", "b"]})
+    found = list(reader.complete("q", "of q", 2, [batch], True, [0x123]))
+    assert found[0].num_rows == 2 and "1 messages of q can't be decoded and are left out: 0x123" in caplog.text
 
 
 @pytest.mark.parametrize("tolerant", [False, True])

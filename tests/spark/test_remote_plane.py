@@ -9,10 +9,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from daemon import Daemon
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
+from openmsmq.client import remote_read
 from openmsmq.model.errors import SharingViolation
 from openmsmq.model.message import Message
-from openmsmq.spark.options import STREAM_READ, parse
-from openmsmq.spark.reading import DataLoss
+from openmsmq.packet.errors import BadPacket
+from openmsmq.spark.options import BATCH_READ, STREAM_READ, parse
+from openmsmq.spark.reading import DataLoss, MsmqReader
 from openmsmq.spark.remote_plane import record_batch
 from openmsmq.spark.schema import spark_schema
 from openmsmq.spark.streaming import MsmqStreamReader
@@ -172,6 +175,42 @@ def test_a_label_that_is_no_unicode_spoils_no_batch_by_either_way() -> None:
     message = Message(label="a\ud800b", response_queue_format_name="DIRECT=OS:h\\\ud83d\ude00")
     row = record_batch([message], "q", "queue", names).to_pylist()
     assert row == [{"label": "a\ufffdb", "response_queue": "DIRECT=OS:h\\\U0001f600"}]
+
+
+def test_numbers_of_a_sender_spoil_no_batch() -> None:
+    """Unsigned on the wire, signed in Spark; by Arrow Flight the same bits."""
+    message = Message(body_type=2**32 - 1, privacy_level=2**31, sender_identifier_type=2**32 - 2)
+    (row,) = record_batch([message], "q", "queue", MESSAGE_SCHEMA.names).to_pylist()
+    assert (row["body_type"], row["privacy_level"], row["sender_id_type"]) == (-1, -(2**31), -2)
+
+
+def test_a_message_that_is_no_packet_is_left_out_and_reported(
+    service: Daemon, queue: str, qm: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = remote_read._message
+
+    def odd(sections: Any) -> Message:
+        message = made(sections)
+        if message.label in ("label 0", "label 50", "label 99"):
+            raise BadPacket("this one is none")
+        return message
+
+    monkeypatch.setattr(remote_read, "_message", odd)
+    given = {"port": str(service.port), "protocol": "remoteread", "queue": queue}
+    reader = MsmqReader(parse(given, BATCH_READ), spark_schema("none"))
+    labels = [
+        label for part in reader.partitions() for batch in reader.read(part) for label in batch["label"].to_pylist()
+    ]
+    assert sorted(labels) == sorted(f"label {number}" for number in range(100) if number not in (0, 50, 99))
+    assert f"messages of {queue} by MS-MQRR: sequence" in caplog.text and "this one is none" in caplog.text
+    reader.plane.close()
+    options = given | {"mode": "receive", "consumerGroup": "lake"}
+    stream = MsmqStreamReader(parse(options, STREAM_READ), spark_schema("none"))
+    end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(200))
+    assert len(end[queue]) == 97
+    stream.commit(end)
+    assert qm.counts(f".\\private$\\{queue}")["message_count"] == 3
+    stream.plane.close()
 
 
 def test_a_receive_by_lookup_identifier_goes_on_without_a_deleted_queue_if_it_may(

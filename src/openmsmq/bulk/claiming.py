@@ -8,7 +8,8 @@ from typing import Any
 
 from openmsmq.bulk.context import Context, limits, run
 from openmsmq.model.constants import Access
-from openmsmq.model.errors import MsmqError, TransactionSequence
+from openmsmq.model.errors import TransactionSequence
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.consumer_group import Group
 from openmsmq.queueing.queue import Queue
@@ -29,21 +30,24 @@ class Claiming:
         return self._context.source(caller, queue, source, Access.RECEIVE)
 
     async def do_groups(self, caller: Caller) -> list[dict[str, Any]]:
-        found = []
-        for held, groups in self._groups.by_queue():
+        def shown(of_queue: tuple[Queue, list[Group]]) -> list[dict[str, Any]]:
+            held, groups = of_queue
             text, source = self._context.name_of(held)
-            try:
-                self._claimable(caller, text, source)
-            except MsmqError:
-                continue
-            found += [
+            if not self._context.may_open(caller, text, source, Access.RECEIVE):
+                return []
+            return [
                 {
                     "queue": text, "source": source, "group": group.name,
                     "cursor": group.cursor, "end": group.end, "count": len(group.keys),
                 }
                 for group in groups
             ]  # fmt: skip
-        return found
+
+        def named(of_queue: tuple[Queue, list[Group]]) -> str | None:
+            return of_queue[0].properties.path_name
+
+        found = LEFT_OUT.each("queues with consumer groups", self._groups.by_queue(), shown, named)
+        return [group for groups in found for group in groups]
 
     async def do_cursor(self, caller: Caller, queue: str, group: str, source: str = "queue") -> dict[str, int | None]:
         found = self._groups.group(self._claimable(caller, queue, source), group)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from openmsmq.model.constants import Access, Share
-from openmsmq.model.errors import HResult, MsmqError, QueueNotFound
+from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueDeleted, QueueNotFound
 from openmsmq.model.names import MultipleElementFormatName
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.consumer_group import BatchLimits
@@ -62,6 +62,15 @@ class Context:
         if queue is None:  # a subqueue that is not there
             raise QueueNotFound(detail=str(name))
         return queue
+
+    def may_open(self, caller: Caller, text: str, source: str, access: Access = Access.PEEK) -> bool:
+        """Whether `source` has a queue for this caller: False if the right is missing or the queue is gone. Raises what
+        else `source` raises."""
+        try:
+            self.source(caller, text, source, access)
+        except (AccessDenied, QueueDeleted, QueueNotFound):
+            return False
+        return True
 
     def name_of(self, queue: Queue) -> tuple[str, str]:
         """How clients name a queue."""

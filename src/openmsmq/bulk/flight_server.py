@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from openmsmq.bulk.message_columns import END_OF_ROWS, MESSAGE_SCHEMA
-from openmsmq.bulk.record_columns import Records, are_sound
+from openmsmq.bulk.record_columns import KEY_COLUMNS, Records, are_sound, key_columns
 from openmsmq.bulk.requests import ACTIONS, check, invalid, parse, shown
 from openmsmq.bulk.rows import RowEncoder, checked_schema, validate
 from openmsmq.bulk.segment_reader import SegmentReader
@@ -153,6 +153,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         def locate(keys: bytes) -> memoryview:
             return self._link.ask("locate", keys, **where).result()[1]
 
+        needs_no_records = KEY_COLUMNS.issuperset(schema.names)
         reader = SliceReader(SegmentReader(**self._layout), locate)
         try:
             while True:
@@ -163,11 +164,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 keys = np.frombuffer(data, np.uint64, count)
                 last = int(keys[-1] & SEQUENCE_MASK)
                 asked = self._link.ask("slice", **{**query, "start": last, "end": values["end"]})
+                path, source, aborts = values["path"], values["source"], values["aborts"]
+                if needs_no_records:
+                    yield key_columns(keys, path, source, schema.names)
+                    continue
                 found = reader.read(keys, data)
                 sound = are_sound(found.buffer, found.starts, found.sizes)
                 keys, starts, sizes = found.keys[sound], found.starts[sound], found.sizes[sound]
                 damaged = [*found.damaged.tolist(), *found.keys[~sound].tolist()]
-                path, source, aborts = values["path"], values["source"], values["aborts"]
                 rows = pa.RecordBatch.from_pylist([], schema)
                 if len(keys):
                     rows = Records(

@@ -166,6 +166,12 @@ class Records:
         return self._source
 
 
+def key_columns(keys: Array, queue: str, source: str, names: Sequence[str]) -> pa.RecordBatch:
+    """Columns of KEY_COLUMNS, for which no record has to be read."""
+    arrays = [_OF_KEYS[name](keys, queue, source) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([MESSAGE_SCHEMA.field(name) for name in names]))
+
+
 def are_sound(buffer: Array, starts: Array, sizes: Array) -> Array:
     """Which records `Records` can take apart: those of this version that are as long as their parts.
 
@@ -229,11 +235,16 @@ _TEXTS = {
 _BYTES = {
     "extension": "extension", "sender_id": "sender_identifier", "sender_certificate": "sender_certificate",
 }  # fmt: skip
+#: Columns that need no record: what they make of lookup identifiers, queue and source.
+_OF_KEYS: dict[str, Callable[[Array, str, str], pa.Array]] = {
+    "queue": lambda keys, queue, _: pa.repeat(pa.scalar(queue, pa.string()), len(keys)),
+    "source": lambda keys, _, source: pa.repeat(pa.scalar(source, pa.string()), len(keys)),
+    "sequence": lambda keys, _, __: _numbers(keys & np.uint64(LAST_SEQUENCE), pa.int64()),
+    "lookup_id": lambda keys, _, __: _numbers(keys, pa.int64()),
+}
+KEY_COLUMNS = frozenset(_OF_KEYS)
 _MAKERS: dict[str, Callable[[Records], pa.Array]] = {
-    "queue": lambda r: r.constant(r.queue),
-    "source": lambda r: r.constant(r.source),
-    "sequence": lambda r: _numbers(r.keys & np.uint64(LAST_SEQUENCE), pa.int64()),
-    "lookup_id": lambda r: _numbers(r.keys, pa.int64()),
+    **{name: (lambda r, m=maker: m(r.keys, r.queue, r.source)) for name, maker in _OF_KEYS.items()},  # type: ignore[misc]
     "message_id": lambda r: r.identifiers("identifier"),
     "correlation_id": lambda r: r.identifiers("correlation_identifier"),
     "transaction_id": lambda r: r.identifiers("transaction_identifier"),

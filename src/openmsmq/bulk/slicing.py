@@ -10,7 +10,7 @@ from typing import Any
 from openmsmq.bulk.context import Context, limits, run
 from openmsmq.bulk.requests import invalid
 from openmsmq.model.constants import Access
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.lookup_id import sequence_of
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.consumer_group import Group
@@ -75,21 +75,19 @@ class Slicing:
         self._slicing = asyncio.Lock()  # one piece of one slice in a turn of the loop
 
     async def do_queues(self, caller: Caller) -> list[dict[str, Any]]:
-        found = []
-        for queue in list(self._registry.queues.values()):
+        def shown(queue: Queue) -> dict[str, Any] | None:
             text, source = self._context.name_of(queue)
-            try:
-                self._context.source(caller, text, source)
-            except MsmqError:
-                continue
-            found.append(
-                {
-                    "queue": text, "source": source, "transactional": bool(queue.properties.transactional),
-                    "count": len(queue.available), "bytes": queue.total_bytes,
-                    "stable": self._groups.last_stable(queue),
-                }
-            )  # fmt: skip
-        return found
+            if not self._context.may_open(caller, text, source):
+                return None
+            return {
+                "queue": text, "source": source, "transactional": bool(queue.properties.transactional),
+                "count": len(queue.available), "bytes": queue.total_bytes,
+                "stable": self._groups.last_stable(queue),
+            }  # fmt: skip
+
+        queues = list(self._registry.queues.values())
+        found = LEFT_OUT.each("queues of the bulk plane", queues, shown, lambda queue: queue.properties.path_name)
+        return [one for one in found if one is not None]
 
     async def do_position(
         self, caller: Caller, queue: str, source: str = "queue", group: str | None = None

@@ -11,6 +11,7 @@ from typing import Any
 from openmsmq.bulk.context import Context
 from openmsmq.bulk.requests import invalid, shown
 from openmsmq.model.errors import MessageStorageFailed, MsmqError, OperationCancelled
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.security import ANONYMOUS, sid_bytes
 from openmsmq.queueing.authorization import Caller, Owned, Right
 from openmsmq.queueing.stages import Draft, Stage, StageTarget
@@ -39,8 +40,8 @@ class Staging:
 
     def drop_all(self) -> None:
         """Their writer has disconnected."""
-        for handle in list(self._uploads):
-            self._drop(handle)
+        for _ in LEFT_OUT.each("stages whose writer has disconnected", list(self._uploads), self._drop):
+            pass  # all of them
 
     async def do_begin_stage(
         self,
@@ -139,18 +140,21 @@ class Staging:
     async def do_stages(self, caller: Caller) -> list[dict[str, Any]]:
         authorization = self._manager.authorization
         queues = self._manager.registry.queues  # one may have been deleted meanwhile
-        return [
-            {
+
+        def shown(stage: Stage) -> dict[str, Any] | None:
+            if not authorization.allows(caller, Owned(stage.owner, f"stage {stage.handle}"), Right.USE_OWN):
+                return None
+            return {
                 "handle": stage.handle, "sink": stage.sink, "batch": stage.batch, "partition": stage.partition,
                 "owner": stage.owner, "rows": stage.rows, "sealed": stage.sealed, "query": stage.query,
                 "idle_seconds": self._sinks.writer_idle(stage.sink) // 1000,
                 "queues": [
                     self._context.name_of(queues[number])[0] for number in stage.messages if number in queues
                 ],
-            }
-            for stage in self._staged.stages()
-            if authorization.allows(caller, Owned(stage.owner, f"stage {stage.handle}"), Right.USE_OWN)
-        ]  # fmt: skip
+            }  # fmt: skip
+
+        found = LEFT_OUT.each("stages", self._staged.stages(), shown, lambda stage: stage.handle)
+        return [one for one in found if one is not None]
 
     async def do_last_batch(self, caller: Caller, sink: str) -> dict[str, int | None]:
         return {"batch": self._sinks.last_batch(sink)}

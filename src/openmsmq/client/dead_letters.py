@@ -9,7 +9,7 @@ from typing import Final
 
 from openmsmq.client.sync import Cursor, MessageQueue, QueueManager
 from openmsmq.model.constants import MessageClass
-from openmsmq.model.errors import HResult, MsmqError, ReceiveTimeout
+from openmsmq.model.errors import HResult, MsmqError, ReceiveTimeout, UnreadableMessage
 from openmsmq.model.message import Message
 
 DEAD_LETTER_QUEUES = ("DIRECT=OS:.\\SYSTEM$;DEADLETTER", "DIRECT=OS:.\\SYSTEM$;DEADXACT")
@@ -21,8 +21,11 @@ REMOVED: Final = "removed"
 COPIED: Final = "copied"
 
 
-def walk(queue: MessageQueue) -> Iterator[tuple[Cursor, Message]]:
-    """Each message, with a cursor that stands on it and may receive it."""
+def walk(
+    queue: MessageQueue, on_unreadable: Callable[[UnreadableMessage], None] | None = None
+) -> Iterator[tuple[Cursor, Message]]:
+    """Each message, with a cursor that stands on it and may receive it. Those that can't be read are passed over if
+    somebody wants to hear of them; else the first one raises UnreadableMessage."""
     with queue.cursor() as cursor:
         look: Callable[[float | None], Message] = cursor.peek
         while True:
@@ -30,6 +33,12 @@ def walk(queue: MessageQueue) -> Iterator[tuple[Cursor, Message]]:
                 message = look(0)
             except ReceiveTimeout:
                 return
+            except UnreadableMessage as error:
+                if on_unreadable is None:
+                    raise
+                on_unreadable(error)
+                look = cursor.peek_next
+                continue
             yield cursor, message
             # Once the cursor's message is taken, `peek` looks at the next one; otherwise it would stay.
             look = _next_of(cursor)

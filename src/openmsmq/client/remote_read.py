@@ -38,7 +38,7 @@ from openmsmq.model.constants import (
     MessageSeekAction,
     Share,
 )
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import HResult, MsmqError, UnreadableMessage
 from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.message import Message
 from openmsmq.packet.errors import BadPacket
@@ -170,7 +170,7 @@ class RemoteReadQueue(OpenQueue):
                 yield from self._put_back(request)
             if isinstance(error, BadPacket | ValueError):
                 detail = f"{self.name}: the server sent no message packet: {error}"
-                raise MsmqError(HResult.MQ_ERROR, detail) from error
+                raise UnreadableMessage(detail, sequence_of(response.pSequenceId)) from error
             raise
         message.arrival_time = response.pdwArriveTime
         # Deviation D-39: pSequenceId lacks the upper byte, 7 - priority.

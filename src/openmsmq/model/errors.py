@@ -290,3 +290,15 @@ class ClientError(MsmqError):
     def __init__(self, detail: str = "") -> None:
         super().__init__(None, detail)
         self.args = (printable(detail),)
+
+
+class UnreadableMessage(MsmqError):
+    """A server has sent a message that is no message packet. Others may still be read.
+
+    Attributes:
+        sequence: of the message in its queue.
+    """
+
+    def __init__(self, detail: str, sequence: int) -> None:
+        super().__init__(None, detail)
+        self.sequence = sequence

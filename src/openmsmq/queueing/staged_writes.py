@@ -16,6 +16,7 @@ from typing import Final
 from openmsmq.model.admission import CLEARLY_SMALL
 from openmsmq.model.constants import INFINITE, Access, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError, QueueDeleted
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.lookup_id import lookup_id, priority_part
 from openmsmq.model.message import Message
 from openmsmq.model.names import MultipleElementFormatName
@@ -366,8 +367,11 @@ class StagedWrites:
         self._sinks.forget_writers(sinks)
         dropped = 0
         for sink in sinks:
-            if (idle := self._sinks.writer_idle(sink)) >= limit:
-                dropped += self._drop_abandoned(sink, idle)
+            try:
+                if (idle := self._sinks.writer_idle(sink)) >= limit:
+                    dropped += self._drop_abandoned(sink, idle)
+            except Exception as error:  # a full disk, for example; the stages of other sinks are dropped all the same
+                LEFT_OUT.note("abandoned stages", f"sink {sink}", error)
         self._sinks.forget_batch_writes(self._changes.clock() // 1000 - limit // 1000)
         return dropped
 

@@ -10,7 +10,7 @@ receivers, and a second stream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -20,9 +20,10 @@ from pyspark.sql.datasource import InputPartition
 from openmsmq.bulk.client import BulkClient, Claim
 from openmsmq.model.errors import TransactionSequence
 from openmsmq.model.message import Message
+from openmsmq.spark.hosts import FLIGHT, ManyHosts
 from openmsmq.spark.offsets import offset, planned_of, sequence_of
 from openmsmq.spark.options import OptionError
-from openmsmq.spark.reading import DataLoss, Fetching, QueueRange, named_offset
+from openmsmq.spark.reading import DataLoss, Fetching, QueueRange, logger, named_offset
 
 if TYPE_CHECKING:
     from openmsmq.spark.remote_plane import RemotePlane
@@ -78,7 +79,10 @@ class Browsing:
     def __init__(self, reader: Fetching) -> None:
         self._reader = reader
         self._source = reader.options.source
-        self.store: str | None = None  # incarnation, for offsets
+        self.stores: Mapping[str, str | None] = {}  # incarnation by host, for offsets
+
+    def _offset(self, queue: str, sequence: int, planned: int) -> Any:
+        return offset(sequence, planned, self.stores.get(self._reader.host(queue)))
 
     def rows(self, asked: int | None) -> int | None:
         return asked
@@ -106,7 +110,7 @@ class Browsing:
         count = sum(part.count for part in plan.ranges)
         if not count:  # the offset stays: a batch of nothing would be planned for each move of the position
             return None
-        return Taken(offset(plan.end, count, self.store), count, sum(part.bytes for part in plan.ranges))
+        return Taken(self._offset(queue, plan.end, count), count, sum(part.bytes for part in plan.ranges))
 
     def resting(self, value: Any) -> Any:
         return value
@@ -140,10 +144,10 @@ class Claiming(Browsing):
         self._removed: dict[str, int] = {}  # sequence up to which each queue was committed last
 
     @property
-    def _bulk(self) -> BulkClient:
+    def _bulk(self) -> BulkClient | ManyHosts:
         """Arrow Flight was served when the stream was planned, or this would not be here."""
         plane = self._reader.plane
-        if not isinstance(plane, BulkClient):
+        if not isinstance(plane, FLIGHT):
             raise OptionError("mode=receive by consumer group needs Arrow Flight, which does not answer any more")
         return plane
 
@@ -164,7 +168,7 @@ class Claiming(Browsing):
         claim = self._claim(queue, at, rows, size)
         if claim.end <= at:
             return None
-        return Taken(offset(claim.end, claim.count, self.store), claim.count, self._bytes(queue, claim, size))
+        return Taken(self._offset(queue, claim.end, claim.count), claim.count, self._bytes(queue, claim, size))
 
     def _bytes(self, queue: str, claim: Claim, size: int | None) -> int:
         """Of a claim, where anybody wants to know."""
@@ -215,10 +219,13 @@ class Claiming(Browsing):
         try:
             self._bulk.commit(queue, self._group, at, self._source, token)
             self._removed[queue] = at
-        except TransactionSequence:
+        except TransactionSequence as error:
             if token is not None:  # fenced
                 raise
             # This reader has claimed nothing of the queue. Perhaps nobody has ever: its limits were spent on others.
+            if self._bulk.cursor(queue, self._group, self._source) is not None:
+                logger.warning("%s: what was read up to %d is not removed and stays in the queue: %s", queue, at, error)
+            self._removed[queue] = at
 
 
 @dataclass
@@ -235,7 +242,6 @@ class Listing:
     def __init__(self, reader: Fetching) -> None:
         self._reader = reader
         self._source = reader.options.source
-        self.store: str | None = None
         self._removed: dict[str, list[int]] = {}  # the last list, which Spark shows again and again while it is idle
 
     @property

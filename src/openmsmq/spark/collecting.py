@@ -10,6 +10,7 @@ repeated.
 
 from __future__ import annotations
 
+import logging
 import os
 import posixpath
 import re
@@ -25,6 +26,8 @@ import pyarrow.parquet as pq
 
 from openmsmq.bulk.row_stream import Refusal
 from openmsmq.spark.options import OptionError
+
+logger = logging.getLogger(__name__)
 
 _ATTEMPTS = "_attempts"
 _GROUP_ROWS, _GROUP_BYTES = 4096, 8 << 20  # what is gathered for a row group
@@ -73,8 +76,12 @@ class Errors:
 
     def discard_all(self) -> None:
         """What attempts have left that were not chosen, of this batch and of earlier ones."""
-        with suppress(OSError):
+        try:
             self._system.delete_dir(self._attempts)
+        except FileNotFoundError:  # no task had any
+            return
+        except OSError as error:
+            logger.warning("%s: what attempts have left can't be removed: %s", self._attempts, error)
 
     def _place(self, batch: int, attempt: str) -> str:
         return f"{self._directory}/{self._sink}-{batch}-{attempt.split('-')[1]}.parquet"
@@ -111,8 +118,14 @@ class Collected:
             at = last
             if end >= through:
                 break
+        if at < len(refused):
+            raise RuntimeError(f"row {refused[at].row} is refused with {refused[at].error}, and is not held any more")
         while self._held and self._first + self._held[0].num_rows <= through:
             self._first += self._held.popleft().num_rows
+
+    def put_aside(self, batch: pa.RecordBatch, refused: list[Refusal]) -> None:
+        """Rows that are never sent; their numbers are those in the batch."""
+        self._gather(batch, 0, refused)
 
     def _gather(self, batch: pa.RecordBatch, begin: int, refused: list[Refusal]) -> None:
         rows = batch.take(pa.array([one.row - begin for one in refused], pa.int64()))

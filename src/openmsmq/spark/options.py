@@ -114,7 +114,9 @@ def _option(parse: Callable[[str, str], Any], where: tuple[str, ...], meaning: s
 class Options:
     """Every option, under its name; `meaning` and `where` of the metadata are for docs/spark.md."""
 
-    host: str = _option(_text, _EVERYWHERE, "queue manager", "127.0.0.1")
+    host: str = _option(
+        _text, _EVERYWHERE, "queue manager; of reads by Arrow Flight several, separated by commas", "127.0.0.1"
+    )
     port: int = _option(_port, _EVERYWHERE, "its RPC port, for protocol=remoteread", 2103)
     flightPort: int = _option(_port, _EVERYWHERE, "its port of Arrow Flight", DEFAULT_PORT)
     tlsRoot: str | None = _option(_text, _EVERYWHERE, "certificate file that the server's is checked against")
@@ -154,7 +156,10 @@ class Options:
     )
     fetchRows: int = _option(_positive, READS, "maximum rows per record batch", 4096)
     pushFilters: bool = _option(
-        _flag, (BATCH_READ,), "take filters on `sequence`; needs spark.sql.python.filterPushdown.enabled", False
+        _flag,
+        (BATCH_READ,),
+        "take filters on `queue`, `source`, `sequence`, `arrival_time`; needs spark.sql.python.filterPushdown.enabled",
+        False,
     )
     sinkId: str | None = _option(_name, WRITES, "name of the sink: a batch of it is sent once")
     defaultQueue: str | None = _option(_text, WRITES, "where rows without destination_queue go")
@@ -167,6 +172,15 @@ class Options:
     errorPath: str | None = _option(
         _text, WRITES, "directory or URI for rows that can't be sent, as Parquet; driver and executors share it"
     )
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The queue managers."""
+        return hosts_of(self.host)
+
+    @property
+    def has_many_hosts(self) -> bool:
+        return len(self.hosts) > 1
 
     @property
     def password(self) -> str:
@@ -194,6 +208,10 @@ class Options:
                     "leave out queue and queuePattern")  # fmt: skip
         else:
             _demand(bool(self.queue) != bool(self.queuePattern), "give either queue or queuePattern")
+        if self.has_many_hosts:
+            _demand(self.protocol != "remoteread", "several hosts are read by Arrow Flight; leave out protocol")
+            twice = next((host for host in self.hosts if self.hosts.count(host) > 1), None)
+            _demand(twice is None, f"host names {twice!r} twice, allowed: each queue manager once")
         _demand(self.endingOffsets != "earliest", "endingOffsets is 'earliest', allowed: latest, or JSON by queue")
         _demand(self.includeBody or self.decode == "none", f"decode={self.decode} needs includeBody=true")
 
@@ -211,6 +229,7 @@ class Options:
             _demand(self.consumerGroup is None, "consumerGroup is for mode=receive")
 
     def _check_write(self, where: str) -> None:
+        _demand(not self.has_many_hosts, f"host is {self.host!r}, allowed for a {where}: one queue manager")
         _demand((self.onError == "collect") == (self.errorPath is not None),
                 "onError=collect and errorPath go together")  # fmt: skip
         if where == STREAM_WRITE:
@@ -246,8 +265,21 @@ def parse(given: Mapping[str, str], where: str) -> Options:
     return options
 
 
+def hosts_of(text: str) -> tuple[str, ...]:
+    """The queue managers that the option `host` names."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
 def decoding(given: Mapping[str, str]) -> str:
     """The option `decode` alone, which decides about the schema before the use is known."""
-    value = {name.lower(): text for name, text in given.items()}.get("decode", "none")
-    parsed: str = _KNOWN["decode"].metadata["parse"]("decode", str(value))
+    parsed: str = _KNOWN["decode"].metadata["parse"]("decode", _raw(given, "decode", "none"))
     return parsed
+
+
+def names_many_hosts(given: Mapping[str, str]) -> bool:
+    """Whether the option `host` names several, which decides about the schema too."""
+    return len(hosts_of(_raw(given, "host", ""))) > 1
+
+
+def _raw(given: Mapping[str, str], option: str, default: str) -> str:
+    return str({name.lower(): text for name, text in given.items()}.get(option, default))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -10,12 +9,13 @@ from typing import Protocol
 import pyarrow as pa
 
 from openmsmq.bulk.client import Lag, Plan, Position, QueueInfo
+from openmsmq.spark.hosts import ManyHosts
 from openmsmq.spark.options import Options
 from openmsmq.spark.patience import PatientClient
+from openmsmq.spark.probing import listens
 
 _PAUSE = 0.2  # seconds between two looks whether anything answers
 _AFTER_RPC = 5.0  # seconds that a queue manager takes for Arrow Flight when it has begun to serve RPC
-_PROBE = 2.0  # seconds to find out whether anything listens at the port of Flight
 
 
 class Plane(Protocol):
@@ -31,8 +31,6 @@ class Plane(Protocol):
     def position(self, queue: str, source: str = "queue", group: str | None = None) -> Position: ...
 
     def lag(self, queue: str, source: str = "queue", start: int = 0, group: str | None = None) -> Lag: ...
-
-    def incarnation(self) -> str | None: ...
 
     def plan(
         self,
@@ -65,6 +63,8 @@ def connect(options: Options, uses_flight: bool, is_known: bool) -> Plane:
     """A connection. If the server `is_known` (somebody has had an answer from there) and does not answer now, calls by
     Arrow Flight are repeated for `retrySeconds`, and so is the connect of MS-MQRR; by Arrow Flight nothing is sent
     before the first call."""
+    if options.has_many_hosts:
+        return ManyHosts(options, is_known)
     if uses_flight:
         return flight(options, is_known)
     # Only here: each process that Spark starts for a query imports this, and the RPC client takes longer than the rest.
@@ -76,18 +76,20 @@ def connect(options: Options, uses_flight: bool, is_known: bool) -> Plane:
 def by_flight(options: Options, patient: bool = False) -> bool:
     """Whether Arrow Flight is to be used; protocol=auto takes it where something listens at its port. A stream is
     `patient`: where nothing answers at all, a restart may be going on, and the answer is for as long as it runs."""
+    if options.has_many_hosts:
+        return True
     if options.protocol != "auto":
         return options.protocol == "flight"
-    if _listens(options.host, options.flightPort):
+    if listens(options.host, options.flightPort):
         return True
-    if not patient or _listens(options.host, options.port):
+    if not patient or listens(options.host, options.port):
         return False
     deadline, seen = time.monotonic() + options.retrySeconds, False
     while time.monotonic() < deadline:
         time.sleep(_PAUSE)
-        if _listens(options.host, options.flightPort):
+        if listens(options.host, options.flightPort):
             return True
-        if not seen and _listens(options.host, options.port):
+        if not seen and listens(options.host, options.port):
             deadline, seen = min(deadline, time.monotonic() + _AFTER_RPC), True
     return False
 
@@ -98,12 +100,3 @@ def flight(options: Options, is_known: bool = True) -> PatientClient:
         options.host, options.flightPort, options.user, options.password, options.tlsRoot,
         retry_seconds=options.retrySeconds, is_known=is_known,
     )  # fmt: skip
-
-
-def _listens(host: str, port: int) -> bool:
-    """Whether anything answers at a port."""
-    try:
-        socket.create_connection((host, port), _PROBE).close()
-    except OSError:
-        return False
-    return True

@@ -5,41 +5,35 @@ from __future__ import annotations
 import gc
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSourceReader, Filter, GreaterThanOrEqual, InputPartition
 from pyspark.sql.types import StructType
 
-from openmsmq.bulk.client import Claim, Range
+from openmsmq.bulk.client import BulkClient, Claim, QueueInfo, Range
 from openmsmq.model.errors import MsmqError, QueueDeleted, QueueNotFound
-from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.model.malloc import set_thresholds
+from openmsmq.spark.filters import Selection
+from openmsmq.spark.hosts import FLIGHT, HostAway, ManyHosts, divided, joined
 from openmsmq.spark.offsets import Offsets
 from openmsmq.spark.options import OptionError, Options
 from openmsmq.spark.plane import Plane, by_flight, connect
-from openmsmq.spark.schema import TEXT, projection, with_text
+from openmsmq.spark.schema import HOST, TEXT, projection, with_text
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 NO_QUEUE = (QueueNotFound, QueueDeleted)
 _FEW = 10  # lookup identifiers that an error lists
 _RECORDS = 100_000  # messages a partition at most, unless asked for otherwise
 _KEPT = 64 << 20  # bytes of free memory that a worker keeps for the next record batches
 _WORTHWHILE = 1_000  # fewer messages than this are not divided
+_FIXED = ("journal", "deadletter", "xactdeadletter")  # sources whatever the name of the queue
 
 
 class DataLoss(RuntimeError):
@@ -70,17 +64,22 @@ class Fetching:
 
     def __init__(self, options: Options, schema: StructType, uses_flight: bool | None = None) -> None:
         self.options = options
-        self.names = projection(schema, options.decode)
+        self.names = projection(schema, options.decode, options.has_many_hosts)
         self._given_names = schema.names  # Spark compares names whatever their case, and wants them back as they were
         self._names_are_checked = False
         self._plane: Plane | None = None
         self._uses_flight = uses_flight  # None until it is known; then for all processes, whatever answers later
         self._odd = 0  # bodies of the partition that is read that are not wholly what `decode` wants
         self._is_known = False  # whether somebody has had an answer from the server
+        self._away: set[str] = set()  # hosts without which this goes on
+        self._threads: ThreadPoolExecutor | None = None
+        self.selection = Selection()
+        if options.startingTimestamp is not None:
+            self.selection.take(GreaterThanOrEqual(("arrival_time",), options.startingTimestamp))
 
     def __getstate__(self) -> dict[str, Any]:
         # Each process connects by itself. The one that gets this reads what was planned from answers.
-        return {**self.__dict__, "_plane": None, "_is_known": True}
+        return {**self.__dict__, "_plane": None, "_threads": None, "_is_known": True}
 
     @property
     def plane(self) -> Plane:
@@ -90,36 +89,124 @@ class Fetching:
             self._plane = connect(self.options, self._uses_flight, self._is_known)
         return self._plane
 
+    # -- hosts -------------------------------------------------------------------------------------------------
+
+    def host(self, queue: str) -> str:
+        """Where a queue is, as the column `host` and offsets have it; empty if there is one host only."""
+        return divided(queue)[0] if self.options.has_many_hosts else ""
+
+    def is_away(self, queue: str) -> bool:
+        """Whether this goes on without the host of the queue, which does not answer."""
+        return self.host(queue) in self._away
+
+    def by_host(self, queues: Iterable[str], ask: Callable[[list[str]], T], *, is_needed: bool = False) -> list[T]:
+        """What `ask` says of the queues of each host; all hosts are asked at the same time.
+
+        One that does not answer is left out if failOnDataLoss is false, unless it `is_needed`. Raises HostAway.
+        """
+        groups: dict[str, list[str]] = {}
+        for queue in queues:
+            groups.setdefault(self.host(queue), []).append(queue)
+        if not self.options.has_many_hosts:
+            return [ask(names) for names in groups.values()]
+        plane = self.plane  # connected by this thread
+        assert isinstance(plane, ManyHosts)
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(len(self.options.hosts), "asks a queue manager")
+        asked = {host: self._threads.submit(ask, names) for host, names in groups.items()}
+        answers = []
+        for host, answer in asked.items():
+            try:
+                answers.append(answer.result())
+            except HostAway as error:
+                if is_needed or self.options.failOnDataLoss is not False:
+                    raise
+                if host not in self._away:
+                    logger.warning("%s (failOnDataLoss=false)", error)
+                self._away.add(host)
+            else:
+                self._away.discard(host)
+        return answers
+
+    def each(self, queues: Iterable[str], ask: Callable[[str], T], *, is_needed: bool = False) -> dict[str, T]:
+        """What `ask` says of each queue, as `by_host`."""
+        names = list(queues)
+        found = self.by_host(names, lambda some: {name: ask(name) for name in some}, is_needed=is_needed)
+        answers = {name: answer for some in found for name, answer in some.items()}
+        return {name: answers[name] for name in names if name in answers}
+
+    def incarnations(self, queues: Iterable[str], *, is_needed: bool = False) -> dict[str, str | None]:
+        """Host -> incarnation of its store."""
+
+        def ask(names: list[str]) -> tuple[str, str | None]:
+            host, plane = self.host(names[0]), self.plane
+            if isinstance(plane, ManyHosts):
+                return host, plane.incarnation_at(host)
+            return host, plane.incarnation() if isinstance(plane, BulkClient) else None  # MS-MQRR does not say
+
+        return dict(self.by_host(queues, ask, is_needed=is_needed))
+
+    def _listed(self) -> list[QueueInfo]:
+        """The queues of the source on all hosts."""
+        plane = self.plane
+        if isinstance(plane, ManyHosts):
+            found = self.each(self._everywhere([""]), lambda name: plane.queues_at(divided(name)[0]))
+            listed = [
+                replace(one, queue=joined(divided(name)[0], one.queue)) for name, some in found.items() for one in some
+            ]
+        else:
+            listed = plane.queues()
+        return [found for found in listed if found.source == self.options.source]
+
+    def _everywhere(self, queues: Iterable[str]) -> list[str]:
+        """These queues on all hosts."""
+        options = self.options
+        if not options.has_many_hosts:
+            return list(queues)
+        names = list(queues)
+        return [joined(host, queue) for host in options.hosts for queue in names]
+
+    def plain(self, queue: str) -> str:
+        """What a queue is called on its host."""
+        return divided(queue)[1] if self.options.has_many_hosts else queue
+
+    # -- queues ------------------------------------------------------------------------------------------------
+
     def queues(self) -> list[str]:
         """The queues that are read, by the names that offsets have. Raises OptionError if a pattern matches none."""
         options = self.options
         if options.queue:
-            self._check_names()
-            return list(options.queue)
+            names = self._everywhere(options.queue)
+            self._check_names(names)
+            return names
         if options.queuePattern is None:
-            return [""]
+            return self._everywhere([""])
         pattern = re.compile(options.queuePattern)
-        found = [q.queue for q in self.plane.queues() if q.source == options.source and pattern.fullmatch(q.queue)]
+        found = [one.queue for one in self._listed() if pattern.fullmatch(self.plain(one.queue))]
         if not found:
             raise OptionError(f"queuePattern {options.queuePattern!r} matches no queue at {options.host}")
         return sorted(found)
 
-    def _check_names(self) -> None:
+    def _check_names(self, names: Sequence[str]) -> None:
         """Raises OptionError for a queue that is named twice, in different ways: its messages would be read twice."""
         if self._names_are_checked or len(self.options.queue) == 1:
             return
         known: dict[str, str] = {}
-        for name in self.options.queue:
-            try:
-                path = self.plane.check(name, self.options.source)
-            except NO_QUEUE:  # who reads it finds out
-                continue
+        for name, path in self.each(names, self._path).items():
             if path in known:
                 raise OptionError(
                     f"queue names {path} twice, as {known[path]!r} and {name!r}, allowed: each queue once"
                 )
-            known[path] = name
+            if path is not None:
+                known[path] = name
         self._names_are_checked = True
+
+    def _path(self, name: str) -> str | None:
+        """The path name of a queue; None for one that is not there, which its reader finds out."""
+        try:
+            return self.plane.check(name, self.options.source)
+        except NO_QUEUE:
+            return None
 
     def queues_of(self, start: Offsets) -> list[str]:
         """What a batch of a stream reads that begins here. Raises OptionError if the checkpoint is of other queues than
@@ -128,11 +215,14 @@ class Fetching:
         try:
             named = self.queues()
         except OptionError:  # all queues of the pattern were deleted; others may come
+            if pattern is None:
+                raise
             named = []
         others = [queue for queue in start if queue not in named]
         if others and pattern is not None:  # deleted, or another pattern
-            there = {found.queue for found in self.plane.queues() if found.source == self.options.source}
-            others = [queue for queue in others if queue in there]
+            there = {found.queue for found in self._listed()}
+            hosts = self.options.hosts if self.options.has_many_hosts else ("",)
+            others = [queue for queue in others if queue in there or self.host(queue) not in hosts]
         if others:
             wanted = pattern or ", ".join(named)
             raise OptionError(
@@ -162,15 +252,15 @@ class Fetching:
         """What has to be read for the columns that are wanted."""
         needed = [name for name in self.names if name != TEXT]
         extra = ["body", "body_type"] if TEXT in self.names else []
-        extra += ["arrival_time"] if self.options.startingTimestamp is not None else []
-        return list(dict.fromkeys(needed + extra)) or ["sequence"]
+        wanted = dict.fromkeys(needed + extra + self.selection.columns())
+        return [name for name in wanted if name != HOST] or ["sequence"]
 
-    def shaped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """What was read, as it is wanted."""
+    def shaped(self, batch: pa.RecordBatch, queue: str) -> Iterator[pa.RecordBatch]:
+        """What was read of a queue, as it is wanted."""
         options = self.options
-        if options.startingTimestamp is not None:
-            since = pa.scalar(options.startingTimestamp, pa.timestamp("us", tz="UTC"))
-            batch = batch.filter(pc.greater_equal(batch.column("arrival_time"), since))
+        if options.has_many_hosts:
+            batch = batch.append_column(HOST, pa.repeat(pa.scalar(self.host(queue), pa.string()), batch.num_rows))
+        batch = self.selection.rows(batch)
         if TEXT in self.names:
             batch, odd = with_text(batch, options.decode)
             self._odd += odd
@@ -199,7 +289,7 @@ class Fetching:
         try:
             for batch in batches:
                 rows += batch.num_rows
-                yield from self.shaped(batch)
+                yield from self.shaped(batch, queue)
         except NO_QUEUE as error:
             if fail_on_loss:
                 raise queue_lost(queue or self.options.source, error) from error
@@ -208,9 +298,11 @@ class Fetching:
                 "%d of %d messages %s: column text is null or has U+FFFD: their bodies are not what decode=%s wants",
                 self._odd, rows, which, self.options.decode,
             )  # fmt: skip
-        if rows >= wanted:
-            return
         keys = ", ".join(f"{key:#x}" for key in damaged[:_FEW])
+        if rows >= wanted:
+            if damaged:  # and as many came that were not planned
+                logger.warning("%d messages %s can't be decoded and are left out: %s", len(damaged), which, keys)
+            return
         unreadable = f", {len(damaged)} of them can't be decoded (by lookup id: {keys})" if damaged else ""
         what = f"{wanted - rows} of {wanted} messages {which} are gone since the read was planned{unreadable}"
         self.lost(what, fail_on_loss)
@@ -234,34 +326,57 @@ def _settle_in() -> None:
 class MsmqReader(Fetching, DataSourceReader):
     """A snapshot: each queue up to its last stable position."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        super().__init__(options, schema)
-        self.after = 0  # bounds that filters set
-        self.until: int | None = None
-
     def partitions(self) -> Sequence[InputPartition]:
-        parts: list[InputPartition] = []
-        for queue in self.queues():
-            start, end = self._bounds(queue)
-            if (end is not None and end <= start) or self._is_beyond(queue):
-                continue
-            for part in self.ranges(queue, start, end):
-                if part.count:
-                    parts.append(QueueRange(queue, part.start, part.end, part.count))
-        return parts
+        return [part for parts in self.each(self.queues(), self._parts).values() for part in parts]
 
-    def _is_beyond(self, queue: str) -> bool:
-        """Whether a filter leaves out all that there is. The server would call such a position one of another time."""
-        return self.after > 0 and self.after >= self.plane.position(queue, self.options.source).stable
+    def _parts(self, queue: str) -> list[QueueRange]:
+        bounds = self._bounds(queue)
+        if bounds is None:
+            return []
+        found = [part for part in self.ranges(queue, *bounds) if part.count]
+        return [QueueRange(queue, part.start, part.end, part.count) for part in found]
 
-    def _bounds(self, queue: str) -> tuple[int, int | None]:
-        options = self.options
+    def _bounds(self, queue: str) -> tuple[int, int | None] | None:
+        """The range of a queue that is read; None for nothing."""
+        options, selection = self.options, self.selection
+        if not self._is_admitted(queue):
+            return None
         start = named_offset("startingOffsets", options.startingOffsets, queue)
         if start == "latest":
             start = self.plane.position(queue, options.source).stable
         end = named_offset("endingOffsets", options.endingOffsets, queue)
-        bounds = [bound for bound in (end if isinstance(end, int) else None, self.until) if bound is not None]
-        return max(start if isinstance(start, int) else 0, self.after), min(bounds, default=None)
+        first, last = start if isinstance(start, int) else 0, end if isinstance(end, int) else None
+        if selection.has_limits():
+            # Never further than without filters, and never from where the server would say that there is nothing yet.
+            at = self.plane.position(queue, options.source)
+            highest = max(at.stable, at.last)
+            if first > highest:
+                self.ranges(queue, first, last)  # raises, if that is an offset of another queue manager
+                return None
+            last = at.stable if last is None else last
+            last = last if selection.until is None else min(last, selection.until)
+            if selection.after >= highest:
+                return None
+            first = max(first, selection.after)
+        return None if last is not None and last <= first else (first, last)
+
+    def _is_admitted(self, queue: str) -> bool:
+        """Whether filters leave anything of the queue, as far as its name and source say."""
+        source = self.options.source
+        known = {HOST: self.host(queue)} if self.options.has_many_hosts else {}
+        if not self.selection.admits(**known):
+            return False  # before the host is asked
+        if source in _FIXED or ";" not in queue:  # a name may be that of another source
+            known["source"] = source
+        if self.selection.concerns("queue") and (path := self._path_name(queue)) is not None:
+            known["queue"] = path
+        return self.selection.admits(**known)
+
+    def _path_name(self, queue: str) -> str | None:
+        """What the column `queue` has; None if the server is of a version that does not say."""
+        if not isinstance(self.plane, FLIGHT):
+            return self.plane.check(queue, self.options.source)
+        return self.plane.position(queue, self.options.source).queue or (None if self.plain(queue) else "")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, QueueRange):  # Spark makes one where there are none
@@ -270,33 +385,10 @@ class MsmqReader(Fetching, DataSourceReader):
 
 
 class FilteringReader(MsmqReader):
-    """A reader that takes filters on `sequence`; Spark calls it an error to have one while pushdown is disabled."""
+    """A reader that takes filters; Spark calls it an error to have one while pushdown is disabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        for condition in filters:
-            attribute, value = getattr(condition, "attribute", None), getattr(condition, "value", None)
-            if attribute != ("sequence",) or not isinstance(value, int):
-                yield condition
-            elif isinstance(condition, GreaterThan):
-                self._begin_after(value)
-            elif isinstance(condition, GreaterThanOrEqual):
-                self._begin_after(value - 1)
-            elif isinstance(condition, LessThan):
-                self._end_at(value - 1)
-            elif isinstance(condition, LessThanOrEqual):
-                self._end_at(value)
-            elif isinstance(condition, EqualTo):
-                self._begin_after(value - 1)
-                self._end_at(value)
-            else:
-                yield condition
-
-    def _begin_after(self, value: int) -> None:
-        self.after = max(self.after, value)
-
-    def _end_at(self, value: int) -> None:
-        if value <= LAST_SEQUENCE:
-            self.until = value if self.until is None else min(self.until, value)
+        return [condition for condition in filters if not self.selection.take(condition)]
 
 
 def named_offset(option: str, offsets: str | dict[str, int], queue: str) -> str | int:

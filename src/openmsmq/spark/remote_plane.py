@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +23,8 @@ from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, as_unicode
 from openmsmq.client.dead_letters import walk
 from openmsmq.client.sync import MessageQueue
 from openmsmq.model.constants import INFINITE
-from openmsmq.model.errors import MessageNotFound, MsmqError, QueueNotFound, SharingViolation
+from openmsmq.model.errors import MessageNotFound, MsmqError, QueueNotFound, SharingViolation, UnreadableMessage
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message, identifier_text
 from openmsmq.rpc.errors import BindError
 from openmsmq.spark.options import OptionError, Options
@@ -76,9 +78,6 @@ class RemotePlane:
         sequences = [message.sequence for message in self._walk(queue, source)]
         return Lag(sum(sequence > start for sequence in sequences), max(sequences, default=0))
 
-    def incarnation(self) -> None:
-        """The protocol does not say."""
-
     def plan(
         self,
         queue: str,
@@ -130,7 +129,8 @@ class RemotePlane:
 
     def walk_as_receiver(self, queue: str, source: str) -> Iterator[Message]:
         """From the front. Nobody else may receive from now on. Raises SharingViolation."""
-        yield from self._receiver(queue, source)
+        for _, message in walk(self._receiver(queue, source), partial(_log_unreadable, queue or source)):
+            yield message
 
     def read_listed(
         self, queue: str, source: str, identifiers: Sequence[int], names: Sequence[str], include_body: bool = True
@@ -181,8 +181,13 @@ class RemotePlane:
 
     def _walk(self, queue: str, source: str) -> Iterator[Message]:
         with self._manager.open(_name(queue, source), "peek", protocol="remoteread") as opened:
-            for _, message in walk(opened):
+            for _, message in walk(opened, partial(_log_unreadable, queue or source)):
                 yield message
+
+
+def _log_unreadable(queue: str, error: UnreadableMessage) -> None:
+    """Streams look again and again, so not each time."""
+    LEFT_OUT.note(f"messages of {queue} by MS-MQRR", f"sequence {error.sequence}, which stays in its queue,", error)
 
 
 def _within(sequence: int, start: int, end: int | None) -> bool:
@@ -259,7 +264,9 @@ def record_batch(
             arrays.append(pa.array([fixed[name]] * len(messages), kind))
         else:
             values = [_VALUES[name](message) for message in messages]
-            if kind == pa.string():
+            if kind == pa.int32():  # unsigned on the wire; by Arrow Flight the same bits
+                values = [value - (1 << 32) if value >= 1 << 31 else value for value in values]
+            elif kind == pa.string():
                 values = [None if value is None else as_unicode(value) for value in values]
             arrays.append(pa.array(values, kind))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([MESSAGE_SCHEMA.field(name) for name in names]))

@@ -24,6 +24,7 @@ from openmsmq.model.bodies import BodyError, decode_body
 from openmsmq.model.nrbf import NrbfError, decode_nrbf, looks_like_nrbf
 
 TEXT = "text"  # the column that option decode adds
+HOST = "host"  # the column that several hosts add
 _TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
     pa.binary(): BinaryType(),
@@ -41,15 +42,16 @@ class ColumnError(ValueError):
     """A column is unknown or has another type; the message names it and what is allowed."""
 
 
-def spark_schema(decode: str) -> StructType:
-    """All columns, and with `decode` other than none the decoded body."""
+def spark_schema(decode: str, has_many_hosts: bool = False) -> StructType:
+    """All columns, with `decode` other than none the decoded body, and of several hosts the host."""
     columns = [StructField(column.name, _TYPES[column.type]) for column in MESSAGE_SCHEMA]
-    return StructType(columns + ([StructField(TEXT, StringType())] if decode != "none" else []))
+    added = [TEXT] * (decode != "none") + [HOST] * has_many_hosts
+    return StructType(columns + [StructField(name, StringType()) for name in added])
 
 
-def projection(wanted: StructType, decode: str) -> list[str]:
+def projection(wanted: StructType, decode: str, has_many_hosts: bool = False) -> list[str]:
     """The names of the columns that a user's schema asks for. Raises ColumnError."""
-    known = {column.name: column.dataType for column in spark_schema(decode).fields}
+    known = {column.name: column.dataType for column in spark_schema(decode, has_many_hosts).fields}
     names = plain_names(wanted.names)
     for name, column in zip(names, wanted.fields, strict=True):
         if name not in known:

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from openmsmq.spark.options import BATCH_READ, BATCH_WRITE, STREAM_READ, STREAM_WRITE, decoding, parse
+from openmsmq.spark.options import BATCH_READ, BATCH_WRITE, STREAM_READ, STREAM_WRITE, decoding, names_many_hosts, parse
 from openmsmq.spark.plane import by_flight
 from openmsmq.spark.reading import FilteringReader, MsmqReader
 from openmsmq.spark.schema import spark_schema
@@ -27,7 +27,7 @@ class MsmqDataSource(DataSource):
         return "msmq"
 
     def schema(self) -> StructType:
-        return spark_schema(decoding(self.options))
+        return spark_schema(decoding(self.options), names_many_hosts(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse(self.options, BATCH_READ)

@@ -7,23 +7,24 @@ that lies before its start: that much is in Spark's own log already.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from openmsmq.bulk.client import BulkClient
 from openmsmq.model.errors import MsmqError
 from openmsmq.spark.batches import Batches, Browsing, Claiming, Listing
+from openmsmq.spark.hosts import FLIGHT
 from openmsmq.spark.offsets import Offsets, offset, sequence_of, store_of
 from openmsmq.spark.options import Options
 from openmsmq.spark.progress import Progress
 from openmsmq.spark.reading import NO_QUEUE, DataLoss, Fetching, logger, queue_lost
 from openmsmq.spark.shares import shares
 
+T = TypeVar("T")
 _PATIENCE = 0.5  # seconds that `latestOffset` waits for a first message; Spark would ask 80 times a second
 _PAUSE = 0.02  # seconds between two looks
 _COUNTED = 10_000  # messages of each queue that are counted for shares of bytes, where counting is reading
@@ -38,7 +39,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         self._targets: dict[str, int] | None = None  # of Trigger.AvailableNow
         self._progress = Progress()
         self._batches: Batches | None = None
-        self._store: str | None = None  # incarnation when a batch was planned last
+        self._stores: dict[str, str | None] = {}  # incarnation by host when a batch was planned last
         self._turn = 0
         self._reached: Offsets | None = None  # by the last batch that was planned
 
@@ -48,7 +49,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
             if self.options.mode == "browse":
                 self._batches = Browsing(self)
             else:
-                self._batches = Claiming(self) if isinstance(self.plane, BulkClient) else Listing(self)
+                self._batches = Claiming(self) if isinstance(self.plane, FLIGHT) else Listing(self)
         return self._batches
 
     @property
@@ -58,10 +59,13 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
     # -- positions ---------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        queues = self.queues()
-        for queue in queues:  # a stream may go on without a queue that it had, but not begin without one
+        def begin(queue: str) -> Any:
             self.plane.check(queue, self.options.source)
-        initial = {queue: self.batches.begin(queue) for queue in queues}
+            return batches.begin(queue)
+
+        batches = self.batches
+        # A stream may go on without a queue or host that it had, but not begin without one.
+        initial = self.each(self.queues(), begin, is_needed=True)
         self._progress.begun(initial)
         return initial
 
@@ -70,14 +74,17 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._targets = {}
-        for queue in self._present(self.queues()):
-            self._targets[queue] = self.batches.target(queue)
+        def target(queue: str) -> int:
+            self.plane.check(queue, self.options.source)
+            return batches.target(queue)
+
+        batches = self.batches
+        self._targets = self._present(self.queues(), target)
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> dict[str, Any]:
         self._progress.planned(start)
         queues = self.queues_of(start)
-        moved = self._of_this_store(start)
+        moved = self._of_this_store(start, queues)
         if moved != dict(start):  # a batch of nothing, so that the checkpoint is of this store
             return moved
         deadline = time.monotonic() + (0 if self._targets is not None else _PATIENCE)
@@ -91,26 +98,33 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """For the progress of the query: how far each queue has got, and how many messages wait there."""
-        if self._reached is None or not isinstance(self.plane, BulkClient):  # by MS-MQRR counting is reading
+        if self._reached is None or not isinstance(self.plane, FLIGHT):  # by MS-MQRR counting is reading
             return None
-        latest = {}
-        for queue, value in self._reached.items():
-            try:
-                lag = self.plane.lag(queue, self.options.source, sequence_of(value), self.options.consumerGroup)
-            except (MsmqError, ConnectionError):  # the next batch finds out
-                continue
-            latest[queue] = {"sequence": lag.stable, "lag": lag.count}
-        return latest
+        reached = self._reached
 
-    def _present(self, queues: Iterable[str]) -> Iterator[str]:
-        """The queues that are there. Raises DataLoss for another one, unless the options say to go on without."""
-        for queue in queues:
+        def waiting(queue: str) -> dict[str, int] | None:
             try:
-                self.plane.check(queue, self.options.source)
+                lag = self.plane.lag(
+                    queue, self.options.source, sequence_of(reached[queue]), self.options.consumerGroup
+                )
+            except (MsmqError, ConnectionError):  # the next batch finds out
+                return None
+            return {"sequence": lag.stable, "lag": lag.count}
+
+        return {queue: found for queue, found in self.each(reached, waiting).items() if found is not None}
+
+    def _present(self, queues: Iterable[str], ask: Callable[[str], T], *, is_needed: bool = False) -> dict[str, T]:
+        """What `ask` says of the queues that are there. Raises DataLoss for another one, unless the options say to go
+        on without; HostAway as `each`."""
+
+        def of(queue: str) -> tuple[T] | None:
+            try:
+                return (ask(queue),)
             except NO_QUEUE as error:
                 self._without(queue, error)
-                continue
-            yield queue
+                return None
+
+        return {queue: found[0] for queue, found in self.each(queues, of, is_needed=is_needed).items() if found}
 
     def _without(self, queue: str, error: MsmqError) -> None:
         """A queue is not there any more. Raises DataLoss, unless the options say to go on without."""
@@ -118,25 +132,21 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
             raise queue_lost(queue or self.options.source, error) from error
         logger.warning("queue %s was deleted: going on without it (failOnDataLoss=false)", queue)
 
-    def _of_this_store(self, start: Offsets) -> dict[str, Any]:
-        """Offsets that are of this incarnation of the store, or of one that is not known. Raises DataLoss for others,
-        unless the options say to go on: they are where this store is then."""
-        self._store = self.plane.incarnation()
-        moved = dict(start)
-        for queue, value in start.items():
-            if not self._is_other_store(value):
-                continue
-            try:
-                moved[queue] = self._moved(queue, sequence_of(value))
-            except NO_QUEUE as error:
-                self._without(queue, error)
-                del moved[queue]
+    def _of_this_store(self, start: Offsets, queues: Sequence[str]) -> dict[str, Any]:
+        """Offsets that are of this incarnation of their host's store, or of one that is not known. Raises DataLoss for
+        others, unless the options say to go on: they are where this store is then."""
+        self._stores |= self.incarnations(queues)
+        others = [queue for queue, value in start.items() if self._is_other_store(queue, value)]
+        moved = self._present(others, lambda queue: self._moved(queue, sequence_of(start[queue])), is_needed=True)
         if isinstance(self.batches, Browsing):
-            self.batches.store = self._store
-        return moved
+            self.batches.stores = self._stores
+        return {
+            queue: moved.get(queue, value) for queue, value in start.items() if queue in moved or queue not in others
+        }
 
-    def _is_other_store(self, value: Any) -> bool:
-        return self._store is not None and store_of(value) not in (None, self._store)
+    def _is_other_store(self, queue: str, value: Any) -> bool:
+        store = self._stores.get(self.host(queue))
+        return store is not None and store_of(value) not in (None, store)
 
     def _moved(self, queue: str, at: int) -> dict[str, Any]:
         source = self.options.source
@@ -155,13 +165,31 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
             "on behind %d, %d messages before that are in the queue and are not read",
             queue or source, at, goes_on, skipped,
         )  # fmt: skip
-        return offset(goes_on, 0, self._store)
+        return offset(goes_on, 0, self._stores[self.host(queue)])
 
     def _advance(self, start: Offsets, queues: Sequence[str], rows: int | None) -> dict[str, Any]:
-        size = self.options.maxBytesPerTrigger
+        given = self._shares(start, queues, rows, self.options.maxBytesPerTrigger)
         end: dict[str, Any] = {}
         rest: dict[str, Any] = {}  # offsets of queues that have nothing in this batch
-        given = self._shares(start, queues, rows, size)
+        for taken, passed in self.by_host(
+            given, lambda names: self._take(start, {name: given[name] for name in names})
+        ):
+            end |= taken
+            rest |= passed
+        # A host that is away keeps its offsets.
+        rest |= {queue: value for queue, value in start.items() if queue not in end and self.is_away(queue)}
+        if not end:
+            return {queue: start[queue] for queue in start if queue in rest}
+        return {queue: end[queue] if queue in end else rest[queue] for queue in queues if queue in end or queue in rest}
+
+    def _take(
+        self, start: Offsets, given: Mapping[str, tuple[int | None, int | None]]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The offsets of one host's queues: of those that have messages in the batch, and of those that have none."""
+        end: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
+        limits = [most_bytes for _, most_bytes in given.values() if most_bytes is not None]
+        size = sum(limits) if limits else None
         for queue, (most_rows, most_bytes) in given.items():
             value = self._value(start, queue)
             try:
@@ -180,9 +208,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
                 continue
             end[queue] = taken.value
             size = None if size is None else size - taken.bytes
-        if not end:
-            return {queue: start[queue] for queue in rest}
-        return {queue: end[queue] if queue in end else rest[queue] for queue in queues if queue in end or queue in rest}
+        return end, rest
 
     def _target(self, queue: str) -> int | None:
         return None if self._targets is None else self._targets.get(queue, 0)
@@ -201,14 +227,11 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         order = [*queues[turn:], *queues[:turn]]
         if len(queues) <= 1 or (rows is None and size is None):
             return dict.fromkeys(order, (rows, size))
-        waiting: dict[str, int] = {}
-        for queue in order:
-            try:
-                waiting[queue] = self.batches.waiting(
-                    queue, self._value(start, queue), self._target(queue), rows or _COUNTED
-                )
-            except NO_QUEUE as error:
-                self._without(queue, error)
+        batches = self.batches
+        waiting = self._present(
+            order,
+            lambda queue: batches.waiting(queue, self._value(start, queue), self._target(queue), rows or _COUNTED),
+        )
         total = sum(waiting.values())
         by_rows = {} if rows is None else shares(waiting, min(rows, total))
         by_bytes = {} if size is None else shares(waiting, size)
@@ -220,29 +243,28 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         if self.options.mode == "receive":
             self._progress.check(start)
         self.queues_of(end)
-        self._check_store(end)
-        parts: list[InputPartition] = []
-        for queue, value in end.items():
-            try:
-                found, count, planned = self.batches.parts(queue, self._value(start, queue), value)
-            except NO_QUEUE as error:
-                self._without(queue, error)
-                continue
-            parts += found
+        moved = [queue for queue, value in end.items() if value != start.get(queue)]
+        self._check_store(end, moved)
+        batches = self.batches
+        found = self._present(
+            moved, lambda queue: batches.parts(queue, self._value(start, queue), end[queue]), is_needed=True
+        )
+        for queue, (_, count, planned) in found.items():
             if planned is not None and count < planned:
                 self.lost(
                     f"{planned - count} of {planned} messages of {queue or self.options.source} between "
-                    f"{sequence_of(self._value(start, queue))} and {sequence_of(value)} "
+                    f"{sequence_of(self._value(start, queue))} and {sequence_of(end[queue])} "
                     "are gone since the batch was planned",
                     self._fails_on_loss,
                 )
-        return parts
+        return [part for parts, _, _ in found.values() for part in parts]
 
-    def _check_store(self, end: Offsets) -> None:
+    def _check_store(self, end: Offsets, queues: Sequence[str]) -> None:
         """A batch that was planned before a restart may be of another life of the store. Raises DataLoss."""
-        if self._store is None:
-            self._store = self.plane.incarnation()
-        others = [queue for queue, value in end.items() if self._is_other_store(value)]
+        self._stores |= self.incarnations(
+            [queue for queue in queues if self.host(queue) not in self._stores], is_needed=True
+        )
+        others = [queue for queue in queues if self._is_other_store(queue, end[queue])]
         if others:
             self.lost(
                 f"the batch of {', '.join(others)} was planned before the queue manager's store was restored from a "
@@ -257,8 +279,6 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def commit(self, end: Offsets) -> None:
         self._progress.committed(end)
-        for queue, value in end.items():
-            try:
-                self.batches.remove(queue, value)
-            except NO_QUEUE as error:
-                self._without(queue, error)
+        batches = self.batches
+        # What a host does not hear of now, it hears with its next batch.
+        self._present(end, lambda queue: batches.remove(queue, end[queue]))

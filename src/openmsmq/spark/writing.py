@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections.abc import Iterable, Iterator
@@ -16,8 +17,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from openmsmq.bulk.client import BulkClient
+from openmsmq.bulk.row_stream import Refusal
 from openmsmq.model.bodies import encode_body
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import IllegalPropertyValue, MsmqError
 from openmsmq.spark.collecting import Collected, Errors
 from openmsmq.spark.options import OptionError, Options
 from openmsmq.spark.patience import PatientClient
@@ -27,6 +29,8 @@ from openmsmq.spark.schema import check_writable, plain_names
 # Local properties of a streaming query's tasks: the number of the batch, and the query's identifier, which its
 # checkpoint keeps.
 _BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
+logger = logging.getLogger(__name__)
+
 HELD_BYTES = 64 << 20  # of a task's rows, for a repetition
 _SIGN_OF_LIFE = 60.0  # seconds between two of a task; the queue manager drops the stages of a writer that is gone
 
@@ -82,10 +86,10 @@ class _Writing:
         options, errors = self.options, self._errors(sink)
         collected = None if errors is None else errors.attempt(batch, partition)
         batches = _prepared(rows, collected)
-        first = next(batches, None)
-        if first is None:
-            return WrittenStage(None, 0, query=query)
         try:
+            first = next(batches, None)
+            if first is None:  # no rows, or none that could be sent
+                return WrittenStage(None, 0, None if collected is None else collected.close(), query)
             staged = plane.stage(
                 *target, chain([first], batches), options.defaultQueue, options.transactional,
                 None if collected is None else collected.take, query,
@@ -94,7 +98,7 @@ class _Writing:
             try:
                 file = None if collected is None else collected.close()
             except BaseException:
-                with suppress(MsmqError, ConnectionError):
+                with suppress(MsmqError, ConnectionError):  # it is dropped after stage_time_limit all the same
                     plane.forget(sink, stages=[staged])
                 raise
             return WrittenStage(staged.handle, staged.rows, file, query)
@@ -134,8 +138,14 @@ def _signs_of_life(options: Options, sink: str) -> Iterator[None]:
 
     def show() -> None:
         while not done.wait(_SIGN_OF_LIFE):
-            with suppress(MsmqError, ConnectionError), flight(options) as plane:
-                plane.renew(sink)
+            try:
+                with flight(options) as plane:
+                    plane.renew(sink)
+            except Exception as error:  # the next one may get through
+                logger.warning(
+                    "sink %s: a keep-alive has failed; without any for stage_time_limit the queue manager drops what "
+                    "this task has staged: %s", sink, error,
+                )  # fmt: skip
 
     threading.Thread(target=show, name=f"keep-alives of {sink}", daemon=True).start()
     try:
@@ -230,12 +240,41 @@ class Repeatable:
 
 
 def _prepared(batches: Iterable[pa.RecordBatch], collected: Collected | None) -> Iterator[pa.RecordBatch]:
-    """Rows as they are sent; as they came, they are held for the case that one is refused."""
+    """Rows as they are sent; as they came, they are held for the case that one is refused. One whose text is no UTF-8,
+    as Spark allows, is refused here: no encoder takes it, and the queue manager would refuse all rows beside it."""
+    first = 0
     for batch in batches:
+        bad = _without_encoding(batch)
+        if bad:
+            if collected is None:
+                row, column = next(iter(bad.items()))
+                raise IllegalPropertyValue(detail=f"row {first + row}: {column} is not valid UTF-8")
+            refused = [Refusal(row, IllegalPropertyValue(detail=f"{column} is not valid UTF-8"))
+                       for row, column in bad.items()]  # fmt: skip
+            collected.put_aside(batch, refused)
+            batch = batch.take(pa.array([row for row in range(batch.num_rows) if row not in bad], pa.int64()))
+        first += batch.num_rows + len(bad)
         if batch.num_rows:
             if collected is not None:
                 collected.hold(batch)
             yield _with_bytes(batch.rename_columns(plain_names(batch.schema.names)))
+
+
+def _without_encoding(batch: pa.RecordBatch) -> dict[int, str]:
+    """The rows that have text which is not valid UTF-8, and a column where it is; in order."""
+    found: dict[int, str] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if not pa.types.is_string(column.type):
+            continue
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            for row, raw in enumerate(column.cast(pa.binary()).to_pylist()):
+                try:
+                    str(raw or b"", "utf-8")
+                except UnicodeDecodeError:
+                    found.setdefault(row, name)
+    return dict(sorted(found.items()))
 
 
 def _with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:

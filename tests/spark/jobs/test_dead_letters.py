@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from daemon import Daemon, eventually
-from openmsmq.client.dead_letters import DEAD_LETTER_QUEUES
+from openmsmq.client.dead_letters import DEAD_LETTER_QUEUES, Forwarding
 from openmsmq.spark.jobs import PipelineError, Server, dead_letters, return_to_source
 
 
@@ -51,7 +51,9 @@ def kill_some(qm: Any) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["auto", pytest.param("remoteread", marks=pytest.mark.slow)])
-def test_dead_letters_are_counted_and_returned(spark: Any, own: Daemon, protocol: str) -> None:
+def test_dead_letters_are_counted_and_returned(
+    spark: Any, own: Daemon, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = Server(port=own.port, flight_port=own.ready["endpoints"]["flight"]["port"], protocol=protocol)
     with own.connect() as qm:
         assert dead_letters(spark, server).messages == 0
@@ -79,6 +81,23 @@ def test_dead_letters_are_counted_and_returned(spark: Any, own: Daemon, protocol
         assert sorted(m.label for m in dead(qm)) == ["late 0", "late 1", "late 2", "tx"]
         with qm.open(".\\private$\\rejecting", "peek") as opened:
             assert sorted(m.decode() for m in opened) == ["rejected 0", "rejected 1"]
+
+        send_back = Forwarding.send_back
+
+        def fail_at(label: str, error: Exception) -> None:
+            def send(self: Forwarding, cursor: Any, message: Any) -> Any:
+                if message.label == label:
+                    raise error
+                return send_back(self, cursor, message)
+
+            monkeypatch.setattr(Forwarding, "send_back", send)
+
+        fail_at("late 0", ValueError("this one is odd"))
+        done = return_to_source(spark, server, "label in ('late 0', 'late 1')")
+        assert {letter.label: letter.error for letter in done} == {"late 0": "this one is odd", "late 1": None}
+        fail_at("late 2", ConnectionError("the line is cut"))
+        with pytest.raises(PipelineError, match=r"after [0-9] of [0-9] dead letters: the line is cut; run it again"):
+            return_to_source(spark, server, "label like 'late%'")
 
 
 def test_a_wrong_selection_is_one_line(spark: Any, server: Server, filled: Callable[..., str]) -> None:

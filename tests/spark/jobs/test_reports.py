@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -15,6 +18,7 @@ from openmsmq.spark.jobs.naming import common_beginning
 from openmsmq.spark.jobs.reports import dead_letters_page, traffic_page
 from openmsmq.spark.jobs.traffic import ALL, Figures, Traffic
 from openmsmq.spark.jobs.units import SECONDS, count, seconds, size
+from wanted import library, missing
 
 NASTY = "vm\\private$\\a<script>alert('x')</script>&$b$"
 START = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -132,6 +136,21 @@ def test_lines_upon_each_other_are_all_seen() -> None:
     assert breadths == [4.5, 3.0, 1.5]
 
 
+def test_bytes_by_hour_show_the_queues_with_most_bytes() -> None:
+    """Queue large has few messages and most bytes, behind as many queues as have a colour of their own."""
+    small = [Figures(f"q\\{n}", "queue", None, 1000 - n, 10, (1.0,) * 3, None) for n in range(len(plots.COLOURS) + 2)]
+    large = Figures("q\\large", "queue", None, 1, 10**9, (1.0,) * 3, None)
+    at = [START, START + timedelta(hours=1)]
+    whole = Figures(ALL, "", None, 1, 1, (1.0,) * 3, None)
+    found = Traffic(
+        total=whole, queues=[*small, large], hours=[replace(f, hour=hour) for hour in at for f in (*small, large)],
+        all_hours=[replace(whole, hour=hour) for hour in at],
+    )  # fmt: skip
+    messages, volume, *_ = re.findall(r"<svg.*?</svg>", traffic_page(found, "x"), re.DOTALL)
+    assert "large" in volume and "large" not in messages
+    assert "other queues" in messages and "other queues" in volume
+
+
 def test_figures_have_units() -> None:
     sizes = [size(v) for v in (0, 1023, 1536, 200 * 1024, 5 * 2**40)]
     assert sizes == [
@@ -143,3 +162,25 @@ def test_figures_have_units() -> None:
     ]
     assert [seconds(v) for v in (0, 0.5, 90, 7200, 90000 * 4)] == ["0 s", "0.5 s", "1.5 min", "2 h", "4.2 d"]
     assert count(1234567) == "1,234,567"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [360, 1280])
+def test_all_columns_of_a_table_are_seen_on_a_screen_and_reached_on_a_phone(tmp_path: Path, width: int) -> None:
+    program = shutil.which("chromium") or missing("Chromium is not installed: make browser")
+    file = tmp_path / "page.html"
+    file.write_text(traffic_page(traffic(), "x"))
+    with library("playwright.sync_api", "make browser").sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        page.goto(file.as_uri())
+        tables = page.evaluate(
+            "[...document.querySelectorAll('.scroll')].map(e => [e.scrollWidth, e.clientWidth, "
+            "e.getBoundingClientRect().left, e.getBoundingClientRect().right])"
+        )
+        whole = page.evaluate("document.documentElement.scrollWidth")
+        browser.close()
+    assert len(tables) == 2 and whole <= width, "the page itself does not scroll sideways"
+    for inner, outer, left, right in tables:
+        assert left >= 0 and right <= width
+        assert inner <= outer or width < 1280, "p95 and p99 are beside the others"

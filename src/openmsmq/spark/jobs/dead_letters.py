@@ -104,7 +104,7 @@ def return_to_source(
     }
     if dry_run:
         return list(chosen.values())
-    done = []
+    done: list[Returned] = []
     with server.connect() as qm, Forwarding(qm) as forwarding:
         for source in {source for source, _ in chosen}:
             with qm.open(SOURCES[source], protocol="qmcomm") as queue:
@@ -113,7 +113,10 @@ def return_to_source(
                     if letter is not None:
                         try:
                             forwarding.send_back(cursor, message)
-                        except MsmqError as error:
+                        except ConnectionError as error:
+                            which = f"after {len(done)} of {len(chosen)} dead letters"
+                            raise PipelineError(f"{which}: {error}; run it again for the rest") from error
+                        except (MsmqError, ValueError) as error:  # of this one
                             letter.error = str(error)
                         done.append(letter)
     return done

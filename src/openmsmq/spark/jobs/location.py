@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 import openmsmq
 from openmsmq.bulk.client import DEFAULT_PORT
 from openmsmq.client.sync import QueueManager
-from openmsmq.spark.options import BATCH_READ, WRITES, Options, parse
+from openmsmq.spark.options import BATCH_READ, WRITES, OptionError, Options, parse
 from openmsmq.spark.plane import by_flight, connect
 
 
@@ -75,4 +75,7 @@ class Server:
 
     @property
     def _parsed(self) -> Options:
-        return parse({**self.options(), "source": "deadletter"}, BATCH_READ)
+        options = parse({**self.options(), "source": "deadletter"}, BATCH_READ)
+        if options.has_many_hosts:
+            raise OptionError(f"host is {self.host!r}, allowed for a job: one queue manager")
+        return options

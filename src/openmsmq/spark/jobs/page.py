@@ -34,8 +34,10 @@ figure svg { display: block; width: 100%; height: auto; }
 figure svg text { fill: var(--ink) !important; }
 figure svg [stroke="#777777"], figure svg [style*="stroke: #777777"] { stroke: var(--edge) !important; }
 figure svg [style*="stroke: #dddddd"] { stroke: var(--rule) !important; }
-/* A shadow at each side where something is hidden: it lies under a cover that scrolls with the table. */
-.scroll { overflow-x: auto; background:
+/* A table may be wider than the text, up to the window; only beyond that it scrolls. A shadow at each side where
+  something is hidden lies under a cover that scrolls with the table. */
+.scroll { position: relative; left: 50%; transform: translateX(-50%); width: max-content; min-width: 100%;
+  max-width: calc(100vw - 3rem); overflow-x: auto; background:
   linear-gradient(to right, var(--ground) 30%, transparent) 0 / 2.5rem 100% no-repeat local,
   linear-gradient(to left, var(--ground) 30%, transparent) 100% / 2.5rem 100% no-repeat local,
   radial-gradient(farthest-side at 0 50%, var(--shade), transparent) 0 / .8rem 100% no-repeat scroll,
@@ -46,14 +48,13 @@ h3 { font-size: 1rem; margin: 1.25rem 0 .25rem; }
 table { border-collapse: collapse; width: 100%; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem .3rem 0; text-align: right; vertical-align: top; border-bottom: 1px solid var(--rule);
   white-space: nowrap; }
-th { color: var(--quiet); font-weight: 600; border-bottom-color: var(--edge); }
+th { color: var(--quiet); font-weight: 600; border-bottom-color: var(--edge); white-space: normal; }
 th.text, td.text { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 8rem; }
 @media print {
   @page { margin: 15mm; }
   body { max-width: none; padding: 0; font-size: 10pt; }
-  .scroll { overflow: visible; background: none; }
+  .scroll { position: static; transform: none; width: auto; max-width: none; overflow: visible; background: none; }
   table { font-size: 7.5pt; }
-  th { white-space: normal; }
   h2 { break-after: avoid; }
   figure, tr, dl { break-inside: avoid; }
   thead { display: table-header-group; }

@@ -109,8 +109,9 @@ def _explain(page: Page, name: str) -> None:
 
 
 def _by_queue(traffic: Traffic, what: str, shown: Callable[[str], str]) -> dict[str, dict[datetime, float]]:
-    """The queues with most messages, by their names as they are `shown`, and the others together."""
-    named = [_named(f) for f in traffic.queues[:_SHOWN]]
+    """The queues with most of `what`, by their names as they are `shown`, and the others together."""
+    most = sorted(traffic.queues, key=lambda figures: -getattr(figures, what))
+    named = [_named(f) for f in most[:_SHOWN]]
     series: dict[str, Counter[datetime]] = {name: Counter() for name in named}
     for figures in traffic.hours:
         name = _named(figures)

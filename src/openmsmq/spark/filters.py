@@ -1,0 +1,177 @@
+"""Filters that Spark pushes down: which ones a read takes, and what they leave of its queues, positions and rows.
+
+A filter is taken if it can be evaluated here exactly as Spark would do it; whatever else it is, it stays with Spark. So
+none can fail a query. Each filter that is taken is applied to the rows; what it says of positions and of columns that
+are the same for a whole queue only saves reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+from openmsmq.model.lookup_id import LAST_SEQUENCE
+
+_TIME = pa.timestamp("us", tz="UTC")
+#: Columns whose filters are taken, and what Python has for their values.
+_COLUMNS: dict[str, tuple[pa.DataType, type]] = {
+    "host": (pa.string(), str),
+    "queue": (pa.string(), str),
+    "source": (pa.string(), str),
+    "sequence": (pa.int64(), int),
+    "arrival_time": (_TIME, datetime),
+}
+_NEVER_NULL = ("host", "queue", "source", "sequence")
+#: Kind of filter -> what it makes of a column and its value. Null where Spark has null: such a row is left out.
+_COMPARISONS: dict[type[Filter], Callable[[Any, Any], pa.Array]] = {
+    EqualTo: pc.equal,
+    EqualNullSafe: lambda column, value: pc.fill_null(pc.equal(column, value), False),
+    GreaterThan: pc.greater,
+    GreaterThanOrEqual: pc.greater_equal,
+    LessThan: pc.less,
+    LessThanOrEqual: pc.less_equal,
+    # Without a value that is null: equality to one of the values, and null for null.
+    In: lambda column, values: pc.if_else(pc.is_valid(column), pc.is_in(column, value_set=values), None),
+    IsNull: lambda column, _: pc.is_null(column),
+    IsNotNull: lambda column, _: pc.is_valid(column),
+    StringStartsWith: lambda column, value: pc.starts_with(column, value.as_py()),
+    StringEndsWith: lambda column, value: pc.ends_with(column, value.as_py()),
+    StringContains: lambda column, value: pc.match_substring(column, value.as_py()),
+}
+
+
+class Selection:
+    """What the filters leave.
+
+    Attributes:
+        after, until: of positions: after < sequence <= until.
+    """
+
+    def __init__(self) -> None:
+        self.after = 0
+        self.until: int | None = None
+        self._conditions: list[Filter] = []
+
+    def take(self, condition: Filter) -> bool:
+        """Whether the filter is taken; Spark applies it if not."""
+        if not _is_exact(condition):
+            return False
+        column = _column(condition)
+        if isinstance(condition, IsNotNull) and column in _NEVER_NULL:
+            return True
+        if column != "sequence" or not self._limit(condition):
+            self._conditions.append(condition)
+        return True
+
+    def _limit(self, condition: Filter) -> bool:
+        """Take what a filter says of positions. Returns whether that is all it says."""
+        if isinstance(condition, GreaterThan):
+            self._begin_after(condition.value)
+        elif isinstance(condition, GreaterThanOrEqual):
+            self._begin_after(condition.value - 1)
+        elif isinstance(condition, LessThan):
+            self._end_at(condition.value - 1)
+        elif isinstance(condition, LessThanOrEqual):
+            self._end_at(condition.value)
+        elif isinstance(condition, EqualTo):
+            self._begin_after(condition.value - 1)
+            self._end_at(condition.value)
+        elif isinstance(condition, In) and condition.value:
+            self._begin_after(min(condition.value) - 1)
+            self._end_at(max(condition.value))
+            return False
+        else:
+            return False
+        return True
+
+    def _begin_after(self, value: int) -> None:
+        self.after = max(self.after, value)
+
+    def _end_at(self, value: int) -> None:
+        if value <= LAST_SEQUENCE:
+            self.until = value if self.until is None else min(self.until, value)
+
+    def has_limits(self) -> bool:
+        """Whether the filters say anything of positions."""
+        return self.after > 0 or self.until is not None
+
+    def concerns(self, column: str) -> bool:
+        return any(_column(condition) == column for condition in self._conditions)
+
+    def columns(self) -> list[str]:
+        """What has to be read for `rows`."""
+        return list(dict.fromkeys(map(_column, self._conditions)))
+
+    def admits(self, **known: str) -> bool:
+        """Whether there may be rows where these columns have these values; they are the same in all rows of a queue."""
+        row = pa.RecordBatch.from_pydict({name: pa.array([text], pa.string()) for name, text in known.items()})
+        return all(
+            _evaluated(condition, row)[0].as_py() is True
+            for condition in self._conditions
+            if _column(condition) in known
+        )
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that all filters let pass."""
+        for condition in self._conditions:
+            batch = batch.filter(_evaluated(condition, batch))
+        return batch
+
+
+def _column(condition: Filter) -> str:
+    """The column of a filter as the table has it; empty for part of a structure and where there is none."""
+    path: tuple[str, ...] = getattr(condition.child if isinstance(condition, Not) else condition, "attribute", ())
+    return path[0].lower() if len(path) == 1 else ""
+
+
+def _is_exact(condition: Filter) -> bool:
+    """Whether the filter can be evaluated here, with its value."""
+    plain = condition.child if isinstance(condition, Not) else condition
+    kind, wanted = _COLUMNS.get(_column(condition), (None, None))
+    if kind is None or wanted is None or type(plain) not in _COMPARISONS:
+        return False
+    if isinstance(plain, IsNull | IsNotNull):
+        return True
+    values = plain.value if isinstance(plain, In) else [plain.value]  # type: ignore[attr-defined]
+    if not all(_is_plain(value, wanted) for value in values):
+        return False
+    try:
+        _evaluated(condition, pa.RecordBatch.from_pydict({_column(condition): pa.array([], kind)}))
+    except (ValueError, TypeError, OverflowError, pa.ArrowException):  # a value beyond the type's range, for example
+        return False
+    return True
+
+
+def _is_plain(value: Any, wanted: type) -> bool:
+    return type(value) is wanted and not (isinstance(value, datetime) and value.tzinfo is None)
+
+
+def _evaluated(condition: Filter, batch: pa.RecordBatch) -> pa.Array:
+    """Row by row: true, false or null."""
+    if isinstance(condition, Not):
+        return pc.invert(_evaluated(condition.child, batch))
+    name = _column(condition)
+    kind = _COLUMNS[name][0]
+    value = getattr(condition, "value", None)
+    given = pa.array(list(value), kind) if isinstance(condition, In) and value is not None else pa.scalar(value, kind)
+    return _COMPARISONS[type(condition)](batch.column(name), given)

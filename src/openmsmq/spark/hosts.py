@@ -1,0 +1,152 @@
+"""Many queue managers as one table: a queue is named `host/queue`, and each host has a client of its own.
+
+By Arrow Flight only. Hosts are asked at the same time by `reading.Fetching`, each by one thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from openmsmq.bulk.client import BulkClient, Claim, Lag, Plan, Position, QueueInfo
+from openmsmq.model.errors import MsmqError, error_for
+from openmsmq.spark.options import Options
+from openmsmq.spark.patience import PatientClient
+from openmsmq.spark.probing import listens
+
+_AGAIN = 10.0  # seconds after which a host that did not answer is looked for again
+
+
+class HostAway(ConnectionError):
+    """A queue manager does not answer; the message names it."""
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(
+            f"queue manager {host} does not answer: {reason}; failOnDataLoss=false goes on with the other hosts and "
+            "reads from this one later"
+        )
+        self.host = host
+
+
+def joined(host: str, queue: str) -> str:
+    """The name of a queue among those of several hosts."""
+    return f"{host}/{queue}"
+
+
+def divided(name: str) -> tuple[str, str]:
+    """Host and queue of a name. No host has a slash, a queue may have."""
+    host, _, queue = name.partition("/")
+    return host, queue
+
+
+class ManyHosts:
+    """What `BulkClient` does, for queues that are named `host/queue`. Failures name the host."""
+
+    def __init__(self, options: Options, is_known: bool) -> None:
+        """Nothing is sent before the first call.
+
+        Args:
+            options: of the data source.
+            is_known: whether somebody has had an answer from all of the hosts, so that calls are repeated.
+        """
+        self._options, self._is_known = options, is_known
+        self._clients: dict[str, PatientClient] = {}
+        self._away: dict[str, tuple[float, str]] = {}  # host -> when it is looked for again, and why it is away
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    def queues(self) -> list[QueueInfo]:
+        """Of one host after the other; see `queues_at`."""
+        return [found for host in self._options.hosts for found in self.queues_at(host)]
+
+    def queues_at(self, host: str) -> list[QueueInfo]:
+        """What a host has, by the names that it has there."""
+        found: list[QueueInfo] = self._ask(joined(host, ""), "queues", is_of_host=True)
+        return found
+
+    def incarnation_at(self, host: str) -> str | None:
+        store: str | None = self._ask(joined(host, ""), "incarnation", is_of_host=True)
+        return store
+
+    def check(self, queue: str, source: str = "queue") -> str:
+        """The path name on its host, with the host."""
+        return joined(divided(queue)[0], self._ask(queue, "check", source))
+
+    def position(self, queue: str, *values: Any, **options: Any) -> Position:
+        position: Position = self._ask(queue, "position", *values, **options)
+        return position
+
+    def lag(self, queue: str, *values: Any, **options: Any) -> Lag:
+        lag: Lag = self._ask(queue, "lag", *values, **options)
+        return lag
+
+    def plan(self, queue: str, *values: Any, **options: Any) -> Plan:
+        plan: Plan = self._ask(queue, "plan", *values, **options)
+        return plan
+
+    def cursor(self, queue: str, *values: Any, **options: Any) -> int | None:
+        cursor: int | None = self._ask(queue, "cursor", *values, **options)
+        return cursor
+
+    def claim(self, queue: str, *values: Any, **options: Any) -> Claim:
+        claim: Claim = self._ask(queue, "claim", *values, **options)
+        return claim
+
+    def commit(self, queue: str, *values: Any, **options: Any) -> int:
+        cursor: int = self._ask(queue, "commit", *values, **options)
+        return cursor
+
+    def read(self, queue: str, *values: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        host, name = divided(queue)
+        try:
+            yield from self._client(host).read(name, *values, **options)
+        except HostAway:
+            raise
+        except (MsmqError, ConnectionError) as error:
+            raise self._failure(host, error) from error
+
+    def _ask(self, queue: str, what: str, *values: Any, is_of_host: bool = False, **options: Any) -> Any:
+        """Call a method of the client of the queue's host."""
+        host, name = divided(queue)
+        which = () if is_of_host else (name,)
+        try:
+            answer = getattr(self._client(host), what)(*which, *values, **options)
+        except HostAway:
+            raise
+        except (MsmqError, ConnectionError) as error:
+            raise self._failure(host, error) from error
+        self._away.pop(host, None)
+        return answer
+
+    def _client(self, host: str) -> PatientClient:
+        """Raises HostAway for one that did not answer just now: others must not wait for it again and again."""
+        options = self._options
+        if host in self._away:
+            again, reason = self._away[host]
+            if time.monotonic() < again:
+                raise HostAway(host, reason)
+            if not listens(host, options.flightPort):
+                self._away[host] = time.monotonic() + _AGAIN, reason
+                raise HostAway(host, reason)
+        if host not in self._clients:
+            self._clients[host] = PatientClient(
+                host, options.flightPort, options.user, options.password, options.tlsRoot,
+                retry_seconds=options.retrySeconds, is_known=self._is_known and host not in self._away,
+            )  # fmt: skip
+        return self._clients[host]
+
+    def _failure(self, host: str, error: MsmqError | ConnectionError) -> Exception:
+        if isinstance(error, MsmqError):
+            return error_for(error.hresult, f"{host}: {error.detail}")
+        self._clients.pop(host).close()  # a new one does not repeat its first call
+        self._away[host] = time.monotonic() + _AGAIN, str(error)
+        return HostAway(host, str(error))
+
+
+FLIGHT = (BulkClient, ManyHosts)
+"""Planes that have positions and consumer groups."""
