@@ -15,6 +15,7 @@ from openmsmq.link.destination import Destination
 from openmsmq.link.finding import Finder
 from openmsmq.link.holding import Holding
 from openmsmq.link.judging import Judge
+from openmsmq.link.known_addresses import KnownAddresses
 from openmsmq.link.limits import Limits
 from openmsmq.link.memory import Duplicates, Source, Sources
 from openmsmq.link.options import Options
@@ -79,8 +80,11 @@ class MessageService:
         self._owed: dict[bytes, set[OutgoingQueue]] = {}  # acknowledgments for peers without a session
         self._limits = Limits(options, self._serving, manager.machine.identifier)
         self._resolver = Resolver(options.hosts or {}, self._routing, options.directory)
-        self._finder = Finder(manager, self._resolver, self, self._limits, options, self._settings, loop)
         definitions = manager.store.definitions
+        self._known = KnownAddresses(
+            definitions, manager.arrivals.note, self._seconds, follow=options.trust_queue_manager_identifiers
+        )  # fmt: skip
+        self._finder = Finder(manager, self._resolver, self._known, self, self._limits, options, self._settings, loop)
         self._sequences = Sequences(definitions, manager.registry.outgoing.values(), self._seconds)
         self._sources = Sources(definitions, manager.registry.queues)
         self._duplicates = Duplicates(definitions, self._now(), options.max_sessions * WINDOW_SIZE)
@@ -94,7 +98,8 @@ class MessageService:
         self._order_acks = OrderAcks(manager, self._sources, loop)
         self._reports = Reports(manager, options.locate, loop) if options.report_messages else None
         judge = Judge(
-            self._arrival, self._departing, self._order_acks, self._reports, when_durable, self._answers_by
+            self._arrival, self._departing, self._order_acks, self._reports, when_durable, self._answers_by,
+            self._known.met,
         )  # fmt: skip
         self._holding = Holding(protections.arrival.look_up, judge.judge, loop)
         self._server: asyncio.Server | None = None
@@ -245,6 +250,10 @@ class MessageService:
         sessions = self._living.get(peer)
         return sessions[-1] if sessions else None
 
+    def living_at(self, peer: bytes, address: str) -> Connection | None:
+        """See `finding.Sessions`."""
+        return next((one for one in reversed(self._living.get(peer, [])) if one.address == address), None)
+
     def take(self, destination: Destination, connection: Connection) -> None:
         """See `finding.Sessions`."""
         self._use(destination, connection)
@@ -302,6 +311,8 @@ class MessageService:
         """See `connection.Owner`."""
         self._answer_on(connection)
         for destination in list(self._serving.get(connection, ())):
+            if destination.target == Target(identifier=connection.session.peer):
+                self._known.met(connection.session.peer, connection.address)
             self._use(destination, connection)
             destination.record(ConnectionStatus.ESTABLISHED, self._seconds(), destination.reaching.hop)
             for queue in destination.members:
