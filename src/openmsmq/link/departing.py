@@ -18,6 +18,7 @@ from openmsmq.link.sequences import QueueSequence, Sequences
 from openmsmq.model import names
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import MessageStorageFailed, MsmqError
+from openmsmq.model.exhaustion import OutOfResources
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import Message
 from openmsmq.packet import BadPacket, UserMessage
@@ -78,17 +79,27 @@ class Departing:
     def next(self, queue: OutgoingQueue, peer: bytes) -> tuple[UserMessage, Token] | None:
         """The next message of a queue for a session with `peer`, taken from the queue; None if it has nothing to send
         now."""
-        outgoing = self._manager.outgoing
-        if queue.deleted or queue.on_hold or not outgoing.online:
+        if queue.deleted or queue.on_hold or not self._manager.outgoing.online:
             return None
+        try:
+            return self._next(queue, peer)
+        except OutOfResources as error:  # they stay as they are
+            logger.error("messages for %s wait, next try in %d s: %s", queue.destination, STORE_RETRY, error)
+            self._later(STORE_RETRY, partial(self._wake, queue))
+            return None
+
+    def _next(self, queue: OutgoingQueue, peer: bytes) -> tuple[UserMessage, Token] | None:
+        outgoing = self._manager.outgoing
         sequence = self._sequences.get(queue)
         while sequence is not None and sequence.pending:
-            number = sequence.pending.popleft()
+            number = sequence.pending[0]
             key = sequence.messages.get(number)
             if key is None or key not in queue.entries:
+                sequence.pending.popleft()
                 sequence.withdraw(number)
                 continue
             message = self._ready.pop((queue.number, key), None) or outgoing.take(queue, key)
+            sequence.pending.popleft()
             if message is not None and (found := self._numbered_packet(sequence, message, number, peer)):
                 return found
         if sequence is not None and sequence.is_waiting:
@@ -203,7 +214,10 @@ class Departing:
             return
         messages, size = [first], len(first.body)
         while len(messages) < CHUNK_MESSAGES and size < CHUNK_BYTES:
-            message = outgoing.take(queue)
+            try:
+                message = outgoing.take(queue)
+            except OutOfResources:  # those that were taken are sent; the next turn says what has run out
+                break
             if message is None:
                 break
             own = message.source_machine_identifier == self._manager.machine.identifier

@@ -36,7 +36,7 @@ from openmsmq.queueing.sending import Sending
 from openmsmq.queueing.sinks import Sinks
 from openmsmq.queueing.source_names import queue_name
 from openmsmq.queueing.stages import Draft, RefusedRow, Stage, StageTarget, parse_note
-from openmsmq.queueing.storage import UNREADABLE, MessageStore, storing
+from openmsmq.queueing.storage import UNREADABLE, MessageStore, fetching, storing
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.store import Insert, Operation, QueueColumns, Rows
 
@@ -349,7 +349,9 @@ class StagedWrites:
             if queue is not None:
                 location = stage.messages[number][key] & _LOCATION_MASK
                 try:
-                    message = decode_message(self._store.read(location), key)
+                    with fetching():
+                        record = self._store.read(location)
+                    message = decode_message(record, key)
                 except UNREADABLE as error:
                     logger.error(
                         "queue %s: staged message %#x can't be decoded; it arrives without copy, acknowledgment and "
