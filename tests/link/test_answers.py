@@ -355,7 +355,7 @@ def test_a_sequence_from_before_names_were_told_apart_goes_on_where_it_was(pair:
         position = known.sequence.position
         tx = pair.beta.manager.registry.by_name["tx"]
         pair.beta.manager.arrivals.note([
-            *sources.forget(known), durable.put_incoming(known.source, tx.number, "", position, 0, 7)
+            *sources.removal(known), durable.put_incoming(known.source, tx.number, "", position, 0, 7)
         ])  # fmt: skip
         await pair.beta.committer.drain()
         pair.beta.crash()

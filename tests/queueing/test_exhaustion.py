@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -51,7 +51,7 @@ def test_the_names_of_resources_differ() -> None:
 
 
 @pytest.fixture
-def fails(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Exception | None], None]]:
+def fails(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception | None], None]:
     """Reading a record from the store fails with an error, until it is called with None."""
     queue = server.world.queue()
     now: list[Exception | None] = [None]
@@ -63,7 +63,7 @@ def fails(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         return really(location)
 
     queue.read = read_record  # type: ignore[method-assign]
-    yield lambda error: now.__setitem__(0, error)
+    return lambda error: now.__setitem__(0, error)
 
 
 @pytest.mark.parametrize("error", SHORTAGES[:3], ids=repr)

@@ -1,7 +1,8 @@
 """Where queue managers were that neither a route nor the directory knows, from their first contact on.
 
-A session proves nothing: whoever opens it can claim any identifier. So messages for a queue manager that is named by its
-identifier go only to the address that it had when its messages were accepted first, or when it was handed messages first.
+A session proves nothing: whoever opens it can claim any identifier. So messages for a queue manager that is named by
+its identifier go only to the address at which it was first: where its messages were accepted, or where it was handed
+messages.
 """
 
 from __future__ import annotations

@@ -477,7 +477,8 @@ class MessageService:
     def _resend_if_due(self, sequence: QueueSequence) -> None:
         if sequence.queue.deleted:
             with suppress(MsmqError):  # a full disk: the next time
-                self._manager.arrivals.note(self._sequences.forget(sequence.queue))
+                self._manager.arrivals.note(self._sequences.removal(sequence.queue))
+                self._sequences.forget(sequence.queue)
         elif sequence.core.tick(self._now()):
             sequence.report_resending(self._now(), self._seconds())
             logger.warning(
