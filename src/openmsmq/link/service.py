@@ -294,7 +294,7 @@ class MessageService:
 
     def connected(self, connection: Connection) -> bool:
         """See `connection.Owner`."""
-        return self._limits.bear_connections
+        return self._limits.connected(connection.address)
 
     def buffers(self, connection: Connection, change: int) -> bool:
         """See `connection.Owner`."""
@@ -332,6 +332,7 @@ class MessageService:
     def closed(self, connection: Connection, event: Closed[Sent]) -> None:
         """See `connection.Owner`. What was sent and not acknowledged returns to its queue."""
         destinations = self._serving.pop(connection, set())
+        self._limits.closed(connection.address)
         peer = connection.session.peer
         sessions = self._living.get(peer, [])
         if connection in sessions:
@@ -427,11 +428,13 @@ class MessageService:
         self._departing.release(sequence)
         self.wake(sequence.queue)
 
-    def _forget_sequences_of_deleted_queues(self) -> None:
-        """Not every time, for there may be many queues."""
+    def _sweep(self) -> None:
+        """Forget what is kept of deleted queues. Not every time, for there may be many queues."""
         self._beats += 1
         if self._beats % BEATS_BETWEEN_SWEEPS:
             return
+        owed = ((peer, {each for each in queues if not each.deleted}) for peer, queues in self._owed.items())
+        self._owed = {peer: queues for peer, queues in owed if queues}
         queues = self._manager.registry.queues
         for number in self._sources.queues():
             if number not in queues:
@@ -468,7 +471,7 @@ class MessageService:
         for destination in [one for one in self._destinations.values() if one.is_unused]:
             self._finder.cancel(destination)
             del self._destinations[destination.target]
-        self._forget_sequences_of_deleted_queues()
+        self._sweep()
         for _ in LEFT_OUT.each(
             "outgoing sequences", list(self._sequences), self._resend_if_due, lambda each: each.queue.destination
         ):

@@ -20,6 +20,7 @@ from openmsmq.model.lookup_id import lookup_id, priority_part
 from openmsmq.model.message import Message
 from openmsmq.model.names import MultipleElementFormatName
 from openmsmq.model.security import ANONYMOUS, sid_bytes
+from openmsmq.model.shares import Shares
 from openmsmq.queueing.authorization import Authorization, Caller, Owned, Right
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes, new_identifier
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 _LOCATION_MASK = (1 << 64) - 1
 LAST_BATCH = (1 << 63) - 1
+MOST_STAGES, MOST_STAGES_OF_OWNER = 1_000_000, 500_000  # each is a task of a Spark job
 
 
 class StagedWrites:
@@ -73,6 +75,7 @@ class StagedWrites:
         self._sinks: Final = sinks
         self._random: Final = random
         self._stages: dict[str, Stage] = {}  # by handle
+        self._shares: Shares[str] = Shares(MOST_STAGES, MOST_STAGES_OF_OWNER)  # stages by owner
 
     def stages(self) -> list[Stage]:
         """All stages."""
@@ -91,10 +94,15 @@ class StagedWrites:
         if not 0 <= batch <= LAST_BATCH or partition < 0:
             raise IllegalPropertyValue(detail=f"batch {batch}, partition {partition}: numbers from 0")
         self._sinks.check_batch(sink, batch, caller, query)
+        if not self._shares.has_room(caller.sid):
+            raise InsufficientResources(
+                detail=f"{self._shares.of(caller.sid)} stages of {caller.name or caller.sid} and {self._shares.held} in "
+                f"all are being written; the limits are {MOST_STAGES_OF_OWNER} and {MOST_STAGES}"
+            )
         handle = self._random(16)
         transaction = self._transactions.begin(handle)
         stage = Stage(handle.hex(), sink, batch, partition, attempt, caller.sid, transaction, query)
-        self._stages[stage.handle] = stage
+        self._add(stage)
         self._sinks.saw_writer(sink)
         return stage
 
@@ -294,6 +302,7 @@ class StagedWrites:
     def _gone(self, stage: Stage) -> None:
         """A stage has ended."""
         del self._stages[stage.handle]
+        self._shares.give_back(stage.owner)
         for queue, size in stage.volume.items():
             self._changes.charge_staged(queue, -size)
 
@@ -415,8 +424,12 @@ class StagedWrites:
                     stage.eventful.append((queue, key))
                 if is_asking(head):
                     stage.asking.setdefault(queue, []).append(key)
-        self._stages[stage.handle] = stage
+        self._add(stage)
         return True
+
+    def _add(self, stage: Stage) -> None:
+        self._stages[stage.handle] = stage
+        self._shares.charge(stage.owner)
 
     def relocated(self, queue: int, lookup_identifier: int, new: int) -> None:
         """A staged message may have moved in the log."""
