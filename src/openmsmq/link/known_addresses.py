@@ -2,7 +2,7 @@
 
 A session proves nothing: whoever opens it can claim any identifier. So messages for a queue manager that is named by
 its identifier go only to the address at which it was first: where its messages were accepted, or where it was handed
-messages.
+messages (deviation D-107).
 """
 
 from __future__ import annotations

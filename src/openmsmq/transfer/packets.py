@@ -134,6 +134,7 @@ def _security_header(message: Message, level: int) -> SecurityHeader | None:
 
 
 def _properties_header(message: Message) -> MessagePropertiesHeader:
+    """Hash and cipher that nobody has chosen are the defaults (deviation D-184)."""
     return MessagePropertiesHeader(
         message.acknowledgements_requested,
         message.label,
