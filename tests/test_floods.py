@@ -26,8 +26,8 @@ from openmsmq.model.shares import Shares
 from openmsmq.packet.internal import EstablishConnection
 from openmsmq.queueing import staged_writes
 from openmsmq.queueing.authorization import Caller
-from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.queueing.properties import QueueProperties
+from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.rpc import association, login_attempts, throttle
 from openmsmq.rpc.association import AssociationTable
 from openmsmq.rpc.faults import Fault
@@ -364,7 +364,9 @@ FLOODS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 
 
-@pytest.mark.parametrize("flood", [each for floods in FLOODS.values() for each in floods], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "flood", [each for floods in FLOODS.values() for each in floods], ids=lambda each: each.__name__
+)
 def test_a_flood_of_strangers_harms_nobody(flood: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     flood(*[monkeypatch] * flood.__code__.co_argcount)
 

@@ -1,8 +1,8 @@
 """Each line of the shell blocks of docs/operating.md runs on a new daemon as it is printed.
 
 A block whose first line is `# needs …` is for another machine than this one, and is listed here. `PREPARED` is what the
-text around a block says is there: queues, messages, users. Places are those of the test, and what stands for an identifier
-of the reader's own system (`{…}\\17`) is one of this daemon's.
+text around a block says is there: queues, messages, users. Places are those of the test, and what stands for an
+identifier of the reader's own system (`{…}\\17`) is one of this daemon's.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ waits() { id handle list orders; }
 """
 HERE = {
     r"'{…}\17'": '"$(dead)"', r"'{…}\18'": '"$(journaled)"', r"'{…}\19'": '"$(sent)"',
-    "handle close 6a1f09c2d4e8b735": 'handle close "$(waits)"', " --tls-root ca.pem": "", " OPENMSMQ_TLS_ROOT=ca.pem": "",
+    "handle close 6a1f09c2d4e8b735": 'handle close "$(waits)"', " --tls-root ca.pem": "",
+    " OPENMSMQ_TLS_ROOT=ca.pem": "",
 }  # fmt: skip
 CTRL_C = "openmsmq top"  # goes on until then
 
@@ -139,8 +140,8 @@ def test_each_line_runs_on_a_new_daemon(tmp_path: Path, block: Block) -> None:
             answered = line if line.startswith("export") or "&" in line else f"{line} < answers"
             script += [answered, f"case $? in {'|'.join(map(str, ends))});; *) exit 9;; esac"]
         environment = os.environ | {
-            "OPENMSMQ_PORT": str(daemon.port), "OPENMSMQ_DATA_DIR": str(tmp_path / "data"), "EDITOR": "sed -i s/late/later/;s/again/changed/",
-            "OPENMSMQ_PASSWORD": PASSWORD,
+            "OPENMSMQ_PORT": str(daemon.port), "OPENMSMQ_DATA_DIR": str(tmp_path / "data"),
+            "OPENMSMQ_PASSWORD": PASSWORD, "EDITOR": "sed -i s/late/later/;s/again/changed/",
         }  # fmt: skip
         ended = subprocess.run(
             ["bash", "-x", "-c", "\n".join(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300,

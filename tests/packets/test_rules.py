@@ -241,7 +241,8 @@ broken("the size is 12 at least", "Destination.MQFAddressHeader.HeaderSize",
 broken("each element is there", "Destination.MQFAddressHeader.FormatNameList[1].FormatType",
        message(multiple=make.addresses(0x64, ONE, count=2) + END))  # fmt: skip
 broken("a packet's queue is among the destinations", "MultiQueueFormatHeader.Destination",
-       message(destination=Queue(names.PUBLIC, bytes(16)), multiple=make.multiple_queues([(1, make.SOURCE)])))  # fmt: skip
+       message(destination=Queue(names.PUBLIC, bytes(16)),
+               multiple=make.multiple_queues([(1, make.SOURCE)])))  # fmt: skip
 broken("a name is of a known type", "Destination.MQFAddressHeader.FormatNameList[0].FormatType",
        message(multiple=make.multiple_queues([(4, bytes(16))])))  # fmt: skip
 broken("a name is a direct name", "Destination.MQFAddressHeader.FormatNameList[0].FormatName",

@@ -99,7 +99,7 @@ class KnownAddresses:
 
     def _to_forget(self, identifier: bytes, address: str, now: int) -> list[bytes] | None:
         """Which others make room; None if there is no room."""
-        at_address = self._at.get(address, {})
+        at_address: Mapping[bytes, None] = self._at.get(address, {})
         if identifier not in at_address and len(at_address) >= MOST_OF_ADDRESS:
             self._is_full = False
             return [next(iter(at_address))]

@@ -96,8 +96,8 @@ class StagedWrites:
         self._sinks.check_batch(sink, batch, caller, query)
         if not self._shares.has_room(caller.sid):
             raise InsufficientResources(
-                detail=f"{self._shares.of(caller.sid)} stages of {caller.name or caller.sid} and {self._shares.held} in "
-                f"all are being written; the limits are {MOST_STAGES_OF_OWNER} and {MOST_STAGES}"
+                detail=f"{self._shares.of(caller.sid)} stages of {caller.name or caller.sid} and {self._shares.held} "
+                f"in all are being written; the limits are {MOST_STAGES_OF_OWNER} and {MOST_STAGES}"
             )
         handle = self._random(16)
         transaction = self._transactions.begin(handle)

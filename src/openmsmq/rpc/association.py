@@ -113,8 +113,8 @@ class ContextHandles:
         if len(self.entries) + self._charged < self._maximum and (shares is None or shares.has_room(self._host)):
             return
         log.warning(
-            "%s holds too many queues, cursors and transactions: %d in one association (limit %d), %d of the host (limit "
-            "%d), %d in all (limit %d)", self._host, len(self.entries) + self._charged, self._maximum,
+            "%s holds too many queues, cursors and transactions: %d in one association (limit %d), %d of the host "
+            "(limit %d), %d in all (limit %d)", self._host, len(self.entries) + self._charged, self._maximum,
             0 if shares is None else shares.of(self._host), MAX_HANDLES_OF_HOST, 0 if shares is None else shares.held,
             MAX_HANDLES_IN_ALL,
         )  # fmt: skip
@@ -233,7 +233,8 @@ class AssociationTable:
         else:
             while not group_id or group_id in self._groups:
                 group_id = int.from_bytes(self._random(4), "little")
-            group = Association(group_id, peer_host, ContextHandles(self._random, self._max_handles, self.shares, peer_host))
+            handles = ContextHandles(self._random, self._max_handles, self.shares, peer_host)
+            group = Association(group_id, peer_host, handles)
             self._groups[group_id] = group
         group.connections += 1
         return group

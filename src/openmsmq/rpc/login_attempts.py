@@ -31,7 +31,7 @@ _ALL_OTHERS: Final = "\0"  # users of a host that has no room for more
 class _Failures(NamedTuple):
     """`until` when the next try waits, and when the last one was (`at`): seconds of the clock."""
 
-    count: int
+    tries: int
     until: float
     at: float
 
@@ -81,7 +81,7 @@ class Delays:
             self._forget(next(iter(self._failures)))
         key = self._key(user, peer)
         known = self._failures.get(key)
-        count = 1 if known is None else known.count + 1
+        count = 1 if known is None else known.tries + 1
         delay = 0.0 if count < _FREE else min(_FIRST_DELAY * 2 ** min(count - _FREE, 20), _LONGEST_DELAY)
         self._forget(key)
         self._failures[key] = _Failures(count, now + delay, now)

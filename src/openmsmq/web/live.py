@@ -74,11 +74,12 @@ class Streams:
 
 def events(asked: Asked) -> Response:
     _demand(asked)
-    if not Streams.shares.has_room(asked.caller.sid):
+    shares, sid = Streams.shares, asked.caller.sid
+    if not shares.has_room(sid):
         raise Problem(
             503,
-            f"{Streams.shares.held} streams of events are open, {Streams.shares.of(asked.caller.sid)} of this user; the "
-            f"limits are {STREAMS} and {STREAMS_PER_USER}",
+            f"{shares.held} streams of events are open, {shares.of(sid)} of this user; the limits are {STREAMS} and "
+            f"{STREAMS_PER_USER}",
         )
     return StreamingResponse(_stream(asked), media_type=MEDIA_TYPE)
 
