@@ -14,6 +14,7 @@ from link.network import Node
 from link.test_arrival import judge, numbered, packet
 from link.test_fates import TX, message, messages, outgoing, settled
 from link.test_routes import GUIDS, Line
+from link.test_sequences import order_ack
 from openmsmq.link import durable, memory
 from openmsmq.link.arrival import Fate, Origin
 from openmsmq.model.constants import Acknowledge, Journal, MessageClass
@@ -369,5 +370,21 @@ def test_a_sequence_from_before_names_were_told_apart_goes_on_where_it_was(pair:
         assert judge(arrival, again, origin).fate is Fate.OUT_OF_ORDER, "it has come"
         again.transaction.sequence_number, again.transaction.previous_sequence_number = position.number + 1, 1
         assert judge(arrival, again, origin).fate is Fate.ACCEPTED
+
+    pair.run(story)
+
+
+def test_an_acknowledgment_that_is_not_of_the_next_hop_is_ignored_and_logged(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        await pair.alpha.send(TX, [message("a", journaling_requested=int(Journal.JOURNAL))], transactional=True)
+        await settled(5)
+        service = pair.alpha.service
+        (sequence,) = list(service._sequences)
+        forged = packet("tx", message_class=int(MessageClass.ORDER_ACK))
+        forged.properties.body = order_ack(sequence, 1).pack()
+        assert service._departing.acknowledge(forged, b"\x66" * 16)
+        assert "66666666-6666" in caplog.text and "routing_file" in caplog.text
 
     pair.run(story)

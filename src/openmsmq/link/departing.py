@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
@@ -128,8 +127,10 @@ class Departing:
             queue.connection_history.append(
                 ConnectionEvent(ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE, self._seconds())
             )
-            with suppress(MessageStorageFailed):  # it stays locked, and is tried again with the next session
+            try:
                 self._manager.outgoing.refuse(queue, message, error.fault.value.message_class)
+            except MessageStorageFailed as full:
+                logger.error("message %s for %s stays until the next session: %s", message.id, queue.destination, full)
             return None
         return packet
 
@@ -304,7 +305,7 @@ class Departing:
             elif properties.message_class >= MessageClass.ACK_RECEIVE:
                 self._final_ack(FinalAckBody.parse(properties.body), properties.message_class, peer)
         except BadPacket as error:
-            logger.warning("queue manager %s sent an acknowledgment that can't be read: %s", peer.hex(), error)
+            logger.warning("queue manager %s sent an acknowledgment that can't be read: %s", _text(peer), error)
         except MessageStorageFailed as error:
             logger.warning("an acknowledgment has no room, and comes again: %s", error)
             return False
@@ -312,7 +313,11 @@ class Departing:
 
     def _order_ack(self, body: OrderAckBody, peer: bytes) -> None:
         sequence = self._sequences.find(body)
-        if sequence is None or not sequence.peer or not self._may_acknowledge(sequence, peer):
+        if sequence is None:
+            logger.debug("queue manager %s acknowledged a sequence that is not known, or no more", _text(peer))
+            return
+        if not sequence.peer or not self._may_acknowledge(sequence, peer):
+            _ignored(sequence.queue, peer)
             return
         queue = sequence.queue
         present, operations = sequence.acknowledged(body, self._now())
@@ -334,6 +339,7 @@ class Departing:
             if key is None:
                 continue
             if not self._may_acknowledge(self._sequences.get(queue), peer):
+                _ignored(queue, peer)
                 return
             try:
                 reason = MessageClass(message_class)
@@ -351,6 +357,17 @@ class Departing:
             if key in queue.entries or (queue.journal is not None and key in queue.journal.entries):
                 return key
         return None
+
+
+def _text(identifier: bytes) -> str:
+    return str(UUID(bytes_le=identifier))
+
+
+def _ignored(queue: OutgoingQueue, peer: bytes) -> None:
+    logger.warning(
+        "messages for %s wait for an acknowledgment of their next hop; one came from queue manager %s and is ignored. "
+        "If messages go there by a router, put both into routing_file", queue.destination, _text(peer),
+    )  # fmt: skip
 
 
 def _token(queue: OutgoingQueue, message: Message, number: int | None) -> Token:

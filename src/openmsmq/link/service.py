@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from typing import Protocol
 
 from openmsmq.link.arrival import Arrival
@@ -438,8 +437,10 @@ class MessageService:
         queues = self._manager.registry.queues
         for number in self._sources.queues():
             if number not in queues:
-                with suppress(MsmqError):  # a full disk: the next time
+                try:
                     self._forget_sources(self._sources.of_queue(number))
+                except MsmqError as error:  # the next time
+                    logger.warning("incoming sequences of a deleted queue stay in the store for now: %s", error)
 
     def forget_sequence(self, queue: Queue, source: bytes) -> bool:
         """Forget how far a queue manager (its identifier, 16 bytes) is with a queue: what it sends next begins anew.
@@ -479,9 +480,11 @@ class MessageService:
 
     def _resend_if_due(self, sequence: QueueSequence) -> None:
         if sequence.queue.deleted:
-            with suppress(MsmqError):  # a full disk: the next time
+            try:
                 self._manager.arrivals.note(self._sequences.removal(sequence.queue))
                 self._sequences.forget(sequence.queue)
+            except MsmqError as error:  # the next time
+                logger.warning("the sequence of the deleted queue for %s stays: %s", sequence.queue.destination, error)
         elif sequence.core.tick(self._now()):
             sequence.report_resending(self._now(), self._seconds())
             logger.warning(
