@@ -321,6 +321,23 @@ def test_going_offline_ends_every_session(pair: Pair) -> None:
     pair.run(story)
 
 
+def test_nothing_is_kept_of_acknowledgment_queues_that_are_gone(pair: Pair) -> None:
+    async def story() -> None:
+        registry, service = pair.beta.manager.registry, pair.beta.service
+        for number in range(100):
+            name = parse_format_name(f"PRIVATE={UUID(int=number + 1)}\\00000004")
+            queue = registry.create_outgoing(name)  # type: ignore[arg-type]
+            pair.beta.manager.arrivals.send(queue, message("ack"))
+        service.wake()
+        assert len(service._owed) == 100
+        for queue in list(registry.outgoing.values())[:99]:
+            registry.drop(queue)
+        await settled(120)
+        assert len(service._owed) == 1
+
+    pair.run(story)
+
+
 def test_each_name_of_a_transactional_queue_has_a_sequence_of_its_own(pair: Pair) -> None:
     """At the source each is an outgoing queue (deviation D-97): one must not make the others old."""
     called = (TX, "DIRECT=OS:beta\\private$\\tx", "DIRECT=OS:BETA.example\\private$\\TX")
